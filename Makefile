@@ -1,0 +1,32 @@
+# `make run` and `make test` need Python 3.10+ and make, nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+# The CuPy that matches the driver; without a driver CuPy for CUDA 12, which also imports there.
+CUDA_EXTRA := $(shell nvidia-smi 2>/dev/null | grep -q 'CUDA Version: 13' && echo cuda13 || echo cuda12)
+
+.PHONY: run test clean
+
+run: $(VENV)/.run-ready
+	$(BIN)/tuner run --objective energy
+
+test: $(VENV)/.test-ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run-ready: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(CUDA_EXTRA)]"
+	touch $@
+
+$(VENV)/.test-ready: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(CUDA_EXTRA),test]"
+	touch $@ $(VENV)/.run-ready
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

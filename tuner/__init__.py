@@ -1,0 +1,1 @@
+"""Tune concurrent GPU kernels, and the GPU clock, for time or energy."""

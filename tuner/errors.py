@@ -1,0 +1,106 @@
+"""Every error that crosses a border of this package.
+
+    TunerError
+    ├── InputError                what the user gave cannot be used; exit code 2
+    │   ├── KernelFileError       a kernel.toml: names the file and the key
+    │   ├── ExpressionError       an expression of a kernel file: names the text and the trouble
+    │   ├── UnknownNameError      no such kernel, device, policy, objective, size: names the choices
+    │   └── EmptySpaceError       constraints, limits or pruning leave no configuration
+    ├── CompileError              one configuration does not compile: names kernel, configuration, line
+    ├── CompilerUnavailableError  no NVRTC reaches this architecture
+    ├── DeviceError               the device failed
+    │   └── DeviceUnavailableError  no driver, no CuPy, no such GPU, no permission to open it
+    ├── ChildError                a child process ended the call
+    │   ├── ChildTimeoutError     it was killed at the time-out
+    │   └── ChildCrashedError     it died
+    ├── PowerError                a power sensor failed
+    │   └── SensorUnavailableError  it is not here, or does not answer a read
+    ├── ClockError                a clock could not be read, set or restored
+    │   └── ClockPermissionError  the process may not set clocks
+    ├── StoreError                the database is locked, corrupted, full or unwritable
+    └── Interrupted               the user or the system asked to stop; results so far are stored
+
+Vendor exceptions (CuPy, NVML, SQLite, OS) are translated at the border they enter by, with ``from``.
+"""
+
+
+class TunerError(Exception):
+    """Root of all errors of this package; never raised itself."""
+
+    exit_code = 1
+
+
+class InputError(TunerError, ValueError):
+    """What the user gave cannot be used."""
+
+    exit_code = 2
+
+
+class KernelFileError(InputError):
+    """A kernel file is wrong; the message names the file and the key."""
+
+
+class ExpressionError(InputError):
+    """An expression is not in the language of kernel files, or cannot be evaluated."""
+
+
+class UnknownNameError(InputError):
+    """A name that is not among the known ones; the message lists the choices."""
+
+
+class EmptySpaceError(InputError):
+    """No configuration is left to try."""
+
+
+class CompileError(TunerError):
+    """One configuration of one kernel does not compile."""
+
+
+class CompilerUnavailableError(TunerError):
+    """No NVRTC on this machine compiles for the architecture asked for."""
+
+
+class DeviceError(TunerError):
+    """A device failed while it was in use."""
+
+
+class DeviceUnavailableError(DeviceError):
+    """A device cannot be opened; the message says what is missing."""
+
+
+class ChildError(TunerError):
+    """A child process did not return an answer."""
+
+
+class ChildTimeoutError(ChildError):
+    """A child process was killed because its call outlasted the time-out."""
+
+
+class ChildCrashedError(ChildError):
+    """A child process died during a call."""
+
+
+class PowerError(TunerError):
+    """A power sensor failed while it was in use."""
+
+
+class SensorUnavailableError(PowerError):
+    """A power sensor is not here, or a read of it fails."""
+
+
+class ClockError(TunerError):
+    """A clock could not be read, set, verified or restored."""
+
+
+class ClockPermissionError(ClockError):
+    """This process may not set clocks."""
+
+
+class StoreError(TunerError):
+    """The database cannot be used as it is."""
+
+
+class Interrupted(TunerError):  # noqa: N818 - an order, not a fault
+    """The run was asked to stop; what was measured is stored."""
+
+    exit_code = 130

@@ -1,0 +1,48 @@
+"""Finds implementations by name, importing only what was chosen.
+
+No file of ``tuner/`` imports ``tuner.power`` or ``tuner.policies``; they are reached through this table.
+"""
+
+import importlib
+from typing import Any
+
+from tuner.errors import UnknownNameError
+
+TABLE: dict[str, dict[str, str]] = {
+    "policy": {
+        "exhaustive": "tuner.policies.exhaustive:exhaustive",
+        "random": "tuner.policies.random_sampling:random_sampling",
+        "greedy": "tuner.policies.greedy:greedy",
+    },
+    "sampler": {
+        "nvml": "tuner.power.nvml:NvmlSampler",
+        "simulated": "tuner.power.simulated:SimulatedSampler",
+    },
+    "clocks": {
+        "nvml": "tuner.power.nvml_clocks:NvmlClocks",
+        "simulated": "tuner.power.simulated:SimulatedClocks",
+    },
+    "meter": {
+        "sampling": "tuner.power.meter:SamplingMeter",
+    },
+}
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """Names known for a kind of implementation."""
+    return tuple(TABLE[kind])
+
+
+def load(kind: str, name: str) -> Any:  # noqa: ANN401 - the caller knows the interface of the kind
+    """Import and return the implementation called ``name``.
+
+    Raises:
+        UnknownNameError: the kind has no such name; the message lists those it has.
+        ImportError: a package the implementation needs is not installed.
+    """
+    try:
+        target = TABLE[kind][name]
+    except KeyError:
+        raise UnknownNameError(f"unknown {kind} {name!r}; choose from {', '.join(names(kind))}") from None
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
