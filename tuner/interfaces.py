@@ -86,7 +86,7 @@ class Device(Protocol):
         """
 
     def check(self, plan: Plan, seed: int) -> Check:
-        """Run a plan once on fresh random inputs and compare with the reference. Never raises for the plan."""
+        """Run a plan once on fresh random inputs and compare with the reference; never raises for the plan."""
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """Run the plans together, round after round, for about ``window_s`` seconds.
@@ -115,7 +115,7 @@ class SensorInfo:
         scope: what it sees, e.g. ``gpu``, ``module``, ``VDD_GPU_SOC``.
         period_s: expected time between fresh samples.
         capacitance_s: C of equation (6) of the multi-kernel paper; 0 where no first-order lag was fitted.
-        poll_interval_s: how often ``poll`` must be called to miss nothing; 0 when once, afterwards, is enough.
+        poll_interval_s: how often ``poll`` must be called to miss nothing; 0 when once afterwards will do.
         gain_uncertainty: relative one-sigma uncertainty of the sensor's gain, common to all trials.
     """
 

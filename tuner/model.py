@@ -21,7 +21,7 @@ class Configuration(Mapping[str, TunableValue]):
 
     def __init__(self, items: Mapping[str, TunableValue] | Iterable[tuple[str, TunableValue]]) -> None:
         pairs = items.items() if isinstance(items, Mapping) else items
-        self._items = tuple(pairs)
+        self._items: tuple[tuple[str, TunableValue], ...] = tuple(pairs)
         self._hash = hash(self._items)
 
     def __getitem__(self, name: str) -> TunableValue:
@@ -207,6 +207,21 @@ class Work:
 
 
 @dataclass(frozen=True)
+class ProblemSpec:
+    """How the answer of a workload is made and checked.
+
+    Attributes:
+        name: a built-in problem (``scan``, ``tridiagonal``, ``fft``), ``expression`` or ``consistent``.
+        tolerance: allowed error, or None for the problem's own.
+        reference: for ``expression``: (output buffer, expression over the input buffers) pairs.
+    """
+
+    name: str
+    tolerance: float | None = None
+    reference: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Plan:
     """One workload at one configuration with every expression of its kernel file evaluated."""
 
@@ -214,7 +229,7 @@ class Plan:
     configuration: Configuration
     stages: tuple[Stage, ...]
     buffers: tuple[Buffer, ...]
-    problem: str
+    problem: ProblemSpec
     work: Work
 
     def label(self) -> str:
@@ -338,7 +353,7 @@ class DeviceLimits:
         registers_per_sm: devRegsLimitSM.
         registers_per_block: most registers one block may hold.
         max_registers_per_thread: compiler limit.
-        register_alloc_unit: devRegAllocUnit; registers are allocated per warp in this unit (per block on 2.x).
+        register_alloc_unit: devRegAllocUnit; registers are allocated per warp in this unit.
         warp_alloc_granularity: warps that hold registers are rounded to a multiple of this.
         shared_bytes_per_sm: devMaxSharedMemSM.
         shared_bytes_per_block: most shared memory one block may ask for (opt-in limit where there is one).
