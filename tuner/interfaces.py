@@ -86,7 +86,7 @@ class Device(Protocol):
         """
 
     def check(self, plan: Plan, seed: int) -> Check:
-        """Run a plan once on fresh random inputs and compare with the reference; never raises for the plan."""
+        """Run a plan once on fresh random inputs and compare; never raises for the plan."""
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """Run the plans together, round after round, for about ``window_s`` seconds.
@@ -94,6 +94,9 @@ class Device(Protocol):
         A round is every workload once, all started together on their own streams, ended when all have.
         Never raises for the plans: a failure is a status.
         """
+
+    def free_memory_bytes(self) -> int:
+        """Device memory that is free now (all of it on a simulated device)."""
 
     def now_s(self) -> float:
         """Time on the clock that windows and power samples are stamped with (monotonic or virtual)."""

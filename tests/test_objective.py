@@ -1,0 +1,87 @@
+"""Objectives and the choice of the answer."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.errors import UnknownNameError
+from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.objective import NAMES, Objective, choose
+
+OK = (WorkloadResult(Status.OK, 1e-3),)
+
+
+def measured(makespan_s: float, joules: float, uncertainty_j: float = 0.0) -> Measurement:
+    energy = Energy(joules, uncertainty_j, joules / makespan_s, "sensor", "gpu")
+    return Measurement(OK, makespan_s, energy=energy, rounds=100)
+
+
+def trial(number: int) -> Trial:
+    return Trial((Configuration({"P": number}),))
+
+
+@pytest.mark.parametrize(("name", "expected"), [("time", 2.0), ("energy", 3.0), ("edp", 6.0), ("ed2p", 12.0)])
+def test_cost_is_the_named_product(name: str, expected: float) -> None:
+    """The objectives are t, E, E·t and E·t²."""
+    assert expected == Objective(name).cost(measured(2.0, 3.0))
+
+
+def test_unknown_objective_lists_the_choices() -> None:
+    """A wrong name is answered with the right ones."""
+    with pytest.raises(UnknownNameError, match="time, energy, edp, ed2p"):
+        Objective("joules")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_failed_trial_costs_infinity(name: str) -> None:
+    """Whatever is not ok costs infinity, under every objective."""
+    failed = Measurement((WorkloadResult(Status.WRONG_ANSWER),), 1.0)
+
+    assert math.isinf(Objective(name).cost(failed))
+
+
+def test_trial_over_the_limit_costs_infinity() -> None:
+    """Under --max-slowdown a trial slower than the limit is no answer."""
+    objective = Objective("energy", limit_s=1.05)
+
+    assert math.isinf(objective.cost(measured(1.06, 1.0)))
+    assert objective.cost(measured(1.05, 2.0)) == 2.0
+
+
+def test_trial_without_joules_has_no_energy_cost() -> None:
+    """Where no sensor answered, a trial can win on time but not on energy."""
+    silent = Measurement(OK, 1.0)
+
+    assert Objective("time").cost(silent) == 1.0
+    assert math.isinf(Objective("energy").cost(silent))
+
+
+def test_overlapping_intervals_are_a_tie_broken_by_time() -> None:
+    """The answer is the fastest trial whose interval overlaps the minimum's."""
+    trials = [
+        (trial(0), measured(3.0, 10.0, 0.2)),  # lowest energy, slowest
+        (trial(1), measured(1.0, 10.5, 0.2)),  # 10.5 - 0.39 <= 10 + 0.39: a tie, and faster
+        (trial(2), measured(0.5, 12.0, 0.2)),  # clearly more energy
+    ]
+
+    assert choose(Objective("energy"), trials) == 1
+
+
+def test_nothing_to_choose_when_all_failed() -> None:
+    """With no valid trial there is no answer."""
+    assert choose(Objective("time"), [(trial(0), Measurement((WorkloadResult(Status.CRASHED),)))]) is None
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(0, 1)), min_size=1, max_size=8))
+def test_answer_is_never_beaten_on_both_counts(values: list[tuple[float, float, float]]) -> None:
+    """No trial with a certainly lower energy exists, and none in the tie is faster."""
+    trials = [(trial(i), measured(t, e, u)) for i, (t, e, u) in enumerate(values)]
+    chosen = choose(Objective("energy"), trials)
+
+    assert chosen is not None
+    time_s, joules, uncertainty_j = values[chosen]
+    lowest = min(values, key=lambda v: v[1])
+    assert joules - 1.96 * uncertainty_j <= lowest[1] + 1.96 * lowest[2] + 1e-9
+    assert time_s <= lowest[0]

@@ -1,0 +1,93 @@
+"""What commands share in writing: ``--json FILE`` (``-`` is standard output) and the console for tables."""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def _writable(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse a target that cannot be written before the work is done, not after."""
+    del ctx, parameter
+    if value is None or value == "-":
+        return value
+    path = Path(value)
+    if path.is_dir():
+        raise InputError(f"--json {value}: this is a directory; name a file, or - for standard output")
+    if not path.parent.is_dir():
+        raise InputError(f"--json {value}: the directory {path.parent} does not exist")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"--json {value}: not writable by this user")
+    return value
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--json FILE`` to a command; the parameter is called ``json_path``."""
+    return click.option(
+        "--json",
+        "json_path",
+        metavar="FILE",
+        callback=_writable,
+        help="Write the result as JSON to FILE; - is standard output (and then nothing else goes there).",
+    )(command)
+
+
+def write_json(path: str, document: object) -> None:
+    """Write a document as JSON, whole or not at all.
+
+    Args:
+        path: a file, replaced atomically, or ``-`` for standard output.
+        document: what to write; not-a-number and infinity are refused (JSON has neither).
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    target = Path(path)
+    if target.exists() and not target.is_file():  # a pipe or a device: nothing to replace
+        try:
+            target.write_text(text)
+        except OSError as error:
+            raise InputError(f"--json {path}: {error.strerror}") from error
+        return
+    _replace(target, text)
+
+
+def _replace(target: Path, text: str) -> None:
+    temporary: str | None = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=target.parent, prefix=f".{target.name}.", delete=False
+        ) as stream:
+            temporary = stream.name
+            stream.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(temporary).chmod(0o666 & ~mask)  # temporary files are private; a result is not
+        Path(temporary).replace(target)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise InputError(f"--json {target}: {error.strerror}") from error
+
+
+def console(json_path: str | None = None) -> "Console":
+    """The console tables go to: standard output, or standard error when JSON has standard output."""
+    from rich.console import Console  # noqa: PLC0415 - rich costs start-up time
+
+    if json_path == "-":
+        return Console(stderr=True)
+    return Console(width=None if sys.stdout.isatty() else 120)

@@ -1,0 +1,84 @@
+"""What is minimised, and which of the measured trials is the answer."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.errors import UnknownNameError
+from tuner.model import Measurement, Trial
+
+NAMES = ("time", "energy", "edp", "ed2p")
+COVERAGE = 1.96  # an interval of ± 1.96 standard uncertainties covers 95 % of a normal distribution
+
+_TIME_EXPONENT = {"energy": 0, "edp": 1, "ed2p": 2}
+_MEDIAN_EFFICIENCY = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A number to minimise, made from a measurement.
+
+    Attributes:
+        name: ``time`` (s), ``energy`` (J), ``edp`` (J·s) or ``ed2p`` (J·s²), all of one round.
+        limit_s: trials with a longer makespan cost infinity (``--max-slowdown``); None for no limit.
+    """
+
+    name: str
+    limit_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in NAMES:
+            raise UnknownNameError(f"unknown objective {self.name!r}; choose from {', '.join(NAMES)}")
+
+    @property
+    def needs_energy(self) -> bool:
+        """True when a measurement without joules has no cost."""
+        return self.name != "time"
+
+    def cost(self, measurement: Measurement) -> float:
+        """The number to minimise; infinity for a failed trial, one over the limit, or one without joules."""
+        makespan_s = measurement.makespan_s
+        if not measurement.ok or makespan_s is None or not math.isfinite(makespan_s):
+            return math.inf
+        if self.limit_s is not None and makespan_s > self.limit_s:
+            return math.inf
+        if self.name == "time":
+            return makespan_s
+        if measurement.energy is None or not math.isfinite(measurement.energy.joules):
+            return math.inf
+        return measurement.energy.joules * makespan_s ** _TIME_EXPONENT[self.name]
+
+    def uncertainty(self, measurement: Measurement) -> float:
+        """Standard uncertainty of the cost, in its unit."""
+        cost = self.cost(measurement)
+        if not math.isfinite(cost) or cost == 0.0 or measurement.makespan_s is None:
+            return 0.0
+        rounds = max(1, measurement.rounds)
+        relative_time = (
+            _MEDIAN_EFFICIENCY * measurement.makespan_spread_s / math.sqrt(rounds) / measurement.makespan_s
+        )
+        if self.name == "time" or measurement.energy is None:
+            return cost * relative_time
+        relative_energy = measurement.energy.uncertainty_j / measurement.energy.joules
+        return cost * math.hypot(relative_energy, _TIME_EXPONENT[self.name] * relative_time)
+
+
+def choose(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) -> int | None:
+    """The answer of a run: the fastest trial whose 95 % interval overlaps that of the lowest cost.
+
+    Two trials whose intervals overlap are a tie in the objective, and a tie is broken by time.
+
+    Returns:
+        Index into ``trials``, or None when no trial has a finite cost.
+    """
+    costs = [objective.cost(measurement) for _, measurement in trials]
+    finite = [i for i, cost in enumerate(costs) if math.isfinite(cost)]
+    if not finite:
+        return None
+    lowest = min(finite, key=lambda i: costs[i])
+    ceiling = costs[lowest] + COVERAGE * objective.uncertainty(trials[lowest][1])
+
+    def ties(i: int) -> bool:
+        return costs[i] - COVERAGE * objective.uncertainty(trials[i][1]) <= ceiling
+
+    return min((i for i in finite if ties(i)), key=lambda i: (trials[i][1].makespan_s or 0.0, costs[i], i))
