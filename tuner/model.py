@@ -313,6 +313,7 @@ class Measurement:
         modelled: True when a simulated device made these numbers.
         check_s: time spent on answer checks for this trial.
         energy_total_j: joules of everything this trial made the GPU do (checks, warm-up, window).
+        ended_s: the device's clock when the trial had ended (a simulated device resumes from there).
     """
 
     results: tuple[WorkloadResult, ...]
@@ -326,6 +327,7 @@ class Measurement:
     modelled: bool = False
     check_s: float = 0.0
     energy_total_j: float = 0.0
+    ended_s: float = 0.0
 
     @property
     def ok(self) -> bool:
