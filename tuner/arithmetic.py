@@ -1,0 +1,325 @@
+"""What the operations of expressions mean: one Python function each, and NumPy where that gives the same.
+
+Scalars are bool, int, float, complex and str of Python; arrays are bool, int64, float64, complex128, str, or
+object where no narrower type holds all values exactly. Arrays take the NumPy function only when neither
+overflow nor rounding can make it differ from the Python function; otherwise every element goes through that.
+"""
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+MAX_EXPONENT = 64
+MAX_INT = 2**63 - 1
+EXACT_FLOAT = 2**53  # whole numbers up to here are exact in float64
+
+Value = Any  # a scalar or an array
+PLAIN = frozenset({bool, int, float, str})
+
+
+class TroubleError(Exception):
+    """What is wrong, without the expression it is wrong in; never leaves ``Expression``."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation on two values.
+
+    Attributes:
+        word: the operator, for messages.
+        scalar: what the operation means.
+        vector: the same on arrays; None where NumPy may round another way.
+        safe: for the largest magnitudes of two whole operands: ``vector`` cannot overflow or round.
+        divides: the second operand must not be zero.
+        takes_text: two texts may be compared.
+    """
+
+    word: str
+    scalar: Callable[[Any, Any], Any]
+    vector: Callable[[Any, Any], Any] | None = None
+    safe: Callable[[int, int], bool] = lambda _a, _b: True
+    divides: bool = False
+    takes_text: bool = False
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of one number: what it means, and the same on arrays of magnitudes exact in float64."""
+
+    word: str
+    scalar: Callable[[Any], Any]
+    vector: Callable[[Any], Any] | None = None
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def normal(value: Value, name: str) -> Value:
+    """A value of the environment as a scalar of Python, or as an array of one of the working types."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):
+        kind = value.dtype.kind
+        if kind in "bUO":
+            return value
+        if kind in "iu" and (value.dtype != np.uint64 or _magnitude(value) <= MAX_INT):
+            return value.astype(np.int64, copy=False)
+        if kind in "fc":
+            return value.astype(np.float64 if kind == "f" else np.complex128, copy=False)
+    elif isinstance(value, bool | int | float | str | complex):
+        return value
+    raise TroubleError(f"{name} has no value an expression can use ({type(value).__name__})")
+
+
+def finite(value: Value) -> Value:
+    """The scalar itself, when it is finite and, if whole, has at most 63 bits."""
+    if isinstance(value, int):
+        if -MAX_INT <= value <= MAX_INT:
+            return value
+        raise TroubleError("a whole number has more than 63 bits")
+    if not math.isfinite(abs(value)):
+        raise TroubleError("a result is not finite")
+    return value
+
+
+def truth(value: Value) -> Value:
+    """A bool, or an array of them: numbers are true when they are not zero."""
+    if isinstance(value, bool):
+        return value
+    if _kind(value) == "U":
+        raise TroubleError("text is not a condition; compare it with == or !=")
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind == "O":
+            value = np.frompyfunc(truth, 1, 1)(value)
+        return value.astype(np.bool_, copy=False)
+    return bool(value)
+
+
+def inverted(value: Value) -> Value:
+    """``not`` of what ``truth`` returned."""
+    return ~value if isinstance(value, np.ndarray) else not value
+
+
+def merged(where: np.ndarray[Any, Any], body: Value, orelse: Value) -> Value:
+    """An array with ``body`` where the mask is true and ``orelse`` elsewhere, each as long as its part."""
+    result = np.empty(where.shape, dtype=object)
+    for mask, part in ((where, body), (~where, orelse)):
+        result[mask] = part.astype(object) if isinstance(part, np.ndarray) else part
+    return _narrowed(result)
+
+
+def _narrowed(boxed: np.ndarray[Any, Any]) -> Value:
+    """An array of Python objects in the narrowest type that holds all of them exactly."""
+    kinds = {type(item) for item in boxed.flat}
+    for kind, dtype in ((bool, np.bool_), (int, np.int64), (float, np.float64), (complex, np.complex128)):
+        if kinds == {kind}:
+            return boxed.astype(dtype)
+    return boxed.astype(np.str_) if kinds == {str} else boxed
+
+
+def _kind(value: Value) -> str:
+    """The kind letter of NumPy for scalars and arrays alike."""
+    if isinstance(value, np.ndarray):
+        return str(value.dtype.kind)
+    return {bool: "b", int: "i", float: "f", str: "U", complex: "c"}[type(value)]
+
+
+def _magnitude(value: Value) -> int:
+    """Largest absolute value of a whole scalar or array; of fractions a bound for it."""
+    if not isinstance(value, np.ndarray):
+        return int(math.ceil(abs(value)))
+    return max(abs(math.ceil(value.max())), abs(math.floor(value.min()))) if value.size else 0
+
+
+def _numbers(value: Value) -> Value:
+    """Booleans count as 0 and 1 in arithmetic, as they do in Python."""
+    if isinstance(value, np.ndarray):
+        return value.astype(np.int64) if value.dtype.kind == "b" else value
+    return int(value) if isinstance(value, bool) else value
+
+
+# --- applying ------------------------------------------------------------------------------------
+
+
+def apply(op: Operation, left: Value, right: Value) -> Value:
+    """The operation on two scalars, or element by element.
+
+    Raises:
+        TroubleError: the operation has no result for these values.
+    """
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return _apply_arrays(op, left, right)
+    return _apply_scalars(op, left, right)
+
+
+def apply_unary(function: Function, value: Value) -> Value:
+    """The function of a scalar, or of every element.
+
+    Raises:
+        TroubleError: the function has no result for this value.
+    """
+    if not isinstance(value, np.ndarray):
+        return _apply_scalar_function(function, value)
+    kind = value.dtype.kind
+    if function.vector is not None and kind in "bif" and _magnitude(_numbers(value)) <= EXACT_FLOAT:
+        return function.vector(_numbers(value))
+    return _each(lambda item: _apply_scalar_function(function, item), value)
+
+
+def _apply_scalar_function(function: Function, value: Value) -> Value:
+    if isinstance(value, str):
+        raise TroubleError(f"{function.word} of text; text can only be compared")
+    try:
+        return finite(function.scalar(value))
+    except (OverflowError, TypeError, ValueError):
+        raise TroubleError(f"{function.word}({value}) has no result") from None
+
+
+def _apply_scalars(op: Operation, left: Value, right: Value) -> Value:
+    left_text, right_text = isinstance(left, str), isinstance(right, str)
+    if left_text or right_text:
+        _check_text(op, same=left_text and right_text)
+        return op.scalar(left, right)
+    try:
+        result = op.scalar(left, right)
+    except ZeroDivisionError:
+        raise TroubleError(f"division by zero in {left} {op.word} {right}") from None
+    except (OverflowError, TypeError, ValueError):
+        raise TroubleError(f"{left} {op.word} {right} has no result") from None
+    return finite(result)
+
+
+def _check_text(op: Operation, *, same: bool) -> None:
+    if not op.takes_text:
+        raise TroubleError(f"text in {op.word}; text can only be compared with ==, != and in")
+    if not same:
+        raise TroubleError(f"{op.word} compares text with a number")
+
+
+def _apply_arrays(op: Operation, left: Value, right: Value) -> Value:
+    kinds = _kind(left) + _kind(right)
+    if "U" in kinds and "O" not in kinds:
+        _check_text(op, same=kinds == "UU")
+    if op.vector is not None and "O" not in kinds and _is_exact(op, left, right, kinds):
+        return _vectorised(op, op.vector, left, right)
+    if not isinstance(right, np.ndarray):
+        return _each(lambda item: _apply_scalars(op, item, right), left)
+    if not isinstance(left, np.ndarray):
+        return _each(lambda item: _apply_scalars(op, left, item), right)
+    boxed = np.frompyfunc(lambda a, b: _apply_scalars(op, a, b), 2, 1)(
+        left.astype(object), right.astype(object)
+    )
+    return _narrowed(np.asarray(boxed, dtype=object))
+
+
+def _each(function: Callable[[Any], Any], values: np.ndarray[Any, Any]) -> Value:
+    """A Python function of every element, called once for each value that occurs."""
+    if values.dtype.kind == "O":
+        return _narrowed(np.asarray(np.frompyfunc(function, 1, 1)(values), dtype=object))
+    distinct, where = np.unique(values, return_inverse=True)
+    results = np.empty(len(distinct), dtype=object)
+    results[:] = [function(item) for item in distinct.tolist()]
+    return _narrowed(results)[where.reshape(values.shape)]
+
+
+def _is_exact(op: Operation, left: Value, right: Value, kinds: str) -> bool:
+    if set(kinds) <= {"f", "c", "U"}:
+        return True
+    whole = [_magnitude(v) if k in "bi" else 0 for v, k in zip((left, right), kinds, strict=True)]
+    return op.safe(*whole) if set(kinds) <= {"b", "i"} else max(whole) <= EXACT_FLOAT
+
+
+def _vectorised(op: Operation, vector: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
+    left, right = _numbers(left), _numbers(right)
+    if op.divides and not np.all(right):
+        raise TroubleError(f"division by zero in {op.word}")
+    with np.errstate(all="ignore"):
+        try:
+            result = vector(left, right)
+        except (TypeError, ValueError):  # no order of complex numbers; shapes that do not broadcast
+            raise TroubleError(f"{op.word} has no result for these arrays") from None
+    if result.dtype.kind in "fc" and not np.isfinite(result).all():
+        raise TroubleError("a result is not finite")
+    return result
+
+
+# --- the tables ----------------------------------------------------------------------------------
+
+
+def _power(base: Value, exponent: Value) -> Value:
+    if abs(exponent) > MAX_EXPONENT:
+        raise TroubleError(f"exponent {exponent} is beyond {MAX_EXPONENT}")
+    result = base**exponent
+    if isinstance(result, complex) and not isinstance(base, complex):
+        raise TroubleError(f"{base} ** {exponent} has no result")
+    return result
+
+
+def _ceil_div(left: Value, right: Value) -> Value:
+    if not (isinstance(left, int) and isinstance(right, int)):
+        raise TroubleError(f"ceil_div({left}, {right}) takes whole numbers")
+    return -(-left // right)
+
+
+def _ceil_div_arrays(left: Value, right: Value) -> Value:
+    if _kind(left) != "i" or _kind(right) != "i":
+        raise TroubleError("ceil_div takes whole numbers")
+    return -(-left // right)
+
+
+def _log2(value: Value) -> Value:
+    """A whole number for powers of two, so that it can stand in an entry or a shape."""
+    if is_pow2(value):
+        return int(value).bit_length() - 1
+    return math.log2(value)
+
+
+def is_pow2(value: Value) -> bool:
+    """True for 1, 2, 4, 8, ...; False for every other number."""
+    whole = int(value)
+    return whole == value and whole > 0 and whole & (whole - 1) == 0
+
+
+def _fits_float(left: int, right: int) -> bool:
+    return max(left, right) <= EXACT_FLOAT
+
+
+def _whole(rounding: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda values: rounding(values).astype(np.int64)
+
+
+EQUAL = Operation("==", operator.eq, np.equal, takes_text=True)
+OPERATIONS: dict[str, Operation] = {
+    "Add": Operation("+", operator.add, np.add, lambda a, b: a + b <= MAX_INT),
+    "Sub": Operation("-", operator.sub, np.subtract, lambda a, b: a + b <= MAX_INT),
+    "Mult": Operation("*", operator.mul, np.multiply, lambda a, b: a * b <= MAX_INT),
+    "Div": Operation(
+        "/", operator.truediv, np.true_divide, lambda a, b: max(a, b) <= EXACT_FLOAT, divides=True
+    ),
+    "FloorDiv": Operation("//", operator.floordiv, np.floor_divide, divides=True),
+    "Mod": Operation("%", operator.mod, np.mod, divides=True),
+    "Pow": Operation("**", _power),  # NumPy may round a power another way than Python
+    "Eq": EQUAL,
+    "NotEq": Operation("!=", operator.ne, np.not_equal, takes_text=True),
+    "Lt": Operation("<", operator.lt, np.less),
+    "LtE": Operation("<=", operator.le, np.less_equal),
+    "Gt": Operation(">", operator.gt, np.greater),
+    "GtE": Operation(">=", operator.ge, np.greater_equal),
+}
+BINARY_FUNCTIONS: dict[str, Operation] = {
+    "ceil_div": Operation("ceil_div", _ceil_div, _ceil_div_arrays, divides=True),
+    "min": Operation("min", min, np.minimum),
+    "max": Operation("max", max, np.maximum),
+}
+UNARY_FUNCTIONS: dict[str, Function] = {
+    "abs": Function("abs", abs, np.abs),
+    "log2": Function("log2", _log2),
+    "ceil": Function("ceil", math.ceil, _whole(np.ceil)),
+    "floor": Function("floor", math.floor, _whole(np.floor)),
+    "int": Function("int", int, _whole(np.trunc)),
+    "is_pow2": Function("is_pow2", is_pow2),
+}
