@@ -1,0 +1,280 @@
+"""Runs CUDA kernels on the host, so that their numerics are tested where there is no GPU.
+
+A kernel's source is compiled by g++ behind ``tests/host/cuda_host.h``; the threads of a block are fibres
+that change only at barriers and shuffles, in an order the test chooses. Only the tests use this.
+"""
+
+import atexit
+import ctypes
+import functools
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.model import Plan, Scalar, Source
+
+Order = Literal["forward", "reverse", "shuffle"]
+ORDERS: tuple[Order, ...] = ("forward", "reverse", "shuffle")
+Argument = npt.NDArray[Any] | np.generic | int | float
+Extent = int | tuple[int, ...]
+
+HOST = Path(__file__).parent / "host"
+COMPILER = shutil.which("g++")
+FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fno-gnu-unique", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-w")
+GUARD_BYTES = 1024
+GUARD = 0xFF  # NaN as float32 and float64, -1 as an integer
+ALIGNMENT = 256  # what cudaMalloc promises
+JOBS = 2  # compilations at a time
+ENTRIES_PER_UNIT = 8  # instantiations that share the price of reading the headers
+
+
+class HostRunError(AssertionError):
+    """A kernel broke a rule of the machine: a barrier not met by all, a write outside its arrays."""
+
+
+class _Index(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
+
+
+class _Argument(ctypes.Structure):
+    _fields_ = [("value", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("is_pointer", ctypes.c_int)]
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = [
+        ("grid", _Index),
+        ("block", _Index),
+        ("shared_bytes", ctypes.c_size_t),
+        ("order", ctypes.c_int),
+        ("seed", ctypes.c_uint64),
+    ]
+
+
+def read_source(path: Path, headers: Sequence[Path] = ()) -> Source:
+    """The source at ``path`` with every ``*.cuh`` beside it and in the ``headers`` folders."""
+    found = {
+        file.name: file.read_text() for folder in (*headers, path.parent) for file in folder.glob("*.cuh")
+    }
+    return Source(str(path), path.read_text(), tuple(sorted(found.items())))
+
+
+def build(
+    source: Source, entries: Sequence[str], options: Sequence[str] = (), flags: Sequence[str] = FLAGS
+) -> None:
+    """Compiles instantiations of a source ahead, several to a unit; those compiled before cost nothing.
+
+    Args:
+        source: code and headers.
+        entries: name expressions of ``__global__`` functions.
+        options: NVRTC options; the ``-D`` among them are passed on.
+        flags: options of g++, e.g. with ``-fsanitize=...``.
+
+    Raises:
+        HostRunError: g++ does not accept the code; the message is g++'s.
+    """
+    wanted = [e for e in dict.fromkeys(entries) if _key(source, e, options, flags) not in _functions]
+    units = [wanted[i : i + ENTRIES_PER_UNIT] for i in range(0, len(wanted), ENTRIES_PER_UNIT)]
+    with ThreadPoolExecutor(JOBS) as pool:
+        libraries = list(pool.map(lambda unit: _compile(source, unit, options, flags), units))
+    for unit, library in zip(units, libraries, strict=True):
+        for i, entry in enumerate(unit):
+            function = getattr(library, f"launch_{i}")
+            function.restype = ctypes.c_char_p
+            _functions[_key(source, entry, options, flags)] = function
+
+
+def run(  # noqa: PLR0917 - a launch, in the order CUDA gives it
+    source: Source,
+    entry: str,
+    grid: Extent,
+    block: Extent,
+    shared_bytes: int,
+    args: Sequence[Argument],
+    *,
+    options: Sequence[str] = (),
+    flags: Sequence[str] = FLAGS,
+    order: Order = "forward",
+    seed: int = 0,
+) -> None:
+    """Runs one launch; arrays are read and written in place, as if they lay on the device.
+
+    Args:
+        source: code and headers.
+        entry: name expression, e.g. ``scan_lf<64, 4, 32>``.
+        grid: blocks along x, y, z.
+        block: threads along x, y, z.
+        shared_bytes: dynamic shared memory.
+        args: the kernel's arguments; a Python int is passed as int32, a float as float32. An array that is
+            not writeable must come back unchanged.
+        options: NVRTC options.
+        flags: options of g++.
+        order: how warps and lanes take turns.
+        seed: of the order ``shuffle``.
+
+    Raises:
+        HostRunError: the code does not compile, or breaks a rule of the machine.
+    """
+    build(source, [entry], options, flags)
+    places = [_placed(arg) if isinstance(arg, np.ndarray) else _scalar(arg) for arg in args]
+    pointers = [ctypes.c_void_p(place.ctypes.data) for place in places]
+    table = (_Argument * len(args))()
+    for i, (arg, place) in enumerate(zip(args, places, strict=True)):
+        is_array = isinstance(arg, np.ndarray)
+        value = ctypes.addressof(pointers[i]) if is_array else place.ctypes.data
+        table[i] = _Argument(value, 8 if is_array else place.itemsize, is_array)
+    launch = _Launch(_Index(*_xyz(grid)), _Index(*_xyz(block)), shared_bytes, ORDERS.index(order), seed)
+    function = _functions[_key(source, entry, options, flags)]
+    trouble = function(ctypes.byref(launch), table, ctypes.c_size_t(len(args))).decode()
+    if trouble:
+        raise HostRunError(f"{entry}: {trouble}")
+    for i, (arg, place) in enumerate(zip(args, places, strict=True)):
+        if isinstance(arg, np.ndarray):
+            _take_back(f"{entry}, argument {i}", arg, place)
+
+
+def run_on_host(  # noqa: PLR0917 - a launch, in the order CUDA gives it
+    source_path: Path,
+    entry: str,
+    grid: Extent,
+    block: Extent,
+    shared_bytes: int,
+    args: Sequence[Argument],
+    *,
+    headers: Sequence[Path] = (),
+    options: Sequence[str] = (),
+    order: Order = "forward",
+    seed: int = 0,
+) -> None:
+    """``run`` for a source file; ``headers`` are folders of ``*.cuh`` beside its own."""
+    source = read_source(source_path, headers)
+    run(source, entry, grid, block, shared_bytes, args, options=options, order=order, seed=seed)
+
+
+def build_plans(plans: Sequence[Plan]) -> None:
+    """Compiles every stage of the plans ahead, as many together as share source and options."""
+    groups: dict[tuple[Source, tuple[str, ...]], list[str]] = {}
+    for stage in (stage for plan in plans for stage in plan.stages):
+        groups.setdefault((stage.source, stage.options), []).append(stage.entry)
+    for (source, options), entries in groups.items():
+        build(source, entries, options)
+
+
+def run_plan(
+    plan: Plan, arrays: Mapping[str, npt.NDArray[Any]], *, order: Order = "forward", seed: int = 0
+) -> None:
+    """Runs the stages of a plan one after another on ``arrays`` (one for each of its buffers, by name)."""
+    for stage in plan.stages:
+        args: list[Argument] = [
+            np.dtype(a.dtype).type(a.value) if isinstance(a, Scalar) else arrays[a] for a in stage.arguments
+        ]
+        run(
+            stage.source,
+            stage.entry,
+            stage.grid,
+            stage.block,
+            stage.shared_bytes,
+            args,
+            options=stage.options,
+            order=order,
+            seed=seed,
+        )
+
+
+_functions: dict[str, Any] = {}  # compiled for this session, by content
+
+
+def _key(source: Source, entry: str, options: Sequence[str], flags: Sequence[str]) -> str:
+    return "\0".join((source.sha256, entry, *options, "", *flags))
+
+
+@functools.cache
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="kernels-on-host-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@functools.cache
+def _runtime(flags: tuple[str, ...]) -> Path:
+    digest = hashlib.sha256("\0".join(flags).encode()).hexdigest()[:16]
+    object_file = _folder() / f"runtime-{digest}.o"
+    _gxx(*flags, "-O2", "-c", str(HOST / "runtime.cpp"), "-o", str(object_file))
+    return object_file
+
+
+def _compile(
+    source: Source, entries: Sequence[str], options: Sequence[str], flags: Sequence[str]
+) -> ctypes.CDLL:
+    folder = Path(tempfile.mkdtemp(dir=_folder()))
+    for name, text in source.headers:
+        (folder / name).write_text(_with_host_shared_memory(text))
+    unit = folder / "unit.cpp"
+    unit.write_text(
+        f'#include "cuda_host.h"\n#line 1 "{source.path}"\n{_with_host_shared_memory(source.text)}\n'
+        + "\n".join(f"CUDA_HOST_ENTRY(launch_{i}, {entry})" for i, entry in enumerate(entries))
+        + "\n"
+    )
+    library = folder / "unit.so"
+    defines = [option for option in options if option.startswith("-D")]
+    runtime = _runtime(tuple(flags))
+    _gxx(*flags, *defines, f"-I{HOST}", f"-I{folder}", "-shared", str(unit), str(runtime), "-o", str(library))
+    return ctypes.CDLL(str(library))
+
+
+def _with_host_shared_memory(text: str) -> str:
+    """Turns block-scope ``extern __shared__ T name[];`` into a pointer to the launch's shared memory."""
+    return re.sub(
+        r"extern\s+__shared__\s+(?:(?:__align__|alignas)\s*\(\w+\)\s*)?([\w:<>\s]+?)\s+(\w+)\s*\[\s*\]\s*;",
+        r"\1* const \2 = static_cast<\1*>(cuda_host::dynamic_shared());",
+        text,
+    )
+
+
+def _gxx(*arguments: str) -> None:
+    if COMPILER is None:
+        raise HostRunError("running kernels on the host needs g++")
+    done = subprocess.run([COMPILER, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise HostRunError(f"g++ does not compile it:\n{done.stderr[:4000]}")
+
+
+def _xyz(extent: Extent) -> tuple[int, int, int]:
+    x, y, z = (*((extent,) if isinstance(extent, int) else extent), 1, 1)[:3]
+    return x, y, z
+
+
+def _scalar(value: np.generic | float) -> npt.NDArray[Any]:
+    if isinstance(value, np.generic):
+        return np.array([value])
+    return np.array([value], np.int32 if isinstance(value, int) else np.float32)
+
+
+def _placed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A copy of the bytes, aligned as on a device, with guards before and behind."""
+    room = np.full(array.nbytes + 2 * GUARD_BYTES + ALIGNMENT, GUARD, np.uint8)
+    skip = -(room.ctypes.data + GUARD_BYTES) % ALIGNMENT + GUARD_BYTES
+    room[skip : skip + array.nbytes] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+    return room[skip : skip + array.nbytes]
+
+
+def _take_back(what: str, array: npt.NDArray[Any], place: npt.NDArray[Any]) -> None:
+    room = place.base
+    if not isinstance(room, np.ndarray):
+        raise TypeError("a placed array is a part of its room")
+    skip = place.ctypes.data - room.ctypes.data
+    if (room[:skip] != GUARD).any() or (room[skip + array.nbytes :] != GUARD).any():
+        raise HostRunError(f"{what}: written outside of the array")
+    result = place.view(array.dtype).reshape(array.shape)
+    if array.flags.writeable:
+        array[...] = result
+    elif result.tobytes() != array.tobytes():
+        raise HostRunError(f"{what}: a read-only array was written")
