@@ -129,10 +129,10 @@ def _kind(value: Value) -> str:
 
 
 def _magnitude(value: Value) -> int:
-    """Largest absolute value of a whole scalar or array; of fractions a bound for it."""
+    """Largest absolute value of a whole scalar or array, rounded down where it holds fractions."""
     if not isinstance(value, np.ndarray):
-        return int(math.ceil(abs(value)))
-    return max(abs(math.ceil(value.max())), abs(math.floor(value.min()))) if value.size else 0
+        return abs(int(value))
+    return max(abs(int(value.max())), abs(int(value.min()))) if value.size else 0
 
 
 def _numbers(value: Value) -> Value:
@@ -165,7 +165,9 @@ def apply_unary(function: Function, value: Value) -> Value:
     if not isinstance(value, np.ndarray):
         return _apply_scalar_function(function, value)
     kind = value.dtype.kind
-    if function.vector is not None and kind in "bif" and _magnitude(_numbers(value)) <= EXACT_FLOAT:
+    if kind == "f" and not np.isfinite(value).all():
+        raise TroubleError(f"{function.word} of a value that is not finite")
+    if function.vector is not None and kind in "bif" and _magnitude(_numbers(value)) < EXACT_FLOAT:
         return function.vector(_numbers(value))
     return _each(lambda item: _apply_scalar_function(function, item), value)
 

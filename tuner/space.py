@@ -20,7 +20,7 @@ CHUNK_ROWS = 2**18
 MAX_ROWS = 10_000_000
 MAX_PRODUCT = 2**62  # positions in the product are 64-bit codes
 
-Column = npt.NDArray[np.int32] | npt.NDArray[np.int16]
+Column = npt.NDArray[Any]  # int16, or int32 where a value list is longer than that reaches
 Kind = Literal["hamming", "adjacent"]
 
 
@@ -109,7 +109,7 @@ class Space(Sequence[Configuration]):
     def __contains__(self, configuration: object) -> bool:
         return isinstance(configuration, Mapping) and self._find(configuration) is not None
 
-    def index(self, configuration: Mapping[str, TunableValue], *_: int) -> int:  # type: ignore[override]
+    def index(self, configuration: Mapping[str, TunableValue], *_: int) -> int:
         """Position of a configuration.
 
         Raises:
