@@ -50,31 +50,37 @@ class Conditions:
         }
 
 
-def staleness(stored: Mapping[str, Any], present: Conditions) -> list[str]:
+def staleness(
+    stored: Mapping[str, Any],
+    *,
+    device: DeviceIdentity,
+    sources: Mapping[str, str],
+    batches: Mapping[str, int],
+) -> list[str]:
     """Why a stored answer need not be true any more; empty when it is fresh.
 
     Args:
         stored: the record of the conditions a run was made under.
-        present: the conditions now (policy, seed and settings are not compared: they decide how an answer
-            is found, not what it is true for).
+        device: the present GPU with its driver and CUDA.
+        sources: kernel name -> present hash of its sources.
+        batches: workload -> batch, for the workloads whose batch the user named.
     """
-    reasons = []
-    device = present.device
     known = stored.get("device", {})
-    for field, label in (("uuid", "GPU"), ("name", "GPU name"), ("driver", "driver"), ("runtime", "CUDA")):
-        before, now = known.get(field), getattr(device, field)
-        if before != now:
-            reasons.append(f"{label} was {before or 'unknown'}, is {now or 'unknown'}")
-    sources = stored.get("sources", {})
+    reasons = [
+        f"{label} was {known.get(field) or 'unknown'}, is {getattr(device, field) or 'unknown'}"
+        for field, label in (("uuid", "GPU"), ("name", "GPU name"), ("driver", "driver"), ("runtime", "CUDA"))
+        if known.get(field) != getattr(device, field)
+    ]
+    before = stored.get("sources", {})
     reasons += [
         f"the source of {kernel} has changed"
-        for kernel, hashed in present.sources.items()
-        if sources.get(kernel) != hashed
+        for kernel, hashed in sources.items()
+        if before.get(kernel) != hashed
     ]
-    batches = dict(stored.get("workloads", []))
+    tuned = dict(stored.get("workloads", []))
     reasons += [
-        f"{name} was tuned for a batch of {batches.get(name)}, is asked for {batch}"
-        for name, batch in present.workloads
-        if batches.get(name) != batch
+        f"{name} was tuned for a batch of {tuned.get(name)}, is asked for {batch}"
+        for name, batch in batches.items()
+        if tuned.get(name) != batch
     ]
     return reasons

@@ -55,7 +55,7 @@ class LazyGroup(click.Group):
 @click.option("-v", "--verbose", count=True, help="Log what happens to standard error; twice for debugging.")
 def main(verbose: int) -> None:
     """Tune GPU kernels that run at the same time on one GPU, for time or energy."""
-    import logging  # noqa: PLC0415 - kept out of `tuner --help`
+    import logging
 
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")

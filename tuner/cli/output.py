@@ -86,7 +86,7 @@ def _replace(target: Path, text: str) -> None:
 
 def console(json_path: str | None = None) -> "Console":
     """The console tables go to: standard output, or standard error when JSON has standard output."""
-    from rich.console import Console  # noqa: PLC0415 - rich costs start-up time
+    from rich.console import Console
 
     if json_path == "-":
         return Console(stderr=True)

@@ -1,0 +1,66 @@
+"""``tuner best``: the stored answer for workloads on the present device."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from tuner.cli.options import database_option, device_option, kernel_option
+from tuner.cli.output import console, json_option, write_json
+
+
+@click.command()
+@click.argument("workloads", nargs=-1, required=True, metavar="WORKLOAD...")
+@click.option("--objective", default="energy", show_default=True, help="time, energy, edp or ed2p.")
+@click.option("--clocks-as-found", is_flag=True, help="Only answers that set no GPU clock.")
+@device_option
+@kernel_option
+@database_option
+@json_option
+def best(
+    workloads: tuple[str, ...],
+    *,
+    objective: str,
+    clocks_as_found: bool,
+    device: str | None,
+    kernel_files: tuple[Path, ...],
+    database: Path | None,
+    json_path: str | None,
+) -> None:
+    """Print the best stored configurations for workloads that run together.
+
+    The answer is fresh when GPU, driver, CUDA and kernel sources are those it was measured with; otherwise
+    it is printed as stale, with the reasons. Exit code 1 when nothing is stored.
+    """
+    from tuner.answers import find_answer
+    from tuner.catalog import Catalog
+    from tuner.database import Store
+    from tuner.objective import Objective
+    from tuner.report.tables import show_run
+    from tuner.worker import identify
+
+    Objective(objective)
+    catalog = Catalog.load(kernel_files)
+    asked = [(spec, catalog.workload(spec)) for spec in workloads]
+    with Store(database) as store:
+        answer = find_answer(
+            store,
+            [str(workload) for _, workload in asked],
+            objective,
+            device=identify(device),
+            sources={w.kernel: catalog.kernel(w.kernel).fingerprint for _, w in asked},
+            batches={str(w): w.batch for spec, w in asked if "batch" in spec},
+            clocks_as_found=clocks_as_found,
+        )
+    if answer is None or answer.run.answer is None:
+        click.echo(
+            f"nothing is stored: run `tuner run {' '.join(workloads)} --objective {objective}`", err=True
+        )
+        sys.exit(1)
+    out = console(json_path)
+    if json_path is not None:
+        write_json(json_path, {**answer.run.answer, "stale": list(answer.stale), "run": answer.run.id})
+    out.print(f"run {answer.run.id} of {answer.run.started_at}", markup=False, highlight=False)
+    show_run(answer.run.answer, out)
+    for reason in answer.stale:
+        out.print(f"stale: {reason}", markup=False, highlight=False)

@@ -1,0 +1,63 @@
+"""``tuner history``: the runs in the database."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.cli.options import database_option
+from tuner.cli.output import console, json_option, write_json
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Newest runs shown.")
+@database_option
+@json_option
+def history(*, limit: int, database: Path | None, json_path: str | None) -> None:
+    """List stored runs, newest first."""
+    from rich.table import Table
+
+    from tuner.database import Store
+    from tuner.report.units import si
+
+    with Store(database) as store:
+        rows = [_row(run) for run in store.history(limit)]
+    if json_path is not None:
+        write_json(json_path, {"runs": rows})
+    table = Table(show_edge=False, pad_edge=False)
+    for title in ("run", "started", "status", "workloads", "device", "objective", "policy", "trials"):
+        table.add_column(title)
+    table.add_column("time", justify="right")
+    table.add_column("energy", justify="right")
+    for row in rows:
+        best = row["best"] or {}
+        table.add_row(
+            str(row["run"]),
+            row["started_at"],
+            row["status"],
+            " ".join(row["workloads"]),
+            row["device"] + (" (modelled)" if row["modelled"] else ""),
+            row["objective"],
+            row["policy"],
+            str(row["trials"]),
+            si(best.get("time_s"), "s"),
+            si(best.get("energy_j"), "J"),
+        )
+    console(json_path).print(table)
+
+
+def _row(run: Any) -> dict[str, Any]:  # noqa: ANN401 - StoredRun, imported late
+    return {
+        "run": run.id,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "status": run.status,
+        "workloads": [name for name, _ in run.conditions["workloads"]],
+        "device": run.conditions["device"]["spec"],
+        "modelled": run.conditions["device"]["modelled"],
+        "objective": run.objective,
+        "policy": run.conditions["policy"],
+        "clocks": run.conditions["clocks"],
+        "trials": run.trials,
+        "best": None if run.answer is None else run.answer["best"],
+    }

@@ -1,0 +1,48 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+
+import click
+
+device_option = click.option(
+    "--device",
+    metavar="SPEC",
+    help="cuda:0, sim:jetson-tx1, ... (see `tuner devices`). Default: a GPU that answers, else sim:jetson-tx1.",
+)
+
+database_option = click.option(
+    "--database",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    envvar="TUNER_DATABASE",
+    help="Where results are kept. Default: tuner/tuner.db in the user's state directory.",
+)
+
+kernel_option = click.option(
+    "--kernel",
+    "kernel_files",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    multiple=True,
+    help="A kernel.toml beside the catalogue; may be given several times.",
+)
+
+
+class Percent(click.ParamType):
+    """``5%``, ``5`` and ``5.0 %`` are 0.05."""
+
+    name = "percent"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """A fraction from a percentage."""
+        if isinstance(value, float):
+            return value
+        try:
+            number = float(value.strip().removesuffix("%"))
+        except ValueError:
+            self.fail(f"{value!r} is not a percentage; write for example 5%", param, ctx)
+        if not 0.0 <= number < float("inf"):
+            self.fail(
+                f"{value!r} is out of range; write a percentage of 0 or more, for example 5%", param, ctx
+            )
+        return number / 100.0

@@ -1,0 +1,83 @@
+"""Live progress of a run: what is compiled, the trial at hand, the best so far, joules spent, time left."""
+
+import math
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from tuner.driver import Measured
+from tuner.report.units import si
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²"}
+_PLAIN_INTERVAL_S = 5.0  # between lines where there is no terminal
+
+
+class RunProgress:
+    """A progress display on standard error; on something that is no terminal, a line now and then."""
+
+    def __init__(self, objective: str) -> None:
+        self._unit = _UNITS[objective]
+        self._console = Console(stderr=True)
+        self._display = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[detail]}"),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._phase = ""
+        self._begun_s = time.monotonic()
+        self._told_s = self._begun_s
+
+    def __enter__(self) -> "Self":
+        self._display.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._display.stop()
+
+    def compiled(self, done: int, total: int) -> None:
+        """Told by the device while it compiles."""
+        self._show("compiling", done, total, "")
+
+    def measured(self, event: Measured) -> None:
+        """Told by the driver after every trial."""
+        best = si(event.best_cost, self._unit) if math.isfinite(event.best_cost) else "none yet"
+        status = event.measurement.status.value
+        now = si(event.cost, self._unit) if math.isfinite(event.cost) else status
+        detail = f"trial {now}, best {best}, {si(event.joules, 'J')} spent, {self._left(event)}"
+        self._show("measuring", event.number, event.expected, detail)
+
+    def _left(self, event: Measured) -> str:
+        """At most this long still: a descent usually ends far earlier than its space."""
+        elapsed_s = time.monotonic() - self._begun_s
+        left_s = elapsed_s / event.number * max(0, event.expected - event.number)
+        return f"≤ {left_s:.0f} s left" if left_s < 3600 else f"≤ {left_s / 3600:.0f} h left"  # noqa: PLR2004 - an hour
+
+    def _show(self, phase: str, done: int, total: int, detail: str) -> None:
+        if phase != self._phase:
+            self._phase, self._begun_s = phase, time.monotonic()
+            if self._task is not None:
+                self._display.remove_task(self._task)
+            self._task = self._display.add_task(phase, total=total, detail=detail)
+        if self._task is not None:
+            self._display.update(self._task, completed=done, total=total, detail=detail)
+        now_s = time.monotonic()
+        if self._display.disable and now_s - self._told_s >= _PLAIN_INTERVAL_S:
+            self._told_s = now_s
+            self._console.print(f"{phase} {done}/{total} {detail}", markup=False, highlight=False)

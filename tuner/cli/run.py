@@ -1,0 +1,151 @@
+"""``tuner run``: tune workloads that run together, and print, store and return the best."""
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli.options import Percent, database_option, device_option, kernel_option
+from tuner.cli.output import console, json_option, write_json
+from tuner.errors import Interrupted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tuner.request import Request
+    from tuner.session import Outcome
+
+
+@click.command()
+@click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...")
+@click.option(
+    "--objective", default="energy", show_default=True, help="What to minimise: time, energy, edp or ed2p."
+)
+@click.option(
+    "--max-slowdown", type=Percent(), help="With energy: at most this much slower than the fastest, e.g. 5%."
+)
+@click.option(
+    "--policy", default="greedy", show_default=True, help="Search strategy: greedy, exhaustive, random."
+)
+@click.option(
+    "--clocks",
+    default="off",
+    show_default=True,
+    metavar="CHOICE",
+    help="GPU clocks to search: off (as found), all, a LIST in MHz, or MIN:MAX[:STEP]. Restored afterwards.",
+)
+@click.option("--budget", type=click.IntRange(min=1), help="Measure at most this many trials.")
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), help="Search at most this many seconds."
+)
+@click.option(
+    "--min-occupancy",
+    type=Percent(),
+    help="Drop configurations below this occupancy (default: the kernel file's).",
+)
+@click.option(
+    "--window", type=click.FloatRange(min=0.01), metavar="SECONDS", help="Measuring window of a trial."
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of policy and inputs."
+)
+@click.option("--resume", is_flag=True, help="Continue the newest unfinished run under the same conditions.")
+@device_option
+@kernel_option
+@database_option
+@json_option
+def run(
+    workloads: tuple[str, ...],
+    *,
+    json_path: str | None,
+    database: Path | None,
+    device: str | None,
+    resume: bool,
+    time_limit: float | None,
+    window: float | None,
+    **words: Any,  # noqa: ANN401 - the remaining options are fields of Request, by name
+) -> None:
+    """Tune workloads that run at the same time on one GPU.
+
+    A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024 or fft:N=512,batch=4096; without any, one
+    of each family is tuned. `tuner kernels list` shows what there is.
+    """
+    from tuner.request import Request
+
+    request = Request(workloads=workloads, time_limit_s=time_limit, window_s=window, **words)
+    request.check()
+    document, status = _tune(request, device, database, resume=resume, out=console(json_path))
+    if json_path is not None:
+        write_json(json_path, document)
+    if status == "interrupted":
+        sys.exit(Interrupted.exit_code)
+    if document["best"] is None:
+        click.echo("Error: no trial was valid; the lines above name what failed", err=True)
+        sys.exit(1)
+
+
+def _tune(
+    request: "Request", device_spec: str | None, database: Path | None, *, resume: bool, out: "Console"
+) -> tuple[dict[str, Any], str]:
+    from tuner import session
+    from tuner.catalog import Catalog
+    from tuner.cli.progress import RunProgress
+    from tuner.database import Store
+    from tuner.measure import open_bench
+    from tuner.report.summary import Timing, document
+    from tuner.report.tables import show_run
+    from tuner.request import choose_run_clocks, conditions_of, make_task, resolve
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_orderly_stop())
+        store = stack.enter_context(Store(database))
+        catalog = Catalog.load(request.kernel_files)
+        progress = stack.enter_context(RunProgress(request.objective))
+        bench = stack.enter_context(open_bench(device_spec, request))
+        pairs, notices = resolve(catalog, request.workloads, bench.device)
+        clocks_mhz = choose_run_clocks(request, bench.clocks)
+        conditions = conditions_of(request, pairs, bench.device, clocks_mhz)
+        begun = time.monotonic()
+        task = make_task(request, pairs, bench.device, clocks_mhz, progress.compiled)
+        prepare_s = time.monotonic() - begun
+
+        def describe(outcome: "Outcome", *, with_trials: bool = False) -> dict[str, Any]:
+            timing = Timing(prepare_s, outcome.wall_s)
+            return document(task, conditions, outcome, timing, with_trials=with_trials)
+
+        outcome = session.run(
+            task,
+            conditions,
+            device=bench.device,
+            measurer=bench.measurer,
+            store=store,
+            observer=progress.measured,
+            resume=resume,
+            document=describe,
+        )
+        outcome.notices[:0] = [*bench.notices, *notices]
+    result = describe(outcome, with_trials=True)
+    show_run(result, out)
+    return result, outcome.status
+
+
+@contextlib.contextmanager
+def _orderly_stop() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does: clocks restored, results kept."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del frame
+        raise Interrupted(f"stopped by {signal.Signals(number).name}")
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,184 @@
+"""The document of a run: what ``--json`` writes, the database keeps and the tables show."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.candidates import Prepared
+from tuner.conditions import Conditions
+from tuner.model import Measurement, Trial
+from tuner.objective import COVERAGE
+from tuner.records import Record, trial_record
+from tuner.session import Outcome, Task
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Where the wall-clock time of a run went.
+
+    Attributes:
+        prepare_s: enumerating and compiling.
+        search_s: from the first trial to the answer.
+    """
+
+    prepare_s: float
+    search_s: float
+
+
+def document(
+    task: Task, conditions: Conditions, outcome: Outcome, timing: Timing, *, with_trials: bool = True
+) -> Record:
+    """The run as a JSON object.
+
+    Its keys are described in ``docs/run.md``. Times are seconds and energies joules of one round; an
+    uncertainty is one standard uncertainty. Numbers that were not measured are null.
+    """
+    names = conditions.names
+    best = None if outcome.answer is None else _trial(outcome.trials[outcome.answer], names)
+    record: Record = {
+        "status": outcome.status,
+        "device": vars(conditions.device),
+        "modelled": conditions.device.modelled,
+        "objective": conditions.objective,
+        "max_slowdown": task.max_slowdown,
+        "policy": conditions.policy,
+        "seed": conditions.seed,
+        "clocks": conditions.clocks,
+        "workloads": [_workload(item, outcome, i) for i, item in enumerate(task.prepared)],
+        "space": _space(task, outcome),
+        "best": best,
+        "default": None if outcome.default is None else _trial(outcome.trials[outcome.default], names),
+        "fastest": None if outcome.fastest is None else _trial(outcome.trials[outcome.fastest], names),
+        "trade_off": _trade_off(outcome),
+        "tuning_energy_j": sum(measurement.energy_total_j for _, measurement in outcome.trials),
+        "resumed": outcome.resumed,
+        "wall_s": timing.prepare_s + timing.search_s,
+        "wall": _wall(outcome, timing),
+        "notices": outcome.notices,
+    }
+    if with_trials:
+        record["trials"] = [_trial(pair, names) for pair in outcome.trials]
+    return record
+
+
+def _trial(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Record:
+    trial, measurement = pair
+    energy = measurement.energy
+    return {
+        **trial_record(trial, names),
+        "status": measurement.status.value,
+        "time_s": measurement.makespan_s,
+        "time_spread_s": measurement.makespan_spread_s,
+        "energy_j": None if energy is None else energy.joules,
+        "energy_j_uncertainty": None if energy is None else energy.uncertainty_j,
+        "power_w": None if energy is None else energy.watts,
+        "sensor": None if energy is None else energy.sensor,
+        "scope": None if energy is None else energy.scope,
+        "clock_seen_mhz": measurement.clock_mhz,
+        "rounds": measurement.rounds,
+        "window_s": measurement.window_s,
+        "flags": list(measurement.flags),
+        "workloads": {
+            name: {"status": result.status.value, "time_s": result.time_s, "detail": result.detail}
+            for name, result in zip(names, measurement.results, strict=True)
+        },
+    }
+
+
+def _workload(item: Prepared, outcome: Outcome, position: int) -> Record:
+    work = item.plans[next(iter(item.plans))].work
+    return {
+        "name": str(item.workload),
+        "batch": item.workload.batch,
+        "space": {
+            "size": len(item.space),
+            "pruned": len(item.candidates),
+            "dropped": dict(item.pruned),
+            "min_occupancy": item.min_occupancy,
+        },
+        "rate_name": work.rate_name,
+        "default": _part(item, outcome, outcome.default, position),
+        "best": _part(item, outcome, outcome.answer, position),
+        "compile_errors": list(item.compile_errors),
+    }
+
+
+def _part(item: Prepared, outcome: Outcome, index: int | None, position: int) -> Record | None:
+    """One workload's part of a trial: its own time, its share of the joules (modelled), its rate."""
+    if index is None:
+        return None
+    trial, measurement = outcome.trials[index]
+    result = measurement.results[position]
+    work = item.plans[trial.configurations[position]].work
+    share_j = energy_share(measurement, position)
+    rate = work.rate_units / work.rate_scale / result.time_s if result.time_s else None
+    watts = share_j / result.time_s if share_j is not None and result.time_s else None
+    return {
+        "configuration": dict(trial.configurations[position]),
+        "status": result.status.value,
+        "time_s": result.time_s,
+        "time_spread_s": result.spread_s,
+        "energy_share_j": share_j,
+        "rate": rate,
+        "rate_per_watt": rate / watts if rate is not None and watts else None,
+    }
+
+
+def energy_share(measurement: Measurement, position: int) -> float | None:
+    """A workload's share of a round's joules, by its share of the workloads' own times: modelled.
+
+    No sensor separates kernels that run at the same time (Algorithm 4 of the multi-kernel paper orders
+    kernels by such a number; this is the proxy in use).
+    """
+    times = [result.time_s for result in measurement.results]
+    own = times[position]
+    if measurement.energy is None or own is None or any(time is None for time in times):
+        return None
+    return measurement.energy.joules * own / math.fsum(time for time in times if time is not None)
+
+
+def _space(task: Task, outcome: Outcome) -> Record:
+    clocks = max(1, len(task.clocks_mhz))
+    return {
+        "size": math.prod(len(item.space) for item in task.prepared) * clocks,
+        "pruned": math.prod(len(item.candidates) for item in task.prepared) * clocks,
+        "measured": len(outcome.trials),
+        "failed": sum(not measurement.ok for _, measurement in outcome.trials),
+        "clocks_mhz": list(task.clocks_mhz),
+    }
+
+
+def _trade_off(outcome: Outcome) -> Mapping[str, Any] | None:
+    """Table IV of the multi-kernel paper: what the answer costs in time and saves in energy.
+
+    Both against the trial with the shortest makespan. Savings carry a 95 % interval.
+    """
+    if outcome.answer is None or outcome.fastest is None:
+        return None
+    answer, fastest = outcome.trials[outcome.answer][1], outcome.trials[outcome.fastest][1]
+    if answer.makespan_s is None or fastest.makespan_s is None:
+        return None
+    trade_off: dict[str, Any] = {"slowdown": answer.makespan_s / fastest.makespan_s - 1}
+    if answer.energy is not None and fastest.energy is not None:
+        ratio = answer.energy.joules / fastest.energy.joules
+        relative = math.hypot(
+            answer.energy.uncertainty_j / answer.energy.joules,
+            fastest.energy.uncertainty_j / fastest.energy.joules,
+        )
+        trade_off["energy_saving"] = 1 - ratio
+        trade_off["energy_saving_interval"] = COVERAGE * ratio * relative if answer is not fastest else 0.0
+    return trade_off
+
+
+def _wall(outcome: Outcome, timing: Timing) -> Record:
+    """Wall time split into what is wanted (windows and checks, on the device's clock) and the rest."""
+    fresh = [measurement for _, measurement in outcome.trials[outcome.resumed :]]
+    windows_s = math.fsum(measurement.window_s for measurement in fresh)
+    checks_s = math.fsum(measurement.check_s for measurement in fresh)
+    return {
+        "prepare_s": timing.prepare_s,
+        "search_s": timing.search_s,
+        "windows_s": windows_s,
+        "checks_s": checks_s,
+    }

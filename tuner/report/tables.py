@@ -1,0 +1,142 @@
+"""The tables a run ends with, made from its document."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tuner.objective import COVERAGE
+from tuner.report.units import percent, si, significant, with_uncertainty
+
+MODELLED = "modelled"
+_FAILURES_SHOWN = 10
+
+
+def show_run(document: Mapping[str, Any], console: Console) -> None:
+    """Print the result of a run: per workload, the answer as a whole, and what it cost to find."""
+    device = document["device"]
+    note = " – modelled: a simulated device made these numbers, no GPU ran" if document["modelled"] else ""
+    console.print(Text(f"{device['name']} ({device['spec']}){note}", style="bold"))
+    if document["best"] is None:
+        console.print("no valid trial: there is no answer")
+    else:
+        console.print(_workloads(document))
+        for line in _answer(document):
+            console.print(Text(line))
+    for line in (*_space(document), *_cost(document), *_failures(document), *document["notices"]):
+        console.print(Text(line))
+
+
+def _workloads(document: Mapping[str, Any]) -> Table:
+    mark = f"\n({MODELLED})" if document["modelled"] else ""
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("workload", no_wrap=True)
+    table.add_column("batch", justify="right")
+    table.add_column("configuration")
+    for title in (
+        f"time{mark}",
+        "time against\ndefault",
+        f"rate{mark}",
+        f"energy share\n({MODELLED})",
+        f"rate per watt\n({MODELLED})",
+    ):
+        table.add_column(title, justify="right")
+    for workload in document["workloads"]:
+        best, default = workload["best"], workload["default"]
+        table.add_row(
+            workload["name"],
+            str(workload["batch"]),
+            " ".join(f"{name}={_word(value)}" for name, value in best["configuration"].items()),
+            si(best["time_s"], "s"),
+            _change(best, default, "time_s"),
+            _rate(best["rate"], workload["rate_name"]),
+            si(best["energy_share_j"], "J"),
+            _rate(best["rate_per_watt"], f"{workload['rate_name']}/W"),
+        )
+    return table
+
+
+def _word(value: object) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _rate(value: float | None, unit: str) -> str:
+    return "–" if value is None else f"{significant(value)} {unit}"
+
+
+def _change(best: Mapping[str, Any], default: Mapping[str, Any] | None, key: str) -> str:
+    if default is None or not default[key] or not best[key]:
+        return "–"
+    return percent(best[key] / default[key] - 1)
+
+
+def _answer(document: Mapping[str, Any]) -> Iterator[str]:
+    best, default = document["best"], document["default"]
+    modelled = f", {MODELLED}" if document["modelled"] else ""
+    clock = "as found" if best["clock_mhz"] is None else f"{best['clock_mhz']} MHz"
+    if best["clock_mhz"] is None and best["clock_seen_mhz"] is not None:
+        clock += f" ({best['clock_seen_mhz']:.0f} MHz seen)"
+    yield f"answer ({document['objective']}{modelled}): {_totals(best)} per round, clock {clock}"
+    if default is not None and default["time_s"] is not None:
+        changes = [f"time {percent(best['time_s'] / default['time_s'] - 1)}"]
+        if best["energy_j"] and default["energy_j"]:
+            changes.append(f"energy {percent(best['energy_j'] / default['energy_j'] - 1)}")
+        yield f"against the default configuration ({_totals(default)}): {', '.join(changes)}"
+    trade_off = document["trade_off"]
+    if trade_off is not None and "energy_saving" in trade_off:
+        yield (
+            f"against the fastest trial ({_totals(document['fastest'])}):"
+            f" slowdown {percent(trade_off['slowdown'])}, energy saving {percent(trade_off['energy_saving'])}"
+            f" ± {100 * trade_off['energy_saving_interval']:.1f} % (95 %)"
+        )
+    if best["sensor"]:
+        yield f"energy: {best['sensor']}, scope {best['scope']}; intervals are 95 %"
+    if best["flags"]:
+        yield f"beware: {'; '.join(best['flags'])}"
+
+
+def _totals(trial: Mapping[str, Any]) -> str:
+    parts = [si(trial["time_s"], "s")]
+    if trial["energy_j"] is not None:
+        parts.append(with_uncertainty(trial["energy_j"], COVERAGE * trial["energy_j_uncertainty"], "J"))
+        parts.append(si(trial["power_w"], "W"))
+    return ", ".join(parts)
+
+
+def _space(document: Mapping[str, Any]) -> Iterator[str]:
+    space = document["space"]
+    failed = f", {space['failed']} of them failed" if space["failed"] else ""
+    resumed = f", {document['resumed']} from the resumed run" if document["resumed"] else ""
+    yield (
+        f"trials: {space['measured']} measured of {space['size']:,} ({space['pruned']:,} after pruning)"
+        f"{failed}{resumed}; policy {document['policy']}, status {document['status']}"
+    )
+
+
+def _cost(document: Mapping[str, Any]) -> Iterator[str]:
+    wall = document["wall"]
+    modelled = f" ({MODELLED})" if document["modelled"] else ""
+    yield (
+        f"tuning cost: {si(document['tuning_energy_j'], 'J')}{modelled}, {document['wall_s']:.1f} s"
+        f" (prepare and compile {wall['prepare_s']:.1f} s, search {wall['search_s']:.1f} s;"
+        f" measuring windows {wall['windows_s']:.1f} s and answer checks {wall['checks_s']:.1f} s{modelled})"
+    )
+
+
+def _failures(document: Mapping[str, Any]) -> Iterator[str]:
+    """Which configurations failed and why, each once."""
+    seen: dict[str, None] = {}
+    for trial in document.get("trials", ()):
+        for name, result in trial["workloads"].items():
+            if result["status"] != "ok" and result["detail"]:
+                configuration = " ".join(f"{k}={_word(v)}" for k, v in trial["configurations"][name].items())
+                seen[f"{result['status']}: {name} [{configuration}]: {result['detail']}"] = None
+    for workload in document["workloads"]:
+        for message in workload["compile_errors"]:
+            seen[f"compile-error: {message}"] = None
+    lines = list(seen)
+    yield from lines[:_FAILURES_SHOWN]
+    if len(lines) > _FAILURES_SHOWN:
+        yield f"... and {len(lines) - _FAILURES_SHOWN} more failures (--json lists all)"

@@ -1,0 +1,144 @@
+"""From the words of ``tuner run`` to a ready task: workloads resolved, spaces compiled, clocks chosen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner import registry
+from tuner.candidates import fit_batches, prepare
+from tuner.catalog import Catalog
+from tuner.clock_choice import check_clocks, choose_clocks
+from tuner.conditions import Conditions
+from tuner.config import KernelFile
+from tuner.driver import Limits
+from tuner.errors import ClockError, InputError, UnknownNameError
+from tuner.interfaces import ClockControl, Device, Progress
+from tuner.model import Workload
+from tuner.objective import Objective
+from tuner.session import Task
+
+DEFAULT_WORKLOADS = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for.
+
+    Attributes:
+        workloads: e.g. ``("scan-lf:N=256", "fft:N=256")``; empty for one of each family.
+        objective: ``time``, ``energy``, ``edp`` or ``ed2p``.
+        policy: name of the search strategy.
+        clocks: ``off``, ``all``, a list or a range.
+        budget: trials at most.
+        time_limit_s: seconds of search at most, on the device's clock.
+        max_slowdown: fraction, e.g. 0.05.
+        min_occupancy: overrides the kernel files' threshold.
+        window_s: measuring window of a trial; None for the objective's own.
+        seed: of the policy, and of the random inputs.
+        kernel_files: kernel files beside the catalogue.
+    """
+
+    workloads: Sequence[str] = ()
+    objective: str = "energy"
+    policy: str = "greedy"
+    clocks: str = "off"
+    budget: int | None = None
+    time_limit_s: float | None = None
+    max_slowdown: float | None = None
+    min_occupancy: float | None = None
+    window_s: float | None = None
+    seed: int = 0
+    kernel_files: Sequence[Path] = field(default=())
+
+    def check(self) -> None:
+        """Refuse what is wrong on every device, before one is opened.
+
+        Raises:
+            InputError: an option that cannot be; the message names it.
+        """
+        Objective(self.objective)
+        if self.policy not in registry.names("policy"):
+            choices = ", ".join(registry.names("policy"))
+            raise UnknownNameError(f"unknown policy {self.policy!r}; choose from {choices}")
+        check_clocks(self.clocks)
+        if self.max_slowdown is not None and self.objective == "time":
+            raise InputError(
+                "--max-slowdown limits a search for energy; with --objective time it says nothing"
+            )
+
+
+def resolve(
+    catalog: Catalog, specs: Sequence[str], device: Device
+) -> tuple[list[tuple[KernelFile, Workload]], list[str]]:
+    """Kernel files and workloads of the specs, with batches that fit the device, and notices.
+
+    Raises:
+        UnknownNameError: an unknown kernel or size.
+        InputError: a workload named twice, or one that does not fit.
+    """
+    workloads = [catalog.workload(spec) for spec in specs or DEFAULT_WORKLOADS]
+    names = [str(workload) for workload in workloads]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
+    kernels = [catalog.kernel(workload.kernel) for workload in workloads]
+    fitted, notices = fit_batches(list(zip(kernels, workloads, strict=True)), device.free_memory_bytes())
+    return list(zip(kernels, fitted, strict=True)), notices
+
+
+def choose_run_clocks(request: Request, clocks: ClockControl | None) -> tuple[int, ...]:
+    """The clocks the run may set, highest first; empty for "as found".
+
+    Raises:
+        ClockError: clocks were asked for and this GPU or this user has none to set.
+    """
+    if request.clocks == "off":
+        return ()
+    if clocks is None:
+        raise ClockError(
+            f"--clocks {request.clocks}: the clocks of this device cannot be set here; use --clocks off"
+        )
+    return choose_clocks(request.clocks, clocks.supported_mhz())
+
+
+def make_task(
+    request: Request,
+    pairs: Sequence[tuple[KernelFile, Workload]],
+    device: Device,
+    clocks_mhz: tuple[int, ...],
+    progress: Progress | None = None,
+) -> Task:
+    """Compile and prune the spaces of the workloads.
+
+    Raises:
+        EmptySpaceError: nothing is left of a workload's space.
+    """
+    return Task(
+        prepared=prepare(pairs, device, request.min_occupancy, progress),
+        objective=request.objective,
+        max_slowdown=request.max_slowdown,
+        policy=request.policy,
+        clocks_mhz=clocks_mhz,
+        seed=request.seed,
+        limits=Limits(request.budget, request.time_limit_s),
+    )
+
+
+def conditions_of(
+    request: Request,
+    pairs: Sequence[tuple[KernelFile, Workload]],
+    device: Device,
+    clocks_mhz: tuple[int, ...] = (),
+) -> Conditions:
+    """What the answer of this request is bound to."""
+    limit = "" if request.max_slowdown is None else f" within {request.max_slowdown:.2%} of the fastest"
+    return Conditions(
+        workloads=tuple((str(workload), workload.batch) for _, workload in pairs),
+        sources={kernel.name: kernel.fingerprint for kernel, _ in pairs},
+        device=device.identity,
+        objective=request.objective + limit,
+        policy=request.policy,
+        seed=request.seed,
+        clocks=",".join(map(str, clocks_mhz)) or "off",
+        settings={"min_occupancy": request.min_occupancy, "window_s": request.window_s},
+    )

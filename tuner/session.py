@@ -1,0 +1,188 @@
+"""One tuning run, from workloads to an answer: resume, search, store, choose."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner import registry
+from tuner.candidates import Prepared
+from tuner.conditions import Conditions
+from tuner.database import Store
+from tuner.driver import Driver, LimitReachedError, Limits, Observer
+from tuner.errors import Interrupted
+from tuner.interfaces import Device, Search
+from tuner.measure import Measurer
+from tuner.model import Configuration, Measurement, Trial
+from tuner.objective import Objective, choose
+
+
+@dataclass
+class Outcome:
+    """What a run found.
+
+    Attributes:
+        status: ``finished``, or ``interrupted`` when it was stopped, or ``limited`` when a limit ended it.
+        trials: all trials in the order they were measured.
+        answer: index of the answer in ``trials``; None when no trial was valid.
+        default: index of the default trial; None when it was not reached.
+        fastest: index of the trial with the shortest makespan; None when no trial was valid.
+        objective: with the slowdown limit in force.
+        resumed: trials that came from an earlier, killed run.
+        wall_s: wall-clock time of the search.
+        notices: what the user should know.
+    """
+
+    status: str
+    trials: list[tuple[Trial, Measurement]]
+    answer: int | None
+    default: int | None
+    fastest: int | None
+    objective: Objective
+    resumed: int = 0
+    wall_s: float = 0.0
+    notices: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one run is to do, every choice made.
+
+    Attributes:
+        prepared: the workloads with their candidates.
+        objective: name of the objective.
+        max_slowdown: allowed slowdown against the fastest trial, e.g. 0.05; None for no limit.
+        policy: name of the policy.
+        clocks_mhz: clocks to choose from, highest first; empty for "as found".
+        seed: of the policy.
+        limits: when to stop early.
+    """
+
+    prepared: Sequence[Prepared]
+    objective: str
+    max_slowdown: float | None
+    policy: str
+    clocks_mhz: tuple[int, ...]
+    seed: int
+    limits: Limits
+
+    def search(self, objective: Objective, prior: Mapping[Trial, Measurement]) -> Search:
+        """The task as a policy sees it under an objective."""
+        return Search(
+            workloads=tuple(str(item.workload) for item in self.prepared),
+            candidates=tuple(item.candidates for item in self.prepared),
+            defaults=tuple(default_configuration(item) for item in self.prepared),
+            clocks_mhz=self.clocks_mhz,
+            cost=objective.cost,
+            seed=self.seed,
+            prior=prior,
+        )
+
+
+def default_configuration(item: Prepared) -> Configuration:
+    """The kernel file's default, or the first candidate where the default cannot be launched here."""
+    return item.default if item.default in item.plans else item.candidates[0].configuration
+
+
+def run(
+    task: Task,
+    conditions: Conditions,
+    *,
+    device: Device,
+    measurer: Measurer,
+    store: Store,
+    observer: Observer,
+    resume: bool = False,
+    document: Callable[[Outcome], dict[str, Any]],
+) -> Outcome:
+    """Search, store and choose.
+
+    The default trial is measured first, then the policy's. Under ``max_slowdown`` a time search comes
+    before and fixes the reference; its measurements serve the second search too.
+
+    Args:
+        task: what to do.
+        device: where trials run.
+        measurer: measures one trial; closed by the caller.
+        store: every trial goes there as it ends.
+        conditions: what the answer is bound to.
+        observer: told after every trial.
+        resume: continue the newest unfinished run under the same conditions.
+        document: makes the stored answer from the outcome.
+
+    Returns:
+        The outcome; also after Ctrl-C, with status ``interrupted``.
+    """
+    begun = time.monotonic()
+    notices: list[str] = []
+    run_id = store.resumable(conditions) if resume else None
+    if resume and run_id is None:
+        notices.append("nothing to resume under these conditions: this is a new run")
+    known = [] if run_id is None else store.trials(run_id, conditions.names)
+    run_id = store.begin(conditions) if run_id is None else run_id
+    driver = Driver(
+        prepared=task.prepared,
+        device=device,
+        measurer=measurer,
+        store=store,
+        run_id=run_id,
+        limits=task.limits,
+        observer=observer,
+    )
+    status = "failed"
+    try:
+        driver.recall(known)
+        _search(task, driver)
+        status = "finished"
+    except LimitReachedError as limit:
+        status = "limited"
+        notices.append(f"stopped: {limit}")
+    except (KeyboardInterrupt, Interrupted):
+        status = "interrupted"
+        notices.append("interrupted: this is what was known; --resume goes on from here")
+    finally:
+        outcome = _outcome(status, driver, task, notices)
+        outcome.resumed = len(known)
+        outcome.wall_s = time.monotonic() - begun
+        store.end(run_id, status, None if outcome.answer is None else document(outcome))
+    return outcome
+
+
+def _search(task: Task, driver: Driver) -> None:
+    policy = registry.load("policy", task.policy)
+    objective = Objective("time" if task.max_slowdown is not None else task.objective)
+    search = task.search(objective, {})
+    driver.measure(_default_trial(task), objective, search.size)
+    driver.search(policy, search, objective)
+    if task.max_slowdown is not None:
+        driver.reference_s = driver.fastest_s()
+        objective = _final_objective(task, driver)
+        driver.search(policy, task.search(objective, dict(driver.trials)), objective)
+
+
+def _final_objective(task: Task, driver: Driver) -> Objective:
+    """The task's objective, limited to the allowed slowdown against the reference (or the fastest so far)."""
+    if task.max_slowdown is None:
+        return Objective(task.objective)
+    reference_s = driver.fastest_s() if driver.reference_s is None else driver.reference_s
+    return Objective(task.objective, limit_s=reference_s * (1 + task.max_slowdown))
+
+
+def _default_trial(task: Task) -> Trial:
+    clock = task.clocks_mhz[0] if task.clocks_mhz else None
+    return Trial(tuple(default_configuration(item) for item in task.prepared), clock)
+
+
+def _outcome(status: str, driver: Driver, task: Task, notices: list[str]) -> Outcome:
+    trials = driver.trials
+    default = _default_trial(task)
+    objective = _final_objective(task, driver)
+    return Outcome(
+        status=status,
+        trials=trials,
+        answer=choose(objective, trials),
+        default=next((i for i, (trial, _) in enumerate(trials) if trial == default), None),
+        fastest=choose(Objective("time"), trials),
+        objective=objective,
+        notices=notices,
+    )
