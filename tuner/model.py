@@ -15,14 +15,17 @@ TunableValue = bool | int | float | str
 
 
 class Configuration(Mapping[str, TunableValue]):
-    """Values for the tunables of one workload, in the order of declaration; hashable."""
+    """Values for the tunables of one workload; hashable.
+
+    Iterates in the order of declaration; equality, as of any mapping, does not depend on that order.
+    """
 
     __slots__ = ("_hash", "_items")
 
     def __init__(self, items: Mapping[str, TunableValue] | Iterable[tuple[str, TunableValue]]) -> None:
         pairs = items.items() if isinstance(items, Mapping) else items
         self._items: tuple[tuple[str, TunableValue], ...] = tuple(pairs)
-        self._hash = hash(self._items)
+        self._hash = hash(frozenset(self._items))
 
     def __getitem__(self, name: str) -> TunableValue:
         for key, value in self._items:
@@ -41,7 +44,7 @@ class Configuration(Mapping[str, TunableValue]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Configuration):
-            return self._items == other._items
+            return self._items == other._items or dict(self._items) == dict(other._items)
         return NotImplemented
 
     def __reduce__(self) -> tuple[type, tuple[tuple[tuple[str, TunableValue], ...]]]:

@@ -1,0 +1,149 @@
+"""The import rule of the house: each module may use what stands to its right, never back."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# From the faces to the errors; modules in one row do not import each other unless listed as a chain below.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("tuner.cli",),
+    ("tuner.report",),
+    ("tuner.session", "tuner.request", "tuner.answers", "tuner.bench"),
+    ("tuner.driver",),
+    ("tuner.candidates", "tuner.database"),
+    ("tuner.measure",),
+    ("tuner.worker",),
+    ("tuner.devices", "tuner.registry", "tuner.catalog", "tuner.conditions"),
+    (
+        "tuner.compiler",
+        "tuner.nvrtc",
+        "tuner.problems",
+        "tuner.occupancy",
+        "tuner.config",
+        "tuner.config_reader",
+        "tuner.config_schema",
+        "tuner.formulas",
+        "tuner.objective",
+        "tuner.records",
+        "tuner.clock_choice",
+        "tuner.process",
+    ),
+    ("tuner.interfaces",),
+    ("tuner.space",),
+    ("tuner.expressions", "tuner.arithmetic"),
+    ("tuner.model",),
+    ("tuner.errors",),
+)
+CORE_OF_POWER = {"tuner.interfaces", "tuner.model", "tuner.errors"}
+CORE_OF_POLICIES = CORE_OF_POWER | {"tuner.space", "tuner.occupancy"}
+
+# A third-party package and the only modules that may import it.
+BORDERS = {
+    "cupy": ("tuner.devices.cuda",),
+    "pynvml": ("power.nvml",),
+    "jtop": ("power.jtop",),
+    "sqlite3": ("tuner.database",),
+    "click": ("tuner.cli",),
+}
+
+
+def modules(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Absolute names of everything a file imports; relative imports stay within their folder."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module
+            if node.module == "tuner":
+                yield from (f"tuner.{alias.name}" for alias in node.names)
+
+
+def layer(name: str) -> int | None:
+    for depth, row in enumerate(LAYERS):
+        if any(name == entry or name.startswith(f"{entry}.") for entry in row):
+            return depth
+    return None
+
+
+@pytest.mark.parametrize("path", modules("tuner"), ids=name_of)
+def test_imports_point_down(path: Path) -> None:
+    """A module of tuner/ imports only from its own layer or deeper ones."""
+    own = layer(name_of(path))
+    if name_of(path) == "tuner":
+        own = 0
+    assert own is not None, f"{name_of(path)} has no layer: give it one in {Path(__file__).name}"
+
+    for name in imports(path):
+        if name.startswith("tuner."):
+            depth = layer(name)
+            assert depth is not None, f"{name} has no layer"
+            assert depth >= own, f"{name_of(path)} imports {name}, which stands above it"
+
+
+@pytest.mark.parametrize("path", modules("tuner"), ids=name_of)
+def test_power_and_policies_are_reached_by_name_only(path: Path) -> None:
+    """No file of tuner/ names tuner.power or tuner.policies in an import statement."""
+    assert not [n for n in imports(path) if n.startswith(("tuner.power", "tuner.policies"))]
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [(p, CORE_OF_POWER) for p in modules("power")] + [(p, CORE_OF_POLICIES) for p in modules("policies")],
+    ids=lambda value: name_of(value) if isinstance(value, Path) else "",
+)
+def test_plugins_lean_on_the_core_only(path: Path, allowed: set[str]) -> None:
+    """power/ and policies/ import the core absolutely and their siblings relatively."""
+    for name in imports(path):
+        assert not name.startswith(("power", "policies"))
+        if name.startswith("tuner"):
+            assert name in allowed
+
+
+@pytest.mark.parametrize("package", sorted(BORDERS))
+def test_vendor_packages_stay_at_their_border(package: str) -> None:
+    """Each vendor package is imported by the modules that translate its errors, and by no others."""
+    for folder in ("tuner", "power", "policies"):
+        for path in modules(folder):
+            if any(n.split(".")[0] == package for n in imports(path)):
+                assert name_of(path).startswith(BORDERS[package]), f"{name_of(path)} imports {package}"
+
+
+def test_modules_have_no_cycle() -> None:
+    """The module graph of tuner/ has no circular imports, lazy ones included."""
+    names = {name_of(path): path for path in modules("tuner")}
+    graph = {
+        name: {target for target in imports(path) if target in names and target != name}
+        for name, path in names.items()
+    }
+    state: dict[str, int] = {}
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert state.get(name) != 1, f"cycle: {' -> '.join((*trail, name))}"
+        if name in state:
+            return
+        state[name] = 1
+        for target in graph[name]:
+            visit(target, (*trail, name))
+        state[name] = 2
+
+    for name in graph:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("folder", ["kernels", "systemd"])
+def test_data_folders_are_no_packages(folder: str) -> None:
+    """kernels/ and systemd/ hold data: an __init__.py there would shadow other projects' packages."""
+    assert not list((ROOT / folder).rglob("__init__.py"))

@@ -1,0 +1,57 @@
+"""Trials and measurements as JSON values."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.errors import StoreError
+from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.records import canonical, measurement_from, measurement_record, trial_from, trial_record
+
+values = st.one_of(st.booleans(), st.integers(-(2**31), 2**31), st.text(max_size=5))
+configurations = st.dictionaries(st.text(min_size=1, max_size=3), values, min_size=1, max_size=4).map(
+    Configuration
+)
+positive = st.floats(1e-9, 1e9)
+energies = st.builds(Energy, positive, positive, positive, st.text(max_size=5), st.text(max_size=5))
+measurements = st.builds(
+    Measurement,
+    st.lists(
+        st.builds(
+            WorkloadResult, st.sampled_from(Status), st.none() | positive, positive, st.text(max_size=9)
+        ),
+        min_size=1,
+        max_size=3,
+    ).map(tuple),
+    st.none() | positive,
+    energy=st.none() | energies,
+    rounds=st.integers(0, 10**6),
+    clock_mhz=st.none() | positive,
+    flags=st.lists(st.text(max_size=5), max_size=2).map(tuple),
+    modelled=st.booleans(),
+)
+
+
+@given(measurements)
+def test_measurement_survives_json(measurement: Measurement) -> None:
+    """What is stored comes back equal, through JSON text."""
+    assert measurement == measurement_from(json.loads(canonical(measurement_record(measurement))))
+
+
+@given(configurations, configurations, st.none() | st.integers(1, 3000))
+def test_trial_survives_json(a: Configuration, b: Configuration, clock_mhz: int | None) -> None:
+    """A trial comes back equal and with the same hash, though the text has its keys sorted."""
+    trial = Trial((a, b), clock_mhz)
+    restored = trial_from(json.loads(canonical(trial_record(trial, ("x", "y")))), ("x", "y"))
+
+    assert trial == restored
+    assert hash(trial) == hash(restored)
+
+
+@pytest.mark.parametrize("record", [{}, {"results": 3}, {"results": [{"status": "odd"}]}])
+def test_foreign_measurement_is_refused(record: dict[str, object]) -> None:
+    """A record of another shape is a StoreError, not a half-made measurement."""
+    with pytest.raises(StoreError, match="not readable"):
+        measurement_from(record)
