@@ -1,0 +1,198 @@
+"""The database: durable trials, resumable runs, answers bound to their conditions, clear errors."""
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tuner.answers import find_answer
+from tuner.conditions import Conditions
+from tuner.database import Store
+from tuner.errors import StoreError
+from tuner.model import Configuration, DeviceIdentity, Energy, Measurement, Status, Trial, WorkloadResult
+
+DEVICE = DeviceIdentity("cuda:0", "GPU", "GPU-1", "580.1", "13.0", modelled=False)
+CONDITIONS = Conditions(
+    workloads=(("scan-lf:N=64", 1024), ("fft:N=64", 512)),
+    sources={"scan-lf": "a", "fft": "b"},
+    device=DEVICE,
+    objective="energy",
+    policy="greedy",
+    seed=0,
+    clocks="off",
+    settings={},
+)
+TRIAL = Trial((Configuration({"P": 4, "L": 64}), Configuration({"P": 8, "r": 2})))
+MEASUREMENT = Measurement(
+    (WorkloadResult(Status.OK, 1e-3), WorkloadResult(Status.OK, 2e-3)),
+    2.5e-3,
+    energy=Energy(0.5, 0.001, 200.0, "sensor", "gpu"),
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "tuner.db"
+
+
+def test_trials_come_back_in_order(path: Path) -> None:
+    """A second process sees every trial as it was stored."""
+    other = Trial((TRIAL.configurations[1], TRIAL.configurations[0]), 875)
+    with Store(path) as store:
+        run = store.begin(CONDITIONS)
+        store.add(run, 1, TRIAL, MEASUREMENT, CONDITIONS.names)
+        store.add(run, 2, other, MEASUREMENT, CONDITIONS.names)
+
+    with Store(path) as store:
+        assert store.trials(run, CONDITIONS.names) == [(TRIAL, MEASUREMENT), (other, MEASUREMENT)]
+
+
+def test_one_measurement_a_trial(path: Path) -> None:
+    """A run cannot hold the same trial twice."""
+    with Store(path) as store:
+        run = store.begin(CONDITIONS)
+        store.add(run, 1, TRIAL, MEASUREMENT, CONDITIONS.names)
+
+        with pytest.raises(StoreError, match="UNIQUE"):
+            store.add(run, 2, TRIAL, MEASUREMENT, CONDITIONS.names)
+
+
+def test_only_an_unfinished_run_is_resumed(path: Path) -> None:
+    """--resume finds the newest run under the same conditions unless it finished."""
+    with Store(path) as store:
+        assert store.resumable(CONDITIONS) is None
+        run = store.begin(CONDITIONS)
+        assert store.resumable(CONDITIONS) == run
+        assert store.resumable(replace(CONDITIONS, seed=1)) is None
+        store.end(run, "finished", {"best": None})
+
+        assert store.resumable(CONDITIONS) is None
+
+
+def find(store: Store, **present: object) -> tuple[int, tuple[str, ...]] | None:
+    arguments = {
+        "device": DEVICE,
+        "sources": CONDITIONS.sources,
+        "batches": {},
+        "clocks_as_found": False,
+        **present,
+    }
+    found = find_answer(store, CONDITIONS.names, "energy", **arguments)  # type: ignore[arg-type]
+    return None if found is None else (found.run.id, found.stale)
+
+
+def test_fresh_answer_wins_over_newer_stale_ones(path: Path) -> None:
+    """The newest answer that is true here and now is served, whatever was stored since."""
+    with Store(path) as store:
+        fresh = store.begin(CONDITIONS)
+        store.end(fresh, "finished", {"best": 1})
+        stale = store.begin(replace(CONDITIONS, device=replace(DEVICE, driver="570")))
+        store.end(stale, "finished", {"best": 2})
+
+        assert find(store) == (fresh, ())
+
+
+@pytest.mark.parametrize(
+    ("present", "reason"),
+    [
+        ({"device": replace(DEVICE, driver="590.2")}, "driver was 580.1, is 590.2"),
+        ({"device": replace(DEVICE, uuid="GPU-2")}, "GPU was GPU-1, is GPU-2"),
+        ({"device": replace(DEVICE, runtime="12.9")}, "CUDA was 13.0, is 12.9"),
+        ({"sources": {"scan-lf": "a", "fft": "new"}}, "the source of fft has changed"),
+        ({"batches": {"fft:N=64": 99}}, "fft:N=64 was tuned for a batch of 512, is asked for 99"),
+    ],
+)
+def test_stale_answer_says_why(path: Path, present: dict[str, object], reason: str) -> None:
+    """An answer from other conditions is served as stale, with the reason."""
+    with Store(path) as store:
+        run = store.begin(CONDITIONS)
+        store.end(run, "finished", {"best": 1})
+
+        assert find(store, **present) == (run, (reason,))
+
+
+def test_order_of_workloads_does_not_matter(path: Path) -> None:
+    """A co-running set is a set."""
+    with Store(path) as store:
+        run = store.begin(CONDITIONS)
+        store.end(run, "finished", {"best": 1})
+
+        assert next(store.answered(tuple(reversed(CONDITIONS.names)), "energy")).id == run
+
+
+def test_answers_that_set_clocks_can_be_left_out(path: Path) -> None:
+    """Who may not set clocks can ask for answers that need none."""
+    with Store(path) as store:
+        store.end(store.begin(replace(CONDITIONS, clocks="875,810")), "finished", {"best": 1})
+
+        assert find(store, clocks_as_found=True) is None
+
+
+def test_corrupted_file_is_named(path: Path) -> None:
+    """A file that is no database is refused with its name and a way out, and left as it is."""
+    path.parent.mkdir()
+    path.write_bytes(b"not a database at all" * 100)
+
+    with pytest.raises(StoreError, match=r"tuner\.db.*--database"):
+        Store(path)
+    assert path.read_bytes().startswith(b"not a database")
+
+
+def test_truncated_database_is_an_error(path: Path) -> None:
+    """A database cut off in the middle is reported, not served."""
+    with Store(path) as store:
+        for _ in range(50):
+            run = store.begin(CONDITIONS)
+            store.add(run, 1, TRIAL, MEASUREMENT, CONDITIONS.names)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+    with pytest.raises(StoreError, match=r"tuner\.db"), Store(path) as store:
+        store.history()
+
+
+def test_locked_database_names_the_trouble(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that holds the file for too long is reported as a lock."""
+    monkeypatch.setattr("tuner.database.BUSY_TIMEOUT_S", 0.01)
+    with Store(path) as store:
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+        try:
+            with pytest.raises(StoreError, match="locked"):
+                store.begin(CONDITIONS)
+        finally:
+            holder.close()
+
+
+def test_full_disk_keeps_what_was_stored(path: Path) -> None:
+    """When no page can be added, the trial at hand is refused whole and the earlier ones stay."""
+    with Store(path) as store:
+        run = store.begin(CONDITIONS)
+        store.add(run, 1, TRIAL, MEASUREMENT, CONDITIONS.names)
+        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+        store._connection.execute(f"PRAGMA max_page_count = {pages}")
+        big = replace(MEASUREMENT, flags=("x" * 100_000,))
+
+        with pytest.raises(StoreError, match="full"):
+            store.add(run, 2, replace(TRIAL, clock_mhz=1), big, CONDITIONS.names)
+
+        assert store.trials(run, CONDITIONS.names) == [(TRIAL, MEASUREMENT)]
+
+
+def test_unwritable_place_is_named(tmp_path: Path) -> None:
+    """A directory that cannot be made is reported with its path."""
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+
+    with pytest.raises(StoreError, match="cannot make the directory"):
+        Store(blocker / "tuner.db")
+
+
+def test_newer_schema_is_refused(path: Path) -> None:
+    """A database of a newer version is not written to."""
+    with Store(path) as store:
+        store._connection.execute("INSERT INTO migrations VALUES ('from-the-future', '')")
+
+    with pytest.raises(StoreError, match="newer tuner"):
+        Store(path)
