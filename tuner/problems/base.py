@@ -1,0 +1,280 @@
+"""What every problem shares: the deviation of an answer, sampling of rows, chunked sweeps over arrays."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import KernelFileError
+from tuner.model import Buffer, ProblemSpec
+
+Array: TypeAlias = Any
+"""``numpy.ndarray`` or ``cupy.ndarray``: they share operators and methods, but no type."""
+
+Namespace: TypeAlias = Any
+"""The module ``numpy`` or ``cupy``."""
+
+Generator: TypeAlias = Any
+"""``xp.random.default_rng()``; only ``random`` and ``standard_normal`` with size and dtype are used."""
+
+Arrays: TypeAlias = Mapping[str, Array]
+"""Arrays by buffer name, in the order of the kernel file."""
+
+CHUNK_ELEMENTS = 2**20
+"""Elements handled at a time, so that float64 temporaries stay at some 8 MiB each."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far an answer is from the right one.
+
+    Attributes:
+        error: worst error over the problems looked at; infinity where an answer is not finite.
+        allowed: largest error that rounding explains, or the tolerance of the kernel file.
+        what: the metric in words.
+        row: the problem with the worst error, as index into the arrays given.
+    """
+
+    error: float
+    allowed: float
+    what: str
+    row: int
+
+    @property
+    def ok(self) -> bool:
+        """True when the error is within what is allowed (never for NaN)."""
+        return self.error <= self.allowed
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.error:.1e}, allowed {self.allowed:.1e} (problem {self.row})"
+
+
+@dataclass(frozen=True)
+class Problem(ABC):
+    """Makes inputs for a workload and judges its outputs.
+
+    How a device checks one configuration: make ``inputs``, ``poison`` the outputs, run once, then
+
+    - ``needs_baseline`` False: ``compare`` on the rows of ``sample_rows`` (taken to the host by
+      ``take_rows``) and ``residual`` on the complete arrays; both must be ok;
+    - ``needs_baseline`` True: the default configuration runs first on inputs of the same seed, its outputs
+      are kept, and ``compare_outputs`` judges the complete outputs of every other configuration;
+      ``residual`` tells whether the default's own outputs are complete.
+
+    Where a buffer is ``inout``, ``inputs`` of the checks are the values before the run.
+
+    Attributes:
+        spec: what the kernel file says of the problem.
+        needs_baseline: True when only another run can tell what is right.
+    """
+
+    spec: ProblemSpec
+    needs_baseline: ClassVar[bool] = False
+
+    @abstractmethod
+    def validate(self, buffers: Sequence[Buffer]) -> None:
+        """Check that the kernel file's buffers are those of this problem.
+
+        Raises:
+            KernelFileError: they are not; the message says what the problem needs.
+        """
+
+    @abstractmethod
+    def inputs(
+        self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """Random values for every ``in`` and ``inout`` buffer, as arrays of namespace ``xp``.
+
+        Raises:
+            KernelFileError: the buffers are not those of this problem.
+        """
+
+    @abstractmethod
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Compare host rows with a reference computed in float64."""
+
+    @abstractmethod
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Test complete arrays of namespace ``xp`` by a law that right answers obey, chunk by chunk."""
+
+    def compare_outputs(self, reference_outputs: Arrays, outputs: Arrays) -> Deviation:
+        """Compare complete outputs with those of another run on the same inputs (see ``agreement``)."""
+        deviations = [
+            agreement(reference, outputs[name], self.spec.tolerance, name)
+            for name, reference in reference_outputs.items()
+        ]
+        return worst_of(deviations)
+
+
+def sample_rows(batch: int, seed: int, count: int = 16) -> NDArray[np.int64]:
+    """Sorted indices of the first, the last and some random problems of a batch, each once."""
+    drawn = np.random.default_rng(seed).integers(0, batch, size=max(count - 2, 0))
+    return np.unique(np.concatenate([[0, batch - 1], drawn])).astype(np.int64)
+
+
+def take_rows(arrays: Arrays, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """Copy rows to the host; arrays with fewer axes than the others hold no problems and come whole."""
+    axes = max(array.ndim for array in arrays.values())
+    return {
+        name: np.stack([to_host(array[int(row)]) for row in rows]) if array.ndim == axes else to_host(array)
+        for name, array in arrays.items()
+    }
+
+
+def to_host(array: Array) -> NDArray[Any]:
+    """The array as NumPy array, copied from the device if it lies there."""
+    return np.asarray(array.get() if hasattr(array, "get") else array)
+
+
+def poison(array: Array) -> None:
+    """Fill an array with one-bits: NaN for real and complex numbers, -1 for signed integers."""
+    array.view(np.uint8).fill(0xFF)
+
+
+def chunks(rows: int, elements_per_row: int) -> Iterator[slice]:
+    """Slices of whole rows that together cover all, each of about ``CHUNK_ELEMENTS``."""
+    step = max(1, CHUNK_ELEMENTS // max(1, elements_per_row))
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+def fill(array: Array, draw: Callable[..., Array]) -> Array:
+    """Fill a new array piece by piece, complex ones by their real and imaginary parts.
+
+    Args:
+        array: contiguous; returned.
+        draw: called with ``(count, dtype=...)``; the dtype is float64 where the parts are, else float32.
+    """
+    real = array.real.dtype
+    flat = array.view(real).reshape(-1)
+    drawn = np.dtype(np.float64 if real == np.float64 else np.float32)
+    for piece in chunks(flat.size, 1):
+        flat[piece] = draw(piece.stop - piece.start, dtype=drawn)
+    return array
+
+
+def uniform(rng: Generator) -> Callable[..., Array]:
+    """A ``draw`` of ``fill``: uniform values in [-1, 1)."""
+
+    def draw(count: int, dtype: np.dtype[Any]) -> Array:
+        values = rng.random(count, dtype=dtype)
+        values *= 2
+        values -= 1
+        return values
+
+    return draw
+
+
+def unit_roundoff(array: Array) -> float:
+    """Unit of roundoff of a real or complex array: 2^-24 for float32."""
+    return float(np.finfo(array.dtype).eps) / 2
+
+
+def sweep(
+    xp: Namespace,
+    arrays: Sequence[Array],
+    row_errors: Callable[..., Array],
+    *,
+    allowed: float,
+    what: str,
+) -> Deviation:
+    """Worst row over chunks of equally shaped arrays.
+
+    Args:
+        xp: namespace of the arrays.
+        arrays: each of shape (rows, ...).
+        row_errors: gets the same rows of every array, returns one error per row; NaN means wrong.
+        allowed: see ``Deviation``.
+        what: see ``Deviation``.
+    """
+    worst = Deviation(-1.0, allowed, what, 0)
+    with np.errstate(all="ignore"):  # a poisoned output overflows on purpose
+        for part in chunks(len(arrays[0]), arrays[0][0].size):
+            errors = row_errors(*(array[part] for array in arrays))
+            errors = xp.where(errors < np.inf, errors, np.inf)  # NaN compares false
+            row = int(errors.argmax())
+            error = float(errors[row])
+            if error > worst.error:
+                worst = Deviation(error, allowed, what, part.start + row)
+    return worst
+
+
+def relative(xp: Namespace, error: Array, scale: Array) -> Array:
+    """Error by scale; where the scale is zero (or NaN), the error itself."""
+    return error / xp.where(scale > 0, scale, 1.0)
+
+
+def worst_of(deviations: Sequence[Deviation]) -> Deviation:
+    """The deviation that exceeds what it is allowed by the largest factor."""
+    return max(deviations, key=_excess)
+
+
+def _excess(deviation: Deviation) -> float:
+    if deviation.allowed:
+        return deviation.error / deviation.allowed
+    return math.inf if deviation.error else 0.0
+
+
+def agreement(reference: Array, answer: Array, tolerance: float | None, name: str) -> Deviation:
+    """Compare two equally shaped arrays of the same device element by element.
+
+    An element's error is relative to the larger of its reference and the mean magnitude of the chunk it lies
+    in, because sums that cancel carry the rounding of their terms.
+
+    Args:
+        reference: right values.
+        answer: values to judge.
+        tolerance: allowed error; None takes 100 units of roundoff of the answer's dtype, 0 for integers.
+        name: of the buffer, for the metric's words.
+    """
+    inexact = np.issubdtype(answer.dtype, np.inexact)
+    allowed = tolerance if tolerance is not None else 100 * unit_roundoff(answer) if inexact else 0.0
+    wide = np.result_type(answer.dtype, reference.dtype, np.float64)
+    worst = Deviation(-1.0, allowed, f"relative error of {name}", 0)
+    with np.errstate(all="ignore"):
+        for part in chunks(len(answer), answer[0].size):
+            right, given = reference[part].astype(wide), answer[part].astype(wide)
+            scale = abs(right)
+            mean = float(scale.mean())
+            scale[scale < mean] = mean
+            scale[scale == 0] = 1.0
+            errors = (abs(given - right) / scale).reshape(part.stop - part.start, -1)
+            errors[~(errors < np.inf)] = np.inf  # NaN compares false
+            place = int(errors.argmax())
+            error = float(errors.max())
+            if error > worst.error:
+                worst = Deviation(error, allowed, worst.what, part.start + place // errors.shape[1])
+    return worst
+
+
+def expect_buffers(
+    spec: ProblemSpec, buffers: Sequence[Buffer], inputs: int, kind: str, needs: str
+) -> tuple[tuple[Buffer, ...], Buffer]:
+    """Inputs and the one output of a built-in problem, which the kernel file may name as it likes.
+
+    Args:
+        spec: for the message.
+        buffers: all buffers of the kernel file, in its order.
+        inputs: how many buffers of role ``in`` or ``inout`` the problem has.
+        kind: NumPy kind letter of all of them, ``f`` or ``c``.
+        needs: what the problem needs, in words.
+
+    Raises:
+        KernelFileError: number, dtype or shape of the buffers is not what the problem needs.
+    """
+    given = tuple(buffer for buffer in buffers if buffer.role in ("in", "inout"))
+    made = tuple(buffer for buffer in buffers if buffer.role in ("out", "inout"))
+    fits = (
+        len(given) == inputs
+        and len(made) == 1
+        and all(np.dtype(buffer.dtype).kind == kind for buffer in (*given, *made))
+        and len({buffer.shape for buffer in (*given, *made)}) == 1
+        and len(made[0].shape) == 2  # noqa: PLR2004 - (batch, N)
+    )
+    if not fits:
+        found = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in (*given, *made))
+        raise KernelFileError(f"[problem] name = {spec.name!r} needs {needs}; [[argument]] gives {found}")
+    return given, made[0]

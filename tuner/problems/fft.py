@@ -1,0 +1,92 @@
+"""Forward complex Fourier transforms of rows."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tuner.model import Buffer
+from tuner.problems.base import (
+    Array,
+    Arrays,
+    Deviation,
+    Generator,
+    Namespace,
+    Problem,
+    expect_buffers,
+    fill,
+    relative,
+    sweep,
+    unit_roundoff,
+)
+
+FUNCTIONAL_SPREAD = 8
+"""Standard deviations of the random functional granted to right answers: exceeded with probability e^-32."""
+
+
+class Fft(Problem):
+    """Rows of x of shape (batch, N) to y with ``y[k] = sum of x[n] exp(-2 pi i n k / N)``, not normalised.
+
+    Inputs are complex with standard normal real and imaginary parts: every output then has the same size, so
+    that the relative L2 error of a row speaks for each of its elements.
+    """
+
+    def validate(self, buffers: Sequence[Buffer]) -> None:
+        """See ``Problem.validate``."""
+        expect_buffers(self.spec, buffers, 1, "c", "one complex input and one output of shape [batch, N]")
+
+    def inputs(
+        self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """See ``Problem.inputs``."""
+        del sizes
+        self.validate(buffers)
+        (x,) = (buffer for buffer in buffers if buffer.role in ("in", "inout"))
+        return {x.name: fill(xp.empty(x.shape, x.dtype), rng.standard_normal)}
+
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Relative L2 error of a row against the transform in complex128."""
+        del sizes
+
+        def errors(x: Array, y: Array) -> Array:
+            reference = np.fft.fft(x.astype(np.complex128), axis=1)
+            return relative(np, norm(np, y - reference), norm(np, reference))
+
+        (x,), (y,) = inputs_rows.values(), outputs_rows.values()
+        what = "relative L2 error of the transform"
+        return sweep(np, (x, y), errors, allowed=self._allowed(y), what=what)
+
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Parseval's law and one random linear functional of every row, in complex128.
+
+        With F the transform and v random phases, ``v . y = (F v) . x`` because F is symmetric: O(N) per row
+        for an equation in which every element of y has weight one. For a right answer both deviations stay
+        below its relative L2 error (the functional's by ``FUNCTIONAL_SPREAD`` times that).
+        """
+        del sizes
+        (x,), (y,) = inputs.values(), outputs.values()
+        phases = np.exp(2j * np.pi * np.random.default_rng(x.shape[1]).random(x.shape[1]))
+        v, w = xp.asarray(phases), xp.asarray(np.fft.fft(phases))
+
+        def errors(x: Array, y: Array) -> Array:
+            x, y = x.astype(xp.complex128), y.astype(xp.complex128)
+            right = norm(xp, x) * math.sqrt(x.shape[1])
+            parseval = abs(norm(xp, y) - right)
+            # products and sums rather than @: CuPy's wheels bring no cuBLAS
+            functional = abs((y * v).sum(axis=1) - (x * w).sum(axis=1))
+            return relative(xp, xp.maximum(parseval, functional / FUNCTIONAL_SPREAD), right)
+
+        what = "deviation of the transform from Parseval's law and a random functional"
+        return sweep(xp, (x, y), errors, allowed=self._allowed(y), what=what)
+
+    def _allowed(self, y: Array) -> float:
+        """Two units of roundoff per radix-2 level (1.2e-7 log2 N in single precision)."""
+        if self.spec.tolerance is not None:
+            return self.spec.tolerance
+        return 2 * unit_roundoff(y) * max(1.0, math.log2(y.shape[1]))
+
+
+def norm(xp: Namespace, rows: Array) -> Array:
+    """Euclidean norm of each row."""
+    return xp.sqrt((rows.real**2 + rows.imag**2).sum(axis=1))

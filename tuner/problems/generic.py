@@ -1,0 +1,140 @@
+"""Problems of user kernels: an expression per output, or agreement with another configuration."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tuner.errors import KernelFileError
+from tuner.expressions import Expression
+from tuner.model import Buffer
+from tuner.problems.base import (
+    Array,
+    Arrays,
+    Deviation,
+    Generator,
+    Namespace,
+    Problem,
+    agreement,
+    chunks,
+    fill,
+    sweep,
+    to_host,
+    uniform,
+    worst_of,
+)
+
+INTEGERS = 16
+"""Integer inputs are uniform in 0 ... INTEGERS - 1: small enough for sums, and indices of small tables."""
+
+
+def random_array(xp: Namespace, rng: Generator, buffer: Buffer) -> Array:
+    """Random values by dtype: parts of numbers in [-1, 1), integers in 0 ... 15, booleans either way."""
+    array = xp.empty(buffer.shape, buffer.dtype)
+    if array.dtype.kind in "fc":
+        return fill(array, uniform(rng))
+    below = 2 if array.dtype.kind == "b" else INTEGERS
+    return fill(array, lambda count, dtype: (rng.random(count, dtype=dtype) * below).astype(np.int32))
+
+
+class Elementwise(Problem):
+    """Outputs given as expressions over the input buffers and the sizes, evaluated element by element.
+
+    Reals are evaluated in float64, integers in int64. The error of an element is relative to the larger of
+    its reference and the mean magnitude around it.
+    """
+
+    def validate(self, buffers: Sequence[Buffer]) -> None:
+        """See ``Problem.validate``."""
+        made = {buffer.name for buffer in buffers if buffer.role in ("out", "inout")}
+        stated = {name for name, _ in self.spec.reference}
+        if made != stated:
+            raise KernelFileError(
+                f"[problem.reference] must state every output once: it states {sorted(stated)}, "
+                f"and the outputs are {sorted(made)}"
+            )
+
+    def inputs(
+        self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """See ``Problem.inputs``."""
+        del sizes
+        self.validate(buffers)
+        return {b.name: random_array(xp, rng, b) for b in buffers if b.role in ("in", "inout")}
+
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Largest relative error of an element over all outputs."""
+        return worst_of(
+            [
+                self._judge(name, text, inputs_rows, outputs_rows[name], sizes)
+                for name, text in self.spec.reference
+            ]
+        )
+
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """The same on the complete arrays, brought to the host chunk by chunk."""
+        del xp
+        return worst_of(
+            [self._judge(name, text, inputs, outputs[name], sizes) for name, text in self.spec.reference]
+        )
+
+    def _judge(
+        self, name: str, text: str, inputs: Arrays, output: Array, sizes: Mapping[str, Any]
+    ) -> Deviation:
+        expression = Expression(text)
+        found = []
+        for part in chunks(len(output), output[0].size):
+            rows = {
+                key: to_host(value[part] if value.ndim == output.ndim else value)
+                for key, value in inputs.items()
+                if key in expression.names
+            }
+            answer = to_host(output[part])
+            with np.errstate(all="ignore"):
+                reference = np.broadcast_to(expression.evaluate({**sizes, **rows}), answer.shape)
+            one = agreement(reference, answer, self.spec.tolerance, name)
+            found.append(Deviation(one.error, one.allowed, one.what, part.start + one.row))
+        return worst_of(found)
+
+
+class Consistent(Problem):
+    """No reference of its own: outputs must agree with the default configuration's on the same inputs.
+
+    ``compare`` and ``residual`` only tell that real and complex outputs are finite; ``compare_outputs``
+    judges.
+    """
+
+    needs_baseline: ClassVar[bool] = True
+
+    def validate(self, buffers: Sequence[Buffer]) -> None:
+        """See ``Problem.validate``."""
+        if not any(buffer.role in ("out", "inout") for buffer in buffers):
+            raise KernelFileError(
+                "[[argument]]: no buffer has role 'out' or 'inout', so nothing can be checked"
+            )
+
+    def inputs(
+        self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """See ``Problem.inputs``."""
+        del sizes
+        self.validate(buffers)
+        return {b.name: random_array(xp, rng, b) for b in buffers if b.role in ("in", "inout")}
+
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """See ``residual``."""
+        return self.residual(np, inputs_rows, outputs_rows, sizes)
+
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Zero when every output is finite, infinity where one is not."""
+        del inputs, sizes
+
+        def errors(output: Array) -> Array:
+            return abs(output * 0).reshape(len(output), -1).max(axis=1)
+
+        return worst_of(
+            [
+                sweep(xp, (output,), errors, allowed=0.0, what=f"{name} finite")
+                for name, output in outputs.items()
+            ]
+        )

@@ -1,0 +1,114 @@
+"""Tridiagonal systems that are diagonally dominant by a margin."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_banded
+
+from tuner.model import Buffer
+from tuner.problems.base import (
+    Array,
+    Arrays,
+    Deviation,
+    Generator,
+    Namespace,
+    Problem,
+    chunks,
+    expect_buffers,
+    fill,
+    relative,
+    sweep,
+    uniform,
+    unit_roundoff,
+)
+
+MARGIN = 0.5
+"""Least of |b| - |a| - |c| in the inputs: the inverse has maximum norm 1 / MARGIN at most."""
+
+NORM = 2 * 2 + MARGIN + 1
+"""Bound of |a| + |b| + |c| in the inputs: the maximum norm of the matrix."""
+
+
+class Tridiagonal(Problem):
+    """Coefficients a, b, c, d of shape (batch, N) to x with ``a[i] x[i-1] + b[i] x[i] + c[i] x[i+1] = d[i]``.
+
+    The buffers are taken in this order, whatever their names; ``a[0]`` and ``c[N-1]`` are zero.
+    Off-diagonals and right-hand sides are uniform in [-1, 1), and ``|b| = |a| + |c| + 0.5 + u`` with u
+    uniform in [0, 1) and random sign: elimination without pivoting is backward stable there, and the
+    condition number is at most NORM / MARGIN = 11, which is what turns rounding into the allowed error.
+    """
+
+    def validate(self, buffers: Sequence[Buffer]) -> None:
+        """See ``Problem.validate``."""
+        needs = (
+            "four real inputs (below, on, above the diagonal, right side) and an output of shape [batch, N]"
+        )
+        expect_buffers(self.spec, buffers, 4, "f", needs)
+
+    def inputs(
+        self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """See ``Problem.inputs``."""
+        del sizes
+        self.validate(buffers)
+        given = [buffer for buffer in buffers if buffer.role in ("in", "inout")]
+        arrays = [xp.empty(buffer.shape, buffer.dtype) for buffer in given]
+        for array in arrays:
+            fill(array, uniform(rng))
+        a, b, c, _ = arrays
+        a[:, 0] = 0
+        c[:, -1] = 0
+        for part in chunks(*b.shape):
+            negative = b[part] < 0
+            b[part] = abs(2 * b[part]) % 1 + MARGIN + abs(a[part]) + abs(c[part])
+            b[part] = xp.where(negative, -b[part], b[part])
+        return {buffer.name: array for buffer, array in zip(given, arrays, strict=True)}
+
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Largest error of a row by the row's largest unknown, against LAPACK in float64."""
+        del sizes
+
+        def errors(a: Array, b: Array, c: Array, d: Array, x: Array) -> Array:
+            reference = solve(a, b, c, d)
+            return relative(np, abs(x - reference).max(axis=1), abs(reference).max(axis=1))
+
+        (x,) = outputs_rows.values()
+        what = "error of the solution by the row's largest unknown"
+        return sweep(np, (*inputs_rows.values(), x), errors, allowed=self._allowed(x), what=what)
+
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Normwise backward error ``max |A x - d| / (max |A| max |x|)`` of a row, in float64.
+
+        It never exceeds the error that ``compare`` measures, and multiplied by the condition number bounds
+        it: both have the same allowance.
+        """
+        del sizes
+
+        def errors(a: Array, b: Array, c: Array, d: Array, x: Array) -> Array:
+            a, b, c, x = (array.astype(xp.float64) for array in (a, b, c, x))
+            defect = b * x - d
+            defect[:, 1:] += a[:, 1:] * x[:, :-1]
+            defect[:, :-1] += c[:, :-1] * x[:, 1:]
+            norm = (abs(a) + abs(b) + abs(c)).max(axis=1)
+            return relative(xp, abs(defect).max(axis=1), norm * abs(x).max(axis=1))
+
+        (x,) = outputs.values()
+        what = "backward error of the solution"
+        return sweep(xp, (*inputs.values(), x), errors, allowed=self._allowed(x), what=what)
+
+    def _allowed(self, x: Array) -> float:
+        """Condition number times four units of roundoff, the backward error of an elimination step."""
+        if self.spec.tolerance is not None:
+            return self.spec.tolerance
+        return 4 * unit_roundoff(x) * NORM / MARGIN
+
+
+def solve(a: Array, b: Array, c: Array, d: Array) -> Array:
+    """Solve rows of tridiagonal systems in float64, as one long system whose pieces are not coupled."""
+    a, b, c = (np.array(array, dtype=np.float64) for array in (a, b, c))
+    a[:, 0] = 0
+    c[:, -1] = 0
+    bands = np.stack([np.roll(c.ravel(), 1), b.ravel(), np.roll(a.ravel(), -1)])
+    solution = solve_banded((1, 1), bands, np.asarray(d, dtype=np.float64).ravel())
+    return solution.reshape(b.shape)
