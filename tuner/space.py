@@ -68,7 +68,7 @@ class Space(Sequence[Configuration]):
             ExpressionError: a rule is not an expression, names something unknown or has no result.
             InputError: a value list is empty, repeats a value or mixes kinds, or too much is left.
         """
-        lists = {name: _checked_values(name, values) for name, values in tunables.items()}
+        lists = {name: checked_values(name, values) for name, values in tunables.items()}
         if not lists:
             raise InputError("a space needs at least one tunable")
         if math.prod(len(values) for values in lists.values()) > MAX_PRODUCT:
@@ -173,19 +173,25 @@ def _others(position: int, count: int, kind: Kind) -> list[int]:
     return [other for other in range(count) if other != position]
 
 
-def _checked_values(name: str, values: Sequence[TunableValue]) -> tuple[TunableValue, ...]:
+def checked_values(name: str, values: Sequence[TunableValue]) -> tuple[TunableValue, ...]:
+    """The values of one tunable as a tuple.
+
+    Raises:
+        InputError: the name is taken by the language, or the list is empty, repeats a value, mixes numbers,
+            booleans and text, or holds a number that is not finite.
+    """
     if not is_free_name(name):
-        raise InputError(f"tunable {name!r}: not a name (letters, digits, _) or a word of expressions")
+        raise InputError(f"{name!r} is not a name, or is a word of the expression language")
     if not values:
-        raise InputError(f"tunable {name}: its value list is empty")
+        raise InputError(f"{name}: its value list is empty")
     kinds = {"number" if type(value) in (int, float) else type(value).__name__ for value in values}
     if len(kinds) > 1:
-        raise InputError(f"tunable {name}: its values mix {' and '.join(sorted(kinds))}")
+        raise InputError(f"{name}: its values mix {' and '.join(sorted(kinds))}")
     for value in values:
         if isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"tunable {name}: {value} is not a finite number")
+            raise InputError(f"{name}: {value} is not a finite number")
         if list(values).count(value) > 1:
-            raise InputError(f"tunable {name}: value {value!r} stands twice in its list")
+            raise InputError(f"{name}: value {value!r} stands twice in its list")
     return tuple(values)
 
 

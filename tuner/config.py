@@ -1,0 +1,217 @@
+"""Kernel files: from TOML to workloads, spaces and plans.
+
+``load_kernel_file`` reads and validates everything that does not depend on a configuration and parses every
+expression once; ``KernelFile.plan`` then only evaluates. Every trouble is a ``KernelFileError`` that names
+the file, the key and what would be right.
+"""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.config_reader import Recipe, read_recipe
+from tuner.config_schema import KernelDocument
+from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
+from tuner.expressions import suggestion
+from tuner.formulas import Environment, Place
+from tuner.model import Configuration, Plan, TunableValue, Workload
+from tuner.space import Space
+
+
+@dataclass(frozen=True)
+class KernelFile:
+    """One kernel of the catalogue.
+
+    Attributes:
+        path: the file.
+        recipe: what the file says, parsed.
+    """
+
+    path: Path
+    recipe: Recipe
+
+    @property
+    def name(self) -> str:
+        """Name on the command line."""
+        return self.recipe.name
+
+    @property
+    def description(self) -> str:
+        """One line for people."""
+        return self.recipe.description
+
+    @property
+    def family(self) -> str:
+        """Kind of problem it solves, e.g. ``scan``."""
+        return self.recipe.family
+
+    @property
+    def min_occupancy(self) -> float | None:
+        """Occupancy a configuration must reach, 0 to 1; None where the file states none."""
+        return self.recipe.min_occupancy
+
+    @property
+    def sizes(self) -> Mapping[str, tuple[int | str, ...]]:
+        """Problem sizes: name -> values a workload may take."""
+        return self.recipe.sizes
+
+    @property
+    def tunables(self) -> Mapping[str, tuple[TunableValue, ...]]:
+        """What may be varied: name -> values."""
+        return self.recipe.tunables
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """Role, e.g. ``elements_per_thread`` -> name of the tunable that plays it."""
+        return self.recipe.roles
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Conditions of the space, as the file writes them."""
+        return tuple(rule.text for rule in self.recipe.rules)
+
+    def workload(self, sizes: Mapping[str, int | str], batch: int | None = None) -> Workload:
+        """This kernel at one problem.
+
+        Args:
+            sizes: a value for every size; text that reads like one of the values is that value.
+            batch: independent problems; None for the file's default.
+
+        Raises:
+            UnknownNameError: a size is missing, unknown, or has a value that is not in the file.
+            InputError: the batch is not a whole number above zero.
+        """
+        for name in sizes:
+            if name not in self.sizes:
+                raise UnknownNameError(
+                    f"{self.name}: unknown size {name!r}; choose from {', '.join([*self.sizes, 'batch'])}"
+                    f"{suggestion(name, self.sizes)}"
+                )
+        chosen = tuple((name, self._size(name, sizes)) for name in self.sizes)
+        if batch is None:
+            return Workload(self.name, chosen, self.recipe.batch.whole(dict(chosen), least=1))
+        if type(batch) is not int or batch < 1:
+            raise InputError(f"{self.name}: batch is {batch}; it must be a whole number of at least 1")
+        return Workload(self.name, chosen, batch)
+
+    def workloads(self) -> list[Workload]:
+        """Every combination of sizes, with the file's default batch."""
+        return [
+            self.workload(dict(zip(self.sizes, values, strict=True)))
+            for values in itertools.product(*self.sizes.values())
+        ]
+
+    def space(self, workload: Workload) -> Space:
+        """Every configuration the rules allow.
+
+        Raises:
+            EmptySpaceError: they allow none; the message names the rule.
+            KernelFileError: a rule has no result, or too much is left.
+        """
+        recipe = self.recipe
+        try:
+            derived = {name: formula.expression for name, formula in recipe.derived.items()}
+            return Space.build(recipe.tunables, recipe.rules, self._constants(workload), derived)
+        except EmptySpaceError as e:
+            raise EmptySpaceError(f"{workload}: {e}; the rules are in {self.path}") from e
+        except InputError as e:
+            raise Place(str(self.path), "[constraints] rules").error(f"{e} (at {workload})") from e
+
+    def default(self, workload: Workload) -> Configuration:
+        """The configuration to start from: ``[default]``, or the first of the space where there is none.
+
+        Raises:
+            KernelFileError: a value is not in its list, or a rule forbids the configuration.
+        """
+        recipe = self.recipe
+        if not recipe.default:
+            first: Configuration = self.space(workload)[0]
+            return first
+        env = self._constants(workload)
+        for name, formula in recipe.default.items():
+            value = formula if isinstance(formula, str) else formula.value(env)
+            choices = recipe.tunables[name]
+            if value not in choices:
+                listed = ", ".join(map(str, choices))
+                key = Place(str(self.path), f"[default] {name}")
+                raise key.error(f"{value!r} at {workload} is not a value of {name} ({listed})")
+            env[name] = choices[choices.index(value)]
+        configuration = Configuration(tuple((name, env[name]) for name in recipe.tunables))
+        broken = self.broken_rule(workload, configuration)
+        if broken is not None:
+            place = Place(str(self.path), "[default]")
+            raise place.error(f"{configuration} breaks the rule {broken!r} at {workload}")
+        return configuration
+
+    def broken_rule(self, workload: Workload, configuration: Configuration) -> str | None:
+        """The first rule that forbids a configuration, or None.
+
+        Raises:
+            KernelFileError: a rule has no result.
+        """
+        try:
+            env = self._environment(workload, configuration)
+            return next((rule.text for rule in self.recipe.rules if not rule.evaluate(env)), None)
+        except InputError as e:
+            raise Place(str(self.path), "[constraints] rules").error(e) from e
+
+    def plan(self, workload: Workload, configuration: Configuration) -> Plan:
+        """Evaluate every expression for one configuration.
+
+        Raises:
+            KernelFileError: an expression has no result, or the result cannot be launched.
+        """
+        recipe = self.recipe
+        try:
+            env = self._environment(workload, configuration)
+            return Plan(
+                workload=workload,
+                configuration=configuration,
+                stages=recipe.launches(env),
+                buffers=tuple(buffer.evaluated(env) for buffer in recipe.buffers),
+                problem=recipe.problem,
+                work=recipe.work.evaluated(env),
+            )
+        except KernelFileError as e:
+            raise KernelFileError(f"{e} (at {workload} [{configuration}])") from e
+
+    def _size(self, name: str, sizes: Mapping[str, int | str]) -> int | str:
+        choices = self.sizes[name]
+        listed = ", ".join(map(str, choices))
+        if name not in sizes:
+            raise UnknownNameError(
+                f"{self.name}: size {name} is missing, as in {self.name}:{name}={choices[0]}; "
+                f"choose {name} from {listed}"
+            )
+        for choice in choices:
+            if str(choice) == str(sizes[name]):
+                return choice
+        raise UnknownNameError(f"{self.name} has no {name}={sizes[name]}; choose {name} from {listed}")
+
+    def _constants(self, workload: Workload) -> dict[str, TunableValue]:
+        return {**dict(workload.sizes), "batch": workload.batch}
+
+    def _environment(self, workload: Workload, configuration: Configuration) -> Environment:
+        env = self._constants(workload)
+        env.update(configuration.items())
+        for name, formula in self.recipe.derived.items():
+            env[name] = formula.value(env)
+        return env
+
+
+def load_kernel_file(path: str | Path) -> KernelFile:
+    """Read and validate a kernel file, its sources and headers.
+
+    Raises:
+        KernelFileError: it cannot be read or is not a kernel file; the message names the key.
+    """
+    path = Path(path)
+    return KernelFile(path, read_recipe(path))
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of kernel files, with a description of every key."""
+    schema = KernelDocument.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

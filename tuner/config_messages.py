@@ -1,0 +1,101 @@
+"""Says in the words of a kernel file what the validation of its form found."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from tuner import config_schema
+from tuner.expressions import suggestion
+
+MAX_SHOWN = 5
+_MODELS: dict[str, type[BaseModel]] = {
+    "": config_schema.KernelDocument,
+    "kernel": config_schema.KernelTable,
+    "problem": config_schema.ProblemTable,
+    "argument.buffer": config_schema.BufferArgument,
+    "argument.scalar": config_schema.ScalarArgument,
+    "stage": config_schema.StageTable,
+    "roles": config_schema.RolesTable,
+    "constraints": config_schema.ConstraintsTable,
+    "launch": config_schema.LaunchTable,
+    "work": config_schema.WorkTable,
+    "resources": config_schema.ResourcesTable,
+    "occupancy": config_schema.OccupancyTable,
+}
+_ARRAYS = ("argument", "stage")
+_NESTED = ("sizes", "reference")
+_SIMPLE = {
+    "missing": "is needed",
+    "too_short": "must be a list of at least one",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+}
+
+
+def explain(path: Path, error: ValidationError) -> str:
+    """One line per wrong key, at most five: file, key, what is wrong, what would be right."""
+    found: dict[str, list[str]] = {}
+    for detail in error.errors(include_url=False):
+        table, key, model = _place(detail["loc"])
+        messages = found.setdefault(f"{path}: {key}" if key else str(path), [])
+        message = _message(table, detail, model)
+        if message not in messages:
+            messages.append(message)
+    lines = [f"{where}: {_joined(messages)}" for where, messages in found.items()]
+    if len(lines) > MAX_SHOWN:
+        lines[MAX_SHOWN:] = [f"{path}: and {len(lines) - MAX_SHOWN} more"]
+    return "\n".join(lines)
+
+
+def _joined(messages: list[str]) -> str:
+    """Complaints about one key; where each names a type, they are the branches of a choice."""
+    prefix = "must be "
+    if all(message.startswith(prefix) for message in messages):
+        return prefix + " or ".join(message.removeprefix(prefix) for message in messages)
+    return "; ".join(messages)
+
+
+def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
+    """The table of a location, the key as the file writes it, and the keys known there."""
+    if not loc:
+        return "", "", _MODELS[""]
+    table, *rest = (str(step) if isinstance(step, str) else step for step in loc)
+    shown, model = f"[{table}]", str(table)
+    if table in _ARRAYS:
+        number = f" {int(rest[0]) + 1}" if rest else ""
+        shown = f"[[{table}]]{number}"
+        rest = rest[1:]
+        if table == "argument" and rest:
+            model, rest = f"argument.{rest[0]}", rest[1:]
+    elif table == "problem" and rest and rest[0] in _NESTED:
+        shown, rest = f"[problem.{rest[0]}]", rest[1:]
+    if rest:
+        # what follows the key are items of lists, and words of pydantic for the branches of a choice
+        shown += f" {rest[0]}" + "".join(f", item {step + 1}" for step in rest[1:] if isinstance(step, int))
+    known = _MODELS.get(model if len(loc) > 1 else "")
+    return str(loc[-1]), shown, known
+
+
+def _message(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noqa: ANN401 - a dict of pydantic
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "extra_forbidden" and model is not None:
+        known = list(model.model_fields)
+        return f"unknown key{suggestion(name, known)}; known here: {', '.join(known)}"
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if kind == "string_pattern_mismatch":
+        return f"{detail['input']!r} does not have the form {context['pattern']}"
+    if kind == "literal_error":
+        choices = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        given = str(detail["input"])
+        return f"{given!r} is not one of {', '.join(choices)}{suggestion(given, choices)}"
+    text = str(context["error"] if kind == "value_error" else detail["msg"])
+    return text[0].lower() + text[1:]

@@ -1,0 +1,324 @@
+"""Reads a kernel file: TOML, form, names, sources; gives a recipe or says which key is wrong."""
+
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tuner.config_messages import explain
+from tuner.config_schema import (
+    BufferArgument,
+    KernelDocument,
+    LaunchTable,
+    ScalarArgument,
+    StageTable,
+    WorkTable,
+)
+from tuner.errors import InputError, KernelFileError
+from tuner.expressions import is_free_name, suggestion
+from tuner.formulas import Formula, Place, Template, parsed
+from tuner.model import Buffer, ProblemSpec, Source, TunableValue
+from tuner.recipe import BufferRecipe, Recipe, ScalarRecipe, StageRecipe, WorkRecipe
+from tuner.space import checked_values
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MAX_BYTES = 2**20  # of a kernel file or source; a mistaken path must not be read into memory
+_SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe of a kernel file.
+
+    Raises:
+        KernelFileError: the file, its sources or its headers cannot be read, or a key is wrong.
+    """
+    try:
+        table = tomllib.loads(_text(path, str(path)))
+    except tomllib.TOMLDecodeError as e:
+        raise KernelFileError(f"{path}: not valid TOML: {e}") from e
+    try:
+        document = KernelDocument.model_validate(table)
+    except ValidationError as e:
+        raise KernelFileError(explain(path, e)) from e
+    return _Reader(path, document).recipe()
+
+
+class _Reader:
+    """Parses the parts of one document; ``names`` is all that expressions of a launch may use."""
+
+    def __init__(self, path: Path, document: KernelDocument) -> None:
+        self.path = path
+        self.document = document
+        self.tunables = self._tunables()
+        self.sizes = {name: tuple(values) for name, values in document.problem.sizes.items()}
+        self._check_names()
+        self.fixed = [*self.sizes, "batch"]
+        self.names = [*self.fixed, *self.tunables, *document.derived]
+        self.headers = self._headers()
+        self.sources: dict[str, Source] = {}
+
+    def at(self, key: str) -> Place:
+        return Place(str(self.path), key)
+
+    def recipe(self) -> Recipe:
+        document = self.document
+        derived = self._derived()
+        buffers, arguments = self._arguments()
+        return Recipe(
+            place=self.at("[kernel]"),
+            name=document.kernel.name,
+            description=document.kernel.description,
+            family=document.kernel.family,
+            sizes=self.sizes,
+            batch=Formula(self.at("[problem] batch"), document.problem.batch, list(self.sizes)),
+            tunables=self.tunables,
+            derived=derived,
+            roles=self._roles(),
+            rules=tuple(
+                parsed(self.at(f"[constraints] rules, item {i}"), rule, self.names)
+                for i, rule in enumerate(document.constraints.rules, 1)
+            ),
+            default=self._default(),
+            buffers=buffers,
+            stages=self._stages(arguments),
+            problem=self._problem(buffers),
+            work=self._work(document.work),
+            min_occupancy=None if document.occupancy is None else document.occupancy.min,
+        )
+
+    # --- names and values ------------------------------------------------------------------------
+
+    def _tunables(self) -> dict[str, tuple[TunableValue, ...]]:
+        try:
+            return {name: checked_values(name, values) for name, values in self.document.tunables.items()}
+        except InputError as e:
+            raise self.at("[tunables]").error(e) from e
+
+    def _check_names(self) -> None:
+        taken = {"batch": "the batch"}
+        tables: dict[str, Iterable[str]] = {
+            "problem.sizes": self.sizes,
+            "tunables": self.tunables,
+            "derived": self.document.derived,
+        }
+        for table, names in tables.items():
+            for name in names:
+                place = self.at(f"[{table}] {name}")
+                if not is_free_name(name):
+                    raise place.error("this name is a word of the expression language; choose another")
+                if name in taken:
+                    raise place.error(f"the name is taken by {taken[name]}; choose another")
+                taken[name] = f"[{table}]"
+        for name, values in self.sizes.items():
+            if len({str(value) for value in values}) < len(values):
+                raise self.at(f"[problem.sizes] {name}").error("a value stands twice")
+
+    def _derived(self) -> dict[str, Formula]:
+        known = [*self.fixed, *self.tunables]
+        derived = {}
+        for name, value in self.document.derived.items():
+            derived[name] = Formula(self.at(f"[derived] {name}"), value, known)
+            known.append(name)
+        return derived
+
+    def _roles(self) -> dict[str, str]:
+        roles: dict[str, str] = self.document.roles.model_dump(exclude_none=True)
+        for role, name in roles.items():
+            if name not in self.tunables:
+                raise self.at(f"[roles] {role}").error(
+                    f"{name!r} is no tunable; choose from {', '.join(self.tunables)}"
+                    f"{suggestion(name, self.tunables)}"
+                )
+            if any(isinstance(value, str) for value in self.tunables[name]):
+                raise self.at(f"[roles] {role}").error(f"the values of {name} are text; a role needs numbers")
+        return roles
+
+    def _default(self) -> dict[str, Formula | str]:
+        given = self.document.default
+        for name in given:
+            if name not in self.tunables:
+                raise self.at(f"[default] {name}").error(
+                    f"no such tunable; choose from {', '.join(self.tunables)}"
+                    f"{suggestion(name, self.tunables)}"
+                )
+        missing = [name for name in self.tunables if name not in given]
+        if given and missing:
+            raise self.at("[default]").error(f"a value is missing for {', '.join(missing)}")
+        known = list(self.fixed)
+        default: dict[str, Formula | str] = {}
+        for name, value in given.items():
+            place = self.at(f"[default] {name}")
+            literal = isinstance(value, str) and value in self.tunables[name]
+            default[name] = str(value) if literal else Formula(place, value, known)
+            known.append(name)
+        return default
+
+    # --- arguments and stages --------------------------------------------------------------------
+
+    def _arguments(self) -> tuple[tuple[BufferRecipe, ...], dict[str, str | ScalarRecipe]]:
+        buffers: list[BufferRecipe] = []
+        arguments: dict[str, str | ScalarRecipe] = {}
+        for number, argument in enumerate(self.document.argument, 1):
+            name = argument.buffer if isinstance(argument, BufferArgument) else argument.scalar
+            key = f"[[argument]] {number} ({name})"
+            if name in arguments:
+                raise self.at(key).error("an argument of this name stands above")
+            if isinstance(argument, ScalarArgument):
+                value = Formula(self.at(f"{key} value"), argument.value, self.names)
+                arguments[name] = ScalarRecipe(name, argument.dtype, value)
+                continue
+            shape = tuple(Formula(self.at(f"{key} shape"), axis, self.names) for axis in argument.shape)
+            buffers.append(BufferRecipe(Buffer(name, argument.dtype, (), argument.role), shape))
+            arguments[name] = name
+        if not any(recipe.plain.role in ("out", "inout") for recipe in buffers):
+            raise self.at("[[argument]]").error('no buffer has role "out" or "inout"; nothing can be checked')
+        return tuple(buffers), arguments
+
+    def _stages(self, arguments: Mapping[str, str | ScalarRecipe]) -> tuple[StageRecipe, ...]:
+        document = self.document
+        if document.launch is not None and document.kernel.entry is not None:
+            return (self._stage(None, "", document.launch, document.kernel.entry, arguments),)
+        return tuple(
+            self._stage(stage, f"[[stage]] {number} ({stage.name})", stage, stage.entry, arguments)
+            for number, stage in enumerate(document.stage, 1)
+        )
+
+    def _stage(
+        self,
+        stage: StageTable | None,
+        key: str,
+        launch: LaunchTable,
+        entry: str,
+        arguments: Mapping[str, str | ScalarRecipe],
+    ) -> StageRecipe:
+        in_launch, in_kernel = key or "[launch]", key or "[kernel]"
+
+        def formula(field: str, value: TunableValue) -> Formula:
+            return Formula(self.at(f"{in_launch} {field}"), value, self.names)
+
+        def extent(field: str, value: Any) -> tuple[Formula, ...]:  # noqa: ANN401 - one value or a list
+            return tuple(formula(field, axis) for axis in (value if isinstance(value, list) else [value]))
+
+        registers, shared = self._declared(stage, in_launch)
+        return StageRecipe(
+            place=self.at(in_launch),
+            name=stage.name if stage else self.document.kernel.name,
+            source=self._source(stage, in_kernel),
+            entry=Template(self.at(f"{in_kernel} entry"), entry, self.names),
+            options=tuple(
+                Template(self.at("[kernel] options"), option, self.names)
+                for option in self.document.kernel.options
+            ),
+            grid=extent("grid", launch.grid),
+            block=extent("block", launch.block),
+            shared_bytes=formula("shared_bytes", launch.shared_bytes),
+            arguments=self._parameters(stage, key, arguments),
+            when=formula("when", stage.when) if stage and stage.when is not None else None,
+            registers=registers,
+            static_shared_bytes=shared,
+        )
+
+    def _parameters(
+        self, stage: StageTable | None, key: str, arguments: Mapping[str, str | ScalarRecipe]
+    ) -> tuple[str | ScalarRecipe, ...]:
+        if stage is None or stage.arguments is None:
+            return tuple(arguments.values())
+        for name in stage.arguments:
+            if name not in arguments:
+                raise self.at(f"{key} arguments").error(
+                    f"no [[argument]] is called {name!r}; choose from {', '.join(arguments)}"
+                    f"{suggestion(name, arguments)}"
+                )
+        return tuple(arguments[name] for name in stage.arguments)
+
+    def _declared(self, stage: StageTable | None, key: str) -> tuple[Formula | None, Formula | None]:
+        """Registers and static shared bytes: those of the stage, else those of [resources]."""
+        found: list[Formula | None] = []
+        for field in ("registers", "static_shared_bytes"):
+            place, value = self.at(f"{key} {field}"), getattr(stage, field, None)
+            if value is None:
+                place = self.at(f"[resources] {field}")
+                value = getattr(self.document.resources, field, None)
+            found.append(None if value is None else Formula(place, value, self.names))
+        return found[0], found[1]
+
+    # --- problem, work, sources ------------------------------------------------------------------
+
+    def _problem(self, buffers: tuple[BufferRecipe, ...]) -> ProblemSpec:
+        problem = self.document.problem
+        read = [b.plain.name for b in buffers if b.plain.role in ("in", "inout")]
+        written = [b.plain.name for b in buffers if b.plain.role in ("out", "inout")]
+        for name, text in problem.reference.items():
+            place = self.at(f"[problem.reference] {name}")
+            if name not in written:
+                raise place.error(f"no output buffer is called so; choose from {', '.join(written)}")
+            parsed(place, text, [*read, *self.fixed])
+        if problem.reference:
+            self._check_complete(problem.reference, written)
+        return ProblemSpec(problem.name, problem.tolerance, tuple(problem.reference.items()))
+
+    def _check_complete(self, reference: Collection[str], written: Collection[str]) -> None:
+        missing = [name for name in written if name not in reference]
+        if missing:
+            raise self.at("[problem.reference]").error(f"an expression is missing for {', '.join(missing)}")
+
+    def _work(self, work: WorkTable) -> WorkRecipe:
+        def formula(field: str) -> Formula:
+            return Formula(self.at(f"[work] {field}"), getattr(work, field), self.names)
+
+        prefixed = len(work.rate) > 1 and work.rate[0] in _SCALES and work.rate[1].isupper()
+        return WorkRecipe(
+            bytes=formula("bytes"),
+            operations=formula("operations"),
+            steps=formula("steps"),
+            rate_units=formula("rate_units"),
+            rate_name=work.rate,
+            rate_scale=_SCALES[work.rate[0]] if prefixed else 1.0,
+        )
+
+    def _source(self, stage: StageTable | None, key: str) -> Source:
+        name = (stage.source if stage else None) or self.document.kernel.source
+        if name is None:
+            raise self.at(f"{key} source").error("no CUDA C++ file is named here or in [kernel]")
+        if name not in self.sources:
+            own = f"{key} source" if stage and stage.source else "[kernel] source"
+            path = self.path.parent / name
+            text = _text(path, f"{self.path}: {own}")
+            self.sources[name] = Source(str(path), text, self.headers)
+        return self.sources[name]
+
+    def _headers(self) -> tuple[tuple[str, str], ...]:
+        """Headers beside the file, then those of the listed folders; the first of a name counts."""
+        folders = [self.path.parent]
+        for name in self.document.kernel.headers:
+            folder = self.path.parent / name
+            if not folder.is_dir():
+                raise self.at("[kernel] headers").error(f"no such folder: {folder}")
+            folders.append(folder)
+        texts: dict[str, str] = {}
+        for folder in folders:
+            for header in sorted(folder.glob("*.cuh")):
+                if header.name not in texts:
+                    texts[header.name] = _text(header, f"{self.path}: [kernel] headers")
+        return tuple(texts.items())
+
+
+def _text(path: Path, subject: str) -> str:
+    """Contents of a small text file; errors start with ``subject``."""
+    where = subject if subject == str(path) else f"{subject}: {path}"
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise KernelFileError(f"{where}: larger than {MAX_BYTES // 2**20} MiB")
+        return raw.decode("utf-8")
+    except OSError as e:
+        raise KernelFileError(f"{where}: cannot be read: {e.strerror or e}") from e
+    except UnicodeDecodeError as e:
+        raise KernelFileError(f"{where}: is not UTF-8 text (byte {e.start})") from e

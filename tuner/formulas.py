@@ -1,0 +1,139 @@
+"""Expressions and texts of a kernel file with the place they stand in, so that errors can name it."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tuner.errors import ExpressionError, KernelFileError
+from tuner.expressions import Expression, suggestion
+from tuner.model import TunableValue
+
+Environment = Mapping[str, TunableValue]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A key of a kernel file, written as ``FILE: [table] key``."""
+
+    path: str
+    key: str
+
+    def error(self, message: object) -> KernelFileError:
+        """An error that names file and key."""
+        return KernelFileError(f"{self.path}: {self.key}: {message}")
+
+
+class Formula:
+    """A number, or an expression over names that are known where it stands."""
+
+    __slots__ = ("expression", "place")
+
+    def __init__(self, place: Place, value: TunableValue, known: Collection[str]) -> None:
+        """Parse ``value``; a number is an expression, too.
+
+        Raises:
+            KernelFileError: it is not an expression, or uses a name that is not in ``known``.
+        """
+        self.place = place
+        self.expression = parsed(place, str(value), known)
+
+    def value(self, env: Environment) -> TunableValue:
+        """The value, of whatever type.
+
+        Raises:
+            KernelFileError: the expression has no result.
+        """
+        try:
+            result: TunableValue = self.expression.evaluate(env)
+        except ExpressionError as e:
+            raise self.place.error(e) from e
+        return result
+
+    def whole(self, env: Environment, least: int, most: int | None = None) -> int:
+        """The value as a whole number between bounds.
+
+        Raises:
+            KernelFileError: it is something else.
+        """
+        result = self.value(env)
+        if type(result) is not int:
+            hint = "; // and ceil_div() divide to whole numbers" if isinstance(result, float) else ""
+            raise self.place.error(f"{self} is {_shown(result)}, which is not a whole number{hint}")
+        if result < least or (most is not None and result > most):
+            bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+            raise self.place.error(f"{self} is {result}; it must be {bounds}")
+        return result
+
+    def number(self, env: Environment, least: float | None = None) -> int | float:
+        """The value as a number.
+
+        Raises:
+            KernelFileError: it is text or below ``least``.
+        """
+        result = self.value(env)
+        if isinstance(result, str):
+            raise self.place.error(f"{self} is the text {result!r}, not a number")
+        if least is not None and result < least:
+            raise self.place.error(f"{self} is {result}; it must be at least {least:g}")
+        return result
+
+    def __str__(self) -> str:
+        return repr(self.expression.text)
+
+
+class Template:
+    """Text in which every ``{expression}`` is replaced by its value, booleans by ``true`` or ``false``."""
+
+    __slots__ = ("_parts", "place")
+
+    def __init__(self, place: Place, text: str, known: Collection[str]) -> None:
+        """Split ``text`` and parse the expressions.
+
+        Raises:
+            KernelFileError: braces are not in pairs, or what they hold is not an expression.
+        """
+        self.place = place
+        self._parts: list[str | Formula] = []
+        rest = text
+        while rest:
+            literal, opened, rest = rest.partition("{")
+            inner, closed, rest = rest.partition("}")
+            if "}" in literal or "{" in inner or bool(opened) != bool(closed):
+                raise place.error(f"braces of {text!r} are not in pairs, as in name<{{N}}, {{P}}>")
+            if literal:
+                self._parts.append(literal)
+            if opened:
+                self._parts.append(Formula(place, inner, known))
+
+    def fill(self, env: Environment) -> str:
+        """The text with all values in it.
+
+        Raises:
+            KernelFileError: an expression has no result, or gives a fraction.
+        """
+        return "".join(p if isinstance(p, str) else self._text(p, env) for p in self._parts)
+
+    def _text(self, formula: Formula, env: Environment) -> str:
+        value = formula.value(env)
+        if isinstance(value, float):
+            raise self.place.error(f"{formula} is {value}; // and ceil_div() divide to whole numbers")
+        return _shown(value)
+
+
+def parsed(place: Place, text: str, known: Collection[str]) -> Expression:
+    """The expression, when it uses no other names than ``known``.
+
+    Raises:
+        KernelFileError: it does, or is not an expression.
+    """
+    try:
+        expression = Expression(text)
+    except ExpressionError as e:
+        raise place.error(e) from e
+    for name in sorted(expression.names.difference(known)):
+        listed = f"known here: {', '.join(known)}" if known else "no names are known here"
+        raise place.error(f"expression {text!r}: unknown name {name!r} ({listed}){suggestion(name, known)}")
+    return expression
+
+
+def _shown(value: TunableValue) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)

@@ -1,0 +1,169 @@
+"""A kernel file with every expression parsed: what ``KernelFile.plan`` evaluates."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.errors import KernelFileError
+from tuner.expressions import Expression
+from tuner.formulas import Environment, Formula, Place, Template
+from tuner.model import Buffer, ProblemSpec, Resources, Scalar, Source, Stage, TunableValue, Work
+
+MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, technical specifications
+MAX_BLOCK = (1024, 1024, 64)
+MAX_THREADS = 1024
+MAX_SHARED_BYTES = 2**20  # above that of any GPU; the device's own limit is applied by pruning
+_WHOLE_TYPES = {
+    f"{sign}int{bits}": (0 if sign else -(2 ** (bits - 1)), 2**bits - 1 if sign else 2 ** (bits - 1) - 1)
+    for sign in ("", "u")
+    for bits in (8, 16, 32, 64)
+}
+
+
+@dataclass(frozen=True)
+class BufferRecipe:
+    """A buffer whose shape is not evaluated yet; ``plain`` carries everything else."""
+
+    plain: Buffer
+    shape: tuple[Formula, ...]
+
+    def evaluated(self, env: Environment) -> Buffer:
+        """The buffer of one configuration."""
+        shape = tuple(axis.whole(env, least=1) for axis in self.shape)
+        return Buffer(self.plain.name, self.plain.dtype, shape, self.plain.role)
+
+
+@dataclass(frozen=True)
+class ScalarRecipe:
+    """A kernel argument passed by value."""
+
+    name: str
+    dtype: str
+    value: Formula
+
+    def evaluated(self, env: Environment) -> Scalar:
+        """The scalar of one configuration, whole where its type is."""
+        if self.dtype in _WHOLE_TYPES:
+            return Scalar(self.dtype, self.value.whole(env, *_WHOLE_TYPES[self.dtype]))
+        number = self.value.number(env)
+        return Scalar(self.dtype, int(bool(number)) if self.dtype == "bool" else float(number))
+
+
+@dataclass(frozen=True)
+class StageRecipe:
+    """One launch whose geometry is not evaluated yet.
+
+    Attributes:
+        arguments: names of buffers, or scalars.
+        when: None for always.
+        registers: None where the file declares no resources.
+    """
+
+    place: Place
+    name: str
+    source: Source
+    entry: Template
+    options: tuple[Template, ...]
+    grid: tuple[Formula, ...]
+    block: tuple[Formula, ...]
+    shared_bytes: Formula
+    arguments: tuple[str | ScalarRecipe, ...]
+    when: Formula | None
+    registers: Formula | None
+    static_shared_bytes: Formula | None
+
+    def evaluated(self, env: Environment) -> Stage:
+        """The launch of one configuration.
+
+        Raises:
+            KernelFileError: the geometry is beyond what CUDA can launch.
+        """
+        block = _extent(self.block, env, MAX_BLOCK)
+        if math.prod(block) > MAX_THREADS:
+            formulas = ", ".join(map(str, self.block))
+            raise self.block[0].place.error(
+                f"{formulas} makes {math.prod(block)} threads; a block has at most {MAX_THREADS}"
+            )
+        return Stage(
+            name=self.name,
+            source=self.source,
+            entry=self.entry.fill(env),
+            options=tuple(option.fill(env) for option in self.options),
+            grid=_extent(self.grid, env, MAX_GRID),
+            block=block,
+            shared_bytes=self.shared_bytes.whole(env, 0, MAX_SHARED_BYTES),
+            arguments=tuple(a if isinstance(a, str) else a.evaluated(env) for a in self.arguments),
+            declared=self._declared(env),
+        )
+
+    def _declared(self, env: Environment) -> Resources | None:
+        if self.registers is None:
+            return None
+        shared = 0 if self.static_shared_bytes is None else self.static_shared_bytes.whole(env, least=0)
+        return Resources(self.registers.whole(env, least=1), shared, compiled=False)
+
+
+@dataclass(frozen=True)
+class WorkRecipe:
+    """Formulas of the work; ``rate_name`` and ``rate_scale`` are those of ``Work``."""
+
+    bytes: Formula
+    operations: Formula
+    steps: Formula
+    rate_units: Formula
+    rate_name: str
+    rate_scale: float
+
+    def evaluated(self, env: Environment) -> Work:
+        """The work of one configuration."""
+        return Work(
+            bytes=float(self.bytes.number(env, least=0)),
+            operations=float(self.operations.number(env, least=0)),
+            steps=float(self.steps.number(env, least=0)),
+            rate_units=float(self.rate_units.number(env, least=0)),
+            rate_name=self.rate_name,
+            rate_scale=self.rate_scale,
+        )
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything a kernel file says; ``default`` values are formulas, or texts that are values themselves."""
+
+    place: Place
+    name: str
+    description: str
+    family: str
+    sizes: Mapping[str, tuple[int | str, ...]]
+    batch: Formula
+    tunables: Mapping[str, tuple[TunableValue, ...]]
+    derived: Mapping[str, Formula]
+    roles: Mapping[str, str]
+    rules: tuple[Expression, ...]
+    default: Mapping[str, Formula | str]
+    buffers: tuple[BufferRecipe, ...]
+    stages: tuple[StageRecipe, ...]
+    problem: ProblemSpec
+    work: WorkRecipe
+    min_occupancy: float | None
+
+    def launches(self, env: Environment) -> tuple[Stage, ...]:
+        """The stages whose ``when`` holds.
+
+        Raises:
+            KernelFileError: none is left, or one cannot be launched.
+        """
+        stages = tuple(
+            stage.evaluated(env) for stage in self.stages if stage.when is None or stage.when.value(env)
+        )
+        if not stages:
+            raise KernelFileError(f"{self.place.path}: [[stage]] when: every stage is left out")
+        return stages
+
+
+def _extent(
+    formulas: tuple[Formula, ...], env: Environment, most: tuple[int, int, int]
+) -> tuple[int, int, int]:
+    values = [formula.whole(env, 1, limit) for formula, limit in zip(formulas, most, strict=False)]
+    x, y, z = (*values, 1, 1)[:3]
+    return x, y, z
