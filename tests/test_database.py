@@ -9,7 +9,7 @@ import pytest
 from tuner.answers import find_answer
 from tuner.conditions import Conditions
 from tuner.database import Store
-from tuner.errors import StoreError
+from tuner.errors import InputError, StoreError
 from tuner.model import Configuration, DeviceIdentity, Energy, Measurement, Status, Trial, WorkloadResult
 
 DEVICE = DeviceIdentity("cuda:0", "GPU", "GPU-1", "580.1", "13.0", modelled=False)
@@ -61,13 +61,25 @@ def test_one_measurement_a_trial(path: Path) -> None:
 def test_only_an_unfinished_run_is_resumed(path: Path) -> None:
     """--resume finds the newest run under the same conditions unless it finished."""
     with Store(path) as store:
-        assert store.resumable(CONDITIONS) is None
+        assert store.resume(CONDITIONS) is None
         run = store.begin(CONDITIONS)
-        assert store.resumable(CONDITIONS) == run
-        assert store.resumable(replace(CONDITIONS, seed=1)) is None
+        store.end(run, "interrupted", None)
+        assert store.resume(CONDITIONS) == run
+        assert store.resume(replace(CONDITIONS, seed=1)) is None
         store.end(run, "finished", {"best": None})
 
-        assert store.resumable(CONDITIONS) is None
+        assert store.resume(CONDITIONS) is None
+
+
+def test_run_in_progress_is_not_taken_over(path: Path) -> None:
+    """--resume refuses a run that a living process measures, and takes over a dead one's."""
+    with Store(path) as store:
+        run = store.begin(CONDITIONS)
+        with pytest.raises(InputError, match=f"run {run} is being measured by process"):
+            store.resume(CONDITIONS)
+        store._connection.execute("UPDATE runs SET owner = 'a-boot-before:1:1'")
+
+        assert store.resume(CONDITIONS) == run
 
 
 def find(store: Store, **present: object) -> tuple[int, tuple[str, ...]] | None:

@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "tuner.records",
         "tuner.clock_choice",
         "tuner.process",
+        "tuner.owner",
     ),
     ("tuner.interfaces",),
     ("tuner.space",),

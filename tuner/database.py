@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from tuner.conditions import Conditions
-from tuner.errors import StoreError
+from tuner.errors import InputError, StoreError
 from tuner.model import Measurement, Trial
+from tuner.owner import is_alive, pid_of, this_process
 from tuner.records import canonical, digest, measurement_from, measurement_record, trial_from, trial_record
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 BUSY_TIMEOUT_S = 5.0
+RESUMABLE = ("running", "interrupted", "limited", "failed")
 
 MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
@@ -35,7 +37,8 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
                 workload_key TEXT NOT NULL,     -- the co-running set, in canonical order
                 objective TEXT NOT NULL,
                 device_uuid TEXT NOT NULL,
-                status TEXT NOT NULL,           -- running, finished, interrupted, failed
+                status TEXT NOT NULL,           -- running, finished, interrupted, limited, failed
+                owner TEXT NOT NULL,            -- process that measures it (tuner.owner)
                 started_at TEXT NOT NULL,       -- UTC, ISO 8601
                 ended_at TEXT,
                 conditions TEXT NOT NULL,       -- JSON: what the answer is bound to
@@ -130,13 +133,14 @@ class Store:
         record = conditions.record()
         with self._transaction():
             cursor = self._connection.execute(
-                "INSERT INTO runs (fingerprint, workload_key, objective, device_uuid, status, started_at,"
-                " conditions) VALUES (?, ?, ?, ?, 'running', ?, ?)",
+                "INSERT INTO runs (fingerprint, workload_key, objective, device_uuid, status, owner, started_at,"
+                " conditions) VALUES (?, ?, ?, ?, 'running', ?, ?, ?)",
                 (
                     digest(record),
                     workload_key(conditions.names),
                     conditions.objective,
                     conditions.device.uuid,
+                    this_process(),
                     _now(),
                     canonical(record),
                 ),
@@ -145,14 +149,27 @@ class Store:
                 raise StoreError(f"{self.path}: no run number was given")
             return cursor.lastrowid
 
-    def resumable(self, conditions: Conditions) -> int | None:
-        """The newest run under exactly these conditions that did not finish, if the newest one did not."""
-        with self._translated():
+    def resume(self, conditions: Conditions) -> int | None:
+        """Take over the newest run under exactly these conditions, if it did not finish.
+
+        Raises:
+            InputError: another process is measuring it.
+        """
+        with self._transaction():
             row = self._connection.execute(
-                "SELECT id, status FROM runs WHERE fingerprint = ? ORDER BY id DESC LIMIT 1",
+                "SELECT id, status, owner FROM runs WHERE fingerprint = ? ORDER BY id DESC LIMIT 1",
                 (digest(conditions.record()),),
             ).fetchone()
-        return row[0] if row is not None and row[1] in ("running", "interrupted") else None
+            if row is None or row[1] not in RESUMABLE:
+                return None
+            number, status, owner = row
+            if status == "running" and is_alive(owner):
+                raise InputError(f"--resume: run {number} is being measured by process {pid_of(owner)}")
+            self._connection.execute(
+                "UPDATE runs SET status = 'running', owner = ?, ended_at = NULL WHERE id = ?",
+                (this_process(), number),
+            )
+        return int(number)
 
     def add(
         self, run_id: int, number: int, trial: Trial, measurement: Measurement, names: Sequence[str]

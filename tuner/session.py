@@ -115,7 +115,7 @@ def run(
     """
     begun = time.monotonic()
     notices: list[str] = []
-    run_id = store.resumable(conditions) if resume else None
+    run_id = store.resume(conditions) if resume else None
     if resume and run_id is None:
         notices.append("nothing to resume under these conditions: this is a new run")
     known = [] if run_id is None else store.trials(run_id, conditions.names)

@@ -1,0 +1,39 @@
+"""Identities of processes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tuner.owner import is_alive, pid_of, this_process
+
+
+def test_this_process_is_alive() -> None:
+    """A process recognises itself."""
+    assert is_alive(this_process())
+
+
+def test_ended_process_is_not_alive() -> None:
+    """The identity of a process that has ended is dead, even if its number is used again."""
+    code = "from tuner.owner import this_process; print(this_process())"
+    owner = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+    assert not is_alive(owner)
+    assert pid_of(owner) is not None
+
+
+def test_reused_number_is_another_process() -> None:
+    """The same number with another start time, or from another boot, is not the owner."""
+    boot, pid, start = this_process().split(":")
+
+    assert not is_alive(f"{boot}:{pid}:{int(start) + 1}")
+    assert not is_alive(f"other-boot:{pid}:{start}")
+
+
+@pytest.mark.parametrize("text", ["", "x", "::", "a:b:c", ":1"])
+def test_foreign_text_is_nobody(text: str) -> None:
+    """What is no identity is dead, not an error."""
+    assert not is_alive(text)
+    assert pid_of(text) is None
