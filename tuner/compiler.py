@@ -1,0 +1,251 @@
+"""Compiles stages to cubins: in parallel, each with a time-out, cached on disk by content.
+
+Every compilation happens in a child process, so that one that hangs or crashes NVRTC costs that configuration
+only. What is cached is NVRTC's answer, errors included: the same text fails the same way. Time-outs and
+crashes are not, as another try may end otherwise.
+"""
+
+import hashlib
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from types import TracebackType
+
+from tuner import nvrtc
+from tuner.cubin_cache import CubinCache, default_directory
+from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError, CompilerUnavailableError
+from tuner.interfaces import Progress
+from tuner.model import Resources, Source, Stage
+from tuner.nvrtc_choice import choose
+from tuner.process import Child
+
+_FORMAT = 1  # of cache entries; part of their keys
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One compiled stage.
+
+    Attributes:
+        cubin: code for the architecture.
+        lowered_name: mangled name to look the function up by.
+        resources: what it takes of a multiprocessor.
+        log: NVRTC's log, warnings and the reports of ptxas.
+    """
+
+    cubin: bytes
+    lowered_name: str
+    resources: Resources
+    log: str
+
+
+class Compiler:
+    """Compiles for one architecture with the newest NVRTC that serves it.
+
+    Children start with the first stage that is not cached and stay until ``close``. May be used by several
+    threads.
+
+    Args:
+        architecture: real architecture, e.g. ``sm_90``.
+        cache_dir: where cubins are kept; ``cubins`` in the user's cache directory if not given.
+        jobs: compilations at a time; the CPUs this process may use if not given.
+        timeout_s: longest wait for one compilation.
+        libraries: NVRTC libraries to choose from; those found on this machine if not given.
+
+    Raises:
+        CompilerUnavailableError: no NVRTC serves the architecture.
+    """
+
+    def __init__(
+        self,
+        architecture: str,
+        cache_dir: Path | None = None,
+        jobs: int | None = None,
+        timeout_s: float = 60.0,
+        libraries: Sequence[str | Path] | None = None,
+    ) -> None:
+        self._architecture = architecture
+        self._cache = CubinCache(default_directory() if cache_dir is None else cache_dir)
+        self._jobs = jobs or len(os.sched_getaffinity(0))
+        self._timeout_s = timeout_s
+        self._library = choose(architecture, libraries, self._cache)
+        self._lock = threading.Lock()
+        self._idle: list[Child] = []
+        self._children: set[Child] = set()
+        self._closed = False
+
+    @property
+    def nvrtc_version(self) -> str:
+        """Version of the NVRTC in use, e.g. ``12.9``."""
+        return self._library.version
+
+    def compile(
+        self, stages: Sequence[Stage], progress: Progress | None = None
+    ) -> list[Compiled | CompileError]:
+        """Compile stages; those that are equal in all that matters to the compiler, once.
+
+        Args:
+            stages: what to compile.
+            progress: called in this thread with (done, total) distinct compilations.
+
+        Returns:
+            For each stage, in order, the code or the error (one bad configuration stops no other).
+
+        Raises:
+            CompilerUnavailableError: NVRTC itself fails, or this compiler is closed.
+        """
+        keys = self._keys(stages)
+        wanted = dict(zip(keys, stages, strict=True))
+        stored = {key: self._cache.load(key) for key in wanted}
+        outputs: dict[str, nvrtc.Output | CompileError] = {k: v for k, v in stored.items() if v is not None}
+
+        def report() -> None:
+            if progress is not None:
+                progress(len(outputs), len(wanted))
+
+        def finish(key: str, output: nvrtc.Output | CompileError) -> None:
+            outputs[key] = output
+            report()
+
+        report()
+        self._compile_missing({k: stage for k, stage in wanted.items() if k not in outputs}, finish)
+        return [self._result(stage, outputs[key]) for key, stage in zip(keys, stages, strict=True)]
+
+    def compile_one(self, stage: Stage) -> Compiled:
+        """Compile one stage.
+
+        Raises:
+            CompileError: it does not compile, within the time-out.
+            CompilerUnavailableError: NVRTC itself fails, or this compiler is closed.
+        """
+        (result,) = self.compile([stage])
+        if isinstance(result, CompileError):
+            raise result
+        return result
+
+    def close(self) -> None:
+        """End the children, those at work too; nothing is compiled afterwards."""
+        with self._lock:
+            self._closed = True
+            children = list(self._children)
+        for child in children:
+            child.close(grace_s=0.0)
+
+    def __enter__(self) -> "Compiler":  # noqa: PYI034 - typing.Self needs Python 3.11
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _keys(self, stages: Sequence[Stage]) -> list[str]:
+        """Digests of all that decides what comes out of the compiler."""
+        sources: dict[Source, str] = {}
+        keys = []
+        for stage in stages:
+            if stage.source not in sources:
+                sources[stage.source] = stage.source.sha256
+            content = (
+                _FORMAT,
+                self._library.version,
+                self._library.size,
+                self._options(stage),
+                PurePath(stage.source.path).name,  # __FILE__, and the messages
+                stage.entry,
+                sources[stage.source],
+            )
+            keys.append(hashlib.sha256(json.dumps(content).encode()).hexdigest())
+        return keys
+
+    def _options(self, stage: Stage) -> tuple[str, ...]:
+        return (f"--gpu-architecture={self._architecture}", "--ptxas-options=-v", *stage.options)
+
+    def _compile_missing(
+        self, missing: Mapping[str, Stage], finish: Callable[[str, nvrtc.Output | CompileError], None]
+    ) -> None:
+        """Compile in children and cache; ``finish`` is told each as it is done."""
+        if not missing:
+            return
+        pool = ThreadPoolExecutor(min(self._jobs, len(missing)), thread_name_prefix="compile")
+        try:
+            futures: dict[Future[nvrtc.Output | CompileError], str] = {
+                pool.submit(self._compile_in_child, stage): key for key, stage in missing.items()
+            }
+            for future in as_completed(futures):
+                output = future.result()
+                if isinstance(output, nvrtc.Output):
+                    self._cache.store(futures[future], output)
+                finish(futures[future], output)
+        except BaseException:  # Ctrl-C, or an error of the caller's progress: leave nothing at work
+            pool.shutdown(wait=False, cancel_futures=True)
+            self.close()
+            raise
+        finally:
+            pool.shutdown()
+
+    def _compile_in_child(self, stage: Stage) -> nvrtc.Output | CompileError:
+        child = self._take()
+        try:
+            answer = child.call(
+                "compile",
+                PurePath(stage.source.path).name,
+                stage.source.text,
+                stage.source.headers,
+                stage.entry,
+                self._options(stage),
+                timeout_s=self._timeout_s,
+            )
+        except ChildTimeoutError:
+            return CompileError(f"{_label(stage)}: not compiled within {self._timeout_s:g} s")
+        except ChildCrashedError as error:
+            return CompileError(f"{_label(stage)}: {error}")
+        finally:
+            self._give_back(child)
+        if not isinstance(answer, nvrtc.Output):
+            raise TypeError(f"a compile child answered {type(answer)}")
+        return answer
+
+    def _take(self) -> Child:
+        with self._lock:
+            if self._closed:
+                raise CompilerUnavailableError("this compiler is closed")
+            if self._idle:
+                return self._idle.pop()
+            child = Child("tuner.nvrtc:Nvrtc", self._library.path, name="compiler")
+            self._children.add(child)
+            return child
+
+    def _give_back(self, child: Child) -> None:
+        with self._lock:
+            if child.alive:
+                self._idle.append(child)
+                return
+            self._children.discard(child)
+        child.close()
+
+    def _result(self, stage: Stage, output: nvrtc.Output | CompileError) -> Compiled | CompileError:
+        if isinstance(output, CompileError):
+            return output
+        if output.cubin is None:
+            return CompileError(f"{_label(stage)}: {_first_error(output.log)}")
+        resources = nvrtc.resources_in(output.log, output.lowered_name, self._architecture)
+        if resources is None:
+            return CompileError(f"{_label(stage)}: ptxas reports no resources; is it silenced by an option?")
+        return Compiled(output.cubin, output.lowered_name, resources, output.log)
+
+
+def _label(stage: Stage) -> str:
+    return f"stage {stage.name!r}, {stage.entry} of {stage.source.path}"
+
+
+def _first_error(log: str) -> str:
+    """The first error of a log, with file and line where the compiler states them."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    first = next((line for line in lines if re.search(r"\berror\b", line)), lines[0] if lines else "no log")
+    return re.sub(r"^__nv_name_map\(\d+\): ", "entry: ", first)  # NVRTC's name for the name expression

@@ -1,0 +1,169 @@
+"""NVRTC through ctypes: where its libraries are, what they serve, and one compilation.
+
+It is bound here, not through CuPy, because two versions must serve side by side (CUDA 13 dropped what is
+below sm_75, CUDA 12.9 still reaches sm_50), because a compile child must start fast, and because resources
+are compiled facts on machines without CuPy too.
+"""
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import CompilerUnavailableError
+from tuner.model import Resources
+
+LOADER_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
+"""What to ask the dynamic loader for, where no file serves."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one compilation gave.
+
+    Attributes:
+        cubin: the code; None where it does not compile.
+        lowered_name: mangled name of the entry; empty where it does not compile.
+        log: NVRTC's program log with the reports of ptxas.
+    """
+
+    cubin: bytes | None
+    lowered_name: str
+    log: str
+
+
+def library_files() -> list[Path]:
+    """Files of NVRTC found on this machine: wheels beside this package, then CUDA toolkits."""
+    return [path for folder in _folders() for path in sorted(folder.glob("libnvrtc.so.*[0-9]"))]
+
+
+def resources_in(log: str, lowered_name: str, architecture: str) -> Resources | None:
+    """What ptxas reports of one entry under ``--ptxas-options=-v``; None if it reports nothing of it."""
+    _, found, section = log.partition(f"Compiling entry function '{lowered_name}'")
+    section = section.partition("Compiling entry function")[0]  # a unit may hold other entries
+    registers = re.search(r"Used (\d+) registers", section)
+    if not found or registers is None:
+        return None
+    shared = re.search(r"(\d+) bytes smem", section)
+    memory = re.search(
+        rf"Function properties for {re.escape(lowered_name)}\n"
+        r"\D*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads",
+        section,
+    )
+    stack, stores, loads = map(int, memory.groups()) if memory else (0, 0, 0)
+    return Resources(
+        registers_per_thread=int(registers[1]),
+        static_shared_bytes=int(shared[1]) if shared else 0,
+        spill_bytes=stores + loads,
+        local_bytes=stack,
+        architecture=architecture,
+    )
+
+
+def _folders() -> Iterator[Path]:
+    spec = importlib.util.find_spec("nvidia")
+    for entry in (spec.submodule_search_locations or ()) if spec else ():
+        yield Path(entry, "cuda_nvrtc", "lib")  # the wheel of CUDA 12
+        yield from sorted(Path(entry).glob("cu[0-9]*/lib"), reverse=True)  # those from CUDA 13 on
+    roots = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(name)]
+    for root in [*roots, *sorted(Path("/usr/local").glob("cuda*"), reverse=True)]:
+        yield root / "lib64"
+
+
+class Nvrtc:
+    """One loaded NVRTC library.
+
+    Args:
+        library: path, or a name the dynamic loader knows.
+
+    Raises:
+        CompilerUnavailableError: it cannot be loaded, or is older than CUDA 11.2.
+    """
+
+    def __init__(self, library: str) -> None:
+        try:
+            self._library = ctypes.CDLL(library)
+            _ = self._library.nvrtcGetSupportedArchs, self._library.nvrtcGetCUBIN
+        except (OSError, AttributeError) as error:
+            raise CompilerUnavailableError(f"{library}: {error}") from error
+        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+
+    def describe(self) -> tuple[str, tuple[int, ...]]:
+        """Version, e.g. ``12.9``, and the architectures served, e.g. ``(50, 52, ...)``."""
+        major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        self._check(self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+        self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+        architectures = (ctypes.c_int * count.value)()
+        self._check(self._library.nvrtcGetSupportedArchs(architectures))
+        return f"{major.value}.{minor.value}", tuple(architectures)
+
+    def compile(
+        self,
+        name: str,
+        text: str,
+        headers: tuple[tuple[str, str], ...],
+        entry: str,
+        options: tuple[str, ...],
+    ) -> Output:
+        """Compile one entry of a translation unit to a cubin.
+
+        Args:
+            name: what messages call the translation unit.
+            text: CUDA C++.
+            headers: (include name, text).
+            entry: name expression of the ``__global__`` function.
+            options: with a real architecture, e.g. ``--gpu-architecture=sm_90``.
+
+        Raises:
+            CompilerUnavailableError: NVRTC itself fails.
+        """
+        with self._program(name, text, headers) as program:
+            failed = self._library.nvrtcAddNameExpression(program, entry.encode())
+            encoded = [option.encode() for option in options]
+            failed = failed or self._library.nvrtcCompileProgram(
+                program, len(encoded), (ctypes.c_char_p * len(encoded))(*encoded)
+            )
+            raw = self._data(program, "ProgramLog").decode(errors="replace")
+            log = raw.replace("\0", "")  # one ends it, and some stand before what ptxas says
+            if failed:
+                reason = self._library.nvrtcGetErrorString(failed).decode()
+                return Output(None, "", log or reason)
+            lowered = ctypes.c_char_p()
+            self._check(self._library.nvrtcGetLoweredName(program, entry.encode(), ctypes.byref(lowered)))
+            return Output(self._data(program, "CUBIN"), (lowered.value or b"").decode(), log)
+
+    @contextlib.contextmanager
+    def _program(
+        self, name: str, text: str, headers: tuple[tuple[str, str], ...]
+    ) -> Iterator[ctypes.c_void_p]:
+        program = ctypes.c_void_p()
+        strings = ctypes.c_char_p * len(headers)
+        self._check(
+            self._library.nvrtcCreateProgram(
+                ctypes.byref(program),
+                text.encode(),
+                name.encode(),
+                len(headers),
+                strings(*(body.encode() for _, body in headers)),
+                strings(*(include.encode() for include, _ in headers)),
+            )
+        )
+        try:
+            yield program
+        finally:
+            self._library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _data(self, program: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._check(getattr(self._library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+        data = ctypes.create_string_buffer(size.value)
+        self._check(getattr(self._library, f"nvrtcGet{what}")(program, data))
+        return data.raw
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise CompilerUnavailableError(f"NVRTC: {self._library.nvrtcGetErrorString(status).decode()}")
