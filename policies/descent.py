@@ -1,0 +1,106 @@
+"""The steps a descent is made of: go on until the first worsening, and find a place to start."""
+
+import math
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from tuner.interfaces import Search
+from tuner.model import Configuration, Measurement, Status, Trial
+
+from .memory import Memory
+from .ordering import Order
+
+Attempt = Generator[list[Trial], list[Measurement], Trial | None]
+"""A part of a search: yields trials, is sent their measurements, returns what it found, if anything."""
+
+
+def first_minimum(memory: Memory, trials: Iterable[Trial]) -> Attempt:
+    """Measure one trial after another until the first worsening: the loop of all four algorithms.
+
+    A trial that fails is skipped and compared with nothing: the next valid one is compared with the valid
+    one before it. Each is measured before the next is taken from ``trials``.
+
+    Returns:
+        The trial before the first worsening (of equals the last); None when no trial was valid.
+    """
+    chosen, lowest = None, math.inf
+    for trial in trials:
+        cost = yield from memory.cost(trial)
+        if cost == math.inf:
+            continue
+        if cost > lowest:
+            break
+        chosen, lowest = trial, cost
+    return chosen
+
+
+def at_clocks(memory: Memory, trial: Trial, clocks: Iterable[int | None]) -> Iterator[Trial]:
+    """A trial at one clock after another, lower ones only while it is not too slow to be allowed."""
+    for clock_mhz in clocks:
+        clocked = replace(trial, clock_mhz=clock_mhz)
+        yield clocked
+        if memory.inadmissible(clocked):
+            return
+
+
+def with_kernel(trial: Trial, i: int, configurations: Iterable[Configuration]) -> Iterator[Trial]:
+    """A trial with one configuration after another for kernel ``i``."""
+    before, after = trial.configurations[:i], trial.configurations[i + 1 :]
+    for configuration in configurations:
+        yield replace(trial, configurations=(*before, configuration, *after))
+
+
+def by_own_time(memory: Memory, trial: Trial) -> list[int]:
+    """The vector K: kernels by decreasing time of their own in a measured trial, equals in given order."""
+    own_s = [result.time_s or 0.0 for result in memory.measurement(trial).results]
+    return sorted(range(len(own_s)), key=lambda i: -own_s[i])
+
+
+def first_valid(memory: Memory, orders: Sequence[Order], search: Search) -> Attempt:
+    """Lower the clock (steps 4-10 of Algorithm 4) from the first start that runs at some clock."""
+    for start in _starts(memory, orders, search):
+        found = yield from first_minimum(memory, at_clocks(memory, start, search.clocks))
+        if found is not None:
+            return found
+    return None
+
+
+def _starts(memory: Memory, orders: Sequence[Order], search: Search) -> Iterator[Trial]:
+    """D[0] of every kernel; then the best that is known already; then next candidates of those that fail.
+
+    To blame for a failure are the kernels whose status is not ok, or all where every status is. It ends when
+    those to blame have no candidate left, so that a search without any valid trial ends soon.
+    """
+    tried = [0] * len(orders)
+    start = _start(orders, tried, search)
+    yield start
+    yield from _best_known(orders, search)
+    while True:
+        statuses = [result.status for result in memory.measurement(start).results]
+        failed = [i for i, status in enumerate(statuses) if status is not Status.OK]
+        blamed = failed or range(len(orders))
+        for i in blamed:
+            tried[i] += 1
+        if all(tried[i] >= len(orders[i].configurations) for i in blamed):
+            return
+        start = _start(orders, tried, search)
+        yield start
+
+
+def _start(orders: Sequence[Order], tried: Sequence[int], search: Search) -> Trial:
+    chosen = (
+        order.configurations[n % len(order.configurations)] for order, n in zip(orders, tried, strict=True)
+    )
+    return Trial(tuple(chosen), search.clocks[0])
+
+
+def _best_known(orders: Sequence[Order], search: Search) -> list[Trial]:
+    """The cheapest valid trial of ``Search.prior`` that lies in the space, if there is one."""
+    costs = {
+        trial: search.cost(measurement)
+        for trial, measurement in search.prior.items()
+        if trial.clock_mhz in search.clocks
+        and all(c in order for c, order in zip(trial.configurations, orders, strict=True))
+    }
+    valid = [trial for trial, cost in costs.items() if math.isfinite(cost)]
+    return sorted(valid, key=costs.__getitem__)[:1]

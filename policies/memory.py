@@ -1,0 +1,49 @@
+"""What a descent has measured so far, and the best of it."""
+
+import math
+from collections.abc import Generator
+
+from tuner.interfaces import Search
+from tuner.model import Measurement, Trial
+
+
+class Memory:
+    """Measurements by trial, so that a descent compares every trial by one and the same number.
+
+    Args:
+        search: what the policy was told; its ``cost`` is the number compared.
+    """
+
+    def __init__(self, search: Search) -> None:
+        self._cost = search.cost
+        self._costs: dict[Trial, float] = {}
+        self._measurements: dict[Trial, Measurement] = {}
+        self._best: Trial | None = None
+
+    @property
+    def best(self) -> Trial | None:
+        """The cheapest trial measured, the earliest of equals; None while every trial has failed."""
+        return self._best
+
+    def cost(self, trial: Trial) -> Generator[list[Trial], list[Measurement], float]:
+        """Cost of a trial, measured unless it is known; infinity when it failed.
+
+        A cost that is not a finite number counts as a failure.
+        """
+        if trial not in self._costs:
+            (measurement,) = yield [trial]
+            cost = self._cost(measurement)
+            self._measurements[trial] = measurement
+            self._costs[trial] = cost if math.isfinite(cost) else math.inf
+            if math.isfinite(cost) and (self._best is None or cost < self._costs[self._best]):
+                self._best = trial
+        return self._costs[trial]
+
+    def measurement(self, trial: Trial) -> Measurement:
+        """What a measured trial gave."""
+        return self._measurements[trial]
+
+    def inadmissible(self, trial: Trial) -> bool:
+        """True when a measured trial ran well and yet costs infinity: it is slower than the user allows."""
+        measurement = self._measurements[trial]
+        return measurement.ok and self._cost(measurement) == math.inf

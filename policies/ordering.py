@@ -1,0 +1,93 @@
+"""In which order the candidates of one workload are tried.
+
+Step 5 of Algorithm 1 of "Multi-Kernel Auto-Tuning on GPUs: Performance and Energy-Aware Optimization",
+for kernels that have more tunables than the block size.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.interfaces import Candidate
+from tuner.model import Configuration
+
+Integers = NDArray[np.int64]
+
+
+class Order:
+    """The candidates of one workload, best potential first, and the lines through them.
+
+    The order is: higher occupancy; then larger block; then more elements per thread (the third premise of
+    "Performance Tuning for GPU-Embedded Systems", section III: much work per thread as long as occupancy
+    holds); then the order of the space. A *distribution* is, as in the paper, a block size; the candidates
+    that share it are its *variants*.
+
+    Args:
+        candidates: at least one, all with the same tunables.
+
+    Attributes:
+        configurations: the candidates' configurations in that order.
+        tunables: their names, in the order of declaration.
+    """
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        ranked = sorted(
+            candidates, key=lambda c: (-c.occupancy, -c.threads_per_block, -c.elements_per_thread)
+        )
+        self.configurations = [candidate.configuration for candidate in ranked]
+        self.tunables = tuple(self.configurations[0])
+        self._position = {configuration: i for i, configuration in enumerate(self.configurations)}
+        self._block = np.array([candidate.threads_per_block for candidate in ranked])
+        self._elements = np.array([candidate.elements_per_thread for candidate in ranked])
+        columns = zip(*(configuration.values() for configuration in self.configurations), strict=True)
+        self._codes = np.array([_codes(column) for column in columns]).reshape(len(self.tunables), -1).T
+
+    def __contains__(self, configuration: object) -> bool:
+        return configuration in self._position
+
+    def same_distribution(self, one: Configuration, other: Configuration) -> bool:
+        """True when two candidates have the same block size."""
+        return bool(self._block[self._position[one]] == self._block[self._position[other]])
+
+    def distributions(self, present: Configuration) -> list[Configuration]:
+        """The vector D: one candidate of every block size, best potential first.
+
+        A distribution stands where its best variant stands, and is represented by the variant nearest to
+        ``present``, so that neighbours in D differ in the block size and as little else as the rules of
+        the space allow.
+        """
+        nearest = self._nearest(np.arange(len(self.configurations)), self._block, present)
+        _, first = np.unique(self._block, return_index=True)
+        return [self.configurations[i] for i in nearest[np.argsort(first)]]
+
+    def line(self, present: Configuration, tunable: str) -> list[Configuration]:
+        """The variants of the distribution of ``present`` along one tunable, largest value first.
+
+        Every value is represented by the variant nearest to ``present``, its own by ``present`` itself.
+        Texts stand in the order of their best candidates.
+        """
+        variants = np.flatnonzero(self._block == self._block[self._position[present]])
+        values = self._codes[variants, self.tunables.index(tunable)]
+        return [self.configurations[i] for i in self._nearest(variants, values, present)]
+
+    def _nearest(self, rows: Integers, group: Integers, present: Configuration) -> Integers:
+        """Of every group of rows, by rising group number, the row nearest to ``present``.
+
+        Nearest is: as many elements per thread if possible; then fewest tunables that differ; then order.
+        """
+        here = self._position[present]
+        distance = (self._codes[rows] != self._codes[here]).sum(axis=1)
+        distance += len(self.tunables) * (self._elements[rows] != self._elements[here])
+        by_distance = np.lexsort((distance, group))  # stable: equals stay in order
+        _, first = np.unique(group[by_distance], return_index=True)
+        return rows[by_distance[first]]
+
+
+def _codes(values: Sequence[object]) -> list[int]:
+    """Number the values of a tunable: 0 for the largest number, or for the first of texts."""
+    distinct = dict.fromkeys(values)
+    numbers = [value for value in distinct if isinstance(value, (int, float))]
+    ordered = sorted(numbers, reverse=True) if len(numbers) == len(distinct) else list(distinct)
+    code = {value: i for i, value in enumerate(ordered)}
+    return [code[value] for value in values]
