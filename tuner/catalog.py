@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
+from platformdirs import user_config_path
+
 from tuner.config import KernelFile, load_kernel_file
 from tuner.errors import InputError, KernelFileError, UnknownNameError
-from tuner.expressions import suggestion
 from tuner.model import Workload
+from tuner.names import suggestion
 
 SYSTEM_DIRECTORY = Path("/etc/tuner/kernels.d")
-USER_DIRECTORY = Path("~/.config/tuner/kernels.d")
 
 
 def kernels_root() -> Path:
@@ -27,7 +28,7 @@ def kernels_root() -> Path:
 
 def default_search_path() -> tuple[Path, ...]:
     """Folders of kernel files, the strongest last."""
-    return kernels_root(), SYSTEM_DIRECTORY, USER_DIRECTORY.expanduser()
+    return kernels_root(), SYSTEM_DIRECTORY, user_config_path("tuner") / "kernels.d"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Catalog:
         """
         kernels: dict[str, KernelFile] = {}
         broken: list[KernelFileError] = []
-        for folder in default_search_path() if search_path is None else map(Path, search_path):
+        folders = default_search_path() if search_path is None else [Path(name) for name in search_path]
+        for folder in folders:
             here: dict[str, KernelFile] = {}
             for path in _kernel_files(folder, broken):
                 _read(path, here, broken)
@@ -74,21 +76,18 @@ class Catalog:
         return tuple(self.kernels)
 
     def kernel(self, name: str) -> KernelFile:
-        """The kernel of this name, or of this file when ``name`` is a path (has a ``/`` or ends in .toml).
+        """The kernel of this name.
 
         Raises:
             UnknownNameError: no kernel has the name; the message lists those there are.
-            KernelFileError: the file is broken.
         """
         name = name.strip()
-        if "/" in name or name.endswith(".toml"):
-            return load_kernel_file(name)
         if name in self.kernels:
             return self.kernels[name]
         known = ", ".join(self.names) or "there is none"
         message = f"unknown kernel {name!r}; choose from: {known}{suggestion(name, self.names)}"
         if self.broken:
-            message += f" ({len(self.broken)} kernel files could not be read: {self.broken[0]})"
+            message += f" (kernel files that could not be read: {len(self.broken)}; {self.broken[0]})"
         raise UnknownNameError(message)
 
     def workload(self, spec: str) -> Workload:

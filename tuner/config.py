@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.config_reader import Recipe, read_recipe
+from tuner.config_reader import read_recipe
 from tuner.config_schema import KernelDocument
 from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
-from tuner.expressions import suggestion
 from tuner.formulas import Environment, Place
 from tuner.model import Configuration, Plan, TunableValue, Workload
+from tuner.names import suggestion
+from tuner.recipe import Recipe
 from tuner.space import Space
 
 

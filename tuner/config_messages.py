@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from tuner import config_schema
-from tuner.expressions import suggestion
+from tuner.names import suggestion
 
 MAX_SHOWN = 5
 _MODELS: dict[str, type[BaseModel]] = {

@@ -16,19 +16,20 @@ from tuner.config_schema import (
     StageTable,
     WorkTable,
 )
+from tuner.enumeration import checked_values
 from tuner.errors import InputError, KernelFileError
-from tuner.expressions import is_free_name, suggestion
+from tuner.expressions import is_free_name
 from tuner.formulas import Formula, Place, Template, parsed
 from tuner.model import Buffer, ProblemSpec, Source, TunableValue
+from tuner.names import suggestion
 from tuner.recipe import BufferRecipe, Recipe, ScalarRecipe, StageRecipe, WorkRecipe
-from tuner.space import checked_values
+from tuner.source_folder import SourceFolder, read_text
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-MAX_BYTES = 2**20  # of a kernel file or source; a mistaken path must not be read into memory
 _SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
@@ -39,7 +40,7 @@ def read_recipe(path: Path) -> Recipe:
         KernelFileError: the file, its sources or its headers cannot be read, or a key is wrong.
     """
     try:
-        table = tomllib.loads(_text(path, str(path)))
+        table = tomllib.loads(read_text(path, str(path)))
     except tomllib.TOMLDecodeError as e:
         raise KernelFileError(f"{path}: not valid TOML: {e}") from e
     try:
@@ -60,8 +61,7 @@ class _Reader:
         self._check_names()
         self.fixed = [*self.sizes, "batch"]
         self.names = [*self.fixed, *self.tunables, *document.derived]
-        self.headers = self._headers()
-        self.sources: dict[str, Source] = {}
+        self.sources = SourceFolder(path.parent, document.kernel.headers, self.at("[kernel] headers"))
 
     def at(self, key: str) -> Place:
         return Place(str(self.path), key)
@@ -283,42 +283,8 @@ class _Reader:
         )
 
     def _source(self, stage: StageTable | None, key: str) -> Source:
-        name = (stage.source if stage else None) or self.document.kernel.source
+        own = stage.source if stage else None
+        name = own or self.document.kernel.source
         if name is None:
             raise self.at(f"{key} source").error("no CUDA C++ file is named here or in [kernel]")
-        if name not in self.sources:
-            own = f"{key} source" if stage and stage.source else "[kernel] source"
-            path = self.path.parent / name
-            text = _text(path, f"{self.path}: {own}")
-            self.sources[name] = Source(str(path), text, self.headers)
-        return self.sources[name]
-
-    def _headers(self) -> tuple[tuple[str, str], ...]:
-        """Headers beside the file, then those of the listed folders; the first of a name counts."""
-        folders = [self.path.parent]
-        for name in self.document.kernel.headers:
-            folder = self.path.parent / name
-            if not folder.is_dir():
-                raise self.at("[kernel] headers").error(f"no such folder: {folder}")
-            folders.append(folder)
-        texts: dict[str, str] = {}
-        for folder in folders:
-            for header in sorted(folder.glob("*.cuh")):
-                if header.name not in texts:
-                    texts[header.name] = _text(header, f"{self.path}: [kernel] headers")
-        return tuple(texts.items())
-
-
-def _text(path: Path, subject: str) -> str:
-    """Contents of a small text file; errors start with ``subject``."""
-    where = subject if subject == str(path) else f"{subject}: {path}"
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise KernelFileError(f"{where}: larger than {MAX_BYTES // 2**20} MiB")
-        return raw.decode("utf-8")
-    except OSError as e:
-        raise KernelFileError(f"{where}: cannot be read: {e.strerror or e}") from e
-    except UnicodeDecodeError as e:
-        raise KernelFileError(f"{where}: is not UTF-8 text (byte {e.start})") from e
+        return self.sources.source(name, self.at(f"{key} source" if own else "[kernel] source"))

@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tuner.errors import ExpressionError, KernelFileError
-from tuner.expressions import Expression, suggestion
+from tuner.expressions import Expression
 from tuner.model import TunableValue
+from tuner.names import suggestion
 
 Environment = Mapping[str, TunableValue]
 

@@ -1,0 +1,87 @@
+"""The operators and functions of expressions: what each means for scalars, and where NumPy means the same."""
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tuner.arithmetic import EXACT_FLOAT, MAX_INT, Function, Operation, TroubleError, Value, kind_of
+
+MAX_EXPONENT = 64
+
+
+def _power(base: Value, exponent: Value) -> Value:
+    if abs(exponent) > MAX_EXPONENT:
+        raise TroubleError(f"exponent {exponent} is beyond {MAX_EXPONENT}")
+    result = base**exponent
+    if isinstance(result, complex) and not isinstance(base, complex):
+        raise TroubleError(f"{base} ** {exponent} has no result")
+    return result
+
+
+def _ceil_div(left: Value, right: Value) -> Value:
+    if not (isinstance(left, int) and isinstance(right, int)):
+        raise TroubleError(f"ceil_div({left}, {right}) takes whole numbers")
+    return -(-left // right)
+
+
+def _ceil_div_arrays(left: Value, right: Value) -> Value:
+    if kind_of(left) != "i" or kind_of(right) != "i":
+        raise TroubleError("ceil_div takes whole numbers")
+    return -(-left // right)
+
+
+def _log2(value: Value) -> Value:
+    """A whole number for powers of two, so that it can stand in an entry or a shape."""
+    if is_pow2(value):
+        return int(value).bit_length() - 1
+    return math.log2(value)
+
+
+def is_pow2(value: Value) -> bool:
+    """True for 1, 2, 4, 8, ...; False for every other number."""
+    whole = int(value)
+    return whole == value and whole > 0 and whole & (whole - 1) == 0
+
+
+def _fits_float(left: int, right: int) -> bool:
+    return max(left, right) <= EXACT_FLOAT
+
+
+def _whole(rounding: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda values: rounding(values).astype(np.int64)
+
+
+EQUAL = Operation("==", operator.eq, np.equal, takes_text=True)
+OPERATIONS: dict[str, Operation] = {
+    "Add": Operation("+", operator.add, np.add, lambda a, b: a + b <= MAX_INT),
+    "Sub": Operation("-", operator.sub, np.subtract, lambda a, b: a + b <= MAX_INT),
+    "Mult": Operation("*", operator.mul, np.multiply, lambda a, b: a * b <= MAX_INT),
+    "Div": Operation(
+        "/", operator.truediv, np.true_divide, lambda a, b: max(a, b) <= EXACT_FLOAT, divides=True
+    ),
+    "FloorDiv": Operation("//", operator.floordiv, np.floor_divide, divides=True),
+    "Mod": Operation("%", operator.mod, np.mod, divides=True),
+    "Pow": Operation("**", _power),  # NumPy may round a power another way than Python
+    "Eq": EQUAL,
+    "NotEq": Operation("!=", operator.ne, np.not_equal, takes_text=True),
+    "Lt": Operation("<", operator.lt, np.less),
+    "LtE": Operation("<=", operator.le, np.less_equal),
+    "Gt": Operation(">", operator.gt, np.greater),
+    "GtE": Operation(">=", operator.ge, np.greater_equal),
+}
+BINARY_FUNCTIONS: dict[str, Operation] = {
+    "ceil_div": Operation("ceil_div", _ceil_div, _ceil_div_arrays, divides=True),
+    "min": Operation("min", min, np.minimum),
+    "max": Operation("max", max, np.maximum),
+}
+UNARY_FUNCTIONS: dict[str, Function] = {
+    "abs": Function("abs", abs, np.abs),
+    "log2": Function("log2", _log2),
+    "ceil": Function("ceil", math.ceil, _whole(np.ceil)),
+    "floor": Function("floor", math.floor, _whole(np.floor)),
+    "int": Function("int", int, _whole(np.trunc)),
+    "is_pow2": Function("is_pow2", is_pow2),
+}

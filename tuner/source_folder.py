@@ -1,0 +1,67 @@
+"""The CUDA files beside a kernel file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.errors import KernelFileError
+from tuner.formulas import Place
+from tuner.model import Source
+
+MAX_BYTES = 2**20  # a mistaken path must not be read into memory
+
+
+class SourceFolder:
+    """Reads sources once each; all of them may include the same headers.
+
+    Attributes:
+        headers: (name, text) of every ``*.cuh`` beside the kernel file, then of the listed folders; the
+            first of a name counts.
+    """
+
+    def __init__(self, folder: Path, header_folders: Sequence[str], place: Place) -> None:
+        """Read the headers.
+
+        Raises:
+            KernelFileError: a folder is not there, or a header cannot be read; ``place`` lists the folders.
+        """
+        self.folder = folder
+        texts: dict[str, str] = {}
+        for name in [".", *header_folders]:
+            if not (folder / name).is_dir():
+                raise place.error(f"no such folder: {folder / name}")
+            for header in sorted((folder / name).glob("*.cuh")):
+                if header.name not in texts:
+                    texts[header.name] = read_text(header, f"{place.path}: {place.key}")
+        self.headers = tuple(texts.items())
+        self._sources: dict[str, Source] = {}
+
+    def source(self, name: str, place: Place) -> Source:
+        """The source file of this name.
+
+        Raises:
+            KernelFileError: it cannot be read; ``place`` names it.
+        """
+        if name not in self._sources:
+            path = self.folder / name
+            text = read_text(path, f"{place.path}: {place.key}")
+            self._sources[name] = Source(str(path), text, self.headers)
+        return self._sources[name]
+
+
+def read_text(path: Path, subject: str) -> str:
+    """Contents of a small text file; ``subject`` is what a message starts with.
+
+    Raises:
+        KernelFileError: it cannot be read, is not UTF-8 text or larger than 1 MiB.
+    """
+    where = subject if subject == str(path) else f"{subject}: {path}"
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise KernelFileError(f"{where}: larger than {MAX_BYTES // 2**20} MiB")
+        return raw.decode("utf-8")
+    except OSError as e:
+        raise KernelFileError(f"{where}: cannot be read: {e.strerror or e}") from e
+    except UnicodeDecodeError as e:
+        raise KernelFileError(f"{where}: is not UTF-8 text (byte {e.start})") from e
