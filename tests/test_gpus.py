@@ -1,0 +1,97 @@
+import itertools
+
+import pytest
+
+from tuner.devices.gpu_values import GpuModel, VoltageCurve
+from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.errors import UnknownNameError
+
+ALL = [gpu_model(name) for name in gpu_names()]
+
+
+@pytest.mark.parametrize(
+    ("name", "clocks_mhz", "column"),
+    [
+        ("k40c", (875, 810, 745, 666), ((3, 5), 15, 2048, 16)),
+        ("k20c", (758, 705, 666, 640, 614), ((3, 5), 13, 2048, 16)),
+        ("gtx680", (1058,), ((3, 0), 8, 2048, 16)),
+        ("gtx580", (1594,), ((2, 0), 16, 1536, 8)),
+    ],
+)
+def test_papers_gpus(
+    name: str, clocks_mhz: tuple[int, ...], column: tuple[tuple[int, int], int, int, int]
+) -> None:
+    """The GPUs of the multi-kernel paper are those of its Table III."""
+    limits = gpu_model(name).limits
+    assert gpu_model(name).clocks_mhz == clocks_mhz
+    assert column == (
+        limits.compute_capability,
+        limits.multiprocessors,
+        limits.max_threads_per_sm,
+        limits.max_blocks_per_sm,
+    )
+
+
+def test_jetson_tx1() -> None:
+    """The TX1 is the one of the embedded paper's section II, with the 13 clocks of its driver."""
+    gpu = gpu_model("jetson-tx1")
+    assert gpu.limits.multiprocessors == 2
+    assert gpu.limits.l2_bytes == 256 * 1024
+    assert gpu.limits.compute_capability == (5, 3)
+    assert gpu.clocks_mhz[0] == 998
+    assert gpu.clocks_mhz[-1] == 76
+    assert len(gpu.clocks_mhz) == 13
+
+
+def test_h200_clocks() -> None:
+    """The H200 has the 110 clocks its driver lists: 345 to 1980 MHz in steps of 15."""
+    assert gpu_model("h200").clocks_mhz == tuple(range(1980, 344, -15))
+
+
+def test_prefix_is_optional() -> None:
+    """The name may carry the prefix users type."""
+    assert gpu_model("sim:k20c") is gpu_model("k20c")
+
+
+def test_unknown_name_lists_choices_and_nearest() -> None:
+    """A misspelt GPU is answered with the nearest name and all of them."""
+    with pytest.raises(UnknownNameError, match=r"did you mean 'k40c'\?.*jetson-tx1.*h200"):
+        gpu_model("k40")
+
+
+@pytest.mark.parametrize("gpu", ALL, ids=lambda gpu: gpu.name)
+def test_table_is_sane(gpu: GpuModel) -> None:
+    """Clocks fall strictly, parts of the power are positive, and full load is past half of the limit."""
+    assert all(a > b > 0 for a, b in itertools.pairwise(gpu.clocks_mhz))
+    power = gpu.power
+    parts = (power.idle_w, power.clock_w, power.active_w, power.memory_w, power.transport_w, power.issue_w)
+    assert min(parts) > 0
+    assert sum(parts) > power.limit_w / 2
+    assert power.idle_w + power.clock_w < power.limit_w / 2
+    assert gpu.voltage.top_mhz == pytest.approx(gpu.clocks_mhz[0], abs=1)
+
+
+@pytest.mark.parametrize("gpu", ALL, ids=lambda gpu: gpu.name)
+def test_voltage_rises_with_the_clock(gpu: GpuModel) -> None:
+    """Voltage never falls with the clock and ends at its top value."""
+    volts = [gpu.voltage.volts(mhz) for mhz in reversed(gpu.clocks_mhz)]
+    assert all(a <= b for a, b in itertools.pairwise(volts))
+    assert volts[-1] == pytest.approx(gpu.voltage.high_v, rel=0.01)
+
+
+def test_voltage_curve_is_flat_then_linear() -> None:
+    """Below the knee the voltage is constant, half-way above it it is half-way up."""
+    curve = VoltageCurve(low_v=0.8, high_v=1.0, knee_mhz=500.0, top_mhz=1000.0)
+    assert curve.volts(100.0) == curve.volts(500.0) == 0.8
+    assert curve.volts(750.0) == pytest.approx(0.9)
+    assert curve.squared(1000.0) == 1.0
+
+
+def test_geforces_have_no_power_sensor() -> None:
+    """Table IV's footnote: the GTX 680 and 580 have no built-in power sensor; the Teslas lag by C."""
+    assert gpu_model("gtx680").sensor is None
+    assert gpu_model("gtx580").sensor is None
+    k20c, k40c = gpu_model("k20c").sensor, gpu_model("k40c").sensor
+    assert k20c is not None
+    assert k40c is not None
+    assert (k20c.capacitance_s, k40c.capacitance_s) == (0.833, 0.79)

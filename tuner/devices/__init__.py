@@ -1,0 +1,1 @@
+"""Where trials run: CUDA GPUs and modelled ones."""

@@ -1,0 +1,142 @@
+"""What the plans of a simulated device take of an SM: compiled where NVRTC is, else declared."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from tuner.compiler import Compiled, Compiler
+from tuner.errors import CompileError, CompilerUnavailableError
+from tuner.interfaces import Progress
+from tuner.model import Configuration, DeviceLimits, Plan, Resources, Stage, Workload
+
+_LOG = logging.getLogger(__name__)
+_OLDEST_FOR_NVRTC = (5, 0)  # Fermi and Kepler are past its reach: compiled for sm_50 and labelled so
+
+Answer = tuple[Resources, ...] | CompileError
+
+
+class StageCompiler(Protocol):
+    """What is used of ``tuner.compiler.Compiler``."""
+
+    @property
+    def nvrtc_version(self) -> str:
+        """Version of the NVRTC in use."""
+
+    def compile(
+        self, stages: Sequence[Stage], progress: Progress | None = None
+    ) -> list[Compiled | CompileError]:
+        """Code or error of each stage."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class ModelResources:
+    """Finds the resources of plans and remembers them."""
+
+    def __init__(self, limits: DeviceLimits, compiler: StageCompiler | None) -> None:
+        """Use a compiler, or open one for the GPU's architecture when it is first needed.
+
+        Args:
+            limits: of the simulated GPU.
+            compiler: compiles for ``architecture``; opened (and then closed) here when None.
+        """
+        self._limits = limits
+        self._compiler: StageCompiler | None = compiler
+        self._owned = compiler is None
+        self._absent = False
+        self._known: dict[tuple[Workload, Configuration], tuple[Plan, Answer]] = {}
+
+    @property
+    def architecture(self) -> str:
+        """What code is compiled for: the GPU's own architecture, or ``sm_50`` for older ones."""
+        if self._limits.compute_capability < _OLDEST_FOR_NVRTC:
+            return "sm_50"
+        return self._limits.architecture
+
+    @property
+    def nvrtc_version(self) -> str:
+        """Version of the compiler, or empty where there is none."""
+        compiler = self._open()
+        return compiler.nvrtc_version if compiler else ""
+
+    def of(self, plans: Sequence[Plan], progress: Progress | None = None) -> list[Answer]:
+        """Resources of each plan's stages, or the error of a plan that does not compile."""
+        unknown = {(plan.workload, plan.configuration): plan for plan in plans if self._recall(plan) is None}
+        if unknown:
+            stages = [stage for plan in unknown.values() for stage in plan.stages]
+            found = iter(self._of_stages(stages, progress))
+            for key, plan in unknown.items():
+                self._known[key] = plan, _join(plan, [next(found) for _ in plan.stages])
+        return [self._known[plan.workload, plan.configuration][1] for plan in plans]
+
+    def close(self) -> None:
+        """Close the compiler that was opened here."""
+        if self._owned and self._compiler is not None:
+            self._compiler.close()
+            self._compiler = None
+
+    def _recall(self, plan: Plan) -> Answer | None:
+        """What is known of a plan; the same names with other code are another plan."""
+        known = self._known.get((plan.workload, plan.configuration))
+        if known is None or not (known[0] is plan or known[0].stages == plan.stages):
+            return None
+        return known[1]
+
+    def _open(self) -> StageCompiler | None:
+        if self._compiler is None and not self._absent:
+            try:
+                self._compiler = Compiler(self.architecture)
+            except CompilerUnavailableError as error:
+                self._give_up(error)
+        return self._compiler
+
+    def _give_up(self, error: CompilerUnavailableError) -> None:
+        self._absent = True
+        _LOG.warning("%s; resources are those the kernel files declare", error)
+
+    def _of_stages(self, stages: list[Stage], progress: Progress | None) -> list[Resources | CompileError]:
+        compiler = self._open()
+        if compiler is not None:
+            try:
+                compiled = compiler.compile(stages, progress)
+            except CompilerUnavailableError as error:
+                self._give_up(error)
+            else:
+                return [
+                    result if isinstance(result, CompileError) else self._fit(result.resources)
+                    for result in compiled
+                ]
+        return [_declared(stage) for stage in stages]
+
+    def _fit(self, resources: Resources) -> Resources:
+        """What an older GPU makes of code compiled for a newer one: registers past its limit are spilled."""
+        excess = resources.registers_per_thread - self._limits.max_registers_per_thread
+        if excess <= 0:
+            return resources
+        return replace(
+            resources,
+            registers_per_thread=self._limits.max_registers_per_thread,
+            spill_bytes=resources.spill_bytes + 8 * excess,  # a store and a load of four bytes each
+        )
+
+
+def _declared(stage: Stage) -> Resources | CompileError:
+    if stage.declared is not None:
+        return replace(stage.declared, compiled=False)
+    return CompileError(
+        f"stage {stage.name!r} of {stage.source.path}: no NVRTC to compile it, and its kernel file declares"
+        " no [resources]; install nvidia-cuda-nvrtc-cu12 or declare registers"
+    )
+
+
+def _join(plan: Plan, found: list[Resources | CompileError]) -> Answer:
+    resources = []
+    for item in found:
+        if isinstance(item, CompileError):
+            error = CompileError(f"{plan.label()}: {item}")
+            error.__cause__ = item
+            return error
+        resources.append(item)
+    return tuple(resources)

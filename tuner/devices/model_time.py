@@ -1,0 +1,239 @@
+"""How long one kernel launch takes on a modelled GPU, alone.
+
+A launch is bound by whichever is slowest: device memory, instruction issue, the single-precision lanes, the
+rate at which blocks are started, or the life of its blocks (Little's law: so many bytes or instructions are
+in flight, and each block lives so long). Bounds near each other add up a little: they are joined by a
+p-norm. The model sees only what a plan states (bytes, operations, steps, launch geometry) and what the
+compiler reports (registers, shared memory, spills); bank conflicts, coalescing and scheduling luck are beyond
+it. Caches are cold: buffers rotate past the L2.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.devices.gpu_values import GpuModel
+from tuner.model import Plan, Resources, Stage
+from tuner.occupancy import Occupancy, occupancy
+
+# Instructions: fitted to the energies of one scan on an H200, which follow (8 + 36/P) per element.
+_PER_OPERATION = 1.0
+_PER_WORD = 3.5  # address, load or store, and moves for each four bytes of device memory
+_PER_THREAD = 18.0  # indices, bounds, exit
+_PER_STEP = 2.0  # a shuffle and its use
+_PER_BARRIER_STEP = 6.0  # store, barrier, load and use
+# Cycles of a block's life beside its loads.
+_START_CYCLES = 200.0
+_SHUFFLE_CYCLES = 28.0
+_BARRIER_CYCLES = 40.0
+_BARRIER_CYCLES_PER_WARP = 3.0
+_STRAGGLER_CYCLES_PER_WARP = 90.0  # a block holds its place until its slowest warp has ended
+_DRAIN_CYCLES = 100.0
+_ILP = 2.0
+_BASE_REGISTERS = 14  # addresses and counters; the others can wait for loads
+_WORD = 4  # bytes
+_TILE_BYTES = 4096  # of a block; larger ones scatter the traffic over more DRAM pages
+_TILE_LOSS = 0.005  # of the bandwidth for each doubling past it
+_NORM = 8.0
+_ROLE_MOVES = {"in": (1.0, 0.0), "out": (0.0, 1.0), "inout": (1.0, 1.0), "scratch": (0.5, 0.5)}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One stage of a plan in the units of the model; independent of the clock.
+
+    Attributes:
+        bytes: device memory moved, spills included.
+        read_bytes: of which loads.
+        instructions: thread instructions.
+        operations: arithmetic among them.
+        blocks: blocks of the grid.
+        threads: threads of a block.
+        warps: warps of a block.
+        occupancy: resident blocks and warps of an SM.
+        registers: of a thread.
+        shared_bytes: of a block.
+        warp_steps: dependent steps within a warp.
+        block_steps: dependent steps across the block, each with a barrier.
+    """
+
+    bytes: float
+    read_bytes: float
+    instructions: float
+    operations: float
+    blocks: int
+    threads: int
+    warps: int
+    occupancy: Occupancy
+    registers: int
+    shared_bytes: int
+    warp_steps: float
+    block_steps: float
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one launch asks of the GPU at one clock, running alone.
+
+    Attributes:
+        seconds: time of the launch.
+        shares: busy fraction, in [0, 1], of memory, issue, lanes, block dispatch, and the SMs' places for
+            warps, registers, shared memory and blocks.
+    """
+
+    seconds: float
+    shares: tuple[float, ...]
+
+
+def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> Launch:
+    """A stage of a plan in the units of the model.
+
+    Args:
+        plan: the plan.
+        index: which of its stages.
+        resources: registers, shared memory and spills of that stage.
+        gpu: the GPU, for its occupancy limits.
+    """
+    stage = plan.stages[index]
+    moved, read = _traffic(plan, index)
+    threads = stage.blocks * stage.threads_per_block
+    spilled = float(threads * max(resources.spill_bytes, 2 * resources.local_bytes))
+    shared = resources.static_shared_bytes + stage.shared_bytes
+    warps = -(-stage.threads_per_block // gpu.limits.warp_size)
+    warp_steps, block_steps = _steps(plan, stage, shared, warps)
+    operations = plan.work.operations / len(plan.stages)
+    per_thread = _PER_THREAD + _PER_STEP * warp_steps + _PER_BARRIER_STEP * block_steps
+    instructions = _PER_OPERATION * operations + _PER_WORD * (moved + spilled) / _WORD + per_thread * threads
+    return Launch(
+        bytes=moved + spilled,
+        read_bytes=read + spilled / 2,
+        instructions=instructions,
+        operations=operations,
+        blocks=stage.blocks,
+        threads=stage.threads_per_block,
+        warps=warps,
+        occupancy=occupancy(gpu.limits, stage.threads_per_block, resources.registers_per_thread, shared),
+        registers=resources.registers_per_thread,
+        shared_bytes=shared,
+        warp_steps=warp_steps,
+        block_steps=block_steps,
+    )
+
+
+def _traffic(plan: Plan, index: int) -> tuple[float, float]:
+    """Bytes a stage moves and those it reads, in the proportions of the buffers the stages touch.
+
+    A single stage moves the plan's ``work.bytes``. Several pass intermediate results through device memory,
+    so together they move at least what their buffers hold.
+    """
+    touched = [_touched(plan, stage) for stage in plan.stages]
+    reads, writes = touched[index]
+    total = sum(r + w for r, w in touched)
+    if len(plan.stages) == 1:
+        moved = plan.work.bytes
+    elif total > 0:
+        moved = max(plan.work.bytes, total) * (reads + writes) / total
+    else:
+        moved = plan.work.bytes / len(plan.stages)
+    return moved, moved * (reads / (reads + writes) if reads + writes else 0.5)
+
+
+def _touched(plan: Plan, stage: Stage) -> tuple[float, float]:
+    """Bytes of the buffers a stage reads and of those it writes, each once."""
+    reads = writes = 0.0
+    for buffer in plan.buffers:
+        if buffer.name in stage.arguments:
+            size = float(buffer.elements * np.dtype(buffer.dtype).itemsize)
+            read, written = _ROLE_MOVES[buffer.role]
+            reads += read * size
+            writes += written * size
+    return reads, writes
+
+
+def _steps(plan: Plan, stage: Stage, shared_bytes: int, warps: int) -> tuple[float, float]:
+    """Dependent steps of a stage that are shuffles, and those through shared memory with a barrier each.
+
+    With a word of shared memory per thread or more, every step goes through it; less holds the totals of
+    warps, passed on at one barrier; none leaves shuffles. One warp needs no barrier.
+    """
+    steps = plan.work.steps / len(plan.stages)
+    if warps == 1 or shared_bytes == 0:
+        return steps, 0.0
+    if shared_bytes < _WORD * stage.threads_per_block:
+        return steps, 1.0
+    return 0.0, steps
+
+
+def demand(launch: Launch, gpu: GpuModel, clock_mhz: float) -> Demand:
+    """Time and busy fractions of one launch alone on the GPU at an SM clock.
+
+    The launch must fit: ``launch.occupancy.blocks_per_sm`` is at least 1.
+    """
+    hertz = clock_mhz * 1e6
+    sms = gpu.limits.multiprocessors
+    # the SM with the most blocks ends last; it matters while there are few of them
+    imbalance = math.ceil(launch.blocks / sms) * sms / launch.blocks
+    slots = gpu.issue_per_clock * gpu.limits.warp_size * sms * hertz
+    lanes = gpu.fp32_lanes * sms * hertz
+    latency = gpu.memory_latency_s + gpu.memory_latency_cycles / hertz
+    doublings = max(0.0, math.log2(launch.bytes / launch.blocks / _TILE_BYTES))
+    memory = launch.bytes / bandwidth(gpu, clock_mhz) * (1.0 + _TILE_LOSS * doublings)
+    issue = launch.instructions / slots * imbalance
+    arithmetic = launch.operations / lanes * imbalance
+    dispatch = launch.blocks * gpu.dispatch_cycles / hertz
+    lives = _block_life(launch, gpu, hertz, latency) * _waves(launch, sms)
+    norm = sum(part**_NORM for part in (memory, issue, arithmetic, dispatch, lives)) ** (1 / _NORM)
+    seconds = gpu.launch_s + latency + norm
+    held = min(1.0, launch.blocks / (launch.occupancy.blocks_per_sm * sms))
+    return Demand(
+        seconds=seconds,
+        shares=(
+            memory / seconds,
+            issue / seconds,
+            arithmetic / seconds,
+            dispatch / seconds,
+            *(held * share for share in _footprint(launch, gpu)),
+        ),
+    )
+
+
+def bandwidth(gpu: GpuModel, clock_mhz: float) -> float:
+    """Bytes/s of device memory at an SM clock: the memory's own, and what L2 and crossbar carry, joined."""
+    crossbar = gpu.crossbar_bytes * clock_mhz * 1e6
+    return float((gpu.bandwidth**-_NORM + crossbar**-_NORM) ** (-1 / _NORM))
+
+
+def _block_life(launch: Launch, gpu: GpuModel, hertz: float, latency: float) -> float:
+    """Seconds one block holds its place on an SM: start, loads, dependent steps, slowest warp, stores."""
+    total_threads = launch.blocks * launch.threads
+    # loads wait in registers: what does not fit there is loaded in several turns
+    room = float(_WORD) * max(2, launch.registers - _BASE_REGISTERS)
+    turns = max(1.0, launch.read_bytes / total_threads / room)
+    cycles = (
+        _START_CYCLES
+        + _DRAIN_CYCLES
+        + launch.instructions / total_threads * gpu.alu_cycles / _ILP
+        + launch.warp_steps * _SHUFFLE_CYCLES
+        + launch.block_steps * (_BARRIER_CYCLES + _BARRIER_CYCLES_PER_WARP * launch.warps)
+        + (launch.warps - 1) * _STRAGGLER_CYCLES_PER_WARP
+    )
+    return latency * turns + cycles / hertz
+
+
+def _waves(launch: Launch, sms: int) -> float:
+    """Generations of resident blocks: whole while few, half a one of tail once they drift apart."""
+    waves = launch.blocks / (launch.occupancy.blocks_per_sm * sms)
+    return min(float(math.ceil(waves)), waves + 0.5)
+
+
+def _footprint(launch: Launch, gpu: GpuModel) -> tuple[float, float, float, float]:
+    """Fractions of an SM's warps, registers, shared memory and block places the launch holds alone."""
+    limits = gpu.limits
+    blocks = launch.occupancy.blocks_per_sm
+    return (
+        min(1.0, blocks * launch.warps / limits.max_warps_per_sm),
+        min(1.0, blocks * launch.threads * launch.registers / limits.registers_per_sm),
+        min(1.0, blocks * launch.shared_bytes / limits.shared_bytes_per_sm),
+        min(1.0, blocks / limits.max_blocks_per_sm),
+    )

@@ -1,0 +1,243 @@
+"""A modelled GPU behind the interface of real ones, in virtual time.
+
+Time, sharing and power are those of ``model_time``, ``model_sharing`` and ``model_power``; every number is
+labelled as modelled and none is a claim about a real GPU. Nothing is computed, so answers are taken to be
+right unless the device is told to fail (``faults``).
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from tuner.devices.faults import Faults
+from tuner.devices.gpu_values import GpuModel
+from tuner.devices.gpus import gpu_model
+from tuner.devices.model_power import active_watts, idle_watts
+from tuner.devices.model_resources import ModelResources, StageCompiler
+from tuner.devices.model_round import RoundModel
+from tuner.devices.timeline import Timeline
+from tuner.errors import ClockError, CompileError
+from tuner.interfaces import Check, Progress, RunRecord
+from tuner.model import (
+    DeviceIdentity,
+    DeviceLimits,
+    Plan,
+    Resources,
+    Status,
+    WorkloadResult,
+)
+
+MODEL_VERSION = "model-1"  # another number makes stored results of the model stale
+_HOST_GAP_S = 0.005  # the GPU idles while the host prepares a check or a run
+_WARM_UP_S = 0.05
+_SCATTER = 1.3  # scatter of a round against that of a trial's median
+
+
+class SimulatedDevice:
+    """Implements ``Device`` and ``PowerSource`` (``tuner.interfaces``) by a model.
+
+    Attributes:
+        gpu: parameters of the modelled GPU.
+        clock_mhz: SM clock: as set, or what the power limit left of it in the latest run.
+        throttle_reasons: why it is below the clock set; empty when it is not.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        seed: int = 0,
+        compiler: StageCompiler | None = None,
+        *,
+        faults: Faults | None = None,
+        noise: float = 0.003,
+        timeout_s: float = 60.0,
+    ) -> None:
+        """Model a GPU.
+
+        Args:
+            name: one of ``gpus.gpu_names()``, with or without ``sim:``.
+            seed: of the noise.
+            compiler: for ``architecture``; opened when first needed if None.
+            faults: failures to have.
+            noise: relative standard deviation between trials; 0 makes the model exact.
+            timeout_s: virtual seconds that a plan told to time out takes.
+
+        Raises:
+            UnknownNameError: no such GPU.
+        """
+        self.gpu: GpuModel = gpu_model(name)
+        self.clock_mhz: int = self.gpu.clocks_mhz[0]
+        self.throttle_reasons: tuple[str, ...] = ()
+        self._set_mhz = self.clock_mhz
+        self._seed = seed
+        self._faults = faults or Faults()
+        self._noise = noise
+        self._timeout_s = timeout_s
+        self._resources = ModelResources(self.gpu.limits, compiler)
+        self._timeline = Timeline()
+        self._model = RoundModel(self.gpu)
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        """What results are bound to: the GPU's name and the version of the model."""
+        spec = f"sim:{self.gpu.name}"
+        return DeviceIdentity(
+            spec=spec,
+            name=f"{self.gpu.product} (modelled)",
+            uuid=spec,
+            driver=MODEL_VERSION,
+            runtime=self._resources.nvrtc_version,
+            modelled=True,
+        )
+
+    @property
+    def limits(self) -> DeviceLimits:
+        """Inputs of the occupancy equations."""
+        return self.gpu.limits
+
+    @property
+    def architecture(self) -> str:
+        """What code is compiled for, e.g. ``sm_53``; ``sm_50`` for GPUs past NVRTC's reach."""
+        return self._resources.architecture
+
+    @property
+    def sensor(self) -> Mapping[str, Any] | None:
+        """Fields of the GPU's ``SensorModel``; None where the board has no power sensor."""
+        return asdict(self.gpu.sensor) if self.gpu.sensor else None
+
+    @property
+    def supported_mhz(self) -> tuple[int, ...]:
+        """SM clocks that can be set, highest first."""
+        return self.gpu.clocks_mhz
+
+    def set_clock_mhz(self, mhz: int | None) -> None:
+        """Set the SM clock; None sets the default, which is the highest.
+
+        Raises:
+            ClockError: the GPU has no such clock.
+        """
+        chosen = self.gpu.clocks_mhz[0] if mhz is None else mhz
+        if chosen not in self.gpu.clocks_mhz:
+            clocks = ", ".join(map(str, self.gpu.clocks_mhz))
+            raise ClockError(f"sim:{self.gpu.name} has no clock of {mhz} MHz; it has {clocks}")
+        self._set_mhz = self.clock_mhz = chosen
+        self.throttle_reasons = ()
+
+    def resources(
+        self, plans: Sequence[Plan], progress: Progress | None = None
+    ) -> list[tuple[Resources, ...] | CompileError]:
+        """Compile plans for the GPU's architecture; without NVRTC, what their files declare."""
+        return [
+            CompileError(f"{plan.label()}: told to fail")
+            if self._faults.of(plan) is Status.COMPILE_ERROR
+            else found
+            for plan, found in zip(plans, self._resources.of(plans, progress), strict=True)
+        ]
+
+    def check(self, plan: Plan, seed: int) -> Check:  # noqa: ARG002 - nothing is computed from the inputs
+        """Let the time of one run pass; right unless told otherwise."""
+        self.sleep(_HOST_GAP_S)
+        result = self._unable(plan) or _told(self._faults.of(plan))
+        if result.status not in (Status.OK, Status.WRONG_ANSWER):
+            return Check(result.status, result.detail, self._fail(result.status))
+        modelled = self._model.round([plan], self._set_mhz)
+        self._timeline.pass_time(modelled.ends_s[0], modelled.watts)
+        return Check(result.status, result.detail, modelled.ends_s[0])
+
+    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        """Run rounds of the plans together for about ``window_s`` virtual seconds, after a warm-up.
+
+        The median time of a round and its power carry noise that depends on the seed and the trial only, so
+        a resumed run sees the same numbers.
+        """
+        self.sleep(_HOST_GAP_S)
+        results = self._failures(plans)
+        failed = next((r.status for r in results if r.status is not Status.OK), None)
+        if failed is not None:
+            start = self.now_s()
+            self._fail(failed)
+            return RunRecord(results=tuple(results), start_s=start, end_s=self.now_s())
+        modelled = self._model.round(plans, self._set_mhz)
+        self.clock_mhz = modelled.clock_mhz
+        self.throttle_reasons = ("sw-power-cap",) if modelled.clock_mhz < self._set_mhz else ()
+        draws = self._draws(plans)
+        times = [end * (1.0 + self._noise * draw) for end, draw in zip(modelled.ends_s, draws, strict=False)]
+        watts = modelled.watts * (1.0 + self._noise * draws[-1])
+        makespan = max(times)
+        rounds = max(1, round(window_s / makespan))
+        self._timeline.pass_time(max(_WARM_UP_S, makespan), watts)
+        start = self.now_s()
+        self._timeline.pass_time(rounds * makespan, watts)
+        spread = _SCATTER * self._noise
+        return RunRecord(
+            results=tuple(WorkloadResult(Status.OK, time, spread * time) for time in times),
+            makespan_s=makespan,
+            makespan_spread_s=spread * makespan,
+            rounds=rounds,
+            start_s=start,
+            end_s=self.now_s(),
+        )
+
+    def free_memory_bytes(self) -> int:
+        """All of the GPU's memory."""
+        return self.gpu.limits.memory_bytes
+
+    def now_s(self) -> float:
+        """Virtual time; starts at 0 and moves only with what the device does."""
+        return self._timeline.now_s
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass idle."""
+        self._timeline.pass_time(seconds, idle_watts(self.gpu, self._set_mhz))
+
+    def power_segments(self, since_s: float) -> list[tuple[float, float, float]]:
+        """(start, end, watts) pieces of true power from ``since_s`` to now, in order, without gaps.
+
+        A window of rounds is one piece at its mean power. Before 0 the device was idle.
+        """
+        return self._timeline.since(since_s, idle_watts(self.gpu, self._set_mhz))
+
+    def close(self) -> None:
+        """Close the compiler if it was opened here."""
+        self._resources.close()
+
+    def _failures(self, plans: Sequence[Plan]) -> list[WorkloadResult]:
+        """Status of each plan of a run, before any time is spent; a crash or a time-out takes all with it."""
+        told = self._faults.in_run(plans)
+        results = [self._unable(plan) or _told(status) for plan, status in zip(plans, told, strict=True)]
+        fatal = next((r.status for r in results if r.status in (Status.CRASHED, Status.TIMEOUT)), None)
+        if fatal is None:
+            return results
+        return [
+            WorkloadResult(fatal, detail="lost with another workload") if r.status is Status.OK else r
+            for r in results
+        ]
+
+    def _unable(self, plan: Plan) -> WorkloadResult | None:
+        """Why a plan cannot be launched on this GPU at all, or None."""
+        found = self.resources([plan])[0]
+        if isinstance(found, CompileError):
+            return WorkloadResult(Status.COMPILE_ERROR, detail=str(found))
+        misfit = self._model.misfit(plan, found)
+        return WorkloadResult(Status.LAUNCH_ERROR, detail=f"{plan.label()}: {misfit}") if misfit else None
+
+    def _fail(self, status: Status) -> float:
+        """Let the time of a failed launch pass: none, or a kernel that runs until its time-out."""
+        seconds = self._timeout_s if status is Status.TIMEOUT else 0.0
+        self._timeline.pass_time(seconds, active_watts(self.gpu, self._set_mhz))
+        return seconds
+
+    def _draws(self, plans: Sequence[Plan]) -> list[float]:
+        """Standard normal numbers that depend on the seed and the trial only: one per plan and one more."""
+        names = "|".join(f"{plan.workload};{plan.workload.batch};{plan.configuration}" for plan in plans)
+        key = f"{self._seed}|{self.gpu.name}|{self._set_mhz}|{names}"
+        digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
+        generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+        return [float(draw) for draw in generator.standard_normal(len(plans) + 1)]
+
+
+def _told(status: Status) -> WorkloadResult:
+    return WorkloadResult(status, detail="" if status is Status.OK else "told to fail")
