@@ -46,11 +46,12 @@ class Operation:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of one number: what it means, and the same on arrays of magnitudes exact in float64."""
+    """A function of one number: what it means, and the same on arrays of the kinds listed."""
 
     word: str
     scalar: Callable[[Any], Any]
     vector: Callable[[Any], Any] | None = None
+    kinds: str = "if"
 
 
 # --- values --------------------------------------------------------------------------------------
@@ -162,12 +163,12 @@ def apply_unary(function: Function, value: Value) -> Value:
     """
     if not isinstance(value, np.ndarray):
         return _apply_scalar_function(function, value)
-    kind = value.dtype.kind
-    if kind == "f" and not np.isfinite(value).all():
-        raise TroubleError(f"{function.word} of a value that is not finite")
-    if function.vector is not None and kind in "bif" and _magnitude(_numbers(value)) < EXACT_FLOAT:
-        return function.vector(_numbers(value))
-    return _each(lambda item: _apply_scalar_function(function, item), value)
+    value = _numbers(value)
+    if function.vector is None or value.dtype.kind not in function.kinds:
+        return _each(lambda item: _apply_scalar_function(function, item), value)
+    with np.errstate(all="ignore"):
+        result = function.vector(value)
+    return _all_finite(result)
 
 
 def _apply_scalar_function(function: Function, value: Value) -> Value:
@@ -242,6 +243,10 @@ def _vectorised(op: Operation, vector: Callable[[Any, Any], Any], left: Value, r
             result = vector(left, right)
         except (TypeError, ValueError):  # no order of complex numbers; shapes that do not broadcast
             raise TroubleError(f"{op.word} has no result for these arrays") from None
+    return _all_finite(result)
+
+
+def _all_finite(result: np.ndarray[Any, Any]) -> Value:
     if result.dtype.kind in "fc" and not np.isfinite(result).all():
         raise TroubleError("a result is not finite")
     return result

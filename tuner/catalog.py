@@ -31,6 +31,15 @@ def default_search_path() -> tuple[Path, ...]:
     return kernels_root(), SYSTEM_DIRECTORY, user_config_path("tuner") / "kernels.d"
 
 
+def origin(path: Path) -> str:
+    """Where a kernel file belongs: ``shipped``, ``system``, ``user`` or ``file``."""
+    names = ("shipped", "system", "user")
+    for name, folder in zip(names, default_search_path(), strict=True):
+        if folder in path.parents:
+            return name
+    return "file"
+
+
 @dataclass(frozen=True)
 class Catalog:
     """Kernels by name.
@@ -59,14 +68,14 @@ class Catalog:
         """
         kernels: dict[str, KernelFile] = {}
         broken: list[KernelFileError] = []
-        folders = default_search_path() if search_path is None else [Path(name) for name in search_path]
+        folders = default_search_path() if search_path is None else tuple(map(Path, search_path))
         for folder in folders:
             here: dict[str, KernelFile] = {}
             for path in _kernel_files(folder, broken):
                 _read(path, here, broken)
             kernels |= here
-        for path in extra_files:
-            kernel = load_kernel_file(path)
+        for file in extra_files:
+            kernel = load_kernel_file(file)
             kernels[kernel.name] = kernel
         return cls(dict(sorted(kernels.items())), broken)
 

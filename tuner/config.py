@@ -15,7 +15,7 @@ from tuner.config_reader import read_recipe
 from tuner.config_schema import KernelDocument
 from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
 from tuner.formulas import Environment, Place
-from tuner.model import Configuration, Plan, TunableValue, Workload
+from tuner.model import Configuration, Plan, ProblemSpec, TunableValue, Workload
 from tuner.names import suggestion
 from tuner.recipe import Recipe
 from tuner.space import Space
@@ -72,6 +72,16 @@ class KernelFile:
     def rules(self) -> tuple[str, ...]:
         """Conditions of the space, as the file writes them."""
         return tuple(rule.text for rule in self.recipe.rules)
+
+    @property
+    def problem(self) -> ProblemSpec:
+        """How answers are made and checked."""
+        return self.recipe.problem
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the launches, in their order."""
+        return tuple(stage.name for stage in self.recipe.stages)
 
     def workload(self, sizes: Mapping[str, int | str], batch: int | None = None) -> Workload:
         """This kernel at one problem.

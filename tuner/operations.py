@@ -50,8 +50,21 @@ def _fits_float(left: int, right: int) -> bool:
     return max(left, right) <= EXACT_FLOAT
 
 
+def _power_arrays(base: Value, exponent: Value) -> Value:
+    if np.any(np.abs(exponent) > MAX_EXPONENT):
+        raise TroubleError(f"an exponent is beyond {MAX_EXPONENT}")
+    return np.power(base, exponent)
+
+
 def _whole(rounding: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda values: rounding(values).astype(np.int64)
+    def rounded(values: Value) -> Value:
+        if values.dtype.kind == "i":
+            return values
+        if not np.all(np.abs(values) < MAX_INT):  # false for what is not finite, too
+            raise TroubleError("a whole number has more than 63 bits")
+        return rounding(values).astype(np.int64)
+
+    return rounded
 
 
 EQUAL = Operation("==", operator.eq, np.equal, takes_text=True)
@@ -64,7 +77,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "FloorDiv": Operation("//", operator.floordiv, np.floor_divide, divides=True),
     "Mod": Operation("%", operator.mod, np.mod, divides=True),
-    "Pow": Operation("**", _power),  # NumPy may round a power another way than Python
+    "Pow": Operation("**", _power, _power_arrays, lambda _a, _b: False),  # whole powers one by one
     "Eq": EQUAL,
     "NotEq": Operation("!=", operator.ne, np.not_equal, takes_text=True),
     "Lt": Operation("<", operator.lt, np.less),
@@ -78,8 +91,8 @@ BINARY_FUNCTIONS: dict[str, Operation] = {
     "max": Operation("max", max, np.maximum),
 }
 UNARY_FUNCTIONS: dict[str, Function] = {
-    "abs": Function("abs", abs, np.abs),
-    "log2": Function("log2", _log2),
+    "abs": Function("abs", abs, np.abs, "ifc"),
+    "log2": Function("log2", _log2, np.log2, "f"),
     "ceil": Function("ceil", math.ceil, _whole(np.ceil)),
     "floor": Function("floor", math.floor, _whole(np.floor)),
     "int": Function("int", int, _whole(np.trunc)),

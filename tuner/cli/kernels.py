@@ -1,0 +1,219 @@
+"""``tuner kernels``: what is in the catalogue, and whether a kernel file is right."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli.options import kernel_option
+from tuner.cli.output import console, json_option, write_json
+
+if TYPE_CHECKING:
+    from tuner.catalog import Catalog
+    from tuner.config import KernelFile
+    from tuner.model import Workload
+
+
+@click.group()
+def kernels() -> None:
+    """List, show and check kernels and their files."""
+
+
+@kernels.command("list")
+@kernel_option
+@json_option
+def list_(*, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
+    """List the kernels of the catalogue."""
+    from rich.table import Table
+
+    from tuner.catalog import Catalog
+
+    catalog = Catalog.load(kernel_files)
+    rows = [_summary(catalog.kernel(name)) for name in catalog.names]
+    if json_path is not None:
+        write_json(json_path, {"kernels": rows, "broken": [str(error) for error in catalog.broken]})
+    table = Table(show_edge=False, pad_edge=False)
+    for title in ("name", "family", "sizes", "tunables", "configurations", "from"):
+        table.add_column(title)
+    for row in rows:
+        table.add_row(
+            row["name"],
+            row["family"],
+            " ".join(f"{name}={_range(values)}" for name, values in row["sizes"].items()),
+            " ".join(row["tunables"]),
+            _range([size["configurations"] for size in row["workloads"]]),
+            row["origin"],
+        )
+    console(json_path).print(table)
+    _warn(catalog)
+
+
+@kernels.command()
+@click.argument("name")
+@kernel_option
+@json_option
+def show(*, name: str, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
+    """Show everything about one kernel."""
+    from tuner.catalog import Catalog
+
+    kernel = Catalog.load(kernel_files).kernel(name)
+    document = _details(kernel)
+    if json_path is not None:
+        write_json(json_path, document)
+    _print_details(document, json_path)
+
+
+@kernels.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@json_option
+def check(*, file: Path, json_path: str | None) -> None:
+    """Validate FILE: read it, enumerate every size, evaluate every plan. Nothing is compiled."""
+    from rich.table import Table
+
+    from tuner.config import load_kernel_file
+
+    kernel = load_kernel_file(file)
+    rows = [_checked(kernel, workload) for workload in kernel.workloads()]
+    if json_path is not None:
+        write_json(json_path, {"name": kernel.name, "path": str(kernel.path), "workloads": rows})
+    table = Table(show_edge=False, pad_edge=False)
+    for title in ("workload", "batch", "configurations", "of", "default", "threads", "launches"):
+        table.add_column(title)
+    for row in rows:
+        table.add_row(
+            row["workload"],
+            str(row["batch"]),
+            str(row["configurations"]),
+            str(row["product"]),
+            _configuration(row["default"]),
+            _range(row["threads_per_block"]),
+            _range(row["launches"]),
+        )
+    out = console(json_path)
+    out.print(table)
+    out.print(f"{file}: kernel {kernel.name} is well formed", highlight=False, soft_wrap=True, markup=False)
+
+
+@kernels.command()
+@click.argument("file", default="-")
+@json_option
+def schema(*, file: str, json_path: str | None) -> None:
+    """Write the JSON Schema of kernel files to FILE (standard output without it), for editors."""
+    from tuner.config import json_schema
+
+    write_json(json_path or file, json_schema())
+
+
+def _summary(kernel: "KernelFile") -> dict[str, Any]:
+    from tuner.catalog import origin
+
+    return {
+        "name": kernel.name,
+        "description": kernel.description,
+        "family": kernel.family,
+        "sizes": {name: list(values) for name, values in kernel.sizes.items()},
+        "tunables": {name: list(values) for name, values in kernel.tunables.items()},
+        "workloads": [_size(kernel, workload) for workload in kernel.workloads()],
+        "origin": origin(kernel.path),
+        "path": str(kernel.path),
+    }
+
+
+def _size(kernel: "KernelFile", workload: "Workload") -> dict[str, Any]:
+    """How many configurations a workload has; none at all is a fact here, not an error."""
+    from tuner.errors import EmptySpaceError
+
+    try:
+        count, note = len(kernel.space(workload)), ""
+    except EmptySpaceError as error:
+        count, note = 0, str(error)
+    return {"workload": str(workload), "batch": workload.batch, "configurations": count, "note": note}
+
+
+def _details(kernel: "KernelFile") -> dict[str, Any]:
+    summary = _summary(kernel)
+    for row, workload in zip(summary["workloads"], kernel.workloads(), strict=True):
+        row["default"] = dict(kernel.default(workload)) if row["configurations"] else None
+    return summary | {
+        "roles": dict(kernel.roles),
+        "rules": list(kernel.rules),
+        "min_occupancy": kernel.min_occupancy,
+        "problem": kernel.problem.name,
+        "tolerance": kernel.problem.tolerance,
+        "stages": list(kernel.stages),
+    }
+
+
+def _print_details(document: dict[str, Any], json_path: str | None) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    facts = Table.grid(padding=(0, 2))
+    played = {tunable: role for role, tunable in document["roles"].items()}
+    occupancy = document["min_occupancy"]
+    lines = [
+        ("kernel", document["name"]),
+        ("description", document["description"]),
+        ("family", document["family"]),
+        ("problem", document["problem"]),
+        ("file", f"{document['path']} ({document['origin']})"),
+        ("launches", ", ".join(document["stages"])),
+        ("occupancy", "" if occupancy is None else f"at least {occupancy:.0%}"),
+    ]
+    for name, values in document["tunables"].items():
+        role = f"   ({played[name]})" if name in played else ""
+        lines.append((f"tunable {name}", f"{_listed(values)}{role}"))
+    lines += [("rule", rule) for rule in document["rules"]]
+    for key, value in lines:
+        if value:
+            facts.add_row(Text(key), Text(value))
+    sizes = Table(show_edge=False, pad_edge=False)
+    for title in ("workload", "batch", "configurations", "default"):
+        sizes.add_column(title)
+    for row in document["workloads"]:
+        default = row["note"] if row["default"] is None else _configuration(row["default"])
+        sizes.add_row(row["workload"], str(row["batch"]), str(row["configurations"]), default)
+    out = console(json_path)
+    out.print(facts)
+    out.print()
+    out.print(sizes)
+
+
+def _checked(kernel: "KernelFile", workload: "Workload") -> dict[str, Any]:
+    """Facts of one workload over all its configurations; raises for the first that is wrong."""
+    space = kernel.space(workload)
+    threads: set[int] = set()
+    launches: set[int] = set()
+    for configuration in space:
+        stages = kernel.plan(workload, configuration).stages
+        threads |= {stage.threads_per_block for stage in stages}
+        launches.add(len(stages))
+    return {
+        "workload": str(workload),
+        "batch": workload.batch,
+        "configurations": len(space),
+        "product": space.cartesian_size,
+        "default": dict(kernel.default(workload)),
+        "threads_per_block": sorted(threads),
+        "launches": sorted(launches),
+    }
+
+
+def _warn(catalog: "Catalog") -> None:
+    for error in catalog.broken:
+        click.echo(f"Warning: {error}", err=True)
+
+
+def _range(values: Iterable[Any]) -> str:
+    """First and last of a list, as ``64..4096``."""
+    shown = [str(value) for value in values]
+    return shown[0] if len(set(shown)) == 1 else f"{shown[0]}..{shown[-1]}"
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return " ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+
+
+def _configuration(values: dict[str, Any]) -> str:
+    return " ".join(f"{name}={_listed([value])}" for name, value in values.items())
