@@ -133,8 +133,8 @@ class Store:
         record = conditions.record()
         with self._transaction():
             cursor = self._connection.execute(
-                "INSERT INTO runs (fingerprint, workload_key, objective, device_uuid, status, owner, started_at,"
-                " conditions) VALUES (?, ?, ?, ?, 'running', ?, ?, ?)",
+                "INSERT INTO runs (fingerprint, workload_key, objective, device_uuid, status, owner,"
+                " started_at, conditions) VALUES (?, ?, ?, ?, 'running', ?, ?, ?)",
                 (
                     digest(record),
                     workload_key(conditions.names),
