@@ -54,6 +54,7 @@ class RunRecord:
         rounds: rounds completed in the window.
         start_s: begin of the window (``Device.now_s`` clock).
         end_s: end of the window.
+        notes: what was not as it should be, e.g. ``no-graph: ...``; they become flags of the measurement.
     """
 
     results: tuple[WorkloadResult, ...]
@@ -62,6 +63,7 @@ class RunRecord:
     rounds: int = 0
     start_s: float = 0.0
     end_s: float = 0.0
+    notes: tuple[str, ...] = ()
 
 
 class Device(Protocol):

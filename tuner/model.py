@@ -226,7 +226,11 @@ class ProblemSpec:
 
 @dataclass(frozen=True)
 class Plan:
-    """One workload at one configuration with every expression of its kernel file evaluated."""
+    """One workload at one configuration with every expression of its kernel file evaluated.
+
+    ``baseline`` is the default configuration's plan, for a problem that only another run can judge
+    (``consistent``); None for every other problem, and for the default configuration itself.
+    """
 
     workload: Workload
     configuration: Configuration
@@ -234,6 +238,7 @@ class Plan:
     buffers: tuple[Buffer, ...]
     problem: ProblemSpec
     work: Work
+    baseline: "Plan | None" = None
 
     def label(self) -> str:
         """The words of a message: workload and configuration."""

@@ -1,0 +1,189 @@
+"""A CUDA GPU as a device: compiles, checks and runs plans in this process, through CuPy.
+
+A candidate may kill the context it runs in, so outside of tests this lives in a worker process
+(``tuner.worker``), which is replaced when a result says ``crashed``.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tuner.compiler import Compiler
+from tuner.devices import cuda_probe
+from tuner.devices.cuda_buffers import BufferPool, is_cold, rotation_sets, set_bytes
+from tuner.devices.cuda_check import AnswerCheck
+from tuner.devices.cuda_code import CodeCache, Launch, RefusedError
+from tuner.devices.cuda_rounds import RoundRunner, Rounds, median_and_spread
+from tuner.devices.cuda_types import Array
+from tuner.devices.plan_resources import plan_resources
+from tuner.errors import CompileError
+from tuner.interfaces import Check, Progress, RunRecord
+from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Status, WorkloadResult
+
+_T = TypeVar("_T")
+_RUN_SEED = 1  # inputs of a run that no check has provided with inputs
+
+
+class CudaDevice:
+    """GPU ``index`` of CUDA's numbering; implements ``tuner.interfaces.Device``.
+
+    Args:
+        index: as CUDA counts, which ``CUDA_VISIBLE_DEVICES`` may change.
+        compiler: compiles for this GPU; made here if not given.
+
+    Raises:
+        DeviceUnavailableError: the GPU cannot be opened; the message says what is missing.
+        CompilerUnavailableError: no NVRTC compiles for this GPU.
+    """
+
+    def __init__(self, index: int = 0, compiler: Compiler | None = None) -> None:
+        self._cp = cuda_probe.open_cupy(index)
+        self._limits = cuda_probe.gpu_limits(self._cp, index)
+        self._own_compiler = compiler is None
+        self._compiler = compiler or Compiler(self._limits.architecture)
+        self._identity = DeviceIdentity(
+            spec=f"cuda:{index}",
+            name=cuda_probe.gpu_name(self._cp, index),
+            uuid=cuda_probe.gpu_uuid(index),
+            driver=cuda_probe.driver_version(self._cp),
+            runtime=self._compiler.nvrtc_version,
+            modelled=False,
+        )
+        self._pool = BufferPool(self._cp)
+        self._code = CodeCache(self._cp, self._compiler, self._limits)
+        self._runner = RoundRunner(self._cp)
+        self._answers = AnswerCheck(self._cp, self._pool, self._code, self._runner)
+        self._dead = ""
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        """See ``Device.identity``."""
+        return self._identity
+
+    @property
+    def limits(self) -> DeviceLimits:
+        """See ``Device.limits``."""
+        return self._limits
+
+    def resources(
+        self, plans: Sequence[Plan], progress: Progress | None = None
+    ) -> list[tuple[Resources, ...] | CompileError]:
+        """See ``Device.resources``."""
+        return plan_resources(self._compiler, plans, progress)
+
+    def check(self, plan: Plan, seed: int) -> Check:
+        """See ``Device.check``."""
+        begun = self.now_s()
+        answer = self._guarded([plan], lambda: self._answers.check(plan, seed))
+        status, detail = (answer.status, answer.detail) if isinstance(answer, _Failure) else answer
+        return Check(status, detail, self.now_s() - begun)
+
+    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        """See ``Device.run``."""
+        answer = self._guarded(plans, lambda: self._rounds(plans, window_s))
+        if isinstance(answer, _Failure):
+            return RunRecord(tuple(answer.result(lane) for lane in range(len(plans))))
+        rounds, notes = answer
+        makespan_s, spread_s = median_and_spread(rounds.makespan_s)
+        return RunRecord(
+            results=tuple(WorkloadResult(Status.OK, *median_and_spread(t)) for t in rounds.workload_s),
+            makespan_s=makespan_s,
+            makespan_spread_s=spread_s,
+            rounds=rounds.rounds,
+            start_s=rounds.start_s,
+            end_s=rounds.end_s,
+            notes=notes,
+        )
+
+    def free_memory_bytes(self) -> int:
+        """See ``Device.free_memory_bytes``."""
+        free, _ = self._cp.cuda.runtime.memGetInfo()
+        return int(free) + int(self._cp.get_default_memory_pool().free_bytes())
+
+    def now_s(self) -> float:
+        """The system's monotonic clock, which all processes share."""
+        return time.monotonic()
+
+    def close(self) -> None:
+        """See ``Device.close``."""
+        if not self._dead:
+            self._pool.keep_only((), 0)
+        if self._own_compiler:
+            self._compiler.close()
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _rounds(self, plans: Sequence[Plan], window_s: float) -> tuple[Rounds, tuple[str, ...]]:
+        one_set = set_bytes(plans)
+        available = self.free_memory_bytes() + self._pool.held_bytes(plan.workload for plan in plans)
+        count = rotation_sets(one_set, self._limits.l2_bytes, available)
+        sets = [self._sets(plan, count) for plan in plans]
+        rotation = [
+            [self._launches(plan, lane, sets[lane][index]) for lane, plan in enumerate(plans)]
+            for index in range(count)
+        ]
+        self._cp.cuda.runtime.deviceSynchronize()
+        rounds = self._runner.measure(rotation, window_s)
+        notes = [rounds.note] if rounds.note else []
+        if not is_cold(count, one_set, self._limits.l2_bytes):
+            notes.append(f"warm-l2: {count} sets of {one_set} bytes do not reach past the L2")
+        return rounds, tuple(notes)
+
+    def _sets(self, plan: Plan, count: int) -> list[dict[str, Array]]:
+        """Sets of arrays with inputs in them; what a run overwrites begins anew."""
+        fresh = not self._pool.holds(plan)
+        sets = self._pool.sets(plan, count)
+        if fresh or any(buffer.role == "inout" for buffer in plan.buffers):
+            self._pool.load(plan, self._answers.inputs(plan, _RUN_SEED), count)
+        return sets
+
+    def _launches(self, plan: Plan, lane: int, arrays: dict[str, Array]) -> tuple[Launch, ...]:
+        try:
+            return self._code.launches(plan, arrays)
+        except RefusedError as error:
+            error.lane = lane
+            raise
+
+    def _guarded(self, plans: Sequence[Plan], action: Callable[[], _T]) -> "_T | _Failure":
+        """The action's answer, or what its failure means for the plans; short memory is freed once."""
+        if self._dead:
+            return _Failure(Status.CRASHED, self._dead)
+        cuda = self._cp.cuda
+        try:
+            try:
+                return action()
+            except cuda.memory.OutOfMemoryError:
+                self._pool.keep_only({plan.workload for plan in plans}, 1)
+                return action()
+        except cuda.memory.OutOfMemoryError as error:
+            free_bytes = self.free_memory_bytes()
+            detail = f"arrays and temporaries do not fit into {free_bytes} free bytes: {error}"
+            return _Failure(Status.LAUNCH_ERROR, detail)
+        except RefusedError as error:
+            return self._verdict(_Failure(error.status, str(error), error.lane))
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
+            return self._verdict(_Failure(Status.LAUNCH_ERROR, str(error)))
+
+    def _verdict(self, failure: "_Failure") -> "_Failure":
+        """The failure, or ``crashed`` when it has taken the CUDA context with it."""
+        try:
+            self._cp.cuda.runtime.deviceSynchronize()
+        except self._cp.cuda.runtime.CUDARuntimeError as error:
+            self._dead = f"the CUDA context is lost: {error}"
+            return _Failure(Status.CRASHED, self._dead)
+        return failure
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """How plans end; ``lane`` is the one that failed, None when that cannot be told."""
+
+    status: Status
+    detail: str
+    lane: int | None = None
+
+    def result(self, lane: int) -> WorkloadResult:
+        if self.lane in (None, lane):
+            return WorkloadResult(self.status, detail=self.detail)
+        return WorkloadResult(Status.OK)

@@ -1,0 +1,123 @@
+"""Device arrays of workloads: allocated once, shared by all configurations, guarded, rotated past the L2."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+
+from tuner.devices.cuda_types import Array
+from tuner.model import Buffer, Plan, Workload
+
+_GUARD_BYTES = 4096  # before and after every array; keeps the arrays aligned like an allocation of their own
+_GUARD_VALUE = 0xA5
+_POISON = 0xFF  # a NaN in every floating-point format, -1 in every signed integer
+_COLD = 3  # bytes touched between two uses of an array, in sizes of the L2
+_MOST_SETS = 1024
+
+
+@dataclass(frozen=True)
+class _Guarded:
+    raw: Array
+    array: Array
+
+
+class BufferPool:
+    """Arrays by workload; a *set* is one array for every buffer of a plan."""
+
+    def __init__(self, cp: ModuleType) -> None:
+        self._cp = cp
+        self._arrays: dict[tuple[Workload, Buffer], list[_Guarded]] = {}
+        self._loaded: set[Workload] = set()
+
+    def sets(self, plan: Plan, count: int) -> list[dict[str, Array]]:
+        """``count`` sets of the plan's arrays; arrays of all but the first begin as copies of the first's."""
+        for buffer in plan.buffers:
+            kept = self._arrays.setdefault((plan.workload, buffer), [])
+            while len(kept) < count:
+                new = self._allocate(buffer)
+                if kept:
+                    self._cp.copyto(new.raw, kept[0].raw)
+                kept.append(new)
+        return [
+            {b.name: self._arrays[plan.workload, b][index].array for b in plan.buffers}
+            for index in range(count)
+        ]
+
+    def load(self, plan: Plan, inputs: Mapping[str, Array], count: int) -> None:
+        """Put inputs into the first ``count`` sets."""
+        for arrays in self.sets(plan, count):
+            for name, array in inputs.items():
+                self._cp.copyto(arrays[name], array)
+        self._loaded.add(plan.workload)
+
+    def poison(self, plan: Plan, inputs: Iterable[str]) -> None:
+        """Fill what is not an input of the first set with NaN (-1), and write its guards anew."""
+        clean = set(inputs)
+        for buffer in plan.buffers:
+            guarded = self._arrays[plan.workload, buffer][0]
+            if buffer.name not in clean:
+                guarded.array.data.memset_async(_POISON, guarded.array.nbytes)
+            guarded.raw[:_GUARD_BYTES] = guarded.raw[-_GUARD_BYTES:] = _GUARD_VALUE
+
+    def holds(self, plan: Plan) -> bool:
+        """True when the plan's first set has been given inputs."""
+        return plan.workload in self._loaded
+
+    def overrun(self, plan: Plan) -> str | None:
+        """Name of a buffer of the first set whose surroundings were written to, or None."""
+        for buffer in plan.buffers:
+            raw = self._arrays[plan.workload, buffer][0].raw
+            edges = (raw[:_GUARD_BYTES].get(), raw[-_GUARD_BYTES:].get())
+            if any((edge != _GUARD_VALUE).any() for edge in edges):
+                return buffer.name
+        return None
+
+    def held_bytes(self, workloads: Iterable[Workload]) -> int:
+        """Device memory held for some workloads."""
+        wanted = set(workloads)
+        return sum(
+            guarded.raw.nbytes
+            for (workload, _), kept in self._arrays.items()
+            if workload in wanted
+            for guarded in kept
+        )
+
+    def keep_only(self, workloads: Iterable[Workload], sets: int) -> None:
+        """Give back what is not needed: other workloads, and more than ``sets`` sets of these."""
+        wanted = set(workloads)
+        self._arrays = {key: kept[:sets] for key, kept in self._arrays.items() if key[0] in wanted}
+        self._loaded &= wanted
+        self._cp.get_default_memory_pool().free_all_blocks()
+
+    def _allocate(self, buffer: Buffer) -> _Guarded:
+        size = buffer.elements * np.dtype(buffer.dtype).itemsize
+        raw = self._cp.empty(size + 2 * _GUARD_BYTES, dtype="uint8")
+        array = raw[_GUARD_BYTES : _GUARD_BYTES + size].view(buffer.dtype).reshape(buffer.shape)
+        return _Guarded(raw, array)
+
+
+def set_bytes(plans: Sequence[Plan]) -> int:
+    """Bytes of one set of arrays of all plans."""
+    return sum(b.elements * np.dtype(b.dtype).itemsize for plan in plans for b in plan.buffers)
+
+
+def rotation_sets(one_set: int, l2_bytes: int, available_bytes: int) -> int:
+    """Sets of arrays to go round, so that a round finds none of its data in the L2.
+
+    Between two uses of an array three times the L2 are touched; two sets are used even where one is
+    that large, if half of the available memory holds them.
+
+    Args:
+        one_set: bytes of one set of all workloads together.
+        l2_bytes: size of the L2.
+        available_bytes: device memory that may be used.
+    """
+    wanted = max(2, math.ceil(_COLD * l2_bytes / one_set))
+    return max(1, min(wanted, _MOST_SETS, available_bytes // (2 * one_set)))
+
+
+def is_cold(sets: int, one_set: int, l2_bytes: int) -> bool:
+    """True when going round the sets touches three times the L2."""
+    return sets * one_set >= _COLD * l2_bytes

@@ -1,0 +1,157 @@
+"""Opening a CUDA GPU: what is missing where none can be opened, and who it is where one can."""
+
+import ctypes
+import importlib
+import os
+import re
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from tuner.errors import DeviceUnavailableError
+from tuner.model import DeviceLimits
+from tuner.occupancy import device_limits
+
+_CONTROL_NODE = Path("/dev/nvidiactl")
+_VERSION_FILE = Path("/proc/driver/nvidia/version")
+_VERSION = re.compile(r"NVRM version:.*?\s(\d+\.\d+(?:\.\d+)*)\s")
+
+
+def driver_problem(library: str = "libcuda.so.1", control_node: Path = _CONTROL_NODE) -> str | None:
+    """Why no GPU can answer, found without starting the driver; None where one may."""
+    try:
+        ctypes.CDLL(library)
+    except OSError as error:
+        return f"no NVIDIA driver ({error})"
+    if control_node.exists() and not os.access(control_node, os.R_OK | os.W_OK):
+        return f"no permission to open {control_node}: add the user to the group that owns it"
+    return None
+
+
+def open_cupy(index: int) -> ModuleType:
+    """CuPy with GPU ``index`` made current and proven to work.
+
+    Raises:
+        DeviceUnavailableError: no driver, no permission, no CuPy, no such GPU, or CuPy cannot compile.
+    """
+    problem = driver_problem()
+    if problem is not None:
+        raise DeviceUnavailableError(f"cuda:{index}: {problem}")
+    try:
+        cp = importlib.import_module("cupy")
+    except ImportError as error:
+        raise DeviceUnavailableError(
+            f"cuda:{index}: CuPy cannot be imported ({error}):"
+            " pip install 'tuner[cuda12]' or 'tuner[cuda13]', whichever the driver serves"
+        ) from error
+    try:
+        count = cp.cuda.runtime.getDeviceCount()
+    except cp.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceUnavailableError(f"cuda:{index}: the driver offers no GPU: {error}") from error
+    if not 0 <= index < count:
+        known = ", ".join(f"cuda:{i}" for i in range(count))
+        raise DeviceUnavailableError(f"cuda:{index}: no such GPU; choose from {known}")
+    _prove(cp, index)
+    return cp
+
+
+def gpu_count() -> int:
+    """Number of GPUs CuPy can see; 0 where driver or CuPy is missing."""
+    if driver_problem() is not None:
+        return 0
+    try:
+        runtime = importlib.import_module("cupy").cuda.runtime
+    except ImportError:
+        return 0
+    try:
+        return int(runtime.getDeviceCount())
+    except runtime.CUDARuntimeError:
+        return 0
+
+
+def _prove(cp: ModuleType, index: int) -> None:
+    """Make the GPU current, open its context, and run one small kernel that CuPy compiles itself."""
+    try:
+        cp.cuda.Device(index).use()
+        cp.cuda.runtime.memGetInfo()
+    except cp.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceUnavailableError(f"cuda:{index}: cannot be opened: {error}") from error
+    try:
+        probe = cp.zeros(32, dtype="float32")
+        probe += 1
+        total = float(probe.sum())
+    except Exception as error:
+        raise DeviceUnavailableError(
+            f"cuda:{index}: CuPy cannot compile its own kernels ({error}): pip install"
+            " 'nvidia-cuda-runtime-cu12' (CUDA 13: 'nvidia-cuda-runtime') for the headers, beside NVRTC"
+        ) from error
+    if total != probe.size:
+        raise DeviceUnavailableError(f"cuda:{index}: the GPU cannot add: 32 ones gave {total}")
+
+
+def gpu_uuid(index: int) -> str:
+    """UUID of a GPU as NVML writes it, ``GPU-…``.
+
+    CuPy returns the 16 bytes as a C string, cut at the first zero; so the driver is asked itself.
+
+    Raises:
+        DeviceUnavailableError: the driver does not tell.
+    """
+    driver = ctypes.CDLL("libcuda.so.1")
+    get_uuid = getattr(driver, "cuDeviceGetUuid_v2", driver.cuDeviceGetUuid)
+    device = ctypes.c_int()
+    raw = (ctypes.c_ubyte * 16)()
+    if driver.cuDeviceGet(ctypes.byref(device), index) or get_uuid(ctypes.byref(raw), device):
+        raise DeviceUnavailableError(f"cuda:{index}: the driver does not tell the GPU's UUID")
+    return f"GPU-{uuid.UUID(bytes=bytes(raw))}"
+
+
+def driver_version(cp: ModuleType, version_file: Path = _VERSION_FILE) -> str:
+    """Driver version, e.g. ``580.159.03``; the CUDA version it serves where the kernel module is silent."""
+    try:
+        found = _VERSION.search(version_file.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        found = None
+    if found:
+        return found.group(1)
+    version = cp.cuda.runtime.driverGetVersion()
+    return f"CUDA {version // 1000}.{version % 1000 // 10}"
+
+
+def gpu_name(cp: ModuleType, index: int) -> str:
+    """Product name."""
+    name: bytes = cp.cuda.runtime.getDeviceProperties(index)["name"]
+    return name.decode(errors="replace")
+
+
+def gpu_limits(cp: ModuleType, index: int) -> DeviceLimits:
+    """Limits as the GPU states them; allocation units, which it does not state, by compute capability."""
+    runtime = cp.cuda.runtime
+
+    def attribute(name: str) -> int:
+        return int(runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), index))
+
+    properties = runtime.getDeviceProperties(index)
+    known = device_limits(
+        (int(properties["major"]), int(properties["minor"])),
+        multiprocessors=attribute("MultiProcessorCount"),
+        memory_bytes=int(properties["totalGlobalMem"]),
+        l2_bytes=attribute("L2CacheSize"),
+    )
+    warp_size, threads = attribute("WarpSize"), attribute("MaxThreadsPerMultiProcessor")
+    return replace(
+        known,
+        warp_size=warp_size,
+        max_threads_per_block=attribute("MaxThreadsPerBlock"),
+        max_threads_per_sm=threads,
+        max_warps_per_sm=threads // warp_size,
+        max_blocks_per_sm=attribute("MaxBlocksPerMultiprocessor"),
+        registers_per_sm=attribute("MaxRegistersPerMultiprocessor"),
+        registers_per_block=attribute("MaxRegistersPerBlock"),
+        shared_bytes_per_sm=attribute("MaxSharedMemoryPerMultiprocessor"),
+        shared_bytes_per_block=max(
+            attribute("MaxSharedMemoryPerBlock"), attribute("MaxSharedMemoryPerBlockOptin")
+        ),
+        shared_reserved_bytes=attribute("ReservedSharedMemoryPerBlock"),
+    )

@@ -1,0 +1,70 @@
+"""The few things of CuPy that the CUDA device uses, as protocols: CuPy ships no type information."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+
+class Event(Protocol):
+    """A point in a stream; with timing, its time can be told from another's."""
+
+    def record(self, stream: "Stream") -> None:
+        """Put the event into a stream."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has passed it."""
+
+
+class Graph(Protocol):
+    """Launches captured once and replayed with one call."""
+
+    def launch(self, stream: "Stream") -> None:
+        """Replay into a stream."""
+
+
+class Stream(Protocol):
+    """A queue of the device."""
+
+    def wait_event(self, event: Event) -> None:
+        """Hold back later work until the event has passed."""
+
+    def begin_capture(self) -> None:
+        """Record what follows instead of running it."""
+
+    def end_capture(self) -> Graph:
+        """What was recorded, ready to replay."""
+
+    def synchronize(self) -> None:
+        """Wait until everything in it is done."""
+
+
+class Array(Protocol):
+    """A device array; ``data`` is what a kernel is given."""
+
+    data: Any
+    nbytes: int
+    shape: tuple[int, ...]
+
+    def get(self) -> Any:  # noqa: ANN401 - a NumPy array of whatever dtype
+        """A copy on the host."""
+
+    def __getitem__(self, key: Any) -> Any:  # noqa: ANN401 - an array again
+        """Part of it."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:  # noqa: ANN401 - whatever NumPy takes
+        """Write a part."""
+
+
+class Function(Protocol):
+    """A ``__global__`` function loaded onto the device."""
+
+    ptr: int
+
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: Sequence[object],
+        shared_mem: int,
+        stream: Stream,
+    ) -> None:
+        """Put one launch into a stream."""
