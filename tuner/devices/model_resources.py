@@ -85,7 +85,9 @@ class ModelResources:
         return known[1]
 
     def _open(self) -> StageCompiler | None:
-        if self._compiler is None and not self._absent:
+        if self._absent:
+            return None
+        if self._compiler is None:
             try:
                 self._compiler = Compiler(self.architecture)
             except CompilerUnavailableError as error:

@@ -38,6 +38,9 @@ class RoundModel:
     def misfit(self, plan: Plan, resources: Sequence[Resources]) -> str:
         """Why the GPU cannot launch a plan, or an empty string; ``round`` wants plans that passed this."""
         limits = self._gpu.limits
+        for stage in plan.stages:
+            if stage.blocks < 1 or stage.threads_per_block < 1:
+                return f"stage {stage.name!r}: grid {stage.grid} of blocks {stage.block} is empty"
         for stage, launch in zip(plan.stages, self._described(plan, resources), strict=True):
             if launch.threads > limits.max_threads_per_block:
                 return (

@@ -177,7 +177,7 @@ def demand(launch: Launch, gpu: GpuModel, clock_mhz: float) -> Demand:
     slots = gpu.issue_per_clock * gpu.limits.warp_size * sms * hertz
     lanes = gpu.fp32_lanes * sms * hertz
     latency = gpu.memory_latency_s + gpu.memory_latency_cycles / hertz
-    doublings = max(0.0, math.log2(launch.bytes / launch.blocks / _TILE_BYTES))
+    doublings = max(0.0, math.log2(max(launch.bytes / launch.blocks, 1.0) / _TILE_BYTES))
     memory = launch.bytes / bandwidth(gpu, clock_mhz) * (1.0 + _TILE_LOSS * doublings)
     issue = launch.instructions / slots * imbalance
     arithmetic = launch.operations / lanes * imbalance

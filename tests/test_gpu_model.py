@@ -1,0 +1,197 @@
+"""The model of time, sharing and power against what is known and what must hold."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from modelled import ELEMENTS, REGISTERS, device, joules, makespan, scan
+from scipy.stats import spearmanr
+
+from tuner.devices.gpus import gpu_names
+from tuner.model import Configuration, Plan, Resources, Work
+
+# One H200, driver 580.159, clocks as found (1980 MHz): a warp-chunk scan of 2**26 floats, launched back to
+# back. P, L, extra shared bytes (a quarter of the occupancy), milliseconds, millijoules.
+MEASURED = [
+    (32, 256, 0, 0.1306, 75.7),
+    (32, 512, 0, 0.1312, 76.5),
+    (16, 128, 0, 0.1302, 77.1),
+    (32, 32, 0, 0.1288, 77.4),
+    (16, 32, 0, 0.1279, 78.2),
+    (8, 64, 0, 0.1279, 78.6),
+    (8, 1024, 0, 0.1294, 81.4),
+    (4, 128, 0, 0.1282, 83.3),
+    (4, 512, 0, 0.1405, 88.4),
+    (8, 256, 110_000, 0.1604, 83.1),
+    (4, 32, 0, 0.3161, 111.0),
+]
+
+
+def test_rank_correlation_with_an_h200() -> None:
+    """Time and energy of sim:h200 order eleven scans much as one H200 did, and come near it."""
+    sim = device()
+    plans = [scan(P, L, shared_bytes=shared) for P, L, shared, _, _ in MEASURED]
+    times = [makespan(sim, plan) * 1e3 for plan in plans]
+    energies = [joules(sim, plan) * 1e3 for plan in plans]
+    assert spearmanr(times, [row[3] for row in MEASURED]).statistic >= 0.9
+    assert spearmanr(energies, [row[4] for row in MEASURED]).statistic >= 0.85
+    assert times == pytest.approx([row[3] for row in MEASURED], rel=0.2)
+    assert energies == pytest.approx([row[4] for row in MEASURED], rel=0.15)
+
+
+def test_cliffs() -> None:
+    """Tiny blocks, a lone block per SM, spills and little in flight cost time, as they did on a GPU."""
+    sim = device()
+    good = makespan(sim, scan(8, 128))
+    tiny = makespan(sim, scan(4, 32))
+    alone = makespan(sim, scan(8, 1024, shared_bytes=150_000))
+    spilled = makespan(sim, scan(16, 1024, declared=Resources(64, 128, spill_bytes=64)))
+    assert tiny > 2.0 * good
+    assert alone > 1.2 * good
+    assert spilled > 1.2 * good
+    thin = [makespan(sim, scan(8, 256, shared_bytes=shared)) for shared in (0, 55_000, 110_000, 220_000)]
+    assert thin == sorted(thin)
+    assert thin[-1] > 1.5 * thin[0]
+
+
+def test_fat_threads_draw_less_at_the_same_bandwidth() -> None:
+    """Fewer, fatter threads move the same bytes in the same time for fewer joules."""
+    sim = device()
+    fat, thin = scan(32, 64), scan(4, 128)
+    assert makespan(sim, fat) == pytest.approx(makespan(sim, thin), rel=0.02)
+    assert joules(sim, fat) < 0.95 * joules(sim, thin)
+
+
+@pytest.mark.parametrize("name", ["v100", "a100", "h100", "h200"])
+def test_memory_bound_energy_has_an_inner_minimum(name: str) -> None:
+    """On server GPUs memory-bound work costs least between the lowest clock and the highest."""
+    sim = device(name)
+    costs = {}
+    for mhz in sim.supported_mhz:
+        sim.set_clock_mhz(mhz)
+        costs[mhz] = joules(sim, scan(8, 128))
+    best = min(costs, key=lambda mhz: costs[mhz])
+    assert sim.supported_mhz[0] > best > sim.supported_mhz[-1]
+    assert costs[best] < 0.9 * costs[sim.supported_mhz[0]]
+    assert costs[best] < 0.9 * costs[sim.supported_mhz[-1]]
+
+
+def test_power_limit_lowers_the_clock() -> None:
+    """Work that would draw more than the limit runs at a lower clock, and the device says so."""
+    sim = device()
+    hot = scan(8, 128, work=Work(bytes=8 * ELEMENTS, operations=64 * ELEMENTS))
+    record = sim.run([hot], 0.1)
+    assert sim.power_segments(record.start_s)[0][2] <= 700.0
+    assert sim.clock_mhz < 1980
+    assert "sw-power-cap" in sim.throttle_reasons
+    sim.run([scan(8, 128)], 0.1)
+    assert sim.clock_mhz == 1980
+    assert not sim.throttle_reasons
+
+
+def test_stages_of_a_plan_add_up() -> None:
+    """Two passes through device memory take about twice as long as one."""
+    one = scan(8, 128)
+    tmp = replace(one.buffers[1], name="tmp", role="scratch")
+    first = replace(one.stages[0], arguments=("x", "tmp"))
+    second = replace(one.stages[0], name="second", arguments=("tmp", "y"))
+    two = replace(
+        one, stages=(first, second), buffers=(*one.buffers, tmp), configuration=Configuration({"passes": 2})
+    )
+    sim = device()
+    assert 1.4 < makespan(sim, two) / makespan(sim, one) < 2.2
+
+
+def test_a_light_footprint_leaves_room() -> None:
+    """Two kernels that hold an eighth of the SMs each overlap; two that fill them hardly do."""
+    sim = device()
+    base = scan(8, 64)
+    few = replace(
+        base,
+        stages=(replace(base.stages[0], grid=(132 * 4, 1, 1)),),
+        work=Work(bytes=132 * 4 * 64 * 64, operations=1.0),
+    )
+    twin = replace(few, workload=replace(few.workload, kernel="twin"))
+    assert makespan(sim, few, twin) < 1.1 * makespan(sim, few)
+    full, other = scan(8, 128), scan(8, 128, kernel="twin")
+    assert makespan(sim, full, other) > 1.8 * makespan(sim, full)
+
+
+# --- laws ----------------------------------------------------------------------------------------
+
+plans = st.builds(
+    lambda P, L, operations, steps, shared: scan(
+        P,
+        L,
+        work=Work(bytes=8.0 * ELEMENTS, operations=operations * ELEMENTS, steps=steps),
+        shared_bytes=shared,
+    ),
+    st.sampled_from(sorted(REGISTERS)),
+    st.sampled_from([32, 64, 128, 256]),
+    st.floats(0.1, 500.0),
+    st.integers(0, 40),
+    st.sampled_from([0, 512, 8192, 40_000]),
+)
+names = st.sampled_from(gpu_names())
+
+
+def declared_to_fit(plan: Plan) -> Plan:
+    """The plan with registers any GPU of the table can launch."""
+    stage = plan.stages[0]
+    return replace(plan, stages=(replace(stage, declared=Resources(min(63, REGISTERS[64]), 128)),))
+
+
+@settings(max_examples=40, deadline=None)
+@given(name=names, plan=plans)
+def test_time_does_not_rise_with_the_clock(name: str, plan: Plan) -> None:
+    """A higher clock never makes a plan slower."""
+    sim = device(name)
+    times = []
+    for mhz in sim.supported_mhz:
+        sim.set_clock_mhz(mhz)
+        times.append(makespan(sim, declared_to_fit(plan)))
+    assert all(fast <= slow * (1 + 1e-9) for fast, slow in itertools.pairwise(times))
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=names, plan=plans, factor=st.floats(1.0, 8.0))
+def test_more_bytes_take_longer(name: str, plan: Plan, factor: float) -> None:
+    """More bytes of device memory never take less time or energy."""
+    fitting = declared_to_fit(plan)
+    more = replace(fitting, work=replace(plan.work, bytes=plan.work.bytes * factor))
+    assert makespan(device(name), more) >= makespan(device(name), fitting) * (1 - 1e-9)
+    assert joules(device(name), more) >= joules(device(name), fitting) * (1 - 0.01)
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=names, chosen=st.lists(plans, min_size=2, max_size=4))
+def test_rounds_lie_between_longest_and_sum(name: str, chosen: list[Plan]) -> None:
+    """A round lasts at least its slowest workload and all bytes, at most the workloads one by one."""
+    sim = device(name)
+    group = [
+        replace(declared_to_fit(plan), workload=replace(plan.workload, kernel=f"k{index}"))
+        for index, plan in enumerate(chosen)
+    ]
+    alone = [makespan(sim, plan) for plan in group]
+    record = sim.run(group, 0.1)
+    assert record.makespan_s is not None
+    assert record.makespan_s >= max(alone) * (1 - 1e-9)
+    contention = 1 + 0.02 * (len(group) - 1)
+    assert record.makespan_s <= contention * sum(alone) * (1 + 1e-9)
+    assert record.makespan_s >= sum(plan.work.bytes for plan in group) / sim.gpu.bandwidth
+    for result, solo in zip(record.results, alone, strict=True):
+        assert result.time_s is not None
+        assert solo * (1 - 1e-9) <= result.time_s <= record.makespan_s
+
+
+@settings(max_examples=40, deadline=None)
+@given(name=names, plan=plans)
+def test_power_stays_between_idle_and_limit(name: str, plan: Plan) -> None:
+    """A load draws more than idle; at most the limit, or it runs at the lowest clock."""
+    sim = device(name)
+    record = sim.run([declared_to_fit(plan)], 0.1)
+    idle, load = sim.power_segments(-1.0)[0][2], sim.power_segments(record.start_s)[0][2]
+    assert load > idle > 0
+    assert load <= sim.gpu.power.limit_w or sim.clock_mhz == sim.supported_mhz[-1]

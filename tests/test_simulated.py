@@ -1,0 +1,184 @@
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from modelled import device, makespan, scan
+
+from tuner.devices.faults import Faults
+from tuner.devices.simulated import SimulatedDevice
+from tuner.errors import ClockError, CompileError, UnknownNameError
+from tuner.interfaces import Device, PowerSource
+from tuner.model import Plan, Resources, Status
+
+
+def test_session_walk() -> None:
+    """Resources, check and run in a session's order give times and a window, marked as modelled."""
+    sim = device("jetson-tx1")
+    as_device: Device = sim
+    as_source: PowerSource = sim
+    plans = [scan(4, 256), scan(8, 128, kernel="other")]
+    assert all(isinstance(found, tuple) for found in as_device.resources(plans))
+    assert all(as_device.check(plan, seed=1).status is Status.OK for plan in plans)
+    record = as_device.run(plans, 0.5)
+    assert [result.status for result in record.results] == [Status.OK, Status.OK]
+    assert record.makespan_s == max(result.time_s or 0 for result in record.results)
+    assert record.end_s - record.start_s == pytest.approx(record.rounds * record.makespan_s)
+    assert record.end_s - record.start_s == pytest.approx(0.5, abs=record.makespan_s)
+    assert as_source.now_s() == record.end_s
+    assert as_device.identity.modelled
+    assert as_device.identity.spec == "sim:jetson-tx1"
+    assert "modelled" in as_device.identity.name
+    assert as_device.free_memory_bytes() == 4 * 2**30
+    as_device.close()
+
+
+def test_unknown_gpu() -> None:
+    """A GPU that is not in the table is refused by name."""
+    with pytest.raises(UnknownNameError, match="did you mean 'h200'"):
+        SimulatedDevice("sim:h20")
+
+
+def test_clock_setting() -> None:
+    """Only clocks of the table can be set; None is the highest."""
+    sim = device("k40c")
+    assert sim.clock_mhz == 875
+    sim.set_clock_mhz(666)
+    assert sim.clock_mhz == 666
+    with pytest.raises(ClockError, match=r"no clock of 700 MHz; it has 875, 810, 745, 666"):
+        sim.set_clock_mhz(700)
+    sim.set_clock_mhz(None)
+    assert sim.clock_mhz == 875
+
+
+def test_sensor_description() -> None:
+    """A device says how its power reading lags and averages, or that there is none."""
+    sensor = device("k20c").sensor
+    assert sensor is not None
+    assert (sensor["kind"], sensor["capacitance_s"]) == ("stream", 0.833)
+    assert device("gtx580").sensor is None
+
+
+# --- noise, virtual time, power ------------------------------------------------------------------
+
+
+def test_noise_depends_on_seed_and_trial_only() -> None:
+    """A trial gives the same numbers whatever ran before it, and others under another seed or trial."""
+    fresh, used = device(noise=0.003, seed=7), device(noise=0.003, seed=7)
+    used.run([scan(8, 256)], 0.3)
+    used.check(scan(4, 128), 0)
+    assert fresh.run([scan(4, 128)], 0.3).results == used.run([scan(4, 128)], 0.3).results
+    other = device(noise=0.003, seed=8)
+    assert other.run([scan(4, 128)], 0.3).results != fresh.run([scan(4, 128)], 0.3).results
+
+
+def test_noise_is_a_few_per_mille() -> None:
+    """Over many seeds times scatter around the exact model by the noise asked for, and say so."""
+    exact = makespan(device(), scan(4, 128))
+    records = [device(noise=0.003, seed=seed).run([scan(4, 128)], 0.1) for seed in range(200)]
+    ratios = [(record.makespan_s or 0.0) / exact for record in records]
+    mean = sum(ratios) / len(ratios)
+    deviation = math.sqrt(sum((ratio - mean) ** 2 for ratio in ratios) / len(ratios))
+    assert mean == pytest.approx(1.0, abs=0.001)
+    assert 0.002 < deviation < 0.004
+    assert all(0 < record.makespan_spread_s < 0.01 * exact for record in records)
+
+
+def test_power_pieces_have_no_gaps() -> None:
+    """Truth pieces cover any past without gaps: idle before the start, loads and idle gaps after it."""
+    sim = device("k20c")
+    sim.check(scan(4, 128), 0)
+    sim.run([scan(4, 128)], 0.2)
+    sim.sleep(1.0)
+    pieces = sim.power_segments(-2.0)
+    assert pieces[0][0] == -2.0
+    assert pieces[-1][1] == sim.now_s()
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(pieces))
+    idle, load = pieces[0][2], max(watts for _, _, watts in pieces)
+    assert pieces[-1][2] == idle
+    assert load > 1.5 * idle
+    later = sim.power_segments(sim.now_s() - 0.5)
+    assert later == [(sim.now_s() - 0.5, sim.now_s(), idle)]
+    assert sim.power_segments(sim.now_s()) == []
+
+
+def test_idle_power_falls_with_the_clock() -> None:
+    """An idle GPU at a lower clock draws less, and the H200 at its top clock what was measured."""
+    sim = device()
+    sim.sleep(1.0)
+    assert sim.power_segments(0.0)[0][2] == pytest.approx(122.0)
+    sim.set_clock_mhz(345)
+    sim.sleep(1.0)
+    assert sim.power_segments(1.0)[0][2] < 80.0
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [Status.LAUNCH_ERROR, Status.TIMEOUT, Status.CRASHED])
+def test_told_to_fail(status: Status) -> None:
+    """A kernel told to fail does so in checks and runs, a time-out lasts its time, and nothing raises."""
+    sim = device(faults=Faults({"bad": status}))
+    bad, good = scan(4, 128, kernel="bad"), scan(8, 128, kernel="good")
+    begin = sim.now_s()
+    check = sim.check(bad, 0)
+    assert check.status is status
+    lasted = 60.0 if status is Status.TIMEOUT else 0.0
+    assert check.seconds == lasted
+    assert sim.now_s() - begin == pytest.approx(lasted, abs=0.1)
+    record = sim.run([good, bad], 0.1)
+    assert record.makespan_s is None
+    assert record.results[1].status is status
+    assert record.results[1].time_s is None
+    assert sim.run([good], 0.1).results[0].status is Status.OK
+
+
+def test_told_to_answer_wrongly() -> None:
+    """A wrong answer is seen by the check, by a function of the plan, and not by a run."""
+
+    def odd(plan: Plan) -> Status:
+        return Status.WRONG_ANSWER if plan.configuration["P"] == 4 else Status.OK
+
+    sim = device(faults=Faults(odd))
+    assert sim.check(scan(4, 128), 0).status is Status.WRONG_ANSWER
+    assert sim.check(scan(8, 128), 0).status is Status.OK
+    assert sim.run([scan(4, 128)], 0.1).results[0].status is Status.OK
+
+
+def test_told_not_to_compile() -> None:
+    """A compile error told for a kernel appears where resources are asked for."""
+    found = device(faults=Faults({"bad": Status.COMPILE_ERROR})).resources([scan(4, 128, kernel="bad")])
+    assert isinstance(found[0], CompileError)
+
+
+def test_told_to_fail_together() -> None:
+    """A failure of co-running appears only when the plans run together; a crash takes the others with it."""
+
+    def together(plans: Sequence[Plan]) -> list[Status]:
+        crash = Status.CRASHED if len(plans) > 1 else Status.OK
+        return [crash, *[Status.OK] * (len(plans) - 1)]
+
+    sim = device(faults=Faults(joint=together))
+    assert sim.run([scan(4, 128)], 0.1).results[0].status is Status.OK
+    statuses = [r.status for r in sim.run([scan(4, 128), scan(8, 128, kernel="other")], 0.1).results]
+    assert statuses == [Status.CRASHED, Status.CRASHED]
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (scan(4, 2048), "2048 threads, at most 1024"),
+        (scan(4, 128, shared_bytes=300_000), "300128 bytes of shared memory"),
+        (scan(4, 1024, declared=Resources(128)), "registers"),
+        (replace(scan(4, 128), stages=(replace(scan(4, 128).stages[0], grid=(0, 1, 1)),)), "empty"),
+    ],
+    ids=["threads", "shared", "registers", "grid"],
+)
+def test_what_does_not_fit_is_a_launch_error(plan: Plan, words: str) -> None:
+    """A launch the GPU cannot hold fails its check and its run with what binds."""
+    sim = device()
+    check = sim.check(plan, 0)
+    assert check.status is Status.LAUNCH_ERROR
+    assert words in check.detail
+    assert sim.run([plan], 0.1).results[0].status is Status.LAUNCH_ERROR
