@@ -203,7 +203,7 @@ def warps_and_blocks(
         _blocks_by_registers(limits, W_B, registers_per_thread),
         _blocks_by_shared_memory(limits, shared_bytes),
     )
-    B_a = min(limits.max_blocks_per_sm, *(ceiling for ceiling in by_resources if ceiling is not None))
+    B_a = min([limits.max_blocks_per_sm, *(ceiling for ceiling in by_resources if ceiling is not None)])
     return min(limits.max_warps_per_sm, W_B * B_a), B_a
 
 
