@@ -4,11 +4,10 @@ A candidate that hangs, crashes or corrupts its context costs one result: the ch
 call starts another. Everything that crosses is a plain value.
 """
 
-import importlib
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -36,40 +35,6 @@ _CUDA = re.compile(r"cuda(?::(\d+))?")
 _FALLBACK = "jetson-tx1"
 _START_S = 180.0  # opening a context, and CuPy's first compilations
 _ASK_S = 30.0
-
-
-class DeviceServer:
-    """The child's side: builds a device and answers for it.
-
-    Args:
-        target: ``module:callable`` that builds the device.
-        args: of the callable.
-    """
-
-    def __init__(self, target: str, *args: object) -> None:
-        module, _, attribute = target.partition(":")
-        build: Callable[..., Device] = getattr(importlib.import_module(module), attribute)
-        self._device = build(*args)
-
-    def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
-        """Who it is, and its limits."""
-        return self._device.identity, self._device.limits
-
-    def check(self, plan: Plan, seed: int) -> Check:
-        """See ``Device.check``."""
-        return self._device.check(plan, seed)
-
-    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
-        """See ``Device.run``."""
-        return self._device.run(plans, window_s)
-
-    def free_memory_bytes(self) -> int:
-        """See ``Device.free_memory_bytes``."""
-        return self._device.free_memory_bytes()
-
-    def close(self) -> None:
-        """See ``Device.close``."""
-        self._device.close()
 
 
 class WorkerDevice:
@@ -203,7 +168,7 @@ class WorkerDevice:
         if self._closed:
             raise DeviceError(f"{self._spec}: the device is closed")
         self._drop()
-        child = Child("tuner.worker:DeviceServer", *self._server, name=f"worker of {self._spec}")
+        child = Child("tuner.devices.hosted:DeviceServer", *self._server, name=f"worker of {self._spec}")
         try:
             described: tuple[DeviceIdentity, DeviceLimits] = child.call("describe", timeout_s=_START_S)
         except ChildError as error:

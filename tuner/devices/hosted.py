@@ -1,0 +1,41 @@
+"""The child's side of a worker process: a device that answers calls with plain values."""
+
+import importlib
+from collections.abc import Callable, Sequence
+
+from tuner.interfaces import Check, Device, RunRecord
+from tuner.model import DeviceIdentity, DeviceLimits, Plan
+
+
+class DeviceServer:
+    """Builds a device and answers for it.
+
+    Args:
+        target: ``module:callable`` that builds the device.
+        args: of the callable.
+    """
+
+    def __init__(self, target: str, *args: object) -> None:
+        module, _, attribute = target.partition(":")
+        build: Callable[..., Device] = getattr(importlib.import_module(module), attribute)
+        self._device = build(*args)
+
+    def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
+        """Who it is, and its limits."""
+        return self._device.identity, self._device.limits
+
+    def check(self, plan: Plan, seed: int) -> Check:
+        """See ``Device.check``."""
+        return self._device.check(plan, seed)
+
+    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        """See ``Device.run``."""
+        return self._device.run(plans, window_s)
+
+    def free_memory_bytes(self) -> int:
+        """See ``Device.free_memory_bytes``."""
+        return self._device.free_memory_bytes()
+
+    def close(self) -> None:
+        """See ``Device.close``."""
+        self._device.close()
