@@ -34,6 +34,7 @@ class Operation:
         safe: for the largest magnitudes of two whole operands: ``vector`` cannot overflow or round.
         divides: the second operand must not be zero.
         takes_text: two texts may be compared.
+        picks: the result is one of the operands, with its type.
     """
 
     word: str
@@ -42,6 +43,7 @@ class Operation:
     safe: Callable[[int, int], bool] = lambda _a, _b: True
     divides: bool = False
     takes_text: bool = False
+    picks: bool = False
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,8 @@ def _each(function: Callable[[Any], Any], values: np.ndarray[Any, Any]) -> Value
 
 
 def _is_exact(op: Operation, left: Value, right: Value, kinds: str) -> bool:
+    if op.picks and kinds[0] != kinds[1]:
+        return False
     if set(kinds) <= {"f", "c", "U"}:
         return True
     whole = [_magnitude(v) if k in "bi" else 0 for v, k in zip((left, right), kinds, strict=True)]

@@ -87,8 +87,8 @@ OPERATIONS: dict[str, Operation] = {
 }
 BINARY_FUNCTIONS: dict[str, Operation] = {
     "ceil_div": Operation("ceil_div", _ceil_div, _ceil_div_arrays, divides=True),
-    "min": Operation("min", min, np.minimum),
-    "max": Operation("max", max, np.maximum),
+    "min": Operation("min", min, np.minimum, picks=True),
+    "max": Operation("max", max, np.maximum, picks=True),
 }
 UNARY_FUNCTIONS: dict[str, Function] = {
     "abs": Function("abs", abs, np.abs, "ifc"),

@@ -121,12 +121,12 @@ def _summary(kernel: "KernelFile") -> dict[str, Any]:
 
 
 def _size(kernel: "KernelFile", workload: "Workload") -> dict[str, Any]:
-    """How many configurations a workload has; none at all is a fact here, not an error."""
-    from tuner.errors import EmptySpaceError
+    """How many configurations a workload has; a list goes on where the rules of one kernel fail."""
+    from tuner.errors import InputError
 
     try:
         count, note = len(kernel.space(workload)), ""
-    except EmptySpaceError as error:
+    except InputError as error:
         count, note = 0, str(error)
     return {"workload": str(workload), "batch": workload.batch, "configurations": count, "note": note}
 
@@ -173,7 +173,7 @@ def _print_details(document: dict[str, Any], json_path: str | None) -> None:
         sizes.add_column(title)
     for row in document["workloads"]:
         default = row["note"] if row["default"] is None else _configuration(row["default"])
-        sizes.add_row(row["workload"], str(row["batch"]), str(row["configurations"]), default)
+        sizes.add_row(row["workload"], str(row["batch"]), str(row["configurations"]), Text(default))
     out = console(json_path)
     out.print(facts)
     out.print()
