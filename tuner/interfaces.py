@@ -122,6 +122,9 @@ class SensorInfo:
         capacitance_s: C of equation (6) of the multi-kernel paper; 0 where no first-order lag was fitted.
         poll_interval_s: how often ``poll`` must be called to miss nothing; 0 when once afterwards will do.
         gain_uncertainty: relative one-sigma uncertainty of the sensor's gain, common to all trials.
+        window_s: length of the running mean behind each sample, 0 for none known.
+        capacitance_sigma_s: standard uncertainty of C.
+        resolution: smallest step of a reading, in watts (joules for a counter).
     """
 
     name: str
@@ -131,14 +134,24 @@ class SensorInfo:
     capacitance_s: float = 0.0
     poll_interval_s: float = 0.0
     gain_uncertainty: float = 0.0
+    window_s: float = 0.0
+    capacitance_sigma_s: float = 0.0
+    resolution: float = 0.0
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One fresh reading: time of the sensor's update, and watts (or joules for a counter)."""
+    """One fresh reading of a sensor.
+
+    Attributes:
+        time_s: time of the sensor's update.
+        value: watts, or joules since some origin for a counter.
+        time_sigma_s: standard uncertainty of ``time_s``.
+    """
 
     time_s: float
     value: float
+    time_sigma_s: float = 0.0
 
 
 class PowerSampler(Protocol):

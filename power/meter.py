@@ -1,0 +1,174 @@
+"""Sensor to watts and joules: polls a sampler while something runs, then answers for time windows."""
+
+import logging
+import statistics
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tuner.errors import ClockError, PowerError
+from tuner.interfaces import (
+    ClockControl,
+    ClockReading,
+    PowerReading,
+    PowerSampler,
+    Sample,
+    SensorInfo,
+)
+
+from .windows import Trace, mean_power, total_joules
+
+_LOG = logging.getLogger(__name__)
+
+
+class SamplingMeter:
+    """Implements ``tuner.interfaces.Meter`` over any power sampler, on the clock of the device.
+
+    A sensor that must be polled is polled by a thread of the recording; one that keeps its own history is
+    asked once when the recording ends, which is also how a simulated device's virtual time is served.
+
+    Args:
+        sampler: source of fresh samples; closed with the meter.
+        clocks: where clock and throttle reasons are read, or None; never asked to set anything.
+        now: the clock samples are stamped with, in seconds.
+        clock_interval_s: time between clock readings of a polling recording.
+    """
+
+    def __init__(
+        self,
+        sampler: PowerSampler,
+        clocks: ClockControl | None,
+        now: Callable[[], float],
+        *,
+        clock_interval_s: float = 0.05,
+    ) -> None:
+        self._sampler = sampler
+        self._clocks = clocks
+        self._now = now
+        self._clock_interval_s = clock_interval_s
+
+    @property
+    def info(self) -> SensorInfo:
+        """The reading in use."""
+        return self._sampler.info
+
+    @contextmanager
+    def recording(self) -> Iterator["SampledRecording"]:
+        """Collect samples while the block runs; a sensor that fails ends the collecting, not the block."""
+        recording = SampledRecording(self._sampler, self._clocks, self._now)
+        recording.begin()
+        stop = threading.Event()
+        thread = threading.Thread(
+            target=recording.collect, args=(stop, self._clock_interval_s), name="tuner-meter", daemon=True
+        )
+        if self.info.poll_interval_s > 0:
+            thread.start()
+        try:
+            yield recording
+        finally:
+            stop.set()
+            if thread.ident is not None:
+                thread.join()
+            recording.end()
+
+    def close(self) -> None:
+        """Release the sensor."""
+        self._sampler.close()
+
+
+class SampledRecording:
+    """Implements ``tuner.interfaces.Recording``; made by ``SamplingMeter.recording``."""
+
+    def __init__(self, sampler: PowerSampler, clocks: ClockControl | None, now: Callable[[], float]) -> None:
+        self._sampler = sampler
+        self._clocks = clocks
+        self._now = now
+        self._samples: list[Sample] = []
+        self._clock_readings: list[tuple[float, ClockReading]] = []
+        self._sensor_failed = False
+        self._start_s = self._end_s = now()
+
+    def begin(self) -> None:
+        """Take what the sensor held before; its last sample stays, as the edge the recording starts from."""
+        self._poll()
+        del self._samples[:-1]
+        self._start_s = self._now()
+
+    def collect(self, stop: threading.Event, clock_interval_s: float) -> None:
+        """Poll sensor and clock until told to stop, or until the sensor fails."""
+        pause_s = min(self._sampler.info.poll_interval_s, clock_interval_s)
+        clock_due_s = self._now()
+        while not self._sensor_failed:
+            fresh = self._poll()
+            late_s = self._now() - clock_due_s
+            # Right after a sample no other is near, so that reading the clock then delays none.
+            if (fresh and late_s >= 0) or late_s > clock_interval_s:
+                self._read_clock()
+                clock_due_s = self._now() + clock_interval_s
+            if stop.wait(pause_s):
+                return
+
+    def end(self) -> None:
+        """Take what came last."""
+        self._poll()
+        self._read_clock()
+        self._end_s = self._now()
+
+    def reading(self, start_s: float, end_s: float) -> PowerReading | None:
+        """Mean power between two times; None when the sensor failed or gave too little for an answer."""
+        if self._sensor_failed:
+            return None
+        info = self._sampler.info
+        mean = mean_power(Trace.of(self._samples), start_s, end_s, info)
+        if mean is None:
+            _LOG.warning(
+                "%s gave too few samples in a window of %.3g s (one every %.3g s): no energy for it",
+                info.name,
+                end_s - start_s,
+                info.period_s,
+            )
+            return None
+        clock = self.clock(start_s, end_s)
+        return PowerReading(
+            watts=mean.watts,
+            uncertainty_w=mean.uncertainty_w,
+            sensor=f"{info.name} ({mean.method})" if mean.method else info.name,
+            scope=info.scope,
+            clock_mhz=clock.mhz,
+            throttle_reasons=clock.throttle_reasons,
+        )
+
+    def clock(self, start_s: float, end_s: float) -> ClockReading:
+        """Median clock and all throttle reasons seen between two times."""
+        seen = [reading for time_s, reading in self._clock_readings if start_s <= time_s <= end_s]
+        rates = [reading.mhz for reading in seen if reading.mhz is not None]
+        reasons = sorted({reason for reading in seen for reason in reading.throttle_reasons})
+        return ClockReading(statistics.median(rates) if rates else None, tuple(reasons))
+
+    def joules(self) -> float:
+        """Energy of the whole recording, best estimate; 0.0 without samples."""
+        return total_joules(Trace.of(self._samples), self._end_s - self._start_s, self._sampler.info)
+
+    def _poll(self) -> bool:
+        """Add fresh samples; False when there were none."""
+        if self._sensor_failed:
+            return False
+        try:
+            fresh = self._sampler.poll()
+        except PowerError as error:
+            self._sensor_failed = True
+            _LOG.warning("%s stopped answering, no energy for this trial: %s", self._sampler.info.name, error)
+            return False
+        self._samples += fresh
+        return bool(fresh)
+
+    def _read_clock(self) -> None:
+        if self._clocks is None:
+            return
+        try:
+            reading = self._clocks.read()
+        except ClockError as error:
+            self._clocks = None
+            _LOG.warning("the GPU clock cannot be read any more: %s", error)
+            return
+        self._clock_readings.append((self._now(), reading))

@@ -1,0 +1,218 @@
+"""Power sensor and clock control of a simulated device: what real ones would show of its true power."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.errors import ClockError, InputError
+from tuner.interfaces import ClockReading, PowerSource, Sample, SensorInfo
+
+from .response import Array
+
+_HISTORY = 8192  # samples a sensor keeps between two polls, more than one recording spans
+_SETTLED = 20.0  # a first-order lag has forgotten (e**-20) what was so many time constants ago
+_COUNTER_STEP_J = 0.001  # NVML counts millijoules
+
+
+class SimulatedSampler:
+    """Implements ``tuner.interfaces.PowerSampler`` by looking at a ``PowerSource`` as a sensor would.
+
+    Samples appear at multiples of the period on the source's clock. Their noise depends on seed and sample
+    number alone, so that a resumed run sees what the interrupted one would have seen.
+
+    Args:
+        source: the truth.
+        kind: ``counter`` counts joules, ``ring`` and ``stream`` show watts.
+        period_s: time between samples in seconds.
+        capacitance_s: time constant of a first-order lag in seconds, 0 for none.
+        window_s: length of the mean a sample is taken over in seconds, 0 for the present power.
+        noise: relative standard deviation of a sample (of a counter: of one period's joules).
+        seed: of the noise.
+        scope: what the sensor sees.
+        known_capacitance_s: the C to correct with, where it is not the true ``capacitance_s``.
+
+    Raises:
+        InputError: the period is not positive, or a sensor is to have both a lag and a mean.
+    """
+
+    def __init__(
+        self,
+        source: PowerSource,
+        kind: Literal["counter", "ring", "stream"] = "counter",
+        *,
+        period_s: float = 0.1,
+        capacitance_s: float = 0.0,
+        window_s: float = 0.0,
+        noise: float = 0.0,
+        seed: int = 0,
+        scope: str = "gpu",
+        known_capacitance_s: float | None = None,
+    ) -> None:
+        if period_s <= 0:
+            raise InputError(f"a sensor's period_s must be positive, not {period_s}")
+        if capacitance_s > 0 and window_s > 0:
+            raise InputError("a simulated sensor has a capacitance_s or a window_s, not both")
+        self._source = source
+        self._kind = kind
+        self._lag_s, self._window_s = capacitance_s, window_s
+        self._noise, self._seed = noise, seed
+        watts = kind != "counter"
+        self._info = SensorInfo(
+            name=f"simulated-{kind}",
+            kind=kind,
+            scope=scope,
+            period_s=period_s,
+            capacitance_s=(capacitance_s if known_capacitance_s is None else known_capacitance_s) * watts,
+            window_s=window_s * watts,
+            resolution=0.0 if watts else _COUNTER_STEP_J,
+        )
+        self._time_s = source.now_s()
+        self._next = int(np.floor(self._time_s / period_s)) + 1
+        self._joules = 0.0
+        self._lagged_w = self._settle()
+
+    @property
+    def info(self) -> SensorInfo:
+        """What is known of this reading."""
+        return self._info
+
+    def poll(self) -> list[Sample]:
+        """Samples since the last call, oldest first; of a long pause the last 8192."""
+        now_s = self._source.now_s()
+        pieces = np.array(self._source.power_segments(self._time_s - self._window_s), dtype=np.float64)
+        pieces = pieces.reshape(-1, 3)
+        last = int(np.floor(now_s / self._info.period_s))
+        first = max(self._next, last - _HISTORY + 1)
+        numbers = np.arange(first, last + 1)
+        times = np.asarray(numbers * self._info.period_s, dtype=np.float64)
+        numbers, times = numbers[times <= now_s], times[times <= now_s]
+        values = self._values(pieces, times, now_s)
+        values += self._deviation(numbers, values)
+        self._time_s = now_s
+        self._next = first + len(numbers)
+        return [Sample(float(t), float(v)) for t, v in zip(times, values, strict=True)]
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _values(self, pieces: Array, times: Array, now_s: float) -> Array:
+        """Noiseless readings at ``times``; moves the state of lag and counter on to ``now_s``."""
+        if self._kind == "counter":
+            knots, joules = _cumulated(pieces, self._time_s, now_s)
+            values = self._joules + np.interp(times, knots, joules)
+            self._joules += float(joules[-1])
+            return np.round(values / _COUNTER_STEP_J) * _COUNTER_STEP_J
+        if self._lag_s > 0:
+            values, self._lagged_w = _lagged(pieces, times, self._lag_s, self._lagged_w)
+            return values
+        if self._window_s > 0:
+            knots, joules = _cumulated(pieces, self._time_s - self._window_s, now_s)
+            ends, starts = (np.interp(t, knots, joules) for t in (times, times - self._window_s))
+            return (ends - starts) / self._window_s
+        index = np.searchsorted(pieces[:, 1], times)  # a sample on an edge shows what was up to it
+        return pieces[np.minimum(index, len(pieces) - 1), 2] if len(times) else np.empty(0)
+
+    def _deviation(self, numbers: npt.NDArray[np.int_], values: Array) -> Array:
+        """Noise of the samples with these numbers, in the unit of the reading."""
+        if self._noise == 0 or len(numbers) == 0:
+            return np.zeros(len(values))
+        if self._kind != "counter":
+            return self._noise * values * standard_normals(self._seed, int(numbers[0]), len(numbers))
+        step = np.diff(values, prepend=values[:1]) if len(values) > 1 else np.zeros(len(values))
+        step[0] = step[1] if len(step) > 1 else 0.0
+        noise = self._noise * step * standard_normals(self._seed, int(numbers[0]), len(numbers))
+        return np.asarray(np.round(noise / _COUNTER_STEP_J) * _COUNTER_STEP_J)
+
+    def _settle(self) -> float:
+        """What a lagging sensor shows now, from the power before now."""
+        pieces = np.array(
+            self._source.power_segments(self._time_s - _SETTLED * self._lag_s), dtype=np.float64
+        ).reshape(-1, 3)
+        if self._lag_s == 0 or len(pieces) == 0:
+            return 0.0
+        return _lagged(pieces, np.empty(0), self._lag_s, float(pieces[0, 2]))[1]
+
+
+def standard_normals(seed: int, first: int, count: int) -> Array:
+    """Independent standard normal numbers number ``first`` to ``first + count - 1`` of a seed's sequence.
+
+    Each number takes one counter of a Philox generator (Box and Muller), so that any part of the sequence is
+    had without what comes before.
+    """
+    generator = np.random.Philox(key=seed % 2**64)
+    generator.advance(first)
+    words = generator.random_raw(4 * count).reshape(count, 4)
+    uniform = ((words[:, :2] >> np.uint64(11)) + np.uint64(1)) * 2.0**-53  # in (0, 1]
+    normals = np.sqrt(-2.0 * np.log(uniform[:, 0])) * np.cos(2.0 * np.pi * uniform[:, 1])
+    return np.asarray(normals, dtype=np.float64)
+
+
+def _cumulated(pieces: Array, start_s: float, end_s: float) -> tuple[Array, Array]:
+    """Times from ``start_s`` to ``end_s`` where power changes, and joules drawn since ``start_s`` there."""
+    if len(pieces) == 0:
+        return np.array([start_s, end_s]), np.zeros(2)
+    knots = np.concatenate((pieces[:1, 0], pieces[:, 1]))
+    joules = np.concatenate(([0.0], np.cumsum((pieces[:, 1] - pieces[:, 0]) * pieces[:, 2])))
+    return knots, joules - np.interp(start_s, knots, joules)
+
+
+def _lagged(pieces: Array, times: Array, lag_s: float, shown_w: float) -> tuple[Array, float]:
+    """Readings of a first-order lag at ``times`` and at the end; exact for power constant in pieces."""
+    values = np.empty(len(times))
+    for start, end, watts in pieces:
+        low, high = np.searchsorted(times, (start, end), side="right")
+        low = 0 if start == pieces[0, 0] else low
+        values[low:high] = watts + (shown_w - watts) * np.exp((start - times[low:high]) / lag_s)
+        shown_w = watts + (shown_w - watts) * float(np.exp((start - end) / lag_s))
+    return values, float(shown_w)
+
+
+class ClockedDevice(Protocol):
+    """A device with a clock to set, as the simulated one."""
+
+    clock_mhz: int
+    throttle_reasons: tuple[str, ...]
+
+    @property
+    def supported_mhz(self) -> Sequence[int]:
+        """Clocks that can be set, highest first."""
+
+    def set_clock_mhz(self, mhz: int | None) -> None:
+        """Set the clock; None sets the default."""
+
+
+class SimulatedClocks:
+    """Implements ``tuner.interfaces.ClockControl`` over a simulated device."""
+
+    def __init__(self, device: ClockedDevice) -> None:
+        self._device = device
+
+    def supported_mhz(self) -> tuple[int, ...]:
+        """Clocks that can be locked, highest first."""
+        return tuple(self._device.supported_mhz)
+
+    def read(self) -> ClockReading:
+        """Present clock and throttle reasons."""
+        return ClockReading(float(self._device.clock_mhz), tuple(self._device.throttle_reasons))
+
+    @contextmanager
+    def locked(self, mhz: int) -> Iterator[None]:
+        """Hold the device at ``mhz`` while the block runs; the default returns on every way out.
+
+        Raises:
+            ClockError: the device has no such clock.
+        """
+        if mhz not in self._device.supported_mhz:
+            choices = ", ".join(map(str, self._device.supported_mhz)) or "none"
+            raise ClockError(f"no clock of {mhz} MHz; choose from {choices}")
+        try:
+            self._device.set_clock_mhz(mhz)
+            yield
+        finally:
+            self._device.set_clock_mhz(None)
+
+    def close(self) -> None:
+        """Nothing to release: ``locked`` restores."""
