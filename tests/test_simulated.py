@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 from modelled import device, makespan, scan
 
+from tuner import registry
 from tuner.devices.faults import Faults
+from tuner.devices.gpus import gpu_model, gpu_names
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import ClockError, CompileError, UnknownNameError
 from tuner.interfaces import Device, PowerSource
@@ -101,6 +103,19 @@ def test_power_pieces_have_no_gaps() -> None:
     later = sim.power_segments(sim.now_s() - 0.5)
     assert later == [(sim.now_s() - 0.5, sim.now_s(), idle)]
     assert sim.power_segments(sim.now_s()) == []
+
+
+@pytest.mark.parametrize("name", [name for name in gpu_names() if gpu_model(name).sensor])
+def test_every_sensor_of_the_table_finds_the_power(name: str) -> None:
+    """Sampled through the GPU's own lag, mean and noise, the meter finds the true power to 1 %."""
+    sim = device(name, noise=0.003)
+    sampler = registry.load("sampler", "simulated")(sim, **(sim.sensor or {}))
+    meter = registry.load("meter", "sampling")(sampler, None, sim.now_s)
+    sim.sleep(1.0)
+    with meter.recording() as recording:
+        record = sim.run([scan(8, 128)], 4.0)
+    (piece,) = sim.power_segments(record.start_s)
+    assert recording.reading(record.start_s, record.end_s).watts == pytest.approx(piece[2], rel=0.01)
 
 
 def test_idle_power_falls_with_the_clock() -> None:
