@@ -40,8 +40,8 @@ class Order:
         self._position = {configuration: i for i, configuration in enumerate(self.configurations)}
         self._block = np.array([candidate.threads_per_block for candidate in ranked])
         self._elements = np.array([candidate.elements_per_thread for candidate in ranked])
-        columns = zip(*(configuration.values() for configuration in self.configurations), strict=True)
-        self._codes = np.array([_codes(column) for column in columns]).reshape(len(self.tunables), -1).T
+        columns = [_codes([values[name] for values in self.configurations]) for name in self.tunables]
+        self._codes = np.array(columns, dtype=np.int64).reshape(len(columns), len(ranked)).T
 
     def __contains__(self, configuration: object) -> bool:
         return configuration in self._position

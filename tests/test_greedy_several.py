@@ -1,0 +1,219 @@
+"""Algorithms 3 and 4: several kernels at once, paths worked out by hand."""
+
+import logging
+import math
+
+import pytest
+from policy_driver import Played, blocks, play, result, search_over
+from policy_tables import FAILED, K40C, Row, Table, replay, row
+
+from tuner import registry
+from tuner.interfaces import Search
+from tuner.model import Measurement, Trial
+
+greedy = registry.load("policy", "greedy")
+
+# --- Algorithm 3 ---------------------------------------------------------------------------------
+
+
+def test_algorithm_3_restarts_when_a_kernel_changes() -> None:
+    """Lud and ParticleFilter on the K20c (Table IV): 16×16 and 256 after 5 trials of 6."""
+    table: Table = {
+        (1024, 512): 10.0,  # step 8
+        (256, 512): 9.0,  # Lud is the slower: its D ends at 256; restart, where all of Lud is known
+        (256, 256): 8.0,  # ParticleFilter
+        (256, 128): 8.5,  # worse: 256, a change: restart
+        (1024, 256): 9.5,  # Lud from D[0] beside the new ParticleFilter; 256 is known and better
+        # ParticleFilter is known: 512 → 9, 256 → 8, 128 → 8.5. A full pass has changed nothing.
+    }
+
+    path, best = replay(table, blocks(1024, 256), blocks(512, 256, 128), own_s=(3.0, 2.0))
+
+    assert path == list(table)
+    assert best == (256, 256)
+
+
+def test_algorithm_3_begins_with_the_kernel_that_takes_longest() -> None:
+    """K is sorted by own time in the first run and kept: the third kernel, the first, the second."""
+    table: Table = {
+        (512, 512, 512): 10.0,
+        (512, 512, 256): 11.0,
+        (256, 512, 512): 11.0,
+        (512, 256, 512): 11.0,
+    }
+
+    path, best = replay(table, *[blocks(512, 256)] * 3, own_s=(2.0, 1.0, 3.0))
+
+    assert path == list(table)
+    assert best == (512, 512, 512)
+
+
+def test_algorithm_3_keeps_the_first_order_of_kernels() -> None:
+    """Step 9 lies before the restart: the first kernel stays first although it is no longer the slowest."""
+    table: Table = {
+        (512, 512): 10.0,
+        (256, 512): 9.0,  # changed: restart with the first kernel, which is known
+        (256, 256): 9.5,  # the second
+    }
+    own_s: dict[Row, tuple[float, ...]] = {
+        (512, 512): (9.0, 8.0),
+        (256, 512): (2.0, 8.0),
+        (256, 256): (2.0, 9.0),
+    }
+
+    assert replay(table, blocks(512, 256), blocks(512, 256), own_s=own_s) == (list(table), (256, 512))
+
+
+def test_algorithm_3_ends_when_a_set_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+    """A descent from D[0] that stops early can lead back: it ends there, says so and keeps the best."""
+    table: Table = {
+        (4, 2): 10.0,  # kernel 0 descends beside 2 ...
+        (2, 2): 9.0,
+        (1, 2): 8.0,  # ... to 1; restart, all known
+        (1, 1): 7.0,  # kernel 1 descends to 1; restart
+        (4, 1): 11.0,  # kernel 0 from D[0] beside 1 ...
+        (2, 1): 12.0,  # ... stops at once: 4, at 11; restart, all known
+        # kernel 1 from D[0] beside 4: (4, 2) = 10, then (4, 1) = 11 is worse: (4, 2), where it all began
+    }
+    caplog.set_level(logging.INFO)
+
+    path, best = replay(table, blocks(4, 2, 1), blocks(2, 1), own_s=(2.0, 1.0))
+
+    assert path == list(table)
+    assert best == (1, 1)
+    assert "came back: kernel0 [L=4]; kernel1 [L=2]" in caplog.text
+
+
+def test_algorithm_3_skips_failures() -> None:
+    """The kernel that failed in the first run starts from its next candidate; later failures are skipped."""
+    table: Table = {
+        (512, 512): FAILED,  # the second kernel's fault
+        (512, 256): 10.0,
+        # the first kernel beside 256
+        (256, 256): FAILED,
+        (128, 256): 11.0,
+        # the second beside 512: D[0] is known to fail, 256 is known
+        (512, 128): FAILED,
+    }
+    guilty: dict[Row, list[int]] = {(512, 512): [1]}
+
+    path, best = replay(table, blocks(512, 256, 128), blocks(512, 256, 128), guilty=guilty)
+
+    assert path == list(table)
+    assert best == (512, 256)
+
+
+def test_nobody_to_blame_means_everybody_moves_on() -> None:
+    """A crash of all kernels moves all to their next candidates, and the shorter list begins anew."""
+    table: Table = {(512, 512): FAILED, (256, 256): FAILED, (512, 128): FAILED}
+
+    assert replay(table, blocks(512, 256), blocks(512, 256, 128)) == (list(table), None)
+
+
+def test_the_kernel_to_blame_alone_runs_out_of_candidates() -> None:
+    """When one kernel fails in all of its candidates there is no result, and the product is not walked."""
+    table: Table = {(512, 512): FAILED, (512, 256): FAILED}
+    guilty: dict[Row, list[int]] = {(512, 512): [1], (512, 256): [1]}
+
+    assert replay(table, blocks(512, 256, 128), blocks(512, 256), guilty=guilty) == (list(table), None)
+
+
+# --- Algorithm 4 ---------------------------------------------------------------------------------
+
+
+def test_algorithm_4_goes_back_to_the_clock() -> None:
+    """StreamCluster and HotSpot on the K40c (Table IV): 512 and 16×16 at 810 MHz after 6 trials."""
+    table: Table = {
+        (1024, 256, 875): 10.0,
+        (1024, 256, 810): 9.0,
+        (1024, 256, 745): 9.5,  # f = 810
+        (512, 256, 810): 8.0,
+        (256, 256, 810): 8.5,  # worse: 512, a change: goto step 4 with i_f at 745
+        (512, 256, 745): 8.2,  # worse: f = 810, where all is known
+    }
+
+    path, best = replay(table, blocks(1024, 512, 256, 128), blocks(256), clocks=K40C, own_s=(2.0, 1.0))
+
+    assert path == list(table)
+    assert best == (512, 256, 810)
+
+
+def test_algorithm_4_with_four_kernels() -> None:
+    """The four kernels of Table IV at 745 MHz after 8 trials of 192: four clocks, then one of each kernel."""
+    start = (1024, 512, 1024, 1024)
+    table: Table = {
+        (*start, 875): 10.0,
+        (*start, 810): 9.0,
+        (*start, 745): 8.0,
+        (*start, 666): 8.5,  # f = 745; then D[1] of each kernel, slowest first, is worse
+        (512, 512, 1024, 1024, 745): 8.1,
+        (1024, 256, 1024, 1024, 745): 8.1,
+        (1024, 512, 256, 1024, 745): 8.1,
+        (1024, 512, 1024, 256, 745): 8.1,
+    }
+    spaces = (blocks(1024, 512, 256, 128), blocks(512, 256, 128), blocks(1024, 256), blocks(1024, 256))
+
+    path, best = replay(table, *spaces, clocks=K40C, own_s=(4.0, 3.0, 2.0, 1.0))
+
+    assert path == list(table)
+    assert best == (*start, 745)
+
+
+def test_algorithm_4_restarts_to_a_lower_clock_and_sorts_anew() -> None:
+    """After the restart both clock and order change: step 12 lies behind step 4."""
+    table: Table = {
+        (512, 512, 875): 100.0,
+        (512, 512, 810): 101.0,  # f = 875; kernel 0 takes longest
+        (256, 512, 875): 90.0,  # its D ends: a change: goto step 4
+        (256, 512, 810): 80.0,
+        (256, 512, 745): FAILED,  # skipped
+        (256, 512, 666): 85.0,  # worse than 810; f = 810; now kernel 1 takes longest
+        (256, 256, 810): 82.0,  # worse: no change
+        # kernel 0 at 810: 512 is known (101), 256 is known (80). A full pass has changed nothing.
+    }
+    own_s: dict[Row, tuple[float, ...]] = {key: (5.0, 4.0) if key[-1] == 875 else (3.0, 4.0) for key in table}
+
+    path, best = replay(table, blocks(512, 256), blocks(512, 256), clocks=K40C, own_s=own_s)
+
+    assert path == list(table)
+    assert best == (256, 512, 810)
+
+
+# --- limits on the slowdown, and what is known already --------------------------------------------
+
+
+def allowed(measurement: Measurement) -> float:
+    """Time as cost, with an allowed makespan of 10."""
+    makespan_s = measurement.makespan_s
+    return math.inf if makespan_s is None or makespan_s > 10 else makespan_s
+
+
+def limited(times: Table, search: Search) -> Played:
+    return play(greedy, search, lambda trial: result(times[row(trial)], [1.0] * len(trial.configurations)))
+
+
+def test_no_clock_is_tried_below_one_that_is_too_slow() -> None:
+    """A trial that ran but is slower than allowed ends the descent of the clock; a failed one does not."""
+    times: Table = {(512, 875): 9.0, (512, 810): 11.0, (256, 875): 9.5}
+
+    played = limited(times, search_over(blocks(512, 256), clocks=K40C, cost=allowed))
+
+    assert [row(trial) for trial in played.trials] == list(times)
+
+
+def test_the_best_known_trial_is_the_start_when_the_first_is_not_allowed() -> None:
+    """D[0] of both kernels is too slow: the cheapest prior trial inside the space is where it begins."""
+    times: Table = {(512, 512): 12.0, (256, 128): 8.0, (512, 128): 9.0, (256, 512): 8.5, (256, 256): 8.2}
+    spaces = (blocks(512, 256), blocks(512, 256, 128))
+    known: Table = {(256, 128): 8.0, (512, 128): 9.0, (64, 64): 1.0}
+    prior = {
+        Trial(tuple(blocks(size)[0].configuration for size in key)): result(cost, [2.0, 1.0])
+        for key, cost in known.items()
+    }
+
+    played = limited(times, search_over(*spaces, cost=allowed, prior=prior))
+
+    # kernel 0 beside 128: 512 → 9, 256 → 8. Kernel 1 beside 256: 512 → 8.5, 256 → 8.2, 128 → 8.
+    assert [row(trial) for trial in played.trials] == list(times)
+    assert played.best is not None
+    assert row(played.best) == (256, 128)

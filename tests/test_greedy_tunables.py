@@ -1,0 +1,189 @@
+"""Kernels with more tunables than the block size: the order of candidates, and the descent among variants."""
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policy_driver import candidate, play, result, search_over
+from tuner.policies.ordering import Order
+
+from tuner import registry
+from tuner.interfaces import Candidate
+from tuner.model import Configuration, Measurement, Trial
+
+greedy = registry.load("policy", "greedy")
+exhaustive = registry.load("policy", "exhaustive")
+
+
+def values(configurations: Sequence[Configuration]) -> list[tuple[object, ...]]:
+    return [tuple(configuration.values()) for configuration in configurations]
+
+
+def two(threads: int, elements: int, **more: int) -> Candidate:
+    """A candidate with tunables L and P in their roles."""
+    return candidate(threads=threads, elements=elements, L=threads, P=elements, **more)
+
+
+# --- order ---------------------------------------------------------------------------------------
+
+
+def test_candidates_stand_by_occupancy_then_block_then_elements_then_space() -> None:
+    """Step 5 of Algorithm 1 and its tie-breakers, one level at a time."""
+    ordered = [
+        candidate(1.0, 256, 2, name="occupancy"),
+        candidate(0.9, 512, 2, name="block"),
+        candidate(0.9, 256, 4, name="elements"),
+        candidate(0.9, 256, 2, name="first in the space"),
+        candidate(0.9, 256, 2, name="second in the space"),
+    ]
+    given_order = [ordered[i] for i in (2, 3, 1, 4, 0)]
+
+    assert Order(given_order).configurations == [c.configuration for c in ordered]
+
+
+def test_a_distribution_stands_where_its_best_variant_stands() -> None:
+    """D has one entry per block size; occupancy comes first, so 256 stands before 512."""
+    space = [
+        candidate(0.8, 512, L=512, r=2),
+        candidate(0.8, 256, L=256, r=2),
+        candidate(1.0, 256, L=256, r=4),
+    ]
+    order = Order(space)
+
+    assert values(order.distributions(space[0].configuration)) == [(256, 2), (512, 2)]
+
+
+def test_a_distribution_is_represented_by_the_variant_nearest_to_the_present_one() -> None:
+    """Same elements per thread first, then fewest tunables that differ, then order."""
+    present = two(512, 4, r=2, S=0)
+    far, near = two(256, 4, r=8, S=4), two(256, 4, r=2, S=4)
+    fatter = two(256, 8, r=2, S=0)
+    order = Order([present, fatter, far, near])
+
+    assert values(order.distributions(present.configuration)) == [(512, 4, 2, 0), (256, 4, 2, 4)]
+
+
+def test_a_line_runs_through_one_distribution_from_large_to_small() -> None:
+    """One variant per value of the tunable, the nearest to the present one, other block sizes left out."""
+    space = [two(256, p, r=r) for p in (2, 16, 4) for r in (2, 4) if r <= p] + [two(512, 32, r=2)]
+    order = Order(space)
+
+    assert values(order.line(two(256, 4, r=4).configuration, "P")) == [(256, 16, 4), (256, 4, 4), (256, 2, 2)]
+    assert values(order.line(two(256, 4, r=4).configuration, "r")) == [(256, 4, 4), (256, 4, 2)]
+
+
+def test_text_values_stand_in_the_order_of_their_best_candidates() -> None:
+    """Texts have no size: the order of candidates decides."""
+    space = [candidate(how="b"), candidate(how="c"), candidate(how="a")]
+
+    assert values(Order(space).line(space[2].configuration, "how")) == [("b",), ("c",), ("a",)]
+
+
+# --- descent -------------------------------------------------------------------------------------
+
+
+def test_variants_are_descended_along_one_tunable_after_another() -> None:
+    """Worked by hand: block sizes with P as it is, P up, P down, r; then a pass without change."""
+    space = [two(size, p, r=r) for size in (512, 256) for p in (8, 4, 2) for r in (4, 2) if r <= p]
+    space = [candidate(0.9 if c.elements_per_thread == 8 else 1.0, c.threads_per_block, c.elements_per_thread,
+                       **c.configuration) for c in space]  # fmt: skip
+    table: dict[tuple[object, ...], float] = {
+        (512, 4, 4): 10.0,  # D[0]: P = 4 is the largest with full occupancy
+        (256, 4, 4): 11.0,  # Algorithm 1: worse, 512 stays
+        (512, 8, 4): 10.5,  # P up: worse
+        (512, 2, 2): 9.0,  # P down: r = 4 is not possible there
+        # r: 2 is its only value at P = 2. Same block size: no restart; but P has changed: a new pass
+        (256, 2, 2): 9.5,  # Algorithm 1 with P = 2: worse
+        # P up from 2: (512, 4, 2) is nearest to (512, 2, 2) among P = 4
+        (512, 4, 2): 9.2,
+    }
+
+    played = play(
+        greedy, search_over(space), lambda trial: result(table[values(trial.configurations)[0]], [1])
+    )
+
+    assert [values(trial.configurations)[0] for trial in played.trials] == list(table)
+    assert played.best is not None
+    assert values(played.best.configurations) == [(512, 2, 2)]
+
+
+def kernel_space(largest: int) -> list[Candidate]:
+    """A space like the catalogue's: four block sizes, P, r and shuffle, 66 candidates."""
+    return [
+        candidate(1.0 if p <= largest else 0.875, size, p, P=p, L=size, r=r, shuffle=shuffle)
+        for size, p, r, shuffle in product((1024, 512, 256, 128), (2, 4, 8, 16), (2, 4, 8), (False, True))
+        if r <= p and not (p == 16 and size == 1024)
+    ]
+
+
+def joules(peaks: Sequence[tuple[float, ...]], trial: Trial) -> float:
+    """A smooth energy: a bowl around each kernel's own optimum, a coupling by block size, a clock."""
+    clock: float = (trial.clock_mhz or 875) / 875
+    total = crowd = 0.0
+    for (block, elements, radix, shuffle), c in zip(peaks, trial.configurations, strict=True):
+        size, p, r = (math.log2(int(c[name])) for name in ("L", "P", "r"))
+        time = 1 + 0.03 * (size - block) ** 2 + 0.02 * (p - elements) ** 2 + 0.02 * (r - radix) ** 2
+        total += time * (1 + shuffle * bool(c["shuffle"])) * max(0.8, 1 / clock)
+        crowd += size
+    return total * (1 + 0.002 * crowd) * (0.4 + math.pow(clock, 2.2))
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.tuples(
+        *[
+            st.tuples(st.floats(7, 10), st.floats(1, 4), st.floats(1, 3), st.floats(-0.05, 0.05))
+            for _ in range(2)
+        ]
+    )
+)
+def test_greedy_comes_within_two_percent_in_a_tenth_of_the_trials(
+    peaks: tuple[tuple[float, ...], ...],
+) -> None:
+    """Two kernels and four clocks, thousands of trials: the descent needs few and loses little."""
+    spaces = [kernel_space(4)[::3], kernel_space(8)[1::3]]
+    search = search_over(*spaces, clocks=(875, 810, 745, 666))
+
+    def measure(trial: Trial) -> Measurement:
+        return result(joules(peaks, trial), [1.0, 1.0])
+
+    found, everything = play(greedy, search, measure), play(exhaustive, search, measure)
+
+    assert found.best is not None
+    assert everything.best is not None
+    assert len(found.trials) <= search.size / 10
+    assert joules(peaks, found.best) <= 1.02 * joules(peaks, everything.best)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_greedy_is_never_worse_than_its_first_valid_trial(data: st.DataObject) -> None:
+    """Whatever the costs and failures: it ends, repeats no trial, and returns the cheapest it measured."""
+    spaces = [kernel_space(4)[:: data.draw(st.integers(1, 9))] for _ in range(data.draw(st.integers(1, 3)))]
+    search = search_over(*spaces, clocks=data.draw(st.sampled_from([(), (875,), (875, 810, 745)])))
+    costs: dict[Trial, float] = {}
+
+    def measure(trial: Trial) -> Measurement:
+        costs[trial] = data.draw(st.sampled_from([1.0, 2.0, 3.0, 4.0, 5.0, math.inf]))
+        failed = [0] if costs[trial] == math.inf else []
+        return result(costs[trial], [1.0] * len(spaces), failed)
+
+    played = play(greedy, search, measure)
+
+    assert len(set(played.trials)) == len(played.trials)
+    lowest = min(costs.values())
+    assert (played.best is None) == (lowest == math.inf)
+    assert played.best is None or costs[played.best] == lowest
+
+
+@pytest.mark.parametrize("count", [1, 50_000])
+def test_an_order_of_many_candidates_answers(count: int) -> None:
+    """Lines and distributions of a large space are found whole, by array operations."""
+    space = [two(32 << i % 6, 1 << i // 6 % 5, S=i // 30) for i in range(count)]
+    order = Order(space)
+
+    assert len(order.distributions(space[0].configuration)) == min(count, 6)
+    assert len(order.line(space[0].configuration, "S")) == -(-count // 30)

@@ -1,0 +1,169 @@
+"""What every policy must do, whatever the space: each name of the registry passes all of this."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policy_driver import Measure, blocks, candidate, makespan, play, result, search_over
+
+from tuner import registry
+from tuner.interfaces import Candidate, Policy, Search
+from tuner.model import Measurement, Trial
+
+pytestmark = pytest.mark.parametrize("policy", [registry.load("policy", n) for n in registry.names("policy")],
+                                     ids=registry.names("policy"))  # fmt: skip
+
+
+def many(count: int) -> list[Candidate]:
+    """A space of one kernel with several tunables."""
+    return [
+        candidate(1.0, 32 << i % 6, 1 << i // 6 % 4, L=32 << i % 6, P=1 << i // 6 % 4, S=i // 24)
+        for i in range(count)
+    ]
+
+
+def number(trial: Trial) -> int:
+    """A number that depends on the trial alone, the same in every process."""
+    text = f"{trial.configurations} {trial.clock_mhz}"
+    return sum(ord(letter) * (i + 1) for i, letter in enumerate(text))
+
+
+def varied(trial: Trial) -> Measurement:
+    """Every trial its own cost."""
+    return result(1 + number(trial) % 97 / 97, [1.0] * len(trial.configurations))
+
+
+def constant(trial: Trial) -> Measurement:
+    """Every trial the same cost."""
+    return result(1.0, [1.0] * len(trial.configurations))
+
+
+def failing(trial: Trial) -> Measurement:
+    """Every trial fails in all of its workloads."""
+    return result(math.inf, [1.0] * len(trial.configurations), range(len(trial.configurations)))
+
+
+def half_failing(trial: Trial) -> Measurement:
+    """Every second trial fails."""
+    return failing(trial) if number(trial) % 2 else varied(trial)
+
+
+def not_a_number(trial: Trial) -> Measurement:
+    """Every second trial costs NaN although it ran."""
+    return result(math.nan, [1.0] * len(trial.configurations)) if number(trial) % 2 else varied(trial)
+
+
+SPACES: dict[str, Search] = {
+    "no candidate": search_over([]),
+    "no candidate of one of two": search_over(blocks(256, 128), []),
+    "one candidate": search_over(blocks(256)),
+    "nothing to tune": search_over([candidate()], [candidate()]),
+    "two candidates": search_over(blocks(256, 128)),
+    "one clock": search_over(many(30), clocks=(875,)),
+    "three clocks": search_over(many(30), clocks=(875, 810, 745)),
+    "two workloads": search_over(many(12), blocks(1024, 512), clocks=(875, 810)),
+    "four workloads": search_over(*[blocks(512, 256, 128)] * 4),
+    "texts": search_over([candidate(how=how) for how in ("tree", "chain", "warp")]),
+}
+MEASURES: Sequence[Measure] = (varied, constant, failing, half_failing, not_a_number)
+
+on_every_space = pytest.mark.parametrize("search", SPACES.values(), ids=SPACES)
+with_every_measure = pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.__name__)
+
+
+@on_every_space
+@with_every_measure
+def test_it_ends_with_the_best_of_what_it_measured(policy: Policy, search: Search, measure: Measure) -> None:
+    """The answer is a measured valid trial, none measured is cheaper; None only where all failed."""
+    played = play(policy, search, measure)
+
+    costs = {trial: makespan(measure(trial)) for trial in played.trials}
+    valid = {trial: cost for trial, cost in costs.items() if math.isfinite(cost)}
+    assert played.ended
+    assert (played.best is None) == (not valid)
+    assert played.best is None or valid[played.best] == min(valid.values())
+
+
+@on_every_space
+@with_every_measure
+def test_it_asks_for_trials_of_the_space_once(policy: Policy, search: Search, measure: Measure) -> None:
+    """No empty list, no trial outside of the space, none twice."""
+    played = play(policy, search, measure)
+
+    allowed = [{c.configuration for c in candidates} for candidates in search.candidates]
+    assert all(played.batches)
+    assert len(set(played.trials)) == len(played.trials)
+    for trial in played.trials:
+        assert trial.clock_mhz in search.clocks
+        assert all(c in space for c, space in zip(trial.configurations, allowed, strict=True))
+
+
+@on_every_space
+@with_every_measure
+def test_stored_measurements_lead_to_where_it_was(policy: Policy, search: Search, measure: Measure) -> None:
+    """Resume: a fresh generator fed what was stored goes the same way and measures nothing twice."""
+    whole = play(policy, search, measure)
+    stored = {trial: measure(trial) for trial in whole.trials[: len(whole.trials) // 2]}
+    again: list[Trial] = []
+
+    def measure_or_remember(trial: Trial) -> Measurement:
+        if trial not in stored:
+            again.append(trial)
+            stored[trial] = measure(trial)
+        return stored[trial]
+
+    resumed = play(policy, search, measure_or_remember)
+
+    assert resumed.batches == whole.batches
+    assert resumed.best == whole.best
+    assert again == whole.trials[len(whole.trials) // 2 :]
+
+
+def test_a_seed_decides_the_path(policy: Policy) -> None:
+    """The same seed twice gives the same path."""
+    first, second = (play(policy, search_over(many(40), many(30), seed=7), varied, 200) for _ in range(2))
+
+    assert first.trials == second.trials
+
+
+def test_a_huge_joint_space_costs_nothing_to_enter(policy: Policy) -> None:
+    """10^15 trials: the first hundreds come at once, all different, because nothing is ever listed."""
+    search = search_over(*[many(1000)] * 5)
+
+    played = play(policy, search, varied, 300)
+
+    assert search.size == 10**15
+    assert len(set(played.trials)) == len(played.trials)
+
+
+def test_one_workload_that_always_fails_ends_a_huge_search_soon_or_at_the_budget(policy: Policy) -> None:
+    """A failure stops nothing: the policy goes on until its own end or the driver's."""
+
+    def one_fails(trial: Trial) -> Measurement:
+        return result(math.inf, [1.0] * len(trial.configurations), [1])
+
+    played = play(policy, search_over(*[many(60)] * 3), one_fails, 500)
+
+    assert played.best is None
+    assert len(played.trials) >= 60
+
+
+@settings(max_examples=25, deadline=None)
+@given(costs=st.lists(st.floats(0, 1e9) | st.just(math.inf) | st.just(math.nan), min_size=1, max_size=24))
+def test_any_costs_end_well(policy: Policy, costs: list[float]) -> None:
+    """Costs of any kind: it ends, and its answer is finite wherever it met a finite cost."""
+    space = many(len(costs))
+    cost_of = dict(zip((c.configuration for c in space), costs, strict=True))
+    met: list[float] = []
+
+    def measure(trial: Trial) -> Measurement:
+        met.append(cost_of[trial.configurations[0]])
+        return result(met[-1], [1.0])
+
+    played = play(policy, search_over(space), measure)
+
+    finite = [cost for cost in met if math.isfinite(cost)]
+    assert (played.best is None) == (not finite)
+    assert played.best is None or cost_of[played.best.configurations[0]] == min(finite)
