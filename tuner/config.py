@@ -5,6 +5,7 @@ expression once; ``KernelFile.plan`` then only evaluates. Every trouble is a ``K
 the file, the key and what would be right.
 """
 
+import hashlib
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,10 +29,12 @@ class KernelFile:
     Attributes:
         path: the file.
         recipe: what the file says, parsed.
+        text_sha256: hash of the file's text.
     """
 
     path: Path
     recipe: Recipe
+    text_sha256: str = ""
 
     @property
     def name(self) -> str:
@@ -82,6 +85,12 @@ class KernelFile:
     def stages(self) -> tuple[str, ...]:
         """Names of the launches, in their order."""
         return tuple(stage.name for stage in self.recipe.stages)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the kernel file and of every source and header it names: answers are bound to it."""
+        parts = [self.text_sha256, *(stage.source.sha256 for stage in self.recipe.stages)]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def workload(self, sizes: Mapping[str, int | str], batch: int | None = None) -> Workload:
         """This kernel at one problem.
@@ -219,7 +228,8 @@ def load_kernel_file(path: str | Path) -> KernelFile:
         KernelFileError: it cannot be read or is not a kernel file; the message names the key.
     """
     path = Path(path)
-    return KernelFile(path, read_recipe(path))
+    recipe = read_recipe(path)
+    return KernelFile(path, recipe, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def json_schema() -> dict[str, Any]:
