@@ -1,0 +1,152 @@
+"""The catalogue: which kernel a name means, and how a workload is written."""
+
+from pathlib import Path
+
+import pytest
+
+from tuner.catalog import Catalog, default_search_path, kernels_root, origin
+from tuner.errors import InputError, KernelFileError, UnknownNameError
+
+TEXT = """
+[kernel]
+name = "{name}"
+description = "{description}"
+source = "k.cu"
+entry = "k"
+[problem]
+batch = 7
+[problem.sizes]
+N = [64, 128]
+[[argument]]
+buffer = "x"
+dtype = "float32"
+shape = ["batch", "N"]
+role = "inout"
+[tunables]
+L = [32, 64]
+[launch]
+grid = 1
+block = "L"
+[work]
+bytes = 1
+operations = 1
+"""
+
+
+def add(path: Path, name: str, description: str = "") -> Path:
+    """Write a kernel file, with its source beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(TEXT.format(name=name, description=description))
+    (path.parent / "k.cu").write_text("// code\n")
+    return path
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    """Two kernels of one folder."""
+    add(tmp_path / "scan" / "kernel.toml", "scan-lf")
+    add(tmp_path / "fft.toml", "fft")
+    return Catalog.load(search_path=[tmp_path])
+
+
+def test_folders_hold_files_and_folders(catalog: Catalog) -> None:
+    """A folder's kernels are its NAME.toml and its NAME/kernel.toml, sorted by name."""
+    assert catalog.names == ("fft", "scan-lf")
+    assert catalog.kernel("fft").name == "fft"
+    assert not catalog.broken
+
+
+def test_later_places_override_earlier_ones(tmp_path: Path) -> None:
+    """The last folder with a name counts, and a file given by hand beats all folders."""
+    add(tmp_path / "shipped" / "a" / "kernel.toml", "a", "shipped")
+    add(tmp_path / "shipped" / "b" / "kernel.toml", "b", "shipped")
+    add(tmp_path / "system" / "a.toml", "a", "system")
+    add(tmp_path / "user" / "b.toml", "b", "user")
+    mine = add(tmp_path / "mine.toml", "b", "by hand")
+    folders = [tmp_path / "shipped", tmp_path / "system", tmp_path / "user", tmp_path / "absent"]
+
+    catalog = Catalog.load(search_path=folders)
+    assert [catalog.kernel(n).description for n in catalog.names] == ["system", "user"]
+    assert Catalog.load([mine], folders).kernel("b").description == "by hand"
+
+
+def test_a_broken_file_hides_no_other(tmp_path: Path) -> None:
+    """A broken file is noted; the other kernels work; asked for by path it raises."""
+    add(tmp_path / "good.toml", "good")
+    bad = tmp_path / "bad.toml"
+    bad.write_text("[kernel\n")
+    add(tmp_path / "again.toml", "good")
+
+    catalog = Catalog.load(search_path=[tmp_path])
+    assert catalog.names == ("good",)
+    assert [type(error) for error in catalog.broken] == [KernelFileError, KernelFileError]
+    assert str(bad) in str(catalog.broken[0])
+    assert "'good' is taken by" in str(catalog.broken[1])
+    with pytest.raises(UnknownNameError, match=r"could not be read: 2; .*bad.toml: not valid TOML"):
+        catalog.kernel("bad")
+    with pytest.raises(KernelFileError, match="not valid TOML"):
+        Catalog.load([bad], [tmp_path])
+
+
+def test_unknown_kernels_list_the_choices(catalog: Catalog) -> None:
+    """A name the catalogue does not have is answered with those it has, and the nearest."""
+    with pytest.raises(
+        UnknownNameError, match=r"unknown kernel 'scan-fl'; choose from: fft, scan-lf; did you"
+    ):
+        catalog.kernel("scan-fl")
+    with pytest.raises(UnknownNameError, match="there is none"):
+        Catalog.load(search_path=[]).kernel("x")
+
+
+@pytest.mark.parametrize(
+    ("spec", "text", "batch"),
+    [
+        ("fft:N=64", "fft:N=64", 7),
+        ("scan-lf:N=128,batch=100", "scan-lf:N=128", 100),
+        ("  fft : batch = 3 ,  N=64 , ", "fft:N=64", 3),
+    ],
+)
+def test_workloads_are_written_as_name_and_sizes(catalog: Catalog, spec: str, text: str, batch: int) -> None:
+    """Sizes and batch come in any order, with or without spaces."""
+    workload = catalog.workload(spec)
+    assert str(workload) == text
+    assert workload.batch == batch
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "trouble"),
+    [
+        ("fff:N=64", UnknownNameError, "unknown kernel 'fff'"),
+        ("", UnknownNameError, "unknown kernel ''"),
+        ("fft", UnknownNameError, "size N is missing, as in fft:N=64; choose N from 64, 128"),
+        ("fft:N=65", UnknownNameError, "fft has no N=65; choose N from 64, 128"),
+        ("fft:M=64", UnknownNameError, "unknown size 'M'; choose from N, batch"),
+        ("fft:64", InputError, "'64' is not of the form size=value, as in fft:N=64"),
+        ("fft:N=", InputError, "'N=' is not of the form size=value"),
+        ("fft:N=64,N=128", InputError, "N is given twice"),
+        ("fft:N=64,batch=x", InputError, "batch=x is not a whole number"),
+        ("fft:N=64,batch=-1", InputError, "batch=-1 is not a whole number"),
+        ("fft:N=64,batch=0", InputError, "at least 1"),
+    ],
+)
+def test_workloads_that_are_not(catalog: Catalog, spec: str, kind: type[Exception], trouble: str) -> None:
+    """What is wrong in a workload's text is named, with the choices."""
+    with pytest.raises(kind) as error:
+        catalog.workload(spec)
+    assert trouble in str(error.value)
+
+
+def test_the_search_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The path goes from the package over the system to the user; origins have their names."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folders = default_search_path()
+    assert folders == (kernels_root(), Path("/etc/tuner/kernels.d"), tmp_path / "tuner" / "kernels.d")
+    assert [origin(folder / "a" / "kernel.toml") for folder in folders] == ["shipped", "system", "user"]
+    assert origin(tmp_path / "a.toml") == "file"
+
+
+def test_shipped_kernels_are_found() -> None:
+    """The package's own kernels are found from a checkout, and none of their files is broken."""
+    catalog = Catalog.load(search_path=[kernels_root()])
+    assert len(catalog.names) == len(list(kernels_root().glob("*/kernel.toml"))) > 0
+    assert not catalog.broken

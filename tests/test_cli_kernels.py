@@ -1,0 +1,173 @@
+"""``tuner kernels``: what it prints, what it writes, and how it fails."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tuner.cli import main
+from tuner.config import json_schema
+
+TEXT = """
+[kernel]
+name = "my-rows"
+description = "Sums of [all] rows"
+family = "sums"
+source = "rows.cu"
+entry = "rows<{N}, {P}>"
+[problem]
+batch = "1024 // N"
+[problem.sizes]
+N = [64, 128]
+[[argument]]
+buffer = "x"
+dtype = "float32"
+shape = ["batch", "N"]
+role = "inout"
+[tunables]
+P = [2, 4]
+L = [32, 64, 128]
+shuffle = [true, false]
+[roles]
+elements_per_thread = "P"
+[constraints]
+rules = ["P * L <= 2 * N"]
+[default]
+P = 2
+L = "N // 2"
+shuffle = true
+[launch]
+grid = "batch"
+block = "L"
+[work]
+bytes = "N"
+operations = "N"
+[occupancy]
+min = 0.5
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kernel file, in a home without other kernel files."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "rows.cu").write_text("// rows\n")
+    path = tmp_path / "rows.toml"
+    path.write_text(TEXT)
+    return path
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["kernels", *map(str, arguments)])
+
+
+def document(*arguments: str | Path) -> Any:
+    """What a command writes with ``--json -``, which must be all there is on standard output."""
+    result = run(*arguments, "--json", "-")
+    assert result.exit_code == 0
+    return json.loads(result.stdout)
+
+
+def test_list_shows_every_kernel(file: Path) -> None:
+    """The list has a line per kernel with family, sizes, tunables, number of configurations and origin."""
+    result = run("list", "--kernel", file)
+    assert result.exit_code == 0
+    (line,) = [line for line in result.stdout.splitlines() if "my-rows" in line]
+    for word in ("sums", "N=64..128", "P L shuffle", "6..10", "file"):
+        assert word in line
+
+    rows = {row["name"]: row for row in document("list", "--kernel", file)["kernels"]}
+    assert [size["configurations"] for size in rows["my-rows"]["workloads"]] == [6, 10]
+    assert rows["my-rows"]["tunables"]["shuffle"] == [True, False]
+
+
+def test_list_reports_broken_files_aside(file: Path, tmp_path: Path) -> None:
+    """A broken file of the user's folder is a warning on standard error, and in the document."""
+    folder = tmp_path / "config" / "tuner" / "kernels.d"
+    folder.mkdir(parents=True)
+    (folder / "bad.toml").write_text("[kernel\n")
+    result = run("list", "--kernel", file)
+    assert result.exit_code == 0
+    assert "my-rows" in result.stdout
+    assert "bad.toml: not valid TOML" in result.stderr
+    assert "bad.toml" in document("list")["broken"][0]
+
+
+def test_list_goes_on_where_rules_leave_nothing(file: Path) -> None:
+    """A kernel whose rules allow nothing at a size is listed with zero configurations and the reason."""
+    file.write_text(TEXT.replace("P * L <= 2 * N", "P * L < N"))
+    (row,) = [r for r in document("list", "--kernel", file)["kernels"] if r["name"] == "my-rows"]
+    assert [size["configurations"] for size in row["workloads"]] == [0, 2]
+    assert "'P * L < N' removes the last configuration" in row["workloads"][0]["note"]
+
+
+def test_show_tells_everything(file: Path) -> None:
+    """One kernel is shown with values, roles, rules, and per size its configurations and default."""
+    result = run("show", "my-rows", "--kernel", file)
+    assert result.exit_code == 0
+    for text in (
+        "Sums of [all] rows",
+        "2 4   (elements_per_thread)",
+        "true false",
+        "P * L <= 2 * N",
+        "at least 50%",
+        "P=2 L=64 shuffle=true",
+    ):
+        assert text in result.stdout
+
+    shown = document("show", "my-rows", "--kernel", file)
+    assert shown["workloads"][1] == {
+        "workload": "my-rows:N=128",
+        "batch": 8,
+        "configurations": 10,
+        "note": "",
+        "default": {"P": 2, "L": 64, "shuffle": True},
+    }
+    assert shown["roles"] == {"elements_per_thread": "P"}
+
+
+def test_show_of_an_unknown_kernel_is_an_input_error(file: Path) -> None:
+    """An unknown name ends with exit code 2 and the choices."""
+    result = run("show", "my-row", "--kernel", file)
+    assert result.exit_code == 2
+    assert "Error: unknown kernel 'my-row'; choose from:" in result.stderr
+    assert "did you mean 'my-rows'?" in result.stderr
+
+
+def test_check_evaluates_every_plan(file: Path, tmp_path: Path) -> None:
+    """A good file is reported size by size; the same facts go to the JSON file."""
+    target = tmp_path / "facts.json"
+    result = run("check", file, "--json", target)
+    assert result.exit_code == 0
+    assert "kernel my-rows is well formed" in result.stdout
+    rows = json.loads(target.read_text())["workloads"]
+    assert [(row["configurations"], row["product"]) for row in rows] == [(6, 12), (10, 12)]
+    assert rows[0]["threads_per_block"] == [32, 64]
+    assert rows[0]["launches"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "trouble"),
+    [
+        ('block = "L"', 'blocks = "L"', "[launch] blocks: unknown key; did you mean 'block'?"),
+        ('block = "L"', 'block = "L // 128"', "[launch] block: 'L // 128' is 0"),
+        ("P * L <= 2 * N", "P * L < N", "my-rows:N=64: the rule 'P * L < N' removes"),
+        ('L = "N // 2"', "L = 128", "[default]: P=2 L=128 shuffle=True breaks the rule"),
+    ],
+)
+def test_check_of_a_wrong_file_is_an_input_error(file: Path, old: str, new: str, trouble: str) -> None:
+    """Anything wrong in any configuration ends with exit code 2 and its place."""
+    file.write_text(TEXT.replace(old, new))
+    result = run("check", file)
+    assert result.exit_code == 2
+    assert trouble in result.stderr
+
+
+def test_schema_goes_to_standard_output_or_a_file(tmp_path: Path) -> None:
+    """The JSON Schema is written whole to the place asked for."""
+    target = tmp_path / "schema.json"
+    assert json.loads(run("schema").stdout) == json_schema()
+    assert run("schema", target).exit_code == 0
+    assert json.loads(target.read_text()) == json_schema()
