@@ -21,7 +21,7 @@ from tuner.cubin_cache import CubinCache, default_directory
 from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError, CompilerUnavailableError
 from tuner.interfaces import Progress
 from tuner.model import Resources, Source, Stage
-from tuner.nvrtc_choice import choose
+from tuner.nvrtc_choice import SERVER, choose
 from tuner.process import Child
 
 _FORMAT = 1  # of cache entries; part of their keys
@@ -56,6 +56,7 @@ class Compiler:
         jobs: compilations at a time; the CPUs this process may use if not given.
         timeout_s: longest wait for one compilation.
         libraries: NVRTC libraries to choose from; those found on this machine if not given.
+        server: ``module:callable`` that makes of a library what compiles in the children.
 
     Raises:
         CompilerUnavailableError: no NVRTC serves the architecture.
@@ -65,15 +66,18 @@ class Compiler:
         self,
         architecture: str,
         cache_dir: Path | None = None,
+        *,
         jobs: int | None = None,
         timeout_s: float = 60.0,
         libraries: Sequence[str | Path] | None = None,
+        server: str = SERVER,
     ) -> None:
         self._architecture = architecture
         self._cache = CubinCache(default_directory() if cache_dir is None else cache_dir)
         self._jobs = jobs or len(os.sched_getaffinity(0))
         self._timeout_s = timeout_s
-        self._library = choose(architecture, libraries, self._cache)
+        self._library = choose(architecture, libraries, self._cache, server)
+        self._server = server
         self._lock = threading.Lock()
         self._idle: list[Child] = []
         self._children: set[Child] = set()
@@ -217,7 +221,7 @@ class Compiler:
                 raise CompilerUnavailableError("this compiler is closed")
             if self._idle:
                 return self._idle.pop()
-            child = Child("tuner.nvrtc:Nvrtc", self._library.path, name="compiler")
+            child = Child(self._server, self._library.path, name="compiler")
             self._children.add(child)
             return child
 

@@ -10,6 +10,7 @@ import ctypes
 import importlib.util
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class Output:
 
 
 def library_files() -> list[Path]:
-    """Files of NVRTC found on this machine: wheels beside this package, then CUDA toolkits."""
+    """Files of NVRTC found on this machine: wheels, then CUDA toolkits."""
     return [path for folder in _folders() for path in sorted(folder.glob("libnvrtc.so.*[0-9]"))]
 
 
@@ -72,6 +73,7 @@ def _folders() -> Iterator[Path]:
     roots = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(name)]
     for root in [*roots, *sorted(Path("/usr/local").glob("cuda*"), reverse=True)]:
         yield root / "lib64"
+    yield Path(sys.prefix, "lib")  # conda's toolkits
 
 
 class Nvrtc:

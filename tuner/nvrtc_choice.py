@@ -14,6 +14,9 @@ from tuner.process import Child
 
 _log = logging.getLogger(__name__)
 
+SERVER = "tuner.nvrtc:Nvrtc"
+"""What loads a library in a child."""
+
 _TIMEOUT_S = 60.0  # to load a library from a cold disk
 
 
@@ -39,13 +42,16 @@ class Library:
         return tuple(map(int, self.version.split(".")))
 
 
-def choose(architecture: str, libraries: Sequence[str | Path] | None, cache: CubinCache) -> Library:
+def choose(
+    architecture: str, libraries: Sequence[str | Path] | None, cache: CubinCache, server: str = SERVER
+) -> Library:
     """The newest library that serves an architecture.
 
     Args:
         architecture: e.g. ``sm_90``.
         libraries: paths or loader names to choose from; those found on this machine if None.
         cache: remembers what each library serves, so that none is loaded to find out again.
+        server: what loads a library in a child.
 
     Raises:
         CompilerUnavailableError: none serves it; the message says what each serves.
@@ -54,9 +60,9 @@ def choose(architecture: str, libraries: Sequence[str | Path] | None, cache: Cub
     if number is None:
         raise CompilerUnavailableError(f"{architecture!r} is not a real architecture such as sm_90")
     wanted = int(number[1])
-    known = _describe(nvrtc.library_files() if libraries is None else libraries, cache)
+    known = _describe(nvrtc.library_files() if libraries is None else libraries, cache, server)
     if libraries is None and not any(wanted in library.architectures for library in known):
-        known += _describe(nvrtc.LOADER_NAMES, cache)
+        known += _describe(nvrtc.LOADER_NAMES, cache, server)
     serving = [library for library in known if wanted in library.architectures]
     if not serving:
         found = "; ".join(
@@ -70,7 +76,7 @@ def choose(architecture: str, libraries: Sequence[str | Path] | None, cache: Cub
     return max(serving, key=lambda library: library.order)
 
 
-def _describe(libraries: Iterable[str | Path], cache: CubinCache) -> list[Library]:
+def _describe(libraries: Iterable[str | Path], cache: CubinCache, server: str) -> list[Library]:
     """Describe the libraries that load, each file once; from memory where the file has not changed."""
     known = cache.load_libraries()
     learnt = dict(known)
@@ -81,7 +87,7 @@ def _describe(libraries: Iterable[str | Path], cache: CubinCache) -> list[Librar
         try:
             status = Path(path).stat() if is_file else None
             stamp = f"{path} {status.st_size} {status.st_mtime_ns}" if status else ""
-            version, architectures = learnt[stamp] if stamp in learnt else _ask(path)
+            version, architectures = learnt[stamp] if stamp in learnt else _ask(path, server)
         except (OSError, CompilerUnavailableError, ChildError) as error:
             _log.info("NVRTC %s: %s", path, error)
             continue
@@ -93,8 +99,8 @@ def _describe(libraries: Iterable[str | Path], cache: CubinCache) -> list[Librar
     return list(described.values())
 
 
-def _ask(path: str) -> tuple[str, tuple[int, ...]]:
+def _ask(path: str, server: str) -> tuple[str, tuple[int, ...]]:
     """Load a library in a child, which may crash, and have it describe itself."""
-    with Child("tuner.nvrtc:Nvrtc", path, name=path) as child:
+    with Child(server, path, name=path) as child:
         version, architectures = child.call("describe", timeout_s=_TIMEOUT_S)
         return version, architectures

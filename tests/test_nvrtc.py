@@ -1,0 +1,133 @@
+"""The NVRTC binding: what it finds, what it compiles, what it reads from the reports of ptxas."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import CompilerUnavailableError
+from tuner.model import Resources
+from tuner.nvrtc import Nvrtc, library_files, resources_in
+
+OPTIONS = ("--gpu-architecture=sm_90", "--ptxas-options=-v")
+
+
+@pytest.fixture(scope="module")
+def nvrtc() -> Nvrtc:
+    return Nvrtc(str(library_files()[0]))
+
+
+def test_the_wheel_is_found() -> None:
+    """The NVRTC that is always installed with the project is among the libraries found."""
+    assert any(path.parts[-3:] == ("cuda_nvrtc", "lib", "libnvrtc.so.12") for path in library_files())
+
+
+def touch(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+def test_wheels_of_both_layouts_and_toolkits_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wheels of CUDA 12 and 13, CUDA_PATH's toolkit and conda's are found; helper libraries are not."""
+    expected = {
+        touch(tmp_path / "site" / "nvidia" / "cuda_nvrtc" / "lib" / "libnvrtc.so.12"),
+        touch(tmp_path / "site" / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13"),
+        touch(tmp_path / "toolkit" / "lib64" / "libnvrtc.so.13.0.88"),
+        touch(tmp_path / "conda" / "lib" / "libnvrtc.so.12"),
+    }
+    touch(tmp_path / "site" / "nvidia" / "cuda_nvrtc" / "lib" / "libnvrtc-builtins.so.12.9")
+    touch(tmp_path / "site" / "nvidia" / "cuda_nvrtc" / "lib" / "libnvrtc.alt.so.12")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.setenv("CUDA_PATH", str(tmp_path / "toolkit"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "conda"))
+    assert {path for path in library_files() if path.is_relative_to(tmp_path)} == expected
+
+
+@pytest.mark.parametrize("content", [None, b"not a library"])
+def test_what_is_no_library_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    """A file that is missing or cannot be loaded is reported as the compiler's absence."""
+    path = tmp_path / "libnvrtc.so.12"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CompilerUnavailableError, match="libnvrtc"):
+        Nvrtc(str(path))
+
+
+def test_a_library_that_is_not_nvrtc_is_refused() -> None:
+    """A library without NVRTC's functions is reported as the compiler's absence."""
+    with pytest.raises(CompilerUnavailableError, match="nvrtcGetSupportedArchs"):
+        Nvrtc("libc.so.6")
+
+
+def test_a_library_describes_itself(nvrtc: Nvrtc) -> None:
+    """Version and architectures come as plain values."""
+    version, architectures = nvrtc.describe()
+    assert all(part.isdigit() for part in version.split("."))
+    assert 90 in architectures
+
+
+def test_an_entry_becomes_a_cubin(nvrtc: Nvrtc) -> None:
+    """A template's name expression gives an ELF image, its mangled name and the reports of ptxas."""
+    text = '#include "a/twice.cuh"\ntemplate <int N> __global__ void f(int* p) { *p = twice(N); }\n'
+    headers = (("a/twice.cuh", "__device__ int twice(int n) { return 2 * n; }\n"),)
+    output = nvrtc.compile("f.cu", text, headers, "f<21>", OPTIONS)
+    assert output.cubin is not None
+    assert output.cubin.startswith(b"\x7fELF")
+    assert output.lowered_name == "_Z1fILi21EEvPi"
+    assert output.lowered_name.encode() in output.cubin
+    assert resources_in(output.log, output.lowered_name, "sm_90") is not None
+
+
+def test_a_failure_is_an_answer(nvrtc: Nvrtc) -> None:
+    """What does not compile gives no code and a log without the zero bytes NVRTC puts into it."""
+    text = "__global__ void f(float* p) { __shared__ float s[1 << 20]; s[threadIdx.x] = *p; *p = s[0]; }"
+    output = nvrtc.compile("f.cu", text, (), "f", OPTIONS)
+    assert output.cubin is None
+    assert "uses too much shared data" in output.log
+    assert "\0" not in output.log
+
+
+LOG = """\
+nvrtc: warning: Architectures prior to '<compute/sm>_75' are deprecated and may be removed in a future release
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z4restv' for 'sm_53'
+ptxas info    : Function properties for _Z4restv
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 7 registers, used 0 barriers, 320 bytes cmem[0]
+ptxas info    : Compiling entry function '_Z4rest' for 'sm_53'
+ptxas info    : Function properties for _Z6helperf
+    8 bytes stack frame, 1 bytes spill stores, 2 bytes spill loads
+ptxas info    : Function properties for _Z4rest
+    96 bytes stack frame, 20 bytes spill stores, 24 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 96 bytes cumulative stack size, 4096 bytes smem
+ptxas info    : Compiling entry function 'last' for 'sm_53'
+ptxas info    : Function properties for last
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 8 registers, 1024 bytes smem, 340 bytes cmem[0], 8 bytes cmem[2]
+"""
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("_Z4restv", Resources(7, 0, 0, 0, "sm_53")),
+        (
+            "_Z4rest",
+            Resources(255, 4096, 44, 96, "sm_53"),
+        ),  # neither its helper's numbers nor its neighbour's
+        ("last", Resources(8, 1024, 0, 0, "sm_53")),
+        ("_Z4res", None),
+        ("helper", None),
+    ],
+)
+def test_the_report_of_the_entry_is_read_and_no_other(entry: str, expected: Resources | None) -> None:
+    """Each entry's own registers, shared memory, spills and stack are read, however many others there are."""
+    assert resources_in(LOG, entry, "sm_53") == expected
+
+
+def test_a_silent_log_holds_no_resources() -> None:
+    """Nothing is made up where ptxas reports nothing."""
+    assert resources_in("", "f", "sm_90") is None
