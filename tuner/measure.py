@@ -23,7 +23,7 @@ from tuner.model import (
 )
 
 _LOG = logging.getLogger(__name__)
-_TRIES = 2  # a throttled or off-clock burst is measured once more, then flagged
+_GIVE_UP = 3  # bursts measured again in vain before a device counts as throttled for good
 _SPOILT = ("throttled", "off-clock")
 _KNOWN_FOR_SURE = (Status.COMPILE_ERROR, Status.WRONG_ANSWER)
 _TIME_WINDOW_S = 0.3
@@ -63,6 +63,7 @@ class Measurer:
         self._checks: dict[tuple[Workload, Configuration], Check] = {}
         self._lock = ExitStack()
         self._locked_mhz: int | None = None
+        self._vain = 0
 
     def measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
         """Check what was not checked before, then run the plans together at the trial's clock.
@@ -122,14 +123,15 @@ class Measurer:
                 check_s=check_s,
                 energy_total_j=spent_j,
             )
-        measurement = Measurement(())
-        for _ in range(_TRIES):
+        measurement = self._run(trial, plans)
+        spent_j += measurement.energy_total_j
+        if _spoilt(measurement) and self._vain < _GIVE_UP:
+            _LOG.info("measured again: %s: %s", trial, "; ".join(measurement.flags))
             measurement = self._run(trial, plans)
             spent_j += measurement.energy_total_j
-            spoilt = [flag for flag in measurement.flags if flag.startswith(_SPOILT)]
-            if not measurement.ok or not spoilt:
-                break
-            _LOG.info("%s: %s", " + ".join(plan.label() for plan in plans), "; ".join(spoilt))
+            self._vain += 1
+        if not _spoilt(measurement):
+            self._vain = 0
         return replace(measurement, check_s=check_s, energy_total_j=spent_j)
 
     def _check(self, plans: Sequence[Plan]) -> tuple[list[Check], float, float]:
@@ -222,6 +224,10 @@ def _of_check(check: Check) -> WorkloadResult:
     return WorkloadResult(check.status, detail="" if check.status is Status.OK else check.detail)
 
 
+def _spoilt(measurement: Measurement) -> bool:
+    return measurement.ok and any(flag.startswith(_SPOILT) for flag in measurement.flags)
+
+
 def _told_apart(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]:
     """Results of a co-run; where all failed, say that each had passed its check alone."""
     if len(results) > 1 and all(result.status is not Status.OK for result in results):
@@ -269,11 +275,15 @@ def suggested_window_s(info: SensorInfo | None) -> float:
     """A window in which this sensor resolves a fraction of a percent; short where only time is measured.
 
     Eight ticks of a counter (0.8 s on an H200: repeats scatter by 0.1 %), twenty samples of a ring or
-    stream, and five times the sensor's lag.
+    stream, and five times the sensor's lag or mean.
     """
     if info is None:
         return _TIME_WINDOW_S
-    wanted_s = max(_WINDOW_PERIODS[info.kind] * info.period_s, _WINDOW_LAGS * info.capacitance_s)
+    wanted_s = max(
+        _WINDOW_PERIODS[info.kind] * info.period_s,
+        _WINDOW_LAGS * info.capacitance_s,
+        _WINDOW_LAGS * info.window_s,
+    )
     return min(max(wanted_s, _TIME_WINDOW_S), _LONGEST_WINDOW_S)
 
 

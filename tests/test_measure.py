@@ -1,0 +1,394 @@
+"""The measurer: checks once, clock held and given back, spoilt bursts again, joules of a round."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from modelled import NoNvrtc, scan
+
+from tuner import registry
+from tuner.devices.faults import Faults
+from tuner.devices.simulated import SimulatedDevice
+from tuner.errors import ClockError, ClockPermissionError, DeviceError, SensorUnavailableError
+from tuner.interfaces import Check, ClockReading, PowerReading, RunRecord, SensorInfo
+from tuner.measure import Measurer, open_clocks, open_meter, suggested_window_s
+from tuner.model import Measurement, Plan, Status, Trial
+
+PLANS = (scan(4, 256), scan(8, 128, kernel="other"))
+OTHER = (scan(16, 64), PLANS[1])
+
+
+def trial_of(plans: Sequence[Plan], clock_mhz: int | None = None) -> Trial:
+    return Trial(tuple(plan.configuration for plan in plans), clock_mhz)
+
+
+class Watched(SimulatedDevice):
+    """A simulated device that remembers what it was asked, and may be lost."""
+
+    def __init__(self, faults: Faults | None = None) -> None:
+        super().__init__("k40c", 0, NoNvrtc(), noise=0.0, faults=faults)
+        self.checked: list[tuple[Plan, int]] = []
+        self.run_clocks: list[int] = []
+        self.lost = False
+
+    def check(self, plan: Plan, seed: int) -> Check:
+        self.checked.append((plan, seed))
+        return super().check(plan, seed)
+
+    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        self.run_clocks.append(self._set_mhz)
+        if self.lost:
+            raise DeviceError("the device is lost")
+        return replace(super().run(plans, window_s), notes=("no-graph: a test",))
+
+
+class FakeMeter:
+    """Readings as they are handed in, one clock reading for each run."""
+
+    info = SensorInfo("fake-counter", "counter", "gpu", period_s=0.1)
+
+    def __init__(self, clocks: Sequence[ClockReading] = (), watts: float | None = 100.0) -> None:
+        self.clocks = list(clocks)
+        self.watts = watts
+        self.windows: list[tuple[float, float]] = []
+        self.recordings = 0
+
+    @contextmanager
+    def recording(self) -> Iterator["FakeMeter"]:
+        self.recordings += 1
+        yield self
+
+    def reading(self, start_s: float, end_s: float) -> PowerReading | None:
+        self.windows.append((start_s, end_s))
+        if self.watts is None:
+            return None
+        return PowerReading(self.watts, 0.5, "fake-counter", "gpu")
+
+    def clock(self, start_s: float, end_s: float) -> ClockReading:
+        del start_s, end_s
+        return self.clocks.pop(0) if self.clocks else ClockReading(875.0)
+
+    def joules(self) -> float:
+        return 7.0
+
+    def close(self) -> None:
+        pass
+
+
+class FakeClocks:
+    """Clocks that count how often they are set and given back."""
+
+    def __init__(self, denied: bool = False) -> None:
+        self.events: list[str] = []
+        self._denied = denied
+
+    def supported_mhz(self) -> tuple[int, ...]:
+        return (875, 810, 745, 666)
+
+    def read(self) -> ClockReading:
+        return ClockReading(None)
+
+    @contextmanager
+    def locked(self, mhz: int) -> Iterator[None]:
+        if self._denied:
+            raise ClockPermissionError("not yours to set")
+        self.events.append(f"{mhz}")
+        try:
+            yield
+        finally:
+            self.events.append("restored")
+
+    def close(self) -> None:
+        pass
+
+
+def test_one_check_per_configuration() -> None:
+    """Every configuration of a workload is checked once, each with a seed of its own."""
+    device = Watched()
+    measurer = Measurer(device)
+    first = measurer.measure(trial_of(PLANS), PLANS)
+    again = measurer.measure(trial_of(PLANS), PLANS)
+    measurer.measure(trial_of(OTHER), OTHER)
+    assert [plan for plan, _ in device.checked] == [*PLANS, OTHER[0]]
+    assert len({seed for _, seed in device.checked}) == 3
+    assert first.check_s > 0
+    assert again.check_s == 0
+    assert first.ok
+    assert first.modelled
+
+
+def test_seeds_repeat_with_the_run() -> None:
+    """The same seed gives the same inputs, another seed others."""
+
+    def seeds(seed: int) -> list[int]:
+        device = Watched()
+        Measurer(device, seed=seed).measure(trial_of(PLANS), PLANS)
+        return [drawn for _, drawn in device.checked]
+
+    assert seeds(1) == seeds(1)
+    assert not set(seeds(1)) & set(seeds(2))
+
+
+@pytest.mark.parametrize(
+    "status",
+    [Status.WRONG_ANSWER, Status.COMPILE_ERROR, Status.LAUNCH_ERROR, Status.TIMEOUT, Status.CRASHED],
+)
+def test_failed_check_ends_the_trial(status: Status) -> None:
+    """A failed check is its workload's status; the others are ok without a time, and nothing is run."""
+    device = Watched(Faults({"other": status}))
+    meter = FakeMeter()
+    measurer = Measurer(device, meter)
+    measurement = measurer.measure(trial_of(PLANS), PLANS)
+    assert [result.status for result in measurement.results] == [Status.OK, status]
+    assert [result.time_s for result in measurement.results] == [None, None]
+    assert measurement.results[0].detail == ""
+    assert "told to fail" in measurement.results[1].detail
+    assert measurement.status is status
+    assert measurement.makespan_s is None
+    assert measurement.energy is None
+    assert measurement.energy_total_j == 7.0
+    assert device.run_clocks == []
+    again = measurer.measure(trial_of(PLANS), PLANS)
+    assert again.status is status
+    assert again.energy_total_j == 0.0
+    assert len(device.checked) == 2
+
+
+def test_failure_of_a_co_run_says_that_the_parts_were_right() -> None:
+    """Where only the co-run fails, every workload says that it passed its check alone."""
+    together = Faults(joint=lambda plans: [Status.CRASHED for _ in plans])
+    measurement = Measurer(Watched(together), FakeMeter()).measure(trial_of(PLANS), PLANS)
+    assert [result.status for result in measurement.results] == [Status.CRASHED, Status.CRASHED]
+    assert all("passed its check alone" in result.detail for result in measurement.results)
+    assert measurement.energy is None
+    assert measurement.energy_total_j == 14.0
+
+
+def test_failure_of_a_lone_run_is_told_as_it_is() -> None:
+    """One workload alone has no co-run to blame."""
+    faults = Faults(joint=lambda plans: [Status.LAUNCH_ERROR for _ in plans])
+    measurement = Measurer(Watched(faults)).measure(trial_of(PLANS[:1]), PLANS[:1])
+    assert measurement.status is Status.LAUNCH_ERROR
+    assert "alone" not in measurement.results[0].detail
+
+
+def test_energy_of_a_round() -> None:
+    """Joules of a round are watts by the time of a round of the window, and so is their uncertainty."""
+    device, meter = Watched(), FakeMeter()
+    measurement = Measurer(device, meter, window_s=0.5).measure(trial_of(PLANS), PLANS)
+    (window,) = meter.windows
+    assert measurement.window_s == pytest.approx(window[1] - window[0])
+    assert measurement.window_s == pytest.approx(0.5, rel=0.1)
+    assert measurement.energy is not None
+    assert measurement.makespan_s is not None
+    assert measurement.energy.joules == pytest.approx(100.0 * measurement.makespan_s)
+    assert measurement.energy.uncertainty_j == pytest.approx(0.5 * measurement.makespan_s)
+    assert measurement.energy.watts == 100.0
+    assert measurement.energy.sensor == "fake-counter"
+    assert measurement.energy_total_j == 14.0
+    assert measurement.flags == ("no-graph: a test",)
+    assert measurement.clock_mhz == 875.0
+
+
+def test_sensor_without_an_answer_is_flagged() -> None:
+    """A window the sensor cannot answer for has no energy, never zero, and says so."""
+    measurement = Measurer(Watched(), FakeMeter(watts=None)).measure(trial_of(PLANS), PLANS)
+    assert measurement.ok
+    assert measurement.energy is None
+    assert any(flag.startswith("no-energy") for flag in measurement.flags)
+
+
+THROTTLED = ClockReading(700.0, ("sw-power-cap", "hw-thermal"))
+CLEAN = ClockReading(875.0)
+
+
+@pytest.mark.parametrize(
+    ("clocks", "runs", "flagged"),
+    [
+        ([CLEAN], 1, False),
+        ([THROTTLED, CLEAN], 2, False),
+        ([THROTTLED, THROTTLED], 2, True),
+    ],
+)
+def test_throttled_burst_is_measured_again(clocks: list[ClockReading], runs: int, flagged: bool) -> None:
+    """A throttled burst is measured once more; what is still throttled then is flagged with its reasons."""
+    device = Watched()
+    measurement = Measurer(device, FakeMeter(clocks)).measure(trial_of(PLANS), PLANS)
+    assert len(device.run_clocks) == runs
+    assert ("throttled: sw-power-cap, hw-thermal" in measurement.flags) == flagged
+    assert measurement.energy_total_j == 7.0 * (1 + runs)
+    assert measurement.ok
+
+
+def test_steady_throttling_is_not_measured_twice_for_ever() -> None:
+    """After three bursts repeated in vain, bursts are flagged at once, until one is clean again."""
+    device = Watched()
+    meter = FakeMeter([THROTTLED] * 8 + [CLEAN, THROTTLED, CLEAN])
+    measurer = Measurer(device, meter)
+    counts = []
+    for _ in range(7):
+        before = len(device.run_clocks)
+        measurer.measure(trial_of(PLANS), PLANS)
+        counts.append(len(device.run_clocks) - before)
+    assert counts == [2, 2, 2, 1, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("seen", "flagged"), [(745.0, False), (810.0, False), (679.0, False), (880.0, True), (660.0, True)]
+)
+def test_off_clock_burst(seen: float, flagged: bool) -> None:
+    """A median clock within one supported step of the clock set is on clock, anything else is flagged."""
+    readings = [ClockReading(seen)] * 2
+    device = Watched()
+    with Measurer(device, FakeMeter(readings), FakeClocks()) as measurer:
+        measurement = measurer.measure(trial_of(PLANS, 745), PLANS)
+    assert any(flag.startswith("off-clock: ") for flag in measurement.flags) == flagged
+    assert len(device.run_clocks) == 1 + flagged
+
+
+def test_clock_is_held_across_trials() -> None:
+    """Consecutive trials at one clock lock it once; another clock, none, and the end give it back first."""
+    clocks = FakeClocks()
+    with Measurer(Watched(), None, clocks) as measurer:
+        for mhz in (810, 810, 745):
+            measurer.measure(trial_of(PLANS, mhz), PLANS)
+        assert clocks.events == ["810", "restored", "745"]
+        measurer.measure(trial_of(PLANS), PLANS)
+        assert clocks.events[3:] == ["restored"]
+        measurer.measure(trial_of(PLANS, 745), PLANS)
+    assert clocks.events[4:] == ["745", "restored"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), DeviceError("gone")])
+def test_clock_is_restored_on_exceptions(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever passes through a measurement, the clock is given back before it leaves."""
+    device, clocks = Watched(), FakeClocks()
+    measurer = Measurer(device, None, clocks)
+
+    def fail(*_: object) -> RunRecord:
+        assert clocks.events == ["810"]
+        raise error
+
+    monkeypatch.setattr(device, "run", fail)
+    with pytest.raises(type(error)):
+        measurer.measure(trial_of(PLANS, 810), PLANS)
+    assert clocks.events == ["810", "restored"]
+    monkeypatch.undo()
+    assert measurer.measure(trial_of(PLANS, 810), PLANS).ok
+    assert clocks.events[2:] == ["810"]
+
+
+def test_clock_that_cannot_be_set() -> None:
+    """A clock that cannot be set is an error of the run, not a measurement at another clock."""
+    device = Watched()
+    with pytest.raises(ClockPermissionError):
+        Measurer(device, None, FakeClocks(denied=True)).measure(trial_of(PLANS, 810), PLANS)
+    with pytest.raises(ClockError, match="810 MHz"):
+        Measurer(device).measure(trial_of(PLANS, 810), PLANS)
+    assert device.run_clocks == []
+
+
+def test_recalled_answers_are_not_checked_again() -> None:
+    """A resumed run knows right and wrong answers, and checks anew what a crash left open."""
+    device = Watched()
+    measurer = Measurer(device)
+    known = measurer.measure(trial_of(PLANS), PLANS)
+    resumed_device = Watched()
+    resumed = Measurer(resumed_device)
+    crashed = Measurement(tuple(replace(r, status=Status.CRASHED) for r in known.results))
+    wrong = replace(known.results[0], status=Status.WRONG_ANSWER, detail="error 1, allowed 0")
+    workloads = [plan.workload for plan in PLANS]
+    resumed.recall([(trial_of(OTHER), crashed)], [plan.workload for plan in OTHER])
+    resumed.measure(trial_of(PLANS), PLANS)
+    assert [plan for plan, _ in resumed_device.checked] == list(PLANS)
+    resumed = Measurer(resumed_device)
+    resumed.recall([(trial_of(PLANS), replace(known, results=(wrong, known.results[1])))], workloads)
+    measurement = resumed.measure(trial_of(PLANS), PLANS)
+    assert len(resumed_device.checked) == 2
+    assert measurement.results[0].detail == "error 1, allowed 0"
+
+
+def test_simulated_device_with_its_own_sensor() -> None:
+    """The modelled energy of a round is what the model spends, within three standard uncertainties."""
+    device = Watched()
+    clocks, no_clocks = open_clocks(device)
+    meter, no_meter = open_meter(device, clocks)
+    assert (no_clocks, no_meter) == ("", "")
+    assert meter is not None
+    with Measurer(device, meter, clocks, suggested_window_s(meter.info)) as measurer:
+        fast = measurer.measure(trial_of(PLANS, 875), PLANS)
+        (_, _, watts) = device.power_segments(device.now_s() - 0.01)[-1]
+        slow = measurer.measure(trial_of(PLANS, 666), PLANS)
+    assert device.run_clocks == [875, 666]
+    for measurement, mhz in ((fast, 875.0), (slow, 666.0)):
+        assert measurement.ok
+        assert measurement.flags == ("no-graph: a test",)
+        assert measurement.clock_mhz == mhz
+        assert measurement.energy is not None
+        assert measurement.energy_total_j > measurement.energy.joules * measurement.rounds * 0.9
+    assert fast.energy is not None
+    assert slow.energy is not None
+    assert abs(fast.energy.watts - watts) < 0.02 * watts
+    assert fast.energy.uncertainty_j < 0.05 * fast.energy.joules
+    assert slow.energy.watts < fast.energy.watts
+    assert device.clock_mhz == 875
+
+
+def test_board_without_a_sensor() -> None:
+    """Where there is no power sensor, time is measured and the reason is told."""
+    device = SimulatedDevice("gtx580", 0, NoNvrtc())
+    meter, why = open_meter(device)
+    assert meter is None
+    assert "no power sensor" in why
+    plans = (scan(4, 256),)
+    measurement = Measurer(device, meter).measure(trial_of(plans), plans)
+    assert measurement.ok
+    assert measurement.energy is None
+    assert measurement.energy_total_j == 0.0
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(SensorUnavailableError("no counter"), "no counter"), (ImportError("No module"), "nvidia-ml-py")],
+)
+def test_missing_nvml_is_a_reason(error: Exception, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real GPU without a usable NVML is measured without joules and clocks, and says why."""
+
+    def load(kind: str, name: str) -> Callable[..., Any]:
+        assert name == "nvml"
+        del kind
+
+        def refuse(uuid: str) -> object:
+            assert uuid == "GPU-1"
+            raise error
+
+        return refuse
+
+    class Real(Watched):
+        identity = replace(Watched().identity, uuid="GPU-1", modelled=False)
+
+    monkeypatch.setattr(registry, "load", load)
+    meter, no_meter = open_meter(Real())
+    clocks, no_clocks = open_clocks(Real())
+    assert meter is None
+    assert clocks is None
+    assert words in no_meter
+    assert words in no_clocks
+
+
+@pytest.mark.parametrize(
+    ("info", "window_s"),
+    [
+        (None, 0.3),
+        (SensorInfo("counter", "counter", "gpu", period_s=0.1), 0.8),
+        (SensorInfo("ring", "ring", "gpu", period_s=0.02, capacitance_s=0.017), 0.4),
+        (SensorInfo("stream", "stream", "gpu", period_s=0.015, capacitance_s=0.79), 3.95),
+        (SensorInfo("stream", "stream", "gpu", period_s=0.1, window_s=1.0), 4.0),
+        (SensorInfo("counter", "counter", "gpu", period_s=0.001), 0.3),
+    ],
+)
+def test_suggested_window(info: SensorInfo | None, window_s: float) -> None:
+    """A window holds enough of the sensor's periods and lags, within bounds."""
+    assert suggested_window_s(info) == pytest.approx(window_s)
