@@ -1,5 +1,6 @@
 """Kernel files: what they become, and that every mistake names the file, the key and what would be right."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -294,6 +295,7 @@ LOADING: list[tuple[str, str, str]] = [
     ("L = [32, 64]", "L = [32, 64]\nmax = [1]", "[tunables]: 'max' is not a name"),
     ("L = [32, 64]", "L = [32, 64]\nN = [1]", "[tunables] N: the name is taken by [problem.sizes]"),
     ("L = [32, 64]", "L = [32, 64]\nbatch = [1]", "[tunables] batch: the name is taken by the batch"),
+    ("N = [64, 128]", f"N = {list(range(9000))}", "[problem.sizes]: 18000 combinations of sizes"),
     ("N = [64, 128]", "N = [64, 64]", "[problem.sizes] N: a value stands twice"),
     ("N = [64, 128]", "N = [64.5]", "[problem.sizes] N, item 1: must be a whole number or text"),
     ("N = [64, 128]", "if = [64]", "[problem.sizes] if: this name is a word of the expression language"),
@@ -467,8 +469,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     """A missing, binary, oversized or foreign file is an error that names it."""
     with pytest.raises(KernelFileError, match=r"none.toml: cannot be read: No such file"):
         load_kernel_file(tmp_path / "none.toml")
-    with pytest.raises(KernelFileError, match="cannot be read: Is a directory"):
+    with pytest.raises(KernelFileError, match="is not a file"):
         load_kernel_file(tmp_path)
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(KernelFileError, match="is not a file"):
+        load_kernel_file(tmp_path / "pipe.toml")
     for name, content, trouble in (
         ("binary.toml", b"\xff\xfe\x00", "is not UTF-8 text"),
         ("large.toml", b"#" * (2**20 + 1), "larger than 1 MiB"),

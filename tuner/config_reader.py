@@ -1,5 +1,6 @@
 """Reads a kernel file: TOML, form, names, sources; gives a recipe or says which key is wrong."""
 
+import math
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -30,6 +31,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+MAX_WORKLOADS = 10_000  # commands list them all
 _SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
@@ -118,6 +120,11 @@ class _Reader:
         for name, values in self.sizes.items():
             if len({str(value) for value in values}) < len(values):
                 raise self.at(f"[problem.sizes] {name}").error("a value stands twice")
+        combinations = math.prod(len(values) for values in self.sizes.values())
+        if combinations > MAX_WORKLOADS:
+            raise self.at("[problem.sizes]").error(
+                f"{combinations} combinations of sizes, at most {MAX_WORKLOADS} are allowed"
+            )
 
     def _derived(self) -> dict[str, Formula]:
         known = [*self.fixed, *self.tunables]

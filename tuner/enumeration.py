@@ -39,8 +39,9 @@ def checked_values(name: str, values: Sequence[TunableValue]) -> tuple[TunableVa
     for value in values:
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{name}: {value} is not a finite number")
-        if list(values).count(value) > 1:
-            raise InputError(f"{name}: value {value!r} stands twice in its list")
+    if len(set(values)) < len(values):
+        twice = next(value for position, value in enumerate(values) if value in values[:position])
+        raise InputError(f"{name}: value {twice!r} stands twice in its list")
     return tuple(values)
 
 

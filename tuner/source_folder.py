@@ -55,6 +55,8 @@ def read_text(path: Path, subject: str) -> str:
         KernelFileError: it cannot be read, is not UTF-8 text or larger than 1 MiB.
     """
     where = subject if subject == str(path) else f"{subject}: {path}"
+    if path.exists() and not path.is_file():  # a pipe would never end
+        raise KernelFileError(f"{where}: is not a file")
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
