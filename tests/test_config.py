@@ -484,6 +484,38 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             load_kernel_file(tmp_path / name)
 
 
+STRANGE = [
+    "3",
+    "-1",
+    "1e400",
+    "nan",
+    "true",
+    "''",
+    "'x'",
+    "[]",
+    "{}",
+    "[[1]]",
+    "[{}]",
+    "1979-05-27",
+    "{ a = 1 }",
+]
+
+
+@pytest.mark.parametrize("line", [i for i, text in enumerate(TEXT.splitlines()) if " = " in text])
+def test_no_value_escapes_the_error_tree(write: Write, line: int) -> None:
+    """Whatever value stands at whichever key, the file works or ends in an error of the package."""
+    for strange in STRANGE:
+        lines = TEXT.splitlines()
+        lines[line] = f"{lines[line].partition(' = ')[0]} = {strange}"
+        try:
+            kernel = load_kernel_file(write("\n".join(lines)))
+            workload = kernel.workloads()[0]
+            kernel.plan(workload, kernel.default(workload))
+            kernel.plan(workload, kernel.space(workload)[0])
+        except InputError as error:
+            assert str(error)  # noqa: PT017 - some of these values are right
+
+
 def test_many_mistakes_are_listed_together(write: Write) -> None:
     """Up to five wrong keys are reported at once, each on its own line."""
     with pytest.raises(KernelFileError) as error:

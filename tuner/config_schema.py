@@ -28,7 +28,7 @@ Geometry = int | str | Annotated[list[int | str], Field(min_length=1, max_length
 class Table(BaseModel):
     """A table of a kernel file: no other keys, no conversion between types."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class KernelTable(Table):
@@ -106,8 +106,7 @@ class ScalarArgument(Table):
 
 
 def _argument_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
-    keys = value if isinstance(value, dict) else vars(value)
-    return "scalar" if "scalar" in keys else "buffer"
+    return "scalar" if isinstance(value, dict) and "scalar" in value else "buffer"
 
 
 Argument = Annotated[
