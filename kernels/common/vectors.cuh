@@ -24,25 +24,26 @@ __device__ __forceinline__ void pack(const float* from, float4& v) {
     v = make_float4(from[0], from[1], from[2], from[3]);
 }
 
-// Reads P elements, E at a time, `stride` elements apart; `address` is aligned to E elements.
+// Reads P elements, a vector at a time, vectors `stride` elements apart; `address` is aligned to a vector.
+// Of what follows `address` only `room` elements are read; beyond stands `beyond`.
 template <int P, int E = kVector<P>>
-__device__ __forceinline__ void load(const float* address, int stride, float (&to)[P]) {
+__device__ __forceinline__ void load(const float* address, int stride, int room, float beyond, float (&to)[P]) {
 #pragma unroll
-    for (int i = 0; i < P; i += E)
-        unpack(*reinterpret_cast<const typename Vector<E>::type*>(address + i / E * stride), to + i);
+    for (int i = 0; i < P; ++i) to[i] = beyond;
+#pragma unroll
+    for (int i = 0; i < P; i += E) {
+        const int at = i / E * stride;
+        if (at < room) unpack(*reinterpret_cast<const typename Vector<E>::type*>(address + at), to + i);
+    }
 }
 
 template <int P, int E = kVector<P>>
-__device__ __forceinline__ void store(float* address, int stride, const float (&from)[P]) {
+__device__ __forceinline__ void store(float* address, int stride, int room, const float (&from)[P]) {
 #pragma unroll
-    for (int i = 0; i < P; i += E)
-        pack(from + i, *reinterpret_cast<typename Vector<E>::type*>(address + i / E * stride));
-}
-
-template <int P>
-__device__ __forceinline__ void fill(float value, float (&to)[P]) {
-#pragma unroll
-    for (int i = 0; i < P; ++i) to[i] = value;
+    for (int i = 0; i < P; i += E) {
+        const int at = i / E * stride;
+        if (at < room) pack(from + i, *reinterpret_cast<typename Vector<E>::type*>(address + at));
+    }
 }
 
 // Place of vector `i` in a warp's tile: neither consecutive lanes nor lanes 2, 4 or 8 vectors apart share a bank.

@@ -152,10 +152,10 @@ __global__ void __launch_bounds__(L, 1) scan_lf(const float* __restrict__ x, flo
     static_assert(P * L % N == 0, "a block holds whole problems");
     const int rank = threadIdx.x % W;
     const size_t first = (size_t(blockIdx.x) * L + threadIdx.x - rank) * P + rank * E;
-    const bool inside = first < size_t(batch) * N;  // the others go along for the barriers
+    const int room = first < size_t(batch) * N ? P * W : 0;  // the others go along for the barriers
 
-    float value[P] = {}, below[V] = {}, own[V];
-    if (inside) load<P>(x + first, E * W, value);
+    float value[P], below[V] = {}, own[V];
+    load<P>(x + first, E * W, room, 0.0f, value);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
 #pragma unroll
@@ -168,5 +168,5 @@ __global__ void __launch_bounds__(L, 1) scan_lf(const float* __restrict__ x, flo
         scan_by_shared<G, L, r, S>(below, own);
 #pragma unroll
     for (int i = 0; i < P; ++i) value[i] += below[i / E];
-    if (inside) store<P>(y + first, E * W, value);
+    store<P>(y + first, E * W, room, value);
 }
