@@ -83,6 +83,8 @@ def build(
     """
     wanted = [e for e in dict.fromkeys(entries) if _key(source, e, options, flags) not in _functions]
     units = [wanted[i : i + ENTRIES_PER_UNIT] for i in range(0, len(wanted), ENTRIES_PER_UNIT)]
+    if units:
+        _runtime(tuple(flags))  # once, before the threads ask for it
     with ThreadPoolExecutor(JOBS) as pool:
         libraries = list(pool.map(lambda unit: _compile(source, unit, options, flags), units))
     for unit, library in zip(units, libraries, strict=True):
