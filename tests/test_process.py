@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+import resource
 import select
 import signal
 import subprocess
@@ -301,6 +302,17 @@ def test_no_process_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ChildCrashedError, match="cannot start"):
         Child("served:Server")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_no_descriptor_to_be_had() -> None:
+    """A process that may open nothing more gives ChildCrashedError, too."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        with pytest.raises(ChildCrashedError, match="cannot start"):
+            Child("served:Server")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_children_of_several_threads_outlive_those_threads() -> None:

@@ -48,25 +48,25 @@ class Child:
         self._name = name or server
         self._lock = threading.Lock()
         self._ready = False
-        request = _pack((server, args))
-        self._socket, theirs = socket.socketpair()
-        lifeline, self._lifeline = os.pipe()
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter and this package, no shell
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(lifeline), *sys.path],
-                stdin=subprocess.DEVNULL,
-                stdout=2,
-                pass_fds=(theirs.fileno(), lifeline),
-                start_new_session=True,  # a Ctrl-C of the terminal goes to the parent alone
-            )
-        except OSError as error:
-            self._socket.close()
-            os.close(self._lifeline)
-            raise ChildCrashedError(f"{self._name}: cannot start a child process: {error}") from error
-        finally:
-            theirs.close()
-            os.close(lifeline)
-        self._request: bytes | None = request
+        self._request: bytes | None = _pack((server, args))
+        self._lifeline = -1
+        with contextlib.ExitStack() as theirs:
+            try:
+                self._socket, channel = socket.socketpair()
+                theirs.enter_context(channel)
+                lifeline, self._lifeline = os.pipe()
+                theirs.callback(os.close, lifeline)
+                self._process = subprocess.Popen(  # noqa: S603 - this interpreter and this package, no shell
+                    [sys.executable, "-c", _BOOT, str(channel.fileno()), str(lifeline), *sys.path],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,
+                    pass_fds=(channel.fileno(), lifeline),
+                    start_new_session=True,  # a Ctrl-C of the terminal goes to the parent alone
+                )
+            except OSError as error:
+                if hasattr(self, "_socket"):
+                    self._release()
+                raise ChildCrashedError(f"{self._name}: cannot start a child process: {error}") from error
 
     @property
     def pid(self) -> int:
