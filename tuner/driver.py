@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.candidates import Prepared
 from tuner.database import Store
@@ -93,13 +93,16 @@ class Driver:
             self._remember(trial, measurement)
         if self.trials:
             self._measurer.recall(self.trials, [item.workload for item in self._prepared])
+            self._device.resume_at(self.trials[-1][1].ended_s)
 
     def measure(self, trial: Trial, objective: Objective, expected: int) -> Measurement:
         """The measurement of a trial: from memory, or made now and stored at once."""
         if trial in self._memory:
             return self._memory[trial]
         self._stop_at_limits()
-        measurement = self._measurer.measure(trial, self._plans(trial))
+        measurement = replace(
+            self._measurer.measure(trial, self._plans(trial)), ended_s=self._device.now_s()
+        )
         self._remember(trial, measurement)
         self._store.add(self._run_id, len(self.trials), trial, measurement, self._names)
         self._tell(trial, measurement, objective, expected)

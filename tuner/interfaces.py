@@ -103,6 +103,9 @@ class Device(Protocol):
     def now_s(self) -> float:
         """Time on the clock that windows and power samples are stamped with (monotonic or virtual)."""
 
+    def resume_at(self, ended_s: float) -> None:
+        """Go on where a killed run ended: a virtual clock is set forward, a real one needs nothing."""
+
     def close(self) -> None:
         """Release everything; the device is not used afterwards."""
 

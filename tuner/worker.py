@@ -137,6 +137,9 @@ class WorkerDevice:
         """The system's monotonic clock."""
         return time.monotonic()
 
+    def resume_at(self, ended_s: float) -> None:
+        """See ``Device.resume_at``: the monotonic clock goes its own way."""
+
     def close(self) -> None:
         """End the worker; may be called again."""
         self._closed = True

@@ -97,7 +97,7 @@ def _tune(
     from tuner.catalog import Catalog
     from tuner.cli.progress import RunProgress
     from tuner.database import Store
-    from tuner.measure import open_bench
+    from tuner.bench import open_bench
     from tuner.report.summary import Timing, document
     from tuner.report.tables import show_run
     from tuner.request import choose_run_clocks, conditions_of, make_task, resolve

@@ -105,6 +105,9 @@ class CudaDevice:
         """The system's monotonic clock, which all processes share."""
         return time.monotonic()
 
+    def resume_at(self, ended_s: float) -> None:
+        """See ``Device.resume_at``: the monotonic clock goes its own way."""
+
     def close(self) -> None:
         """See ``Device.close``."""
         if not self._dead:

@@ -193,6 +193,10 @@ class SimulatedDevice:
         """Let virtual time pass idle."""
         self._timeline.pass_time(seconds, idle_watts(self.gpu, self._set_mhz))
 
+    def resume_at(self, ended_s: float) -> None:
+        """See ``Device.resume_at``: sensor ticks and noise follow virtual time, so a resumed run needs it."""
+        self.sleep(max(0.0, ended_s - self.now_s()))
+
     def power_segments(self, since_s: float) -> list[tuple[float, float, float]]:
         """(start, end, watts) pieces of true power from ``since_s`` to now, in order, without gaps.
 

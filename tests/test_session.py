@@ -1,0 +1,174 @@
+"""A run on a simulated device: search, store, resume, interrupt, limits, slowdown."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner import session
+from tuner.bench import Bench, open_bench
+from tuner.catalog import Catalog
+from tuner.database import Store
+from tuner.driver import Measured
+from tuner.errors import Interrupted
+from tuner.model import Status
+from tuner.request import Request, choose_run_clocks, conditions_of, make_task, resolve
+from tuner.session import Outcome
+
+REQUEST = Request(workloads=("scan-lf:N=64",), policy="random", objective="energy", seed=3)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "tuner.db") as opened:
+        yield opened
+
+
+def tune(
+    request: Request,
+    store: Store,
+    *,
+    spec: str = "sim:k40c",
+    observer: Callable[[Measured], None] = lambda _: None,
+    resume: bool = False,
+) -> Outcome:
+    """Everything `tuner run` does between its words and its tables."""
+    with ExitStack() as stack:
+        bench: Bench = stack.enter_context(open_bench(spec, request))
+        pairs, _ = resolve(Catalog.load(), request.workloads, bench.device)
+        clocks_mhz = choose_run_clocks(request, bench.clocks)
+        return session.run(
+            make_task(request, pairs, bench.device, clocks_mhz),
+            conditions_of(request, pairs, bench.device, clocks_mhz),
+            device=bench.device,
+            measurer=bench.measurer,
+            store=store,
+            observer=observer,
+            resume=resume,
+            document=lambda outcome: {"answer": outcome.answer},
+        )
+
+
+def test_every_trial_is_stored_before_it_is_told(store: Store) -> None:
+    """When the observer hears of a trial, the database already has it."""
+    seen: list[int] = []
+
+    def observer(event: Measured) -> None:
+        seen.append(store.history(1)[0].trials)
+        assert seen[-1] == event.number
+
+    outcome = tune(replace(REQUEST, budget=5), store, observer=observer)
+
+    assert seen == [1, 2, 3, 4, 5]
+    assert outcome.status == "limited"
+
+
+def test_default_trial_comes_first(store: Store) -> None:
+    """Gains are stated against the default configuration, so it is measured before anything else."""
+    outcome = tune(replace(REQUEST, budget=3), store)
+
+    assert outcome.default == 0
+    assert dict(outcome.trials[0][0].configurations[0]).items() >= {"P": 4, "L": 64}.items()
+
+
+def test_answer_is_the_lowest_energy_or_ties_with_it(store: Store) -> None:
+    """No trial measured has certainly less energy than the answer."""
+    outcome = tune(replace(REQUEST, policy="exhaustive"), store)
+
+    assert outcome.answer is not None
+    answer = outcome.trials[outcome.answer][1].energy
+    assert answer is not None
+    for _, measurement in outcome.trials:
+        if measurement.energy is not None:
+            slack = 1.96 * (answer.uncertainty_j + measurement.energy.uncertainty_j)
+            assert answer.joules <= measurement.energy.joules + slack
+
+
+class _Killed(BaseException):
+    """Stands for the end of a process: nothing catches it, nothing is tidied."""
+
+
+# The K40c's sensor remembers seconds of power, and a killed process takes those with it; a counter has no memory.
+SENSOR_MEMORY = {"sim:k40c": 1e-3, "sim:h200": 1e-9}
+
+
+@pytest.mark.parametrize("spec", sorted(SENSOR_MEMORY))
+@pytest.mark.parametrize("policy", ["greedy", "exhaustive", "random"])
+def test_resumed_run_ends_as_if_never_stopped(policy: str, spec: str, tmp_path: Path) -> None:
+    """Cut off after some trials, the run goes on to the same trials, numbers and answer, none twice."""
+    request = replace(REQUEST, policy=policy, clocks="600:900:100")
+    with Store(tmp_path / "whole.db") as store:
+        whole = tune(request, store, spec=spec)
+    path = tmp_path / "cut.db"
+
+    def kill(event: Measured) -> None:
+        if event.number == 4:
+            raise _Killed
+
+    with Store(path) as store, pytest.raises(_Killed):
+        tune(request, store, spec=spec, observer=kill)
+    again: list[Any] = []
+    with Store(path) as store:
+        resumed = tune(
+            request, store, spec=spec, observer=lambda event: again.append(event.trial), resume=True
+        )
+
+    assert resumed.resumed == 4
+    assert [trial for trial, _ in whole.trials] == [trial for trial, _ in resumed.trials]
+    assert whole.answer == resumed.answer
+    assert again == [trial for trial, _ in whole.trials[4:]]
+    for (_, expected), (_, measured) in zip(whole.trials, resumed.trials, strict=True):
+        assert expected.makespan_s == measured.makespan_s
+        assert expected.energy is not None
+        assert measured.energy is not None
+        assert expected.energy.joules == pytest.approx(measured.energy.joules, rel=SENSOR_MEMORY[spec])
+
+
+def test_interrupt_keeps_what_is_known(store: Store) -> None:
+    """Ctrl-C or SIGTERM ends with the answer of the trials so far, stored as interrupted."""
+
+    def interrupt(event: Measured) -> None:
+        if event.number == 3:
+            raise Interrupted("SIGTERM")
+
+    outcome = tune(REQUEST, store, observer=interrupt)
+
+    assert outcome.status == "interrupted"
+    assert outcome.answer is not None
+    assert store.history(1)[0].status == "interrupted"
+    assert store.history(1)[0].trials == 3
+
+
+def test_time_limit_counts_on_the_devices_clock(store: Store) -> None:
+    """A limit of ten modelled seconds ends the search when ten modelled seconds have passed."""
+    outcome = tune(replace(REQUEST, time_limit_s=10.0), store)
+    windows_s = sum(measurement.window_s for _, measurement in outcome.trials)
+
+    assert outcome.status == "limited"
+    assert windows_s < 20.0
+    assert len(outcome.trials) < 58
+
+
+def test_slowdown_limit_holds(store: Store) -> None:
+    """Under --max-slowdown the answer is at most that much slower than the fastest trial."""
+    free = tune(replace(REQUEST, policy="exhaustive", clocks="all"), store)
+    bound = tune(replace(REQUEST, policy="exhaustive", clocks="all", max_slowdown=0.01), store)
+
+    def makespan(outcome: Outcome, index: int | None) -> float:
+        assert index is not None
+        return outcome.trials[index][1].makespan_s or 0.0
+
+    assert makespan(bound, bound.answer) <= 1.01 * makespan(bound, bound.fastest)
+    assert makespan(free, free.answer) > 1.01 * makespan(free, free.fastest), "the limit must bind"
+    assert len(bound.trials) == len(free.trials), "the second search is answered from memory"
+
+
+def test_nothing_to_resume_is_said(store: Store) -> None:
+    """--resume without an unfinished run is a new run, and says so."""
+    outcome = tune(replace(REQUEST, budget=1), store, resume=True)
+
+    assert "nothing to resume" in outcome.notices[0]
+    assert outcome.trials[0][1].status is Status.OK

@@ -1,0 +1,62 @@
+"""Everything a run holds open: device, clock control, power meter, measurer."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from tuner.errors import InputError
+from tuner.interfaces import ClockControl, Device, Meter
+from tuner.measure import Measurer, open_clocks, open_meter, suggested_window_s
+from tuner.objective import Objective
+from tuner.request import Request
+from tuner.worker import open_device
+
+
+@dataclass(frozen=True)
+class Bench:
+    """An open device with what is needed to measure on it.
+
+    Attributes:
+        device: where trials run.
+        measurer: measures trials on it.
+        clocks: its clock control; None where there is none.
+        meter: its power meter; None where there is none.
+        notices: what the user should know of the choices made.
+    """
+
+    device: Device
+    measurer: Measurer
+    clocks: ClockControl | None
+    meter: Meter | None
+    notices: tuple[str, ...]
+
+
+@contextmanager
+def open_bench(device_spec: str | None, request: Request) -> Iterator[Bench]:
+    """Open a device for a request, and close it on every way out, clocks first.
+
+    Args:
+        device_spec: ``cuda:N``, ``sim:NAME``, or None for the automatic choice.
+        request: whose objective, window and seed the measuring follows.
+
+    Raises:
+        DeviceUnavailableError: the device cannot be opened.
+        InputError: the objective needs joules and no power sensor answers.
+    """
+    with ExitStack() as stack:
+        device, notice = open_device(device_spec, request.seed)
+        stack.callback(device.close)
+        clocks, _ = open_clocks(device)
+        if clocks is not None:
+            stack.callback(clocks.close)
+        meter, no_meter = open_meter(device, clocks)
+        if meter is not None:
+            stack.callback(meter.close)
+        elif Objective(request.objective).needs_energy:
+            raise InputError(f"--objective {request.objective}: {no_meter}; use --objective time")
+        window_s = request.window_s or suggested_window_s(None if meter is None else meter.info)
+        measurer = stack.enter_context(Measurer(device, meter, clocks, window_s, seed=request.seed))
+        notices = [notice] if notice else []
+        if meter is None:
+            notices.append(f"no energy is measured: {no_meter}")
+        yield Bench(device, measurer, clocks, meter, tuple(notices))

@@ -1,0 +1,63 @@
+"""``tuner devices``: where trials can run, and what is missing."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli.output import console, json_option, write_json
+
+if TYPE_CHECKING:
+    from tuner.worker import DeviceReport
+
+
+@click.command()
+@json_option
+def devices(*, json_path: str | None) -> None:
+    """List GPUs and simulated devices with limits, clocks, power sensor, and what is missing."""
+    from rich.table import Table
+
+    from tuner.worker import describe_devices
+
+    rows = [_row(report) for report in describe_devices()]
+    if json_path is not None:
+        write_json(json_path, {"devices": rows})
+    table = Table(show_edge=False, pad_edge=False)
+    for title in ("device", "name", "cc", "SMs", "threads/SM", "memory", "clocks", "power sensor", "missing"):
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        limits = row["limits"] or {}
+        table.add_row(
+            row["device"],
+            (row["name"] or "–") + (" (modelled)" if row["modelled"] else ""),
+            ".".join(map(str, limits.get("compute_capability", ()))) or "–",
+            str(limits.get("multiprocessors", "–")),
+            str(limits.get("max_threads_per_sm", "–")),
+            f"{limits['memory_bytes'] / 2**30:.0f} GiB" if limits else "–",
+            _clocks(row["clocks_mhz"]),
+            row["sensor"] or "–",
+            "; ".join(row["missing"]) or "nothing",
+        )
+    console(json_path).print(table)
+
+
+def _row(report: "DeviceReport") -> dict[str, Any]:
+    identity, limits = report.identity, report.limits
+    return {
+        "device": report.spec,
+        "name": None if identity is None else identity.name,
+        "uuid": None if identity is None else identity.uuid,
+        "driver": None if identity is None else identity.driver,
+        "modelled": identity is not None and identity.modelled,
+        "limits": None if limits is None else vars(limits),
+        "clocks_mhz": list(report.clocks_mhz),
+        "sensor": report.sensor,
+        "missing": list(report.missing),
+    }
+
+
+def _clocks(clocks_mhz: list[int]) -> str:
+    if not clocks_mhz:
+        return "–"
+    if len(clocks_mhz) <= 5:  # noqa: PLR2004 - as many as fit the column
+        return " ".join(map(str, clocks_mhz)) + " MHz"
+    return f"{clocks_mhz[-1]} … {clocks_mhz[0]} MHz ({len(clocks_mhz)})"
