@@ -91,8 +91,8 @@ class _Killed(BaseException):
     """Stands for the end of a process: nothing catches it, nothing is tidied."""
 
 
-# The K40c's sensor remembers seconds of power, and a killed process takes those with it; a counter has no memory.
-SENSOR_MEMORY = {"sim:k40c": 1e-3, "sim:h200": 1e-9}
+# What a sensor remembers goes with a killed process: seconds of power in a K40c, a quantum in a counter.
+SENSOR_MEMORY = {"sim:k40c": 1e-3, "sim:h200": 1e-4}
 
 
 @pytest.mark.parametrize("spec", sorted(SENSOR_MEMORY))

@@ -28,21 +28,14 @@ kernel_option = click.option(
 )
 
 
-class Percent(click.ParamType):
-    """``5%``, ``5`` and ``5.0 %`` are 0.05."""
-
-    name = "percent"
-
-    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """A fraction from a percentage."""
-        if isinstance(value, float):
-            return value
-        try:
-            number = float(value.strip().removesuffix("%"))
-        except ValueError:
-            self.fail(f"{value!r} is not a percentage; write for example 5%", param, ctx)
-        if not 0.0 <= number < float("inf"):
-            self.fail(
-                f"{value!r} is out of range; write a percentage of 0 or more, for example 5%", param, ctx
-            )
-        return number / 100.0
+def percent(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Callback of an option: ``5%``, ``5`` and ``5.0 %`` are 0.05."""
+    if value is None:
+        return None
+    try:
+        number = float(value.strip().removesuffix("%"))
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number < float("inf"):
+        raise click.BadParameter(f"{value!r} is not a percentage; write for example 5%", ctx, parameter)
+    return number / 100.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.options import Percent, database_option, device_option, kernel_option
+from tuner.cli.options import database_option, device_option, kernel_option, percent
 from tuner.cli.output import console, json_option, write_json
 from tuner.errors import Interrupted
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     "--objective", default="energy", show_default=True, help="What to minimise: time, energy, edp or ed2p."
 )
 @click.option(
-    "--max-slowdown", type=Percent(), help="With energy: at most this much slower than the fastest, e.g. 5%."
+    "--max-slowdown",
+    callback=percent,
+    help="With energy: at most this much slower than the fastest, e.g. 5%.",
 )
 @click.option(
     "--policy", default="greedy", show_default=True, help="Search strategy: greedy, exhaustive, random."
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--min-occupancy",
-    type=Percent(),
+    callback=percent,
     help="Drop configurations below this occupancy (default: the kernel file's).",
 )
 @click.option(
