@@ -96,10 +96,10 @@ def _tune(
     request: "Request", device_spec: str | None, database: Path | None, *, resume: bool, out: "Console"
 ) -> tuple[dict[str, Any], str]:
     from tuner import session
+    from tuner.bench import open_bench
     from tuner.catalog import Catalog
     from tuner.cli.progress import RunProgress
     from tuner.database import Store
-    from tuner.bench import open_bench
     from tuner.report.summary import Timing, document
     from tuner.report.tables import show_run
     from tuner.request import choose_run_clocks, conditions_of, make_task, resolve
