@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 from types import ModuleType
 
 import numpy as np
@@ -29,6 +29,7 @@ _BURST_S = 0.03
 _BURST_ROUNDS = (3, 30)
 _REPLAY_S = 3e-3  # long against the few microseconds between two replays
 _REPLAY_ROUNDS = 512  # unrolled in one graph, unless one rotation is longer
+_LONG_REPLAY_S = 0.03
 _IN_FLIGHT = 4
 
 
@@ -167,19 +168,24 @@ class RoundRunner:
     # --- many rounds -----------------------------------------------------------------------------
 
     def _prepare(self, rotation: Rotation, round_s: float) -> _Replay:
-        """A replay of a few milliseconds; built anew when single rounds were a bad guide to its time."""
+        """A replay of a few milliseconds; built anew when single rounds were a bad guide to its time.
+
+        Where a rotation of long rounds would outlast that by far, single rounds take turns, launched one by
+        one: the host is far ahead of the device then, and a graph would gain nothing.
+        """
+        if round_s >= _REPLAY_S and round_s * len(rotation) >= _LONG_REPLAY_S:
+            turns = cycle(rotation)
+            return _Replay(lambda: self._round(next(turns)), 1, round_s)
         replay = self._build(rotation, round_s)
-        if round_s < _LONG_ROUND_S:
-            begin, end = self._event(), self._event()
-            begin.record(self._main)
-            replay.enqueue()
-            end.record(self._main)
-            end.synchronize()
-            seconds = max(self._elapsed_s(begin, end), 1e-6)
-            if seconds < _REPLAY_S / 2:
-                return self._build(rotation, seconds / replay.rounds)
-            return replace(replay, seconds=seconds)
-        return replay
+        begin, end = self._event(), self._event()
+        begin.record(self._main)
+        replay.enqueue()
+        end.record(self._main)
+        end.synchronize()
+        seconds = max(self._elapsed_s(begin, end), 1e-6)
+        if seconds < _REPLAY_S / 2:
+            return self._build(rotation, seconds / replay.rounds)
+        return replace(replay, seconds=seconds)
 
     def _build(self, rotation: Rotation, round_s: float) -> _Replay:
         turns = _within(_REPLAY_S / (round_s * len(rotation)), 1, max(1, _REPLAY_ROUNDS // len(rotation)))

@@ -1,0 +1,151 @@
+"""The CUDA device over a fake CuPy, with kernels that behave well and badly."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_cupy import DeviceArray, FakeCupy, Kernel
+
+from tuner.compiler import Compiled
+from tuner.devices import cuda, cuda_probe
+from tuner.devices.cuda import CudaDevice
+from tuner.devices.cuda_rounds import RoundRunner
+from tuner.errors import CompileError
+from tuner.model import (
+    Buffer,
+    Configuration,
+    Plan,
+    ProblemSpec,
+    Resources,
+    Scalar,
+    Source,
+    Stage,
+    Work,
+    Workload,
+)
+from tuner.occupancy import device_limits
+
+ROWS, N = 64, 128
+LIMITS = device_limits((9, 0), multiprocessors=132, memory_bytes=2**30, l2_bytes=2**17)
+
+
+class FakeCompiler:
+    """Compiles an entry to a kernel of the same name."""
+
+    nvrtc_version = "12.9"
+
+    def compile_one(self, stage: Stage) -> Compiled:
+        if stage.entry == "wrong_syntax":
+            raise CompileError("line 3: expected a ';'")
+        cubin = b"" if stage.entry == "broken" else b"cubin"
+        return Compiled(cubin, stage.entry, Resources(32, architecture="sm_90"), "")
+
+    def close(self) -> None:
+        pass
+
+
+def scan(x: DeviceArray, y: DeviceArray, rows: int) -> None:
+    assert isinstance(rows, np.int32)
+    assert rows == len(x)
+    y[...] = np.cumsum(x.astype(np.float64), axis=1)
+
+
+def plan(
+    *entries: str,
+    kernel: str = "scan",
+    rows: int = ROWS,
+    role: Any = "out",
+    problem: str = "scan",
+    shared_bytes: int = 0,
+    grid: tuple[int, int, int] = (1, 1, 1),
+    block: tuple[int, int, int] = (32, 1, 1),
+    baseline: Plan | None = None,
+) -> Plan:
+    """Stages that read x (rows of N) and write y, by names of kernels."""
+    names = ("x", "x") if role == "inout" else ("x", "y")
+    stages = tuple(
+        Stage(
+            name=entry,
+            source=Source("k.cu", entry),
+            entry=entry,
+            options=(),
+            grid=grid,
+            block=block,
+            shared_bytes=shared_bytes,
+            arguments=(*names, Scalar("int32", rows)),
+        )
+        for entry in entries
+    )
+    shape = (rows, N)
+    buffers: tuple[Buffer, ...] = (
+        Buffer("x", "float32", shape, "in"),
+        Buffer("y", "float32", shape, "out"),
+    )
+    if role == "inout":
+        buffers = (Buffer("x", "float32", shape, "inout"),)
+    return Plan(
+        Workload(kernel, (("N", N),), rows),
+        Configuration({"entry": "+".join(entries)}),
+        stages,
+        buffers,
+        ProblemSpec(problem),
+        Work(8.0 * rows * N, rows * N),
+        baseline,
+    )
+
+
+def kernels(cp: Callable[[], FakeCupy]) -> dict[str, Kernel]:
+    def illegal(*_: object) -> None:
+        cp().dead = "cudaErrorIllegalAddress: an illegal memory access was encountered"
+
+    def half(x: DeviceArray, y: DeviceArray, rows: int) -> None:
+        y[: rows // 2] = np.cumsum(x[: rows // 2], axis=1)
+
+    def clobber(x: DeviceArray, y: DeviceArray, _: int) -> None:
+        x[...] = 0
+        y[...] = 0
+
+    def double(x: DeviceArray, y: DeviceArray, _: int) -> None:
+        np.multiply(x, 2, out=y)
+
+    def overrun(x: DeviceArray, y: DeviceArray, rows: int) -> None:
+        scan(x, y, rows)
+        raw: Any = y
+        while raw.base is not None:
+            raw = raw.base
+        raw[-4096:-4000] = 0
+
+    def off(x: DeviceArray, y: DeviceArray, rows: int) -> None:
+        scan(x, y, rows)
+        y[17, 5] += 1
+
+    return {
+        "scan": Kernel(scan, 1e-3),
+        "slow": Kernel(scan, 3e-3),
+        "very_slow": Kernel(scan, 0.5),
+        "quick": Kernel(scan, 5e-6),
+        "half": Kernel(half, 1e-3),
+        "clobber": Kernel(clobber, 1e-3),
+        "overrun": Kernel(overrun, 1e-3),
+        "off": Kernel(off, 1e-3),
+        "refused": Kernel(scan, -1.0),
+        "illegal": Kernel(illegal, 1e-3),
+        "double": Kernel(double, 1e-3),
+        "broken": Kernel(scan, 1e-3),
+        "wrong_syntax": Kernel(scan, 1e-3),
+    }
+
+
+def fake_device(patch: pytest.MonkeyPatch) -> tuple[FakeCupy, CudaDevice]:
+    """A CUDA device of virtual time, and the CuPy it stands on."""
+    made: list[FakeCupy] = []
+    fake = FakeCupy(kernels(lambda: made[0]))
+    made.append(fake)
+    patch.setattr(cuda_probe, "open_cupy", lambda _: fake)
+    patch.setattr(cuda_probe, "gpu_limits", lambda *_: LIMITS)
+    patch.setattr(cuda_probe, "gpu_name", lambda *_: "Fake GPU")
+    patch.setattr(cuda_probe, "gpu_uuid", lambda _: "GPU-1")
+    patch.setattr(cuda_probe, "driver_version", lambda _: "580.1")
+    patch.setattr(cuda, "RoundRunner", lambda module: RoundRunner(module, lambda: fake.now_s))
+    return fake, CudaDevice(0, FakeCompiler())  # type: ignore[arg-type]  # compiles what is asked here

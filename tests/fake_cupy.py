@@ -1,0 +1,230 @@
+"""A CuPy of NumPy arrays and virtual time, for what the CUDA device does apart from arithmetic.
+
+Kernels are Python functions with a duration. Streams advance in virtual time, events carry it, captured work
+is replayed, launches may be refused, faults kill the context, memory runs out.
+"""
+
+from collections.abc import Callable, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+
+class CUDARuntimeError(RuntimeError):
+    pass
+
+
+class CUDADriverError(RuntimeError):
+    pass
+
+
+class OutOfMemoryError(MemoryError):
+    pass
+
+
+class Pointer:
+    """What ``array.data`` is: a kernel argument that can be filled."""
+
+    def __init__(self, array: "DeviceArray") -> None:
+        self.array = array
+
+    def memset_async(self, value: int, size: int) -> None:
+        assert size == self.array.nbytes
+        self.array.view(np.uint8).reshape(-1)[...] = value
+
+
+class DeviceArray(np.ndarray[Any, Any]):
+    @property
+    def data(self) -> Pointer:  # type: ignore[override]  # CuPy's is a pointer too
+        return Pointer(self)
+
+    def get(self) -> Any:
+        return np.array(self)
+
+
+class Kernel:
+    """A ``__global__`` function: what it does, how long it takes, and how often it ran."""
+
+    def __init__(self, action: Callable[..., None], seconds: float) -> None:
+        self.action = action
+        self.seconds = seconds
+        self.runs = 0
+
+
+class FakeCupy(ModuleType):
+    """Stands for the module ``cupy`` and for the GPU behind it."""
+
+    def __init__(self, kernels: dict[str, Kernel], memory_bytes: int = 2**30) -> None:
+        super().__init__("cupy")
+        self.kernels = kernels
+        self.now_s = 100.0
+        self.dead = ""
+        self.memory_bytes = memory_bytes
+        self.allocated_bytes = 0
+        self.capture_works = True
+        self.captured: list[Callable[[], None]] | None = None
+        self.unjoined: set[int] = set()
+        self.most_queued_s = 0.0
+        self.shared_opt_in: dict[str, int] = {}
+        self.random = SimpleNamespace(Philox4x3210=np.random.Philox, Generator=np.random.Generator)
+        self.cuda = SimpleNamespace(
+            Stream=lambda non_blocking: Stream(self, non_blocking),
+            Event=lambda **options: Event(self, **options),
+            get_elapsed_time=lambda begin, end: (end.at_s - begin.at_s) * 1e3,
+            runtime=SimpleNamespace(
+                CUDARuntimeError=CUDARuntimeError,
+                deviceSynchronize=self.synchronize,
+                memGetInfo=lambda: (self.memory_bytes - self.allocated_bytes, self.memory_bytes),
+            ),
+            driver=SimpleNamespace(
+                CUDADriverError=CUDADriverError,
+                CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared",
+                funcSetAttribute=self._set_attribute,
+            ),
+            memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+            function=SimpleNamespace(Module=lambda: Module(self)),
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def empty(self, shape: Any, dtype: Any = np.float64) -> DeviceArray:
+        array = np.empty(shape, dtype).view(DeviceArray)
+        if self.allocated_bytes + array.nbytes > self.memory_bytes:
+            raise OutOfMemoryError(f"Out of memory allocating {array.nbytes:,} bytes")
+        if array.dtype == np.uint8:  # the pool's arrays stay, everything else is gone soon
+            self.allocated_bytes += array.nbytes
+        return array
+
+    def asarray(self, values: Any) -> DeviceArray:
+        return np.asarray(values).view(DeviceArray)
+
+    def get_default_memory_pool(self) -> Any:
+        return SimpleNamespace(
+            free_all_blocks=lambda: setattr(self, "allocated_bytes", 0), free_bytes=lambda: 0
+        )
+
+    def synchronize(self) -> None:
+        if self.captured is not None:
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported")
+        if self.dead:
+            raise CUDARuntimeError(self.dead)
+
+    def do(self, action: Callable[[], None]) -> None:
+        """Do now, or record into the graph that is being captured."""
+        if self.captured is not None:
+            self.captured.append(action)
+        else:
+            action()
+
+    def _set_attribute(self, pointer: str, attribute: str, value: int) -> None:
+        assert attribute == "shared"
+        self.shared_opt_in[pointer] = value
+
+
+class Module:
+    def __init__(self, cp: FakeCupy) -> None:
+        self._cp = cp
+
+    def load(self, cubin: bytes) -> None:
+        if not cubin:
+            raise CUDADriverError("CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid")
+
+    def get_function(self, name: str) -> "Function":
+        return Function(self._cp, name)
+
+
+class Function:
+    def __init__(self, cp: FakeCupy, name: str) -> None:
+        self._cp = cp
+        self.ptr = name
+
+    def __call__(
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[Any],
+        shared_mem: int,
+        stream: "Stream",
+    ) -> None:
+        assert len(grid) == len(block) == 3
+        cp, kernel = self._cp, self._cp.kernels[self.ptr]
+        if kernel.seconds < 0:
+            raise CUDADriverError("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested")
+        if shared_mem > 48 * 1024 and self._cp.shared_opt_in.get(self.ptr) != shared_mem:
+            raise CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
+        arrays = [getattr(item, "array", item) for item in args]
+
+        def run() -> None:
+            kernel.runs += 1
+            kernel.action(*arrays)
+            stream.ready_s = max(stream.ready_s, cp.now_s) + kernel.seconds
+            cp.most_queued_s = max(cp.most_queued_s, stream.ready_s - cp.now_s)
+
+        cp.do(run)
+
+
+class Event:
+    def __init__(self, cp: FakeCupy, *, block: bool = False, disable_timing: bool = False) -> None:
+        assert block != disable_timing  # waited for, or only waited on by streams
+        self._cp = cp
+        self.at_s = 0.0
+        self.lane = 0
+
+    def record(self, stream: "Stream") -> None:
+        self.lane = id(stream)
+
+        def run() -> None:
+            self.at_s = max(stream.ready_s, self._cp.now_s)
+
+        self._cp.do(run)
+
+    def synchronize(self) -> None:
+        self._cp.synchronize()
+        self._cp.now_s = max(self._cp.now_s, self.at_s)
+
+
+class Graph:
+    def __init__(self, cp: FakeCupy, actions: list[Callable[[], None]]) -> None:
+        self._cp = cp
+        self.actions = actions
+
+    def launch(self, stream: "Stream") -> None:
+        del stream
+        assert self._cp.captured is None
+        for action in self.actions:
+            action()
+
+
+class Stream:
+    def __init__(self, cp: FakeCupy, non_blocking: bool) -> None:
+        assert non_blocking
+        self._cp = cp
+        self.ready_s = 0.0
+
+    def wait_event(self, event: Event) -> None:
+        if self._cp.captured is not None:
+            self._cp.unjoined.discard(event.lane)
+            self._cp.unjoined.add(id(self))
+
+        def run() -> None:
+            self.ready_s = max(self.ready_s, event.at_s)
+
+        self._cp.do(run)
+
+    def begin_capture(self) -> None:
+        if not self._cp.capture_works:
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted")
+        self._cp.captured = []
+        self._cp.unjoined = {id(self)}
+
+    def end_capture(self) -> Graph:
+        actions, self._cp.captured = self._cp.captured, None
+        if actions is None or self._cp.unjoined != {id(self)}:
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnjoined: capture has unjoined work")
+        return Graph(self._cp, actions)
+
+    def synchronize(self) -> None:
+        self._cp.synchronize()
+        self._cp.now_s = max(self._cp.now_s, self.ready_s)

@@ -1,0 +1,150 @@
+"""Rounds, windows and rotation of the CUDA device, over a CuPy of virtual time."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_cuda import LIMITS, fake_device, plan
+from fake_cupy import DeviceArray, FakeCupy
+
+from tuner.devices.cuda import CudaDevice
+from tuner.devices.cuda_buffers import is_cold, rotation_sets
+from tuner.devices.cuda_rounds import median_and_spread
+from tuner.interfaces import Device
+from tuner.model import Status
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeCupy, CudaDevice]:
+    return fake_device(monkeypatch)
+
+
+@pytest.fixture
+def cp(fake: tuple[FakeCupy, CudaDevice]) -> FakeCupy:
+    return fake[0]
+
+
+@pytest.fixture
+def device(fake: tuple[FakeCupy, CudaDevice]) -> CudaDevice:
+    return fake[1]
+
+
+def test_identity(device: CudaDevice) -> None:
+    """A CUDA device names its GPU, driver and compiler, and is not modelled."""
+    as_device: Device = device
+    identity = as_device.identity
+    assert (identity.spec, identity.name, identity.uuid) == ("cuda:0", "Fake GPU", "GPU-1")
+    assert (identity.driver, identity.runtime, identity.modelled) == ("580.1", "12.9", False)
+    assert as_device.limits == LIMITS
+    device.close()
+
+
+def test_rounds_of_two_workloads(cp: FakeCupy, device: CudaDevice) -> None:
+    """Workloads start together and a round ends with the slower; the window holds whole rounds."""
+    record = device.run([plan("scan"), plan("slow", kernel="other")], 0.5)
+    assert [result.status for result in record.results] == [Status.OK, Status.OK]
+    assert record.results[0].time_s == pytest.approx(1e-3)
+    assert record.results[1].time_s == pytest.approx(3e-3)
+    assert record.makespan_s == pytest.approx(3e-3)
+    assert record.makespan_spread_s == pytest.approx(0, abs=1e-9)
+    assert record.end_s - record.start_s == pytest.approx(record.rounds * 3e-3)
+    assert record.end_s - record.start_s == pytest.approx(0.5, abs=0.02)
+    assert record.notes == ()
+    assert cp.most_queued_s < 0.15  # a few replays and the burst, never the window
+
+
+def test_stages_run_in_order(cp: FakeCupy, device: CudaDevice) -> None:
+    """The stages of a workload follow each other within its time."""
+    record = device.run([plan("scan", "slow")], 0.1)
+    assert record.results[0].time_s == pytest.approx(4e-3)
+    assert cp.kernels["scan"].runs == cp.kernels["slow"].runs
+
+
+def test_short_rounds_are_unrolled(cp: FakeCupy, device: CudaDevice) -> None:
+    """Rounds of microseconds are replayed by the hundred, so that replays last milliseconds."""
+    record = device.run([plan("quick")], 0.02)
+    assert record.makespan_s == pytest.approx(5e-6)
+    assert record.end_s - record.start_s == pytest.approx(0.02, abs=0.006)
+    assert record.end_s - record.start_s == pytest.approx(record.rounds * 5e-6)
+    assert cp.most_queued_s < 0.03
+
+
+def test_rounds_of_some_milliseconds_take_turns(cp: FakeCupy, device: CudaDevice) -> None:
+    """Rounds that are long but shorter than the window fill it one by one, whatever the rotation."""
+    cp.kernels["slow"].seconds = 0.02
+    record = device.run([plan("slow")], 0.3)
+    assert record.rounds == 15
+    assert record.makespan_s == pytest.approx(0.02)
+    assert record.notes == ()
+
+
+def test_long_rounds_are_not_repeated_needlessly(cp: FakeCupy, device: CudaDevice) -> None:
+    """A round longer than the window runs once in it, after few others."""
+    record = device.run([plan("very_slow")], 0.1)
+    assert record.rounds == 1
+    assert record.makespan_s == pytest.approx(0.5)
+    assert cp.kernels["very_slow"].runs <= 5
+
+
+def test_capture_that_fails(cp: FakeCupy, device: CudaDevice) -> None:
+    """Without CUDA graphs rounds are launched one by one, and the record says so."""
+    cp.capture_works = False
+    record = device.run([plan("scan"), plan("slow", kernel="other")], 0.2)
+    assert record.makespan_s == pytest.approx(3e-3)
+    (note,) = record.notes
+    assert note.startswith("no-graph: ")
+    cp.capture_works = True
+    assert device.run([plan("scan")], 0.1).notes == ()
+
+
+def test_arrays_rotate_past_the_l2(cp: FakeCupy, device: CudaDevice) -> None:
+    """Between two uses of an array three times the L2 are touched, and all sets hold the inputs."""
+    seen: dict[int, np.ndarray[Any, Any]] = {}
+
+    def look(x: DeviceArray, *_: object) -> None:
+        seen.setdefault(x.ctypes.data, np.array(x))
+
+    cp.kernels["scan"].action = look
+    device.run([plan("scan", rows=16)], 0.05)  # 16 KiB a set against 128 KiB of L2
+    assert len(seen) == 24
+    first, *others = seen.values()
+    assert all(np.array_equal(first, other) for other in others)
+    assert np.isfinite(first).all()
+
+
+def test_in_place_runs_begin_anew(cp: FakeCupy, device: CudaDevice) -> None:
+    """What a run overwrites holds fresh inputs when the next run begins."""
+    first: list[float] = []
+
+    def double(x: DeviceArray, *_: object) -> None:
+        first.append(float(abs(x).max()))
+        np.multiply(x, 2, out=x)
+
+    cp.kernels["scan"].action = double
+    for _ in range(2):
+        del first[:]
+        device.run([plan("scan", role="inout")], 0.05)
+        assert first[0] <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("one_set", "l2_bytes", "available", "sets", "cold"),
+    [
+        (512 << 20, 50 << 20, 100 << 30, 2, True),
+        (10 << 20, 50 << 20, 100 << 30, 15, True),
+        (40 << 30, 50 << 20, 100 << 30, 1, True),
+        (8 << 10, 50 << 20, 100 << 30, 1024, False),
+        (10 << 20, 50 << 20, 100 << 20, 5, False),
+    ],
+)
+def test_rotation_sets(one_set: int, l2_bytes: int, available: int, sets: int, cold: bool) -> None:
+    """Sets go round past three times the L2, within half of the memory."""
+    assert rotation_sets(one_set, l2_bytes, available) == sets
+    assert is_cold(sets, one_set, l2_bytes) is cold
+
+
+def test_median_and_spread() -> None:
+    """The spread is half the 16-84 % range, which outliers do not move."""
+    middle, spread = median_and_spread([*range(101)])
+    assert (middle, spread) == (50, 34)
+    assert median_and_spread([*range(100), 10**6]) == (50, 34)

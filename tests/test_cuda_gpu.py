@@ -1,0 +1,250 @@
+"""The CUDA device and its worker on a real GPU: answers, rounds, windows, failures, joules.
+
+``pytest -m gpu tests/test_cuda_gpu.py -x`` is the quick look at a new machine.
+"""
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pytest
+
+from tuner.catalog import Catalog
+from tuner.devices.cuda import CudaDevice
+from tuner.interfaces import Check
+from tuner.measure import Measurer, open_clocks, open_meter, suggested_window_s
+from tuner.model import (
+    Buffer,
+    Configuration,
+    Plan,
+    ProblemSpec,
+    Scalar,
+    Source,
+    Stage,
+    Status,
+    Trial,
+    Work,
+    Workload,
+)
+from tuner.worker import WorkerDevice, describe_devices, open_device
+
+pytestmark = pytest.mark.gpu
+
+ROWS, N = 2**16, 256
+
+CODE = """
+// one warp per row of N = 256 floats; MODE says what goes wrong
+enum { RIGHT, UNWRITTEN, OFF, OVERRUN, ILLEGAL, HANG };
+
+template <int MODE>
+__global__ void rows(const float* x, float* y, int count) {
+    if (MODE == HANG) for (volatile int i = 0; ; ++i) {}
+    if (MODE == ILLEGAL) y += 1ll << 40;
+    int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (row >= count || (MODE == UNWRITTEN && row == count / 2)) return;
+    float carry = 0;
+    for (int i = lane; i < 256; i += 32) {
+        float value = x[row * 256ll + i];
+        for (int step = 1; step < 32; step *= 2) {
+            float other = __shfl_up_sync(~0u, value, step);
+            if (lane >= step) value += other;
+        }
+        y[row * 256ll + i] = carry + value + (MODE == OFF && row == count - 1 ? 1.f : 0.f);
+        carry += __shfl_sync(~0u, value, 31);
+    }
+    if (MODE == OVERRUN && row == count - 1) y[count * 256ll + lane] = 0;
+}
+
+__global__ void twice(float* x, int count) { // in place, through more shared memory than comes by itself
+    extern __shared__ float held[];
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    held[blockDim.x * 24 + threadIdx.x] = i < count * 256ll ? x[i] : 0;
+    __syncthreads();
+    if (i < count * 256ll) x[i] = 2 * held[blockDim.x * 24 + threadIdx.x];
+}
+"""
+
+
+def stage(entry: str, rows: int, names: tuple[str, ...], shared_bytes: int = 0) -> Stage:
+    threads = rows * (N if entry == "twice" else 32)
+    return Stage(
+        name="only",
+        source=Source("rows.cu", CODE),
+        entry=entry,
+        options=("--std=c++17",),
+        grid=(-(-threads // 1024), 1, 1),
+        block=(1024, 1, 1),
+        shared_bytes=shared_bytes,
+        arguments=(*names, Scalar("int32", rows)),
+    )
+
+
+def scan(mode: str = "RIGHT", kernel: str = "rows", rows: int = ROWS) -> Plan:
+    return Plan(
+        Workload(kernel, (("N", N),), rows),
+        Configuration({"mode": mode}),
+        (stage(f"rows<{mode}>", rows, ("x", "y")),),
+        (buffer("x", "in", rows), buffer("y", "out", rows)),
+        ProblemSpec("scan"),
+        Work(8.0 * rows * N, rows * N),
+    )
+
+
+def twice() -> Plan:
+    return Plan(
+        Workload("twice", (("N", N),), ROWS),
+        Configuration({}),
+        (stage("twice", ROWS, ("x",), shared_bytes=100 * 1024),),
+        (buffer("x", "inout", ROWS),),
+        ProblemSpec("expression", reference=(("x", "2 * x"),)),
+        Work(8.0 * ROWS * N, ROWS * N),
+    )
+
+
+def buffer(name: str, role: Literal["in", "out", "inout"], rows: int) -> Buffer:
+    return Buffer(name, "float32", (rows, N), role)
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[CudaDevice]:
+    """The first GPU, in this process: for what leaves its context alone."""
+    opened = CudaDevice(0)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[WorkerDevice]:
+    """The first GPU in a worker, with time enough for a check and no more."""
+    opened = WorkerDevice("cuda:0", run_timeout_s=20.0)
+    yield opened
+    opened.close()
+
+
+def test_identity(device: CudaDevice) -> None:
+    """A GPU is known by name, UUID, driver and compiler."""
+    identity = device.identity
+    assert identity.name
+    assert re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", identity.uuid)
+    assert re.match(r"\d+\.\d+|CUDA \d+\.\d+", identity.driver)
+    assert re.match(r"1[2-9]\.\d+", identity.runtime)
+    assert not identity.modelled
+    assert device.limits.l2_bytes > 0
+    assert 0 < device.free_memory_bytes() <= device.limits.memory_bytes
+
+
+def test_uuid_is_nvmls(device: CudaDevice) -> None:
+    """NVML knows the GPU by the same UUID, or sensors would look at another one."""
+    pynvml = pytest.importorskip("pynvml")
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByUUID(device.identity.uuid)
+    assert pynvml.nvmlDeviceGetName(handle) == device.identity.name
+    pynvml.nvmlShutdown()
+
+
+@pytest.mark.parametrize(
+    ("plan", "status"),
+    [
+        (scan(), Status.OK),
+        (twice(), Status.OK),
+        (scan("UNWRITTEN"), Status.WRONG_ANSWER),
+        (scan("OFF"), Status.WRONG_ANSWER),
+        (scan("OVERRUN"), Status.WRONG_ANSWER),
+        (scan("NO_SUCH_MODE"), Status.COMPILE_ERROR),
+    ],
+    ids=lambda value: value.label() if isinstance(value, Plan) else value.value,
+)
+def test_answers(device: CudaDevice, plan: Plan, status: Status) -> None:
+    """Right answers pass; one unwritten row, one row off by one, and a write past the end do not."""
+    check = device.check(plan, 5)
+    assert check.status is status, check.detail
+    assert device.check(scan(), 6).status is Status.OK
+
+
+def test_catalogue_answers(device: CudaDevice) -> None:
+    """Every kernel's default configuration is right at its smallest and its largest size."""
+    catalog = Catalog.load()
+    wrong: list[tuple[str, Check]] = []
+    for name in catalog.names:
+        kernel = catalog.kernel(name)
+        sizes = kernel.sizes["N"]
+        for size in (sizes[0], sizes[-1]):
+            workload = catalog.workload(f"{name}:N={size},batch=1000")
+            check = device.check(kernel.plan(workload, kernel.default(workload)), 7)
+            if check.status is not Status.OK:
+                wrong.append((str(workload), check))
+    assert not wrong
+
+
+def test_co_run(device: CudaDevice) -> None:
+    """A co-run lasts at least as long as its slowest part and no longer than all after each other."""
+    parts = [scan(), scan(kernel="other", rows=2 * ROWS), twice()]
+    alone = [device.run([part], 0.1).makespan_s or 0.0 for part in parts]
+    record = device.run(parts, 0.3)
+    assert [result.status for result in record.results] == [Status.OK] * 3
+    assert record.notes == ()
+    assert record.makespan_s is not None
+    assert 0.9 * max(alone) < record.makespan_s < 1.2 * sum(alone)
+    assert all(0 < (result.time_s or 0) < 1.3 * record.makespan_s for result in record.results)
+
+
+def test_window_is_full_of_rounds(device: CudaDevice) -> None:
+    """Rounds times makespan is the window, and little is spent beside it."""
+    device.run([scan()], 0.05)
+    begun = time.monotonic()
+    record = device.run([scan()], 0.8)
+    wall_s = time.monotonic() - begun
+    window_s = record.end_s - record.start_s
+    assert begun < record.start_s < record.end_s < begun + wall_s
+    assert window_s == pytest.approx(0.8, rel=0.1)
+    assert record.makespan_s is not None
+    assert record.rounds * record.makespan_s == pytest.approx(window_s, rel=0.02)
+    assert record.makespan_spread_s < 0.05 * record.makespan_s
+    assert wall_s < 1.25 * window_s
+
+
+def test_bad_candidates_cost_one_result(worker: WorkerDevice) -> None:
+    """A kernel that hangs and one that writes out of bounds are statuses; the GPU goes on each time."""
+    assert worker.check(scan(), 1).status is Status.OK
+    for mode, status in (("ILLEGAL", Status.CRASHED), ("HANG", Status.TIMEOUT)):
+        pid = worker.pid
+        check = worker.check(scan(mode), 1)
+        assert check.status is status, check.detail
+        assert pid is not None
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        record = worker.run([scan(), scan(kernel="other")], 0.1)
+        assert [result.status for result in record.results] == [Status.OK, Status.OK]
+
+
+def test_measurement_with_joules(worker: WorkerDevice) -> None:
+    """A trial on a GPU with a sensor has joules of a plausible power with an uncertainty."""
+    clocks, _ = open_clocks(worker)
+    meter, why = open_meter(worker, clocks)
+    if meter is None:
+        pytest.skip(why)
+    plans = [scan(), scan(kernel="other")]
+    trial = Trial(tuple(plan.configuration for plan in plans))
+    with Measurer(worker, meter, clocks, suggested_window_s(meter.info)) as measurer:
+        measurement = measurer.measure(trial, plans)
+    meter.close()
+    assert measurement.ok
+    assert measurement.energy is not None
+    assert 5 < measurement.energy.watts < 2000
+    assert 0 < measurement.energy.uncertainty_j < 0.1 * measurement.energy.joules
+    assert measurement.energy.joules == pytest.approx(
+        measurement.energy.watts * measurement.window_s / measurement.rounds
+    )
+    assert measurement.energy_total_j > measurement.energy.joules * measurement.rounds * 0.8
+
+
+def test_automatic_choice() -> None:
+    """Where a GPU answers it is taken without a notice, and listed with nothing missing."""
+    device, notice = open_device()
+    assert (device.identity.spec, notice) == ("cuda:0", "")
+    device.close()
+    reports: dict[str, Any] = {report.spec: report for report in describe_devices()}
+    assert reports["cuda:0"].missing == ""
+    assert reports["cuda:0"].identity == device.identity
