@@ -246,5 +246,5 @@ def test_automatic_choice() -> None:
     assert (device.identity.spec, notice) == ("cuda:0", "")
     device.close()
     reports: dict[str, Any] = {report.spec: report for report in describe_devices()}
-    assert reports["cuda:0"].missing == ""
+    assert reports["cuda:0"].limits == device.limits
     assert reports["cuda:0"].identity == device.identity

@@ -253,17 +253,21 @@ def test_gpu_that_does_not_open_falls_back_to_the_model(monkeypatch: pytest.Monk
 
 
 def test_devices_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every simulated GPU is listed with its limits, and a GPU that is missing with the reason."""
+    """Every simulated GPU is listed with limits, clocks and sensor, and what is missing with the reason."""
     monkeypatch.setattr(worker, "driver_problem", lambda: "no NVIDIA driver (not here)")
     reports = {report.spec: report for report in describe_devices()}
-    assert reports["cuda"].missing == "no NVIDIA driver (not here)"
+    assert reports["cuda"].missing == ("no NVIDIA driver (not here)",)
     assert reports["cuda"].limits is None
     k40c = reports["sim:k40c"]
     assert k40c.limits is not None
     assert k40c.limits.multiprocessors == 15
     assert k40c.identity is not None
     assert k40c.identity.modelled
-    assert k40c.missing == ""
+    assert k40c.clocks_mhz == (875, 810, 745, 666)
+    assert k40c.sensor == "simulated-stream (gpu)"
+    assert k40c.missing == ()
+    (reason,) = reports["sim:gtx580"].missing
+    assert "no power sensor" in reason
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from tuner import registry
-from tuner.errors import ClockError, SensorUnavailableError
+from tuner.devices.sensors import open_clocks, open_meter
+from tuner.errors import ClockError
 from tuner.interfaces import Check, ClockControl, Device, Meter, Recording, RunRecord, SensorInfo
 from tuner.model import (
     Configuration,
@@ -21,6 +21,8 @@ from tuner.model import (
     Workload,
     WorkloadResult,
 )
+
+__all__ = ["Measurer", "open_clocks", "open_meter", "suggested_window_s"]
 
 _LOG = logging.getLogger(__name__)
 _GIVE_UP = 3  # bursts measured again in vain before a device counts as throttled for good
@@ -238,39 +240,6 @@ def _told_apart(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]
     return tuple(results)
 
 
-# --- sensors of a device -------------------------------------------------------------------------
-
-
-def open_clocks(device: Device) -> tuple[ClockControl | None, str]:
-    """Clock control of a device, which sets nothing by being opened; or None and the reason."""
-    try:
-        if device.identity.modelled:
-            return registry.load("clocks", "simulated")(device), ""
-        return registry.load("clocks", "nvml")(device.identity.uuid), ""
-    except (ClockError, SensorUnavailableError, ImportError) as error:
-        return None, _reason(error)
-
-
-def open_meter(device: Device, clocks: ClockControl | None = None) -> tuple[Meter | None, str]:
-    """Power meter of a device, or None and the reason.
-
-    Args:
-        device: whose power; its clock stamps the samples.
-        clocks: read while recording, for the clock and throttle reasons seen in a window.
-    """
-    try:
-        if device.identity.modelled:
-            sensor = getattr(device, "sensor", None)
-            if sensor is None:
-                return None, f"{device.identity.name} has no power sensor"
-            sampler = registry.load("sampler", "simulated")(device, **sensor)
-        else:
-            sampler = registry.load("sampler", "nvml")(device.identity.uuid)
-    except (SensorUnavailableError, ImportError) as error:
-        return None, _reason(error)
-    return registry.load("meter", "sampling")(sampler, clocks, device.now_s), ""
-
-
 def suggested_window_s(info: SensorInfo | None) -> float:
     """A window in which this sensor resolves a fraction of a percent; short where only time is measured.
 
@@ -285,9 +254,3 @@ def suggested_window_s(info: SensorInfo | None) -> float:
         _WINDOW_LAGS * info.window_s,
     )
     return min(max(wanted_s, _TIME_WINDOW_S), _LONGEST_WINDOW_S)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ImportError):
-        return f"{error} (pip install nvidia-ml-py)"
-    return str(error)

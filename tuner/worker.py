@@ -8,6 +8,7 @@ import logging
 import re
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from tuner.compiler import Compiler
 from tuner.devices.cuda_probe import driver_problem
 from tuner.devices.gpus import gpu_names
 from tuner.devices.plan_resources import plan_resources
+from tuner.devices.sensors import open_clocks, open_meter
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import (
     ChildCrashedError,
@@ -254,13 +256,17 @@ class DeviceReport:
         spec: how the user names it; ``cuda`` where no GPU can be told from another.
         identity: who it is; None where it cannot be opened.
         limits: its limits; None where it cannot be opened.
-        missing: what is missing; empty where nothing is.
+        clocks_mhz: GPU clocks that can be locked, highest first.
+        sensor: its power reading and what that sees; empty where there is none.
+        missing: what is missing, and why; empty where nothing is.
     """
 
     spec: str
-    identity: DeviceIdentity | None
-    limits: DeviceLimits | None
-    missing: str = ""
+    identity: DeviceIdentity | None = None
+    limits: DeviceLimits | None = None
+    clocks_mhz: tuple[int, ...] = ()
+    sensor: str = ""
+    missing: tuple[str, ...] = ()
 
 
 def describe_devices() -> list[DeviceReport]:
@@ -278,16 +284,27 @@ def _cuda_reports() -> list[DeviceReport]:
         except ChildError as error:
             why = str(error)
     if why is not None:
-        return [DeviceReport("cuda", None, None, why)]
+        return [DeviceReport("cuda", missing=(why,))]
     return [_report(f"cuda:{index}") for index in range(max(count, 1))]  # opening one says why there is none
 
 
 def _report(spec: str) -> DeviceReport:
-    try:
-        device = open_device(spec).device
-    except (DeviceUnavailableError, CompilerUnavailableError) as error:
-        return DeviceReport(spec, None, None, str(error))
-    try:
-        return DeviceReport(spec, device.identity, device.limits)
-    finally:
-        device.close()
+    with ExitStack() as stack:
+        try:
+            device = stack.enter_context(closing(open_device(spec).device))
+        except (DeviceUnavailableError, CompilerUnavailableError) as error:
+            return DeviceReport(spec, missing=(str(error),))
+        clocks, no_clocks = open_clocks(device)
+        if clocks is not None:
+            stack.callback(clocks.close)
+        meter, no_meter = open_meter(device, clocks)
+        if meter is not None:
+            stack.callback(meter.close)
+        return DeviceReport(
+            spec,
+            device.identity,
+            device.limits,
+            () if clocks is None else clocks.supported_mhz(),
+            "" if meter is None else f"{meter.info.name} ({meter.info.scope})",
+            tuple(reason for reason in (no_clocks, no_meter) if reason),
+        )
