@@ -1,107 +1,20 @@
-"""The measurer: checks once, clock held and given back, spoilt bursts again, joules of a round."""
+"""The measurer: checks once, joules of a round, sensors found."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from fake_bench import OTHER, PLANS, FakeMeter, Watched, trial_of
 from modelled import NoNvrtc, scan
 
 from tuner import registry
 from tuner.devices.faults import Faults
 from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import ClockError, ClockPermissionError, DeviceError, SensorUnavailableError
-from tuner.interfaces import Check, ClockReading, PowerReading, RunRecord, SensorInfo
+from tuner.errors import SensorUnavailableError
+from tuner.interfaces import SensorInfo
 from tuner.measure import Measurer, open_clocks, open_meter, suggested_window_s
-from tuner.model import Measurement, Plan, Status, Trial
-
-PLANS = (scan(4, 256), scan(8, 128, kernel="other"))
-OTHER = (scan(16, 64), PLANS[1])
-
-
-def trial_of(plans: Sequence[Plan], clock_mhz: int | None = None) -> Trial:
-    return Trial(tuple(plan.configuration for plan in plans), clock_mhz)
-
-
-class Watched(SimulatedDevice):
-    """A simulated device that remembers what it was asked, and may be lost."""
-
-    def __init__(self, faults: Faults | None = None) -> None:
-        super().__init__("k40c", 0, NoNvrtc(), noise=0.0, faults=faults)
-        self.checked: list[tuple[Plan, int]] = []
-        self.run_clocks: list[int] = []
-        self.lost = False
-
-    def check(self, plan: Plan, seed: int) -> Check:
-        self.checked.append((plan, seed))
-        return super().check(plan, seed)
-
-    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
-        self.run_clocks.append(self._set_mhz)
-        if self.lost:
-            raise DeviceError("the device is lost")
-        return replace(super().run(plans, window_s), notes=("no-graph: a test",))
-
-
-class FakeMeter:
-    """Readings as they are handed in, one clock reading for each run."""
-
-    info = SensorInfo("fake-counter", "counter", "gpu", period_s=0.1)
-
-    def __init__(self, clocks: Sequence[ClockReading] = (), watts: float | None = 100.0) -> None:
-        self.clocks = list(clocks)
-        self.watts = watts
-        self.windows: list[tuple[float, float]] = []
-        self.recordings = 0
-
-    @contextmanager
-    def recording(self) -> Iterator["FakeMeter"]:
-        self.recordings += 1
-        yield self
-
-    def reading(self, start_s: float, end_s: float) -> PowerReading | None:
-        self.windows.append((start_s, end_s))
-        if self.watts is None:
-            return None
-        return PowerReading(self.watts, 0.5, "fake-counter", "gpu")
-
-    def clock(self, start_s: float, end_s: float) -> ClockReading:
-        del start_s, end_s
-        return self.clocks.pop(0) if self.clocks else ClockReading(875.0)
-
-    def joules(self) -> float:
-        return 7.0
-
-    def close(self) -> None:
-        pass
-
-
-class FakeClocks:
-    """Clocks that count how often they are set and given back."""
-
-    def __init__(self, denied: bool = False) -> None:
-        self.events: list[str] = []
-        self._denied = denied
-
-    def supported_mhz(self) -> tuple[int, ...]:
-        return (875, 810, 745, 666)
-
-    def read(self) -> ClockReading:
-        return ClockReading(None)
-
-    @contextmanager
-    def locked(self, mhz: int) -> Iterator[None]:
-        if self._denied:
-            raise ClockPermissionError("not yours to set")
-        self.events.append(f"{mhz}")
-        try:
-            yield
-        finally:
-            self.events.append("restored")
-
-    def close(self) -> None:
-        pass
+from tuner.model import Measurement, Status
 
 
 def test_one_check_per_configuration() -> None:
@@ -198,96 +111,6 @@ def test_sensor_without_an_answer_is_flagged() -> None:
     assert measurement.ok
     assert measurement.energy is None
     assert any(flag.startswith("no-energy") for flag in measurement.flags)
-
-
-THROTTLED = ClockReading(700.0, ("sw-power-cap", "hw-thermal"))
-CLEAN = ClockReading(875.0)
-
-
-@pytest.mark.parametrize(
-    ("clocks", "runs", "flagged"),
-    [
-        ([CLEAN], 1, False),
-        ([THROTTLED, CLEAN], 2, False),
-        ([THROTTLED, THROTTLED], 2, True),
-    ],
-)
-def test_throttled_burst_is_measured_again(clocks: list[ClockReading], runs: int, flagged: bool) -> None:
-    """A throttled burst is measured once more; what is still throttled then is flagged with its reasons."""
-    device = Watched()
-    measurement = Measurer(device, FakeMeter(clocks)).measure(trial_of(PLANS), PLANS)
-    assert len(device.run_clocks) == runs
-    assert ("throttled: sw-power-cap, hw-thermal" in measurement.flags) == flagged
-    assert measurement.energy_total_j == 7.0 * (1 + runs)
-    assert measurement.ok
-
-
-def test_steady_throttling_is_not_measured_twice_for_ever() -> None:
-    """After three bursts repeated in vain, bursts are flagged at once, until one is clean again."""
-    device = Watched()
-    meter = FakeMeter([THROTTLED] * 8 + [CLEAN, THROTTLED, CLEAN])
-    measurer = Measurer(device, meter)
-    counts = []
-    for _ in range(7):
-        before = len(device.run_clocks)
-        measurer.measure(trial_of(PLANS), PLANS)
-        counts.append(len(device.run_clocks) - before)
-    assert counts == [2, 2, 2, 1, 1, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("seen", "flagged"), [(745.0, False), (810.0, False), (679.0, False), (880.0, True), (660.0, True)]
-)
-def test_off_clock_burst(seen: float, flagged: bool) -> None:
-    """A median clock within one supported step of the clock set is on clock, anything else is flagged."""
-    readings = [ClockReading(seen)] * 2
-    device = Watched()
-    with Measurer(device, FakeMeter(readings), FakeClocks()) as measurer:
-        measurement = measurer.measure(trial_of(PLANS, 745), PLANS)
-    assert any(flag.startswith("off-clock: ") for flag in measurement.flags) == flagged
-    assert len(device.run_clocks) == 1 + flagged
-
-
-def test_clock_is_held_across_trials() -> None:
-    """Consecutive trials at one clock lock it once; another clock, none, and the end give it back first."""
-    clocks = FakeClocks()
-    with Measurer(Watched(), None, clocks) as measurer:
-        for mhz in (810, 810, 745):
-            measurer.measure(trial_of(PLANS, mhz), PLANS)
-        assert clocks.events == ["810", "restored", "745"]
-        measurer.measure(trial_of(PLANS), PLANS)
-        assert clocks.events[3:] == ["restored"]
-        measurer.measure(trial_of(PLANS, 745), PLANS)
-    assert clocks.events[4:] == ["745", "restored"]
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), DeviceError("gone")])
-def test_clock_is_restored_on_exceptions(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever passes through a measurement, the clock is given back before it leaves."""
-    device, clocks = Watched(), FakeClocks()
-    measurer = Measurer(device, None, clocks)
-
-    def fail(*_: object) -> RunRecord:
-        assert clocks.events == ["810"]
-        raise error
-
-    monkeypatch.setattr(device, "run", fail)
-    with pytest.raises(type(error)):
-        measurer.measure(trial_of(PLANS, 810), PLANS)
-    assert clocks.events == ["810", "restored"]
-    monkeypatch.undo()
-    assert measurer.measure(trial_of(PLANS, 810), PLANS).ok
-    assert clocks.events[2:] == ["810"]
-
-
-def test_clock_that_cannot_be_set() -> None:
-    """A clock that cannot be set is an error of the run, not a measurement at another clock."""
-    device = Watched()
-    with pytest.raises(ClockPermissionError):
-        Measurer(device, None, FakeClocks(denied=True)).measure(trial_of(PLANS, 810), PLANS)
-    with pytest.raises(ClockError, match="810 MHz"):
-        Measurer(device).measure(trial_of(PLANS, 810), PLANS)
-    assert device.run_clocks == []
 
 
 def test_recalled_answers_are_not_checked_again() -> None:
