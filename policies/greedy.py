@@ -4,10 +4,10 @@
 """
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 from tuner.interfaces import Search
-from tuner.model import Measurement, Trial
+from tuner.model import Configuration, Measurement, Trial
 
 from .descent import Attempt, at_clocks, by_own_time, first_minimum, first_valid, with_kernel
 from .memory import Memory
@@ -38,11 +38,12 @@ def greedy(search: Search) -> Attempt:
     * "goto step 4" resets f but not i_f: the descent goes on over the clocks below the one reached.
     * Algorithm 3, step 11 names steps 6-15 of Algorithm 1, which has 12: steps 6-12 are run, from D[0].
     * Algorithm 3, step 12 never commits what kernel 0 found (i > 0), and Algorithm 4, step 15 jumps before it
-      assigns. Every finding is committed, and a changed distribution of any kernel restarts: the text says
-      so, and Algorithm 2 has no kernel but 0.
-    * Termination: a descent that starts again at D[0] may stop earlier than before, at a higher cost, and
-      sets of configurations can follow each other in a circle. The search ends when a full pass changes
-      nothing, or when a set comes back at the same clock (logged).
+      assigns. Findings of all kernels are committed, and a changed distribution of any kernel restarts: the
+      text says so, and Algorithm 2 has no kernel but 0.
+    * Termination: a descent that starts again at D[0] may stop earlier than before, at a higher cost. The
+      paper would commit it, so that sets of configurations can follow each other in a circle and end the
+      search with kernels untried; here what costs more than the present set is not committed. The search ends
+      when a full pass changes nothing, or when a set comes back at the same clock (equal costs; logged).
     * Result: Algorithm 4, step 17 returns D[last]; here it is the cheapest trial of all measured, never worse
       than the D[id-1] that Algorithm 1 returns.
     * Order of kernels: Algorithm 4 sorts by energy, which no sensor separates in a co-run. Each kernel is
@@ -104,18 +105,25 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial) -> Descent:
     The paper tunes the block size alone. With more tunables, D still has one entry per block size, each
     represented by its variant nearest to the present one: a list of all variants would stop at the first
     step between two that have little in common, and measuring all variants of a block size would cost most
-    of the space. Within the distribution found, the other tunables are then descended along one by one, from
-    the present value to larger ones and, if the first of those is worse, to smaller ones. With one candidate
-    per block size, which is the paper's case, there is nothing left to descend along.
+    of the space. Nearest is first by the work of a block, then, if that leads nowhere, by the tunables kept.
+    Within the distribution found, the other tunables are descended along one by one, from the present value
+    to larger ones and, if that leads nowhere, to smaller ones. With one candidate per block size, which is
+    the paper's case, both vectors D are the same and there is nothing else to descend along.
     """
-    distributions = order.distributions(delta.configurations[i])
-    delta = (yield from first_minimum(memory, with_kernel(delta, i, distributions))) or delta
+    present = delta.configurations[i]
+    vectors = (order.distributions(present), order.distributions(present, same_work=False))
+    delta = yield from _along(memory, vectors, i, delta)
     for tunable in order.tunables:
         line = order.line(delta.configurations[i], tunable)
         here = line.index(delta.configurations[i])
-        for side in (line[here::-1], line[here:]):
-            found = (yield from first_minimum(memory, with_kernel(delta, i, side))) or delta
-            if found != delta:
-                delta = found
-                break
+        delta = yield from _along(memory, (line[here::-1], line[here:]), i, delta)
+    return delta
+
+
+def _along(memory: Memory, lines: Iterable[Sequence[Configuration]], i: int, delta: Trial) -> Descent:
+    """Descend along the first line for kernel ``i`` that leads to another trial which is not costlier."""
+    for line in lines:
+        found = yield from first_minimum(memory, with_kernel(delta, i, line))
+        if found not in (None, delta) and memory.measured_cost(found) <= memory.measured_cost(delta):
+            return found
     return delta

@@ -39,6 +39,10 @@ class Memory:
                 self._best = trial
         return self._costs[trial]
 
+    def measured_cost(self, trial: Trial) -> float:
+        """Cost of a measured trial."""
+        return self._costs[trial]
+
     def measurement(self, trial: Trial) -> Measurement:
         """What a measured trial gave."""
         return self._measurements[trial]

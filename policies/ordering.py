@@ -39,7 +39,7 @@ class Order:
         self.tunables = tuple(self.configurations[0])
         self._position = {configuration: i for i, configuration in enumerate(self.configurations)}
         self._block = np.array([candidate.threads_per_block for candidate in ranked])
-        self._elements = np.array([candidate.elements_per_thread for candidate in ranked])
+        self._log_elements = np.log2([c.threads_per_block * max(1, c.elements_per_thread) for c in ranked])
         columns = [_codes([values[name] for values in self.configurations]) for name in self.tunables]
         self._codes = np.array(columns, dtype=np.int64).reshape(len(columns), len(ranked)).T
 
@@ -50,36 +50,42 @@ class Order:
         """True when two candidates have the same block size."""
         return bool(self._block[self._position[one]] == self._block[self._position[other]])
 
-    def distributions(self, present: Configuration) -> list[Configuration]:
+    def distributions(self, present: Configuration, *, same_work: bool = True) -> list[Configuration]:
         """The vector D: one candidate of every block size, best potential first.
 
         A distribution stands where its best variant stands, and is represented by the variant nearest to
-        ``present``, so that neighbours in D differ in the block size and as little else as the rules of
-        the space allow.
+        ``present``, its own by ``present`` itself.
+
+        Args:
+            present: a candidate.
+            same_work: nearest is first of all as many elements per block (S = P × L in "Performance Tuning
+                for GPU-Embedded Systems"), which the problem size often ties down: a smaller block has
+                fatter threads. Otherwise nearest is what differs in the fewest tunables.
         """
-        nearest = self._nearest(np.arange(len(self.configurations)), self._block, present)
+        nearest = self._nearest(
+            np.arange(len(self.configurations)), self._block, present, same_work=same_work
+        )
         _, first = np.unique(self._block, return_index=True)
         return [self.configurations[i] for i in nearest[np.argsort(first)]]
 
     def line(self, present: Configuration, tunable: str) -> list[Configuration]:
         """The variants of the distribution of ``present`` along one tunable, largest value first.
 
-        Every value is represented by the variant nearest to ``present``, its own by ``present`` itself.
-        Texts stand in the order of their best candidates.
+        Every value is represented as in `distributions`. Texts stand in the order of their best candidates.
         """
         variants = np.flatnonzero(self._block == self._block[self._position[present]])
         values = self._codes[variants, self.tunables.index(tunable)]
         return [self.configurations[i] for i in self._nearest(variants, values, present)]
 
-    def _nearest(self, rows: Integers, group: Integers, present: Configuration) -> Integers:
-        """Of every group of rows, by rising group number, the row nearest to ``present``.
-
-        Nearest is: as many elements per thread if possible; then fewest tunables that differ; then order.
-        """
+    def _nearest(
+        self, rows: Integers, group: Integers, present: Configuration, *, same_work: bool = True
+    ) -> Integers:
+        """Of every group of rows, by rising group number, the (first) row nearest to ``present``."""
         here = self._position[present]
-        distance = (self._codes[rows] != self._codes[here]).sum(axis=1)
-        distance += len(self.tunables) * (self._elements[rows] != self._elements[here])
-        by_distance = np.lexsort((distance, group))  # stable: equals stay in order
+        resized = np.abs(self._log_elements[rows] - self._log_elements[here])
+        differing = (self._codes[rows] != self._codes[here]).sum(axis=1)
+        keys = (differing, resized, group) if same_work else (differing, group)
+        by_distance = np.lexsort(keys)  # by the last key first; stable, so that equals stay in order
         _, first = np.unique(group[by_distance], return_index=True)
         return rows[by_distance[first]]
 

@@ -64,24 +64,43 @@ def test_algorithm_3_keeps_the_first_order_of_kernels() -> None:
     assert replay(table, blocks(512, 256), blocks(512, 256), own_s=own_s) == (list(table), (256, 512))
 
 
-def test_algorithm_3_ends_when_a_set_comes_back(caplog: pytest.LogCaptureFixture) -> None:
-    """A descent from D[0] that stops early can lead back: it ends there, says so and keeps the best."""
+def test_a_restarted_descent_that_stops_early_is_not_committed() -> None:
+    """The finding costs 11, what stands costs 7: the paper would go back to 4 and in a circle from there."""
     table: Table = {
         (4, 2): 10.0,  # kernel 0 descends beside 2 ...
         (2, 2): 9.0,
         (1, 2): 8.0,  # ... to 1; restart, all known
         (1, 1): 7.0,  # kernel 1 descends to 1; restart
         (4, 1): 11.0,  # kernel 0 from D[0] beside 1 ...
-        (2, 1): 12.0,  # ... stops at once: 4, at 11; restart, all known
-        # kernel 1 from D[0] beside 4: (4, 2) = 10, then (4, 1) = 11 is worse: (4, 2), where it all began
+        (2, 1): 12.0,  # ... stops at once: 4, at 11. It stays at 1.
+        # kernel 1 is known. A full pass has changed nothing.
     }
-    caplog.set_level(logging.INFO)
 
     path, best = replay(table, blocks(4, 2, 1), blocks(2, 1), own_s=(2.0, 1.0))
 
     assert path == list(table)
     assert best == (1, 1)
-    assert "came back: kernel0 [L=4]; kernel1 [L=2]" in caplog.text
+
+
+def test_algorithm_3_ends_when_a_set_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+    """Equal costs are committed and can lead back: the search ends there and says so."""
+    table: Table = {
+        (4, 4): 10.0,  # kernel 0 descends beside 4, over equal costs ...
+        (2, 4): 10.0,
+        (1, 4): 10.0,  # ... to 1; restart, all known
+        (1, 2): 10.0,  # kernel 1 beside 1 ...
+        (1, 1): 10.0,  # ... to 1; restart
+        (4, 1): 10.0,  # kernel 0 from D[0] beside 1 ...
+        (2, 1): 11.0,  # ... stops: 4, which costs no more; restart, all known
+        (4, 2): 11.0,  # kernel 1 beside 4 from D[0], which is known, stops: 4. There it all began.
+    }
+    caplog.set_level(logging.INFO)
+
+    path, best = replay(table, blocks(4, 2, 1), blocks(4, 2, 1), own_s=(2.0, 1.0))
+
+    assert path == list(table)
+    assert best == (4, 4)
+    assert "came back: kernel0 [L=4]; kernel1 [L=4]" in caplog.text
 
 
 def test_algorithm_3_skips_failures() -> None:

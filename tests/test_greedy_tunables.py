@@ -57,13 +57,16 @@ def test_a_distribution_stands_where_its_best_variant_stands() -> None:
 
 
 def test_a_distribution_is_represented_by_the_variant_nearest_to_the_present_one() -> None:
-    """Same elements per thread first, then fewest tunables that differ, then order."""
-    present = two(512, 4, r=2, S=0)
-    far, near = two(256, 4, r=8, S=4), two(256, 4, r=2, S=4)
-    fatter = two(256, 8, r=2, S=0)
-    order = Order([present, fatter, far, near])
+    """Equal work per block (S = P × L) first, or equal tunables; then fewest differences, then order."""
+    present, other = two(512, 4, r=2, S=0), two(512, 8, r=2, S=0)
+    far, near, thin = two(256, 8, r=8, S=4), two(256, 8, r=2, S=4), two(256, 4, r=2, S=0)
+    order = Order([other, present, thin, far, near])
 
-    assert values(order.distributions(present.configuration)) == [(512, 4, 2, 0), (256, 4, 2, 4)]
+    by_work = order.distributions(present.configuration)
+    by_tunables = order.distributions(present.configuration, same_work=False)
+
+    assert values(by_work) == [(512, 4, 2, 0), (256, 8, 2, 4)]
+    assert values(by_tunables) == [(512, 4, 2, 0), (256, 4, 2, 0)]
 
 
 def test_a_line_runs_through_one_distribution_from_large_to_small() -> None:
@@ -86,19 +89,22 @@ def test_text_values_stand_in_the_order_of_their_best_candidates() -> None:
 
 
 def test_variants_are_descended_along_one_tunable_after_another() -> None:
-    """Worked by hand: block sizes with P as it is, P up, P down, r; then a pass without change."""
-    space = [two(size, p, r=r) for size in (512, 256) for p in (8, 4, 2) for r in (4, 2) if r <= p]
-    space = [candidate(0.9 if c.elements_per_thread == 8 else 1.0, c.threads_per_block, c.elements_per_thread,
-                       **c.configuration) for c in space]  # fmt: skip
+    """Worked by hand: block sizes, then P up and down, then r; another pass; the end."""
+    space = [
+        candidate(0.9 if p == 8 else 1.0, size, p, L=size, P=p, r=r)
+        for size, p, r in product((512, 256), (8, 4, 2), (4, 2))
+        if r <= p
+    ]
     table: dict[tuple[object, ...], float] = {
         (512, 4, 4): 10.0,  # D[0]: P = 4 is the largest with full occupancy
-        (256, 4, 4): 11.0,  # Algorithm 1: worse, 512 stays
+        (256, 8, 4): 11.0,  # Algorithm 1 with equal work per block: worse
+        (256, 4, 4): 11.5,  # Algorithm 1 with equal tunables: worse; 512 stays
         (512, 8, 4): 10.5,  # P up: worse
-        (512, 2, 2): 9.0,  # P down: r = 4 is not possible there
-        # r: 2 is its only value at P = 2. Same block size: no restart; but P has changed: a new pass
-        (256, 2, 2): 9.5,  # Algorithm 1 with P = 2: worse
-        # P up from 2: (512, 4, 2) is nearest to (512, 2, 2) among P = 4
-        (512, 4, 2): 9.2,
+        (512, 2, 2): 9.0,  # P down, where r = 4 is not possible: better, and the end of the line
+        # r has one value at P = 2. The block size is what it was, but P has changed: a new pass.
+        (256, 4, 2): 9.5,  # equal work: worse
+        (256, 2, 2): 9.6,  # equal tunables: worse
+        (512, 4, 2): 9.2,  # P up, with r = 2 kept: worse; there is no P below 2. A pass has changed nothing.
     }
 
     played = play(
