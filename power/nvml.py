@@ -20,7 +20,10 @@ _GA100 = ("A100", "A30")  # the Ampere chips whose power reading is no mean over
 _LAGS = (("K20", 0.833), ("K40", 0.79))  # below equation (6) of the multi-kernel paper, in seconds
 _LAG_SIGMA_S = 0.01  # published values for the K20 differ by 0.007 s, and boards of a model by as much
 _UNDATED_S = 0.25  # a change first seen after a longer pause has no time
-_GAPS = 32  # gaps between samples whose median is the period
+_PAUSE_S = 1.0  # longer between two samples nobody polled
+_GAPS = 32  # gaps that are kept
+_FEW = 4  # of fewer gaps no rhythm is taken
+_QUIET = 0.85  # of the shortest gap no update is expected
 _SQRT_12 = 12.0**0.5
 _UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
 
@@ -28,8 +31,35 @@ _UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by 
 class _Source(Protocol):
     """Where fresh samples of one reading come from."""
 
+    gaps: "Gaps"
+
     def poll(self) -> list[Sample]:
         """Samples since the last call."""
+
+
+class Gaps:
+    """Times between the latest samples, pauses left out."""
+
+    def __init__(self) -> None:
+        self._gaps_s: deque[float] = deque(maxlen=_GAPS)
+        self._last_s: float | None = None
+
+    def add(self, time_s: float) -> None:
+        """Note the time of a sample."""
+        if self._last_s is not None and 0 < time_s - self._last_s < _PAUSE_S:
+            self._gaps_s.append(time_s - self._last_s)
+        self._last_s = time_s
+
+    @property
+    def median_s(self) -> float | None:
+        """Median gap; None while there are too few."""
+        gaps_s = list(self._gaps_s)  # at once: the meter's thread adds to them
+        return statistics.median(gaps_s) if len(gaps_s) >= _FEW else None
+
+    @property
+    def shortest_s(self) -> float:
+        """Shortest gap; 0 while there are too few."""
+        return min(self._gaps_s) if len(self._gaps_s) >= _FEW else 0.0
 
 
 class ChangeSource:
@@ -37,6 +67,8 @@ class ChangeSource:
 
     An update of the sensor lies between the begin of the last read that saw the old number and the end of the
     first that saw the new one; the sample carries the middle, and the width over sqrt(12) as its uncertainty.
+    Once the rhythm of the updates is known, polls right after one read nothing: each read is work for the
+    driver of a GPU that is being measured.
 
     Args:
         read: reads the number; its errors pass through.
@@ -50,10 +82,14 @@ class ChangeSource:
         self._now = now
         self._last = read()
         self._began_s = now()
+        self._quiet_until_s = self._began_s
+        self.gaps = Gaps()
 
     def poll(self) -> list[Sample]:
         """The latest update, if there was one since the last call and its time is known."""
         began_s = self._now()
+        if began_s < self._quiet_until_s:
+            return []
         value = self._read()
         ended_s = self._now()
         since_s, self._began_s = self._began_s, began_s
@@ -61,7 +97,10 @@ class ChangeSource:
         width_s = ended_s - since_s
         if not changed or width_s > _UNDATED_S:
             return []
-        return [Sample(since_s + width_s / 2.0, value * self._scale, width_s / _SQRT_12)]
+        sample = Sample(since_s + width_s / 2.0, value * self._scale, width_s / _SQRT_12)
+        self.gaps.add(sample.time_s)
+        self._quiet_until_s = sample.time_s + _QUIET * self.gaps.shortest_s
+        return [sample]
 
 
 class RingSource:
@@ -83,6 +122,7 @@ class RingSource:
         self._wall = wall
         self._stamp = 0  # of the newest sample reported
         self._origin_s: float | None = None
+        self.gaps = Gaps()
 
     def poll(self) -> list[Sample]:
         """Samples that entered the ring since the last call."""
@@ -99,6 +139,8 @@ class RingSource:
         self._stamp = fresh[-1][0]
         origin_s = self._map(self._stamp * MICRO)
         field = _UNION[kind]
+        for stamp, _ in fresh:
+            self.gaps.add(stamp * MICRO)
         return [Sample(stamp * MICRO + origin_s, getattr(value, field) * MILLI) for stamp, value in fresh]
 
     def _map(self, newest_s: float) -> float:
@@ -126,8 +168,6 @@ class NvmlSampler:
         self._gpu = gpu
         self._info = info
         self._source = source
-        self._gaps_s: deque[float] = deque(maxlen=_GAPS)
-        self._last_s: float | None = None
 
     @classmethod
     def open(
@@ -168,9 +208,7 @@ class NvmlSampler:
     @property
     def info(self) -> SensorInfo:
         """What is known of this reading; the period is measured as soon as samples have come."""
-        if len(self._gaps_s) < 4:  # noqa: PLR2004 - a median of fewer says little
-            return self._info
-        return replace(self._info, period_s=statistics.median(self._gaps_s))
+        return replace(self._info, period_s=self._source.gaps.median_s or self._info.period_s)
 
     def poll(self) -> list[Sample]:
         """Samples that appeared since the last call, oldest first.
@@ -179,12 +217,7 @@ class NvmlSampler:
             PowerError: the GPU stopped answering.
         """
         with translated(PowerError, f"{self._info.name} of {self._gpu.uuid}"):
-            samples = self._source.poll()
-        for sample in samples:
-            if self._last_s is not None and 0 < sample.time_s - self._last_s < 1.0:  # longer is a pause
-                self._gaps_s.append(sample.time_s - self._last_s)
-            self._last_s = sample.time_s
-        return samples
+            return self._source.poll()
 
     def close(self) -> None:
         """Release NVML."""
@@ -212,12 +245,12 @@ def _choices(
         return source
 
     counter = SensorInfo(
-        "nvml-energy-counter", "counter", "gpu", 0.1, poll_interval_s=0.002, resolution=MILLI
+        "nvml-energy-counter", "counter", "gpu", 0.1, poll_interval_s=0.001, resolution=MILLI
     )
     samples = SensorInfo(
         "nvml-power-ring", "ring", "gpu", 0.02, poll_interval_s=0.25, resolution=MILLI, **lag
     )
-    polled = SensorInfo("", "stream", "gpu", 0.1, poll_interval_s=0.005, resolution=MILLI, **lag)
+    polled = SensorInfo("", "stream", "gpu", 0.1, poll_interval_s=0.002, resolution=MILLI, **lag)
     return (
         _Choice(counter, watch(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))),
         _Choice(samples, ring),

@@ -166,7 +166,7 @@ class NvmlClocks:
             self._guard = ClockGuard(
                 Place(directory, CONTROL, self._gpu.uuid),
                 lambda entry: reset(entry, self._library),
-                ("--library", self._library) if self._library else (),
+                ("--library", str(Path(self._library).absolute())) if self._library else (),
             )
         return self._guard
 

@@ -1,5 +1,6 @@
 """Opening a GPU through NVML, and the border its errors are translated at."""
 
+import contextlib
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ class NvmlGpu:
         self.handle = handle
         self.uuid = uuid
         self.name = name
+        self._open = True
 
     @staticmethod
     def open(gpu: str | int, library: str | None = None, *, error: type[TunerError]) -> "NvmlGpu":
@@ -67,11 +69,11 @@ class NvmlGpu:
             return 0
 
     def close(self) -> None:
-        """Release NVML; a driver that is gone by now has released it."""
-        try:
-            self.nvml.nvmlShutdown()
-        except self.nvml.NVMLError:
-            return
+        """Release NVML; again is harmless. A driver that is gone by now has released it."""
+        if self._open:
+            self._open = False  # NVML counts its users: one too many would close it under another
+            with contextlib.suppress(self.nvml.NVMLError):
+                self.nvml.nvmlShutdown()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fake_nvml_state import CLOCKS_MHZ, UUID, State, fake_nvml, fill_ring, library
 from tuner.power.meter import SamplingMeter
-from tuner.power.nvml import NvmlSampler
+from tuner.power.nvml import ChangeSource, NvmlSampler
 from tuner.power.nvml_clocks import NvmlClocks
 
 from tuner.errors import (
@@ -156,6 +156,25 @@ def test_the_period_is_measured(nvml: State) -> None:
     sampler.close()
 
 
+def test_known_rhythm_spares_reads() -> None:
+    """Right after an update whose rhythm is known nothing is read; near the next one every poll reads."""
+    clock, reads = HandClock(0.0), []
+
+    def read() -> float:
+        reads.append(clock.time_s)
+        return float(int(clock.time_s / 0.1 + 1e-9))
+
+    source = ChangeSource(read, 1.0, clock)
+    ticks = []
+    for step in range(1, 2001):
+        clock.time_s = step * 0.001
+        ticks += source.poll()
+
+    assert [t.value for t in ticks] == list(range(1, 21))
+    assert max(t.time_sigma_s for t in ticks) < 0.001
+    assert len([time for time in reads if time > 1.0]) < 200
+
+
 def test_the_ring_is_mapped_from_the_wall_clock(nvml: State) -> None:
     """Stamps of the host's real-time clock become times of the meter's clock, each sample once."""
     nvml.energy = NOT_SUPPORTED
@@ -240,7 +259,7 @@ def test_meter_and_counter_agree_with_the_gpu(nvml: State) -> None:
     pause = threading.Event()
     with meter.recording() as recording:
         start_s = time.monotonic()
-        for _ in range(12):
+        while len(recording._samples) < 12:
             pause.wait(0.004)
         end_s = time.monotonic()
 
