@@ -281,6 +281,7 @@ def test_taken_rows_leave_shared_arrays_whole() -> None:
     taken = take_rows({"x": matrix, "w": weights}, np.array([0, 3]))
     np.testing.assert_array_equal(taken["x"], matrix[[0, 3]])
     np.testing.assert_array_equal(taken["w"], weights)
+    assert take_rows({}, np.array([0])) == {}
 
 
 # --- problems of user kernels --------------------------------------------------------------------

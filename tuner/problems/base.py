@@ -118,7 +118,7 @@ def sample_rows(batch: int, seed: int, count: int = 16) -> NDArray[np.int64]:
 
 def take_rows(arrays: Arrays, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     """Copy rows to the host; arrays with fewer axes than the others hold no problems and come whole."""
-    axes = max(array.ndim for array in arrays.values())
+    axes = max((array.ndim for array in arrays.values()), default=0)
     return {
         name: np.stack([to_host(array[int(row)]) for row in rows]) if array.ndim == axes else to_host(array)
         for name, array in arrays.items()
