@@ -1,0 +1,124 @@
+"""Problems of user kernels: an expression per output, or agreement with another configuration."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tuner.errors import ExpressionError, KernelFileError
+from tuner.model import Buffer, ProblemSpec
+from tuner.problems import Problem, poison, problem_for, sample_rows, take_rows
+
+Rows = dict[str, NDArray[Any]]
+
+
+def verdicts(problem: Problem, inputs: Rows, outputs: Rows) -> list[bool]:
+    sizes = {"N": 30}
+    return [problem.compare(inputs, outputs, sizes).ok, problem.residual(np, inputs, outputs, sizes).ok]
+
+
+MIXED = (
+    Buffer("a", "float32", (40, 30), "in"),
+    Buffer("k", "int32", (40, 30), "in"),
+    Buffer("w", "float32", (30,), "in"),
+    Buffer("out", "float32", (40, 30), "out"),
+    Buffer("total", "int32", (40, 30), "out"),
+)
+STATED = (("out", "a * w + N"), ("total", "2 * k"))
+
+
+def mixed() -> tuple[Problem, Rows, Rows]:
+    problem = problem_for(ProblemSpec("expression", reference=STATED))
+    inputs = problem.inputs(np, np.random.default_rng(5), MIXED, {"N": 30})
+    return problem, inputs, {"out": inputs["a"] * inputs["w"] + np.float32(30), "total": 2 * inputs["k"]}
+
+
+def test_expression_judges_every_output_element_by_element() -> None:
+    """Outputs that follow their expressions pass, with sizes and shared arrays in them."""
+    problem, inputs, outputs = mixed()
+    assert not problem.needs_baseline
+    assert problem.residual(np, inputs, outputs, {"N": 30}).ok
+    rows = sample_rows(40, 0)
+    assert problem.compare(take_rows(inputs, rows), take_rows(outputs, rows), {"N": 30}).ok
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.sampled_from(["out", "total"]), st.integers(0, 39), st.integers(0, 29))
+def test_expression_finds_one_wrong_element(name: str, row: int, column: int) -> None:
+    """One element of one output that is off by one fails, and is named."""
+    problem, inputs, outputs = mixed()
+    outputs[name][row, column] += 1
+    for deviation in (
+        problem.compare(inputs, outputs, {"N": 30}),
+        problem.residual(np, inputs, outputs, {"N": 30}),
+    ):
+        assert (deviation.ok, deviation.row) == (False, row)
+        assert name in str(deviation)
+
+
+@pytest.mark.parametrize("name", ["out", "total"])
+def test_expression_finds_an_unwritten_output(name: str) -> None:
+    """An output that keeps its poison fails, real or whole."""
+    problem, inputs, outputs = mixed()
+    poison(outputs[name][7])
+    assert verdicts(problem, inputs, outputs) == [False, False]
+
+
+def test_expression_must_state_every_output() -> None:
+    """An output without an expression, or an expression without output, is refused."""
+    problem = problem_for(ProblemSpec("expression", reference=STATED[:1]))
+    with pytest.raises(KernelFileError, match=r"'out'.*'total'"):
+        problem.inputs(np, np.random.default_rng(0), MIXED, {})
+
+
+def test_expression_with_an_unknown_name_is_an_input_error() -> None:
+    """A reference that names neither a buffer nor a size is the kernel file's fault."""
+    problem = problem_for(ProblemSpec("expression", reference=(("out", "a + q"),)))
+    with pytest.raises(ExpressionError, match="'q'"):
+        problem.compare({"a": np.ones((2, 2), np.float32)}, {"out": np.ones((2, 2), np.float32)}, {})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "float16", "int32", "uint8", "bool"])
+def test_user_inputs_follow_their_dtype(dtype: str) -> None:
+    """Real and complex parts fill [-1, 1), whole numbers 0 to 15, booleans take both values."""
+    problem = problem_for(ProblemSpec("consistent"))
+    given = (Buffer("x", dtype, (50, 40), "in"), Buffer("y", dtype, (50, 40), "out"))
+    x = problem.inputs(np, np.random.default_rng(0), given, {})["x"]
+    low, high = {"b": (0, 1), "i": (0, 15), "u": (0, 15)}.get(x.dtype.kind, (-1, 1))
+    assert x.dtype.name == dtype
+    for part in (x.real, x.imag) if x.dtype.kind == "c" else (x,):
+        assert float(part.min()) == pytest.approx(low, abs=0.02)
+        assert float(part.max()) == pytest.approx(high, abs=0.02)
+
+
+def test_consistent_needs_another_run() -> None:
+    """Without a reference, only agreement with the outputs of another run tells right from wrong."""
+    problem = problem_for(ProblemSpec("consistent"))
+    reference: Rows = {"y": np.random.default_rng(0).random((30, 20), np.float32), "n": np.arange(30)}
+    outputs: Rows = {"y": reference["y"] * np.float32(1 + 1e-6), "n": np.arange(30)}
+    assert problem.needs_baseline
+    assert problem.compare_outputs(reference, outputs).ok
+    outputs["n"][11] += 1
+    deviation = problem.compare_outputs(reference, outputs)
+    assert (deviation.ok, deviation.row) == (False, 11)
+
+
+def test_consistent_finds_poison_in_either_run() -> None:
+    """NaN never agrees, not even with itself, and an incomplete baseline is told by itself."""
+    problem = problem_for(ProblemSpec("consistent"))
+    whole, holed = {"y": np.ones((4, 8), np.float32)}, {"y": np.ones((4, 8), np.float32)}
+    poison(holed["y"][2])
+    assert not problem.compare_outputs(whole, holed).ok
+    assert not problem.compare_outputs(holed, whole).ok
+    assert not problem.compare_outputs(holed, holed).ok
+    assert verdicts(problem, {}, whole) == [True, True]
+    assert verdicts(problem, {}, holed) == [False, False]
+
+
+def test_consistent_without_output_is_refused() -> None:
+    """A kernel that writes nothing cannot be checked."""
+    with pytest.raises(KernelFileError, match="role 'out'"):
+        problem_for(ProblemSpec("consistent")).validate(MIXED[:3])
