@@ -183,6 +183,10 @@ class KernelFile:
         Raises:
             KernelFileError: an expression has no result, or the result cannot be launched.
         """
+        baseline = None
+        if self.problem.name == "consistent":  # only the default configuration's answer can judge this one
+            default = self.default(workload)
+            baseline = None if configuration == default else self.plan(workload, default)
         recipe = self.recipe
         try:
             env = self._environment(workload, configuration)
@@ -193,6 +197,7 @@ class KernelFile:
                 buffers=tuple(buffer.evaluated(env) for buffer in recipe.buffers),
                 problem=recipe.problem,
                 work=recipe.work.evaluated(env),
+                baseline=baseline,
             )
         except KernelFileError as e:
             raise KernelFileError(f"{e} (at {workload} [{configuration}])") from e

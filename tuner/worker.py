@@ -308,3 +308,17 @@ def _report(spec: str) -> DeviceReport:
             "" if meter is None else f"{meter.info.name} ({meter.info.scope})",
             tuple(reason for reason in (no_clocks, no_meter) if reason),
         )
+
+
+def identify(spec: str | None = None) -> DeviceIdentity:
+    """Who a device is, as ``open_device`` would choose it; it is closed again.
+
+    Raises:
+        UnknownNameError: no such device.
+        DeviceUnavailableError: it cannot be opened.
+    """
+    device = open_device(spec).device
+    try:
+        return device.identity
+    finally:
+        device.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 from tuner.candidates import Prepared
 from tuner.conditions import Conditions
+from tuner.interfaces import Candidate
 from tuner.model import Measurement, Trial
 from tuner.objective import COVERAGE
 from tuner.records import Record, trial_record
@@ -45,7 +46,7 @@ def document(
         "policy": conditions.policy,
         "seed": conditions.seed,
         "clocks": conditions.clocks,
-        "workloads": [_workload(item, outcome, i) for i, item in enumerate(task.prepared)],
+        "workloads": [_workload(item, outcome, i, with_trials) for i, item in enumerate(task.prepared)],
         "space": _space(task, outcome),
         "best": best,
         "default": None if outcome.default is None else _trial(outcome.trials[outcome.default], names),
@@ -86,9 +87,9 @@ def _trial(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Record:
     }
 
 
-def _workload(item: Prepared, outcome: Outcome, position: int) -> Record:
+def _workload(item: Prepared, outcome: Outcome, position: int, with_candidates: bool) -> Record:
     work = item.plans[next(iter(item.plans))].work
-    return {
+    record = {
         "name": str(item.workload),
         "batch": item.workload.batch,
         "space": {
@@ -101,6 +102,18 @@ def _workload(item: Prepared, outcome: Outcome, position: int) -> Record:
         "default": _part(item, outcome, outcome.default, position),
         "best": _part(item, outcome, outcome.answer, position),
         "compile_errors": list(item.compile_errors),
+    }
+    if with_candidates:
+        record["candidates"] = [_candidate(candidate) for candidate in item.candidates]
+    return record
+
+
+def _candidate(candidate: Candidate) -> Record:
+    return {
+        "configuration": dict(candidate.configuration),
+        "occupancy": candidate.occupancy,
+        "threads_per_block": candidate.threads_per_block,
+        "resources": [vars(resources) for resources in candidate.resources],
     }
 
 

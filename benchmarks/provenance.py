@@ -1,0 +1,56 @@
+"""What a quoted result must say of its origin: GPU, driver, versions, date."""
+
+import platform
+import subprocess
+import sys
+from datetime import datetime, timezone
+from importlib import metadata
+from typing import Any
+
+PACKAGES = ("tuner", "numpy", "scipy", "cupy-cuda12x", "cupy-cuda13x", "nvidia-ml-py")
+
+
+def provenance() -> dict[str, Any]:
+    """GPU, driver and clocks as `nvidia-smi` reads them, versions, date and command line."""
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "command": " ".join(["python", *sys.argv]),
+        "gpus": _gpus(),
+        "python": platform.python_version(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "cpus": _cpus(),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _gpus() -> list[dict[str, str]]:
+    fields = "name,driver_version,clocks.sm,clocks.max.sm,power.limit,temperature.gpu"
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    names = fields.split(",")
+    return [
+        dict(zip(names, (part.strip() for part in line.split(",")), strict=True))
+        for line in answer.stdout.splitlines()
+    ]
+
+
+def _cpus() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:  # noqa: PTH123 - a pseudo file
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        return platform.processor()
+    return f"{len(names)} x {names[0]}" if names else platform.processor()
