@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from tuner.errors import InputError
 from tuner.interfaces import ClockControl, Device, Meter
-from tuner.measure import Measurer, open_clocks, open_meter, suggested_window_s
+from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
+from tuner.measure import Measurer, suggested_window_s
 from tuner.objective import Objective
 from tuner.request import Request
 from tuner.worker import open_device
@@ -46,6 +47,8 @@ def open_bench(device_spec: str | None, request: Request) -> Iterator[Bench]:
     with ExitStack() as stack:
         device, notice = open_device(device_spec, request.seed)
         stack.callback(device.close)
+        if not device.identity.modelled:
+            restore_stale_clocks()
         clocks, _ = open_clocks(device)
         if clocks is not None:
             stack.callback(clocks.close)

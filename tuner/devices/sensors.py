@@ -5,6 +5,17 @@ from tuner.errors import ClockError, SensorUnavailableError
 from tuner.interfaces import ClockControl, Device, Meter
 
 
+def restore_stale_clocks() -> None:
+    """Give back what a killed tuner left locked on this machine; troubles are logged, never raised.
+
+    Only journals of this program are acted on: without one, nothing is set.
+    """
+    try:
+        registry.load("clocks", "nvml").restore_stale()
+    except ImportError:
+        return  # no NVML bindings: whoever locked a clock had them
+
+
 def open_clocks(device: Device) -> tuple[ClockControl | None, str]:
     """Clock control of a device, which sets nothing by being opened; or None and the reason."""
     try:
@@ -29,7 +40,7 @@ def open_meter(device: Device, clocks: ClockControl | None = None) -> tuple[Mete
                 return None, f"{device.identity.name} has no power sensor"
             sampler = registry.load("sampler", "simulated")(device, **sensor)
         else:
-            sampler = registry.load("sampler", "nvml")(device.identity.uuid)
+            sampler = registry.load("sampler", "nvml").open(device.identity.uuid)
     except (SensorUnavailableError, ImportError) as error:
         return None, _reason(error)
     return registry.load("meter", "sampling")(sampler, clocks, device.now_s), ""
