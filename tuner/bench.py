@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
 from tuner.errors import InputError
 from tuner.interfaces import ClockControl, Device, Meter
-from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
 from tuner.measure import Measurer, suggested_window_s
 from tuner.objective import Objective
 from tuner.request import Request
