@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from modelled import NoNvrtc, scan
 
-from tuner.devices.faults import Faults
 from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated.faults import Faults
 from tuner.errors import ClockPermissionError
 from tuner.interfaces import Check, ClockReading, PowerReading, RunRecord, SensorInfo
 from tuner.model import Plan, Trial

@@ -8,9 +8,9 @@ import pytest
 from fake_cupy import DeviceArray, FakeCupy, Kernel
 
 from tuner.compiler import Compiled
-from tuner.devices import cuda, cuda_probe
-from tuner.devices.cuda import CudaDevice
-from tuner.devices.cuda_rounds import RoundRunner
+from tuner.devices.cuda import CudaDevice, probe
+from tuner.devices.cuda import device as cuda
+from tuner.devices.cuda.rounds import RoundRunner
 from tuner.errors import CompileError
 from tuner.model import (
     Buffer,
@@ -142,10 +142,10 @@ def fake_device(patch: pytest.MonkeyPatch) -> tuple[FakeCupy, CudaDevice]:
     made: list[FakeCupy] = []
     fake = FakeCupy(kernels(lambda: made[0]))
     made.append(fake)
-    patch.setattr(cuda_probe, "open_cupy", lambda _: fake)
-    patch.setattr(cuda_probe, "gpu_limits", lambda *_: LIMITS)
-    patch.setattr(cuda_probe, "gpu_name", lambda *_: "Fake GPU")
-    patch.setattr(cuda_probe, "gpu_uuid", lambda _: "GPU-1")
-    patch.setattr(cuda_probe, "driver_version", lambda _: "580.1")
+    patch.setattr(probe, "open_cupy", lambda _: fake)
+    patch.setattr(probe, "gpu_limits", lambda *_: LIMITS)
+    patch.setattr(probe, "gpu_name", lambda *_: "Fake GPU")
+    patch.setattr(probe, "gpu_uuid", lambda _: "GPU-1")
+    patch.setattr(probe, "driver_version", lambda _: "580.1")
     patch.setattr(cuda, "RoundRunner", lambda module: RoundRunner(module, lambda: fake.now_s))
     return fake, CudaDevice(0, FakeCompiler())  # type: ignore[arg-type]  # compiles what is asked here

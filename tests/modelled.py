@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 
 from tuner.compiler import Compiled
-from tuner.devices.faults import Faults
 from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated.faults import Faults
 from tuner.errors import CompileError, CompilerUnavailableError
 from tuner.interfaces import Progress
 from tuner.model import Buffer, Configuration, Plan, ProblemSpec, Resources, Source, Stage, Work, Workload

@@ -114,7 +114,7 @@ FAKE = '''
 import os, signal
 from pathlib import Path
 from tuner.errors import CompilerUnavailableError
-from tuner.nvrtc import Output
+from tuner.compiler.nvrtc import Output
 
 SERVES = {"old.so": ("12.9", (50, 75, 90)), "new.so": ("12.10", (75, 90)), "newest.so": ("13.0", (90,))}
 

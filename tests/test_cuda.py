@@ -8,8 +8,8 @@ from fake_cuda import LIMITS, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy
 
 from tuner.devices.cuda import CudaDevice
-from tuner.devices.cuda_buffers import is_cold, rotation_sets
-from tuner.devices.cuda_rounds import median_and_spread
+from tuner.devices.cuda.buffers import is_cold, rotation_sets
+from tuner.devices.cuda.rounds import median_and_spread
 from tuner.interfaces import Device
 from tuner.model import Status
 

@@ -19,15 +19,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.worker",),
     ("tuner.devices", "tuner.registry", "tuner.catalog", "tuner.conditions"),
     (
-        *("tuner.compiler", "tuner.nvrtc", "tuner.nvrtc_choice", "tuner.cubin_cache"),
-        *("tuner.config", "tuner.config_reader", "tuner.config_messages", "tuner.config_schema"),
-        *("tuner.recipe", "tuner.formulas", "tuner.source_folder"),
-        *("tuner.problems", "tuner.occupancy", "tuner.objective", "tuner.records", "tuner.clock_choice"),
-        *("tuner.process", "tuner.owner"),
+        *("tuner.compiler", "tuner.config", "tuner.problems", "tuner.occupancy", "tuner.objective"),
+        *("tuner.records", "tuner.clock_choice", "tuner.process", "tuner.owner"),
     ),
     ("tuner.interfaces",),
-    ("tuner.space", "tuner.enumeration"),
-    ("tuner.expressions", "tuner.expression_parser", "tuner.operations", "tuner.arithmetic", "tuner.names"),
+    ("tuner.space",),
+    ("tuner.expressions", "tuner.names"),
     ("tuner.model",),
     ("tuner.errors",),
 )
@@ -54,14 +51,20 @@ def name_of(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Absolute names of everything a file imports; relative imports stay within their folder."""
+    """Absolute names of the modules a file imports; relative imports stay within their folder."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            yield node.module
-            if node.module == "tuner":
-                yield from (f"tuner.{alias.name}" for alias in node.names)
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name for name in inner if is_module(name))
+            if not all(map(is_module, inner)):
+                yield node.module
+
+
+def is_module(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
 def layer(name: str) -> int | None:

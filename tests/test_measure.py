@@ -1,16 +1,15 @@
 """The measurer: checks once, joules of a round, sensors found."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fake_bench import OTHER, PLANS, FakeMeter, Watched, trial_of
 from modelled import NoNvrtc, scan
 
 from tuner import registry
-from tuner.devices.faults import Faults
 from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated.faults import Faults
 from tuner.errors import SensorUnavailableError
 from tuner.interfaces import SensorInfo
 from tuner.measure import Measurer, open_clocks, open_meter, suggested_window_s
@@ -178,27 +177,21 @@ def test_board_without_a_sensor() -> None:
 )
 def test_missing_nvml_is_a_reason(error: Exception, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real GPU without a usable NVML is measured without joules and clocks, and says why."""
-
-    def load(kind: str, name: str) -> Callable[..., Any]:
-        assert name == "nvml"
-        del kind
-
-        def refuse(uuid: str) -> object:
-            assert uuid == "GPU-1"
-            raise error
-
-        return refuse
+    refusing = Mock(side_effect=error)
+    refusing.open.side_effect = error
+    monkeypatch.setattr(registry, "load", lambda _, name: {"nvml": refusing}[name])
 
     class Real(Watched):
         identity = replace(Watched().identity, uuid="GPU-1", modelled=False)
 
-    monkeypatch.setattr(registry, "load", load)
     meter, no_meter = open_meter(Real())
     clocks, no_clocks = open_clocks(Real())
     assert meter is None
     assert clocks is None
     assert words in no_meter
     assert words in no_clocks
+    refusing.open.assert_called_once_with("GPU-1")
+    refusing.assert_called_once_with("GPU-1")
 
 
 @pytest.mark.parametrize(

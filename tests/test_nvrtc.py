@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tuner.compiler.nvrtc import Nvrtc, library_files, resources_in
 from tuner.errors import CompilerUnavailableError
 from tuner.model import Resources
-from tuner.nvrtc import Nvrtc, library_files, resources_in
 
 OPTIONS = ("--gpu-architecture=sm_90", "--ptxas-options=-v")
 

@@ -86,6 +86,10 @@ def test_wheel_runs_from_a_fresh_environment(wheel: Path, tmp_path: Path) -> Non
     assert outcome.returncode == 0, outcome.stderr
     assert "modelled" in outcome.stdout
     origin = subprocess.run(
-        [python, "-c", "import tuner; print(tuner.__file__)"], check=True, capture_output=True, text=True
+        [python, "-c", "import tuner; print(tuner.__file__)"],
+        check=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
     assert origin.stdout.startswith(str(site))

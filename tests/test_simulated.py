@@ -7,9 +7,9 @@ import pytest
 from modelled import device, makespan, scan
 
 from tuner import registry
-from tuner.devices.faults import Faults
 from tuner.devices.gpus import gpu_model, gpu_names
 from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated.faults import Faults
 from tuner.errors import ClockError, CompileError, UnknownNameError
 from tuner.interfaces import Device, PowerSource
 from tuner.model import Plan, Resources, Status

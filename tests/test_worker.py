@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner import worker
-from tuner.devices.cuda_probe import driver_problem
+from tuner.devices.cuda.probe import driver_problem
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import DeviceError, DeviceUnavailableError, UnknownNameError
 from tuner.interfaces import Device
@@ -26,7 +26,7 @@ from tuner.worker import WorkerDevice, describe_devices, open_device
 
 SERVED = '''
 import os, signal
-from tuner.devices.cuda_probe import driver_problem
+from tuner.devices.cuda.probe import driver_problem
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import DeviceUnavailableError
 from tuner.interfaces import Check, RunRecord

@@ -100,9 +100,7 @@ class Driver:
         if trial in self._memory:
             return self._memory[trial]
         self._stop_at_limits()
-        measurement = replace(
-            self._measurer.measure(trial, self._plans(trial)), ended_s=self._device.now_s()
-        )
+        measurement = replace(self._measurer.measure(trial, self._plans(trial)), ended_s=self._device.now_s())
         self._remember(trial, measurement)
         self._store.add(self._run_id, len(self.trials), trial, measurement, self._names)
         self._tell(trial, measurement, objective, expected)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tuner.compiler import Compiler
-from tuner.devices.cuda_probe import driver_problem
+from tuner.devices.cuda.probe import driver_problem
 from tuner.devices.gpus import gpu_names
 from tuner.devices.plan_resources import plan_resources
 from tuner.devices.sensors import open_clocks, open_meter
@@ -279,7 +279,7 @@ def _cuda_reports() -> list[DeviceReport]:
     count = 0
     if why is None:
         try:
-            with Child("importlib:import_module", "tuner.devices.cuda_probe", name="cuda") as child:
+            with Child("importlib:import_module", "tuner.devices.cuda.probe", name="cuda") as child:
                 count = child.call("gpu_count", timeout_s=_START_S)
         except ChildError as error:
             why = str(error)

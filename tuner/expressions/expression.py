@@ -8,9 +8,9 @@ read kernel files of strangers, so length, nesting, exponents and the size of re
 
 from collections.abc import Mapping
 
-from tuner.arithmetic import TroubleError, Value
 from tuner.errors import ExpressionError
-from tuner.expression_parser import RESERVED, parse
+from tuner.expressions.arithmetic import TroubleError, Value
+from tuner.expressions.parser import RESERVED, parse
 
 
 class Expression:

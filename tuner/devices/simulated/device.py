@@ -1,6 +1,6 @@
 """A modelled GPU behind the interface of real ones, in virtual time.
 
-Time, sharing and power are those of ``model_time``, ``model_sharing`` and ``model_power``; every number is
+Time, sharing and power are those of ``time_model``, ``sharing`` and ``power_model``; every number is
 labelled as modelled and none is a claim about a real GPU. Nothing is computed, so answers are taken to be
 right unless the device is told to fail (``faults``).
 """
@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tuner.devices.faults import Faults
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.gpus import gpu_model
-from tuner.devices.model_power import active_watts, idle_watts
-from tuner.devices.model_resources import ModelResources, StageCompiler
-from tuner.devices.model_round import RoundModel
-from tuner.devices.timeline import Timeline
+from tuner.devices.simulated.faults import Faults
+from tuner.devices.simulated.power_model import active_watts, idle_watts
+from tuner.devices.simulated.resources import ModelResources, StageCompiler
+from tuner.devices.simulated.round_model import RoundModel
+from tuner.devices.simulated.timeline import Timeline
 from tuner.errors import ClockError, CompileError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import (

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tuner.compiler import Compiler
-from tuner.devices import cuda_probe
-from tuner.devices.cuda_buffers import BufferPool, is_cold, rotation_sets, set_bytes
-from tuner.devices.cuda_check import AnswerCheck
-from tuner.devices.cuda_code import CodeCache, Launch, RefusedError
-from tuner.devices.cuda_rounds import RoundRunner, Rounds, median_and_spread
-from tuner.devices.cuda_types import Array
+from tuner.devices.cuda import probe
+from tuner.devices.cuda.buffers import BufferPool, is_cold, rotation_sets, set_bytes
+from tuner.devices.cuda.check import AnswerCheck
+from tuner.devices.cuda.code import CodeCache, Launch, RefusedError
+from tuner.devices.cuda.rounds import RoundRunner, Rounds, median_and_spread
+from tuner.devices.cuda.types import Array
 from tuner.devices.plan_resources import plan_resources
 from tuner.errors import CompileError
 from tuner.interfaces import Check, Progress, RunRecord
@@ -38,15 +38,15 @@ class CudaDevice:
     """
 
     def __init__(self, index: int = 0, compiler: Compiler | None = None) -> None:
-        self._cp = cuda_probe.open_cupy(index)
-        self._limits = cuda_probe.gpu_limits(self._cp, index)
+        self._cp = probe.open_cupy(index)
+        self._limits = probe.gpu_limits(self._cp, index)
         self._own_compiler = compiler is None
         self._compiler = compiler or Compiler(self._limits.architecture)
         self._identity = DeviceIdentity(
             spec=f"cuda:{index}",
-            name=cuda_probe.gpu_name(self._cp, index),
-            uuid=cuda_probe.gpu_uuid(index),
-            driver=cuda_probe.driver_version(self._cp),
+            name=probe.gpu_name(self._cp, index),
+            uuid=probe.gpu_uuid(index),
+            driver=probe.driver_version(self._cp),
             runtime=self._compiler.nvrtc_version,
             modelled=False,
         )

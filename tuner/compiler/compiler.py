@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from types import TracebackType
 
-from tuner import nvrtc
-from tuner.cubin_cache import CubinCache, default_directory
+from tuner.compiler import nvrtc
+from tuner.compiler.cubin_cache import CubinCache, default_directory
+from tuner.compiler.nvrtc_choice import SERVER, choose
 from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError, CompilerUnavailableError
 from tuner.interfaces import Progress
 from tuner.model import Resources, Source, Stage
-from tuner.nvrtc_choice import SERVER, choose
 from tuner.process import Child
 
 _FORMAT = 1  # of cache entries; part of their keys

@@ -12,7 +12,7 @@ at full bandwidth, and (contention apart) at most as long as all workloads one a
 
 from collections.abc import Sequence
 
-from tuner.devices.model_time import Demand
+from tuner.devices.simulated.time_model import Demand
 
 CONTENTION = 0.02
 _MEMORY = 0  # place of device memory among a demand's shares

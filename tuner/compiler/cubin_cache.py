@@ -7,7 +7,7 @@ import logging
 import tempfile
 from pathlib import Path
 
-from tuner.nvrtc import Output
+from tuner.compiler.nvrtc import Output
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuner.config_messages import explain
-from tuner.config_schema import (
+from tuner.config.formulas import Formula, Place, Template, parsed
+from tuner.config.messages import explain
+from tuner.config.recipe import BufferRecipe, Recipe, ScalarRecipe, StageRecipe, WorkRecipe
+from tuner.config.schema import (
     BufferArgument,
     KernelDocument,
     LaunchTable,
@@ -17,14 +19,12 @@ from tuner.config_schema import (
     StageTable,
     WorkTable,
 )
-from tuner.enumeration import checked_values
+from tuner.config.source_folder import SourceFolder, read_text
 from tuner.errors import InputError, KernelFileError
 from tuner.expressions import is_free_name
-from tuner.formulas import Formula, Place, Template, parsed
 from tuner.model import Buffer, ProblemSpec, Source, TunableValue
 from tuner.names import suggestion
-from tuner.recipe import BufferRecipe, Recipe, ScalarRecipe, StageRecipe, WorkRecipe
-from tuner.source_folder import SourceFolder, read_text
+from tuner.space.enumeration import checked_values
 
 if sys.version_info >= (3, 11):
     import tomllib

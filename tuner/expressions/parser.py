@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.arithmetic import (
+from tuner.expressions.arithmetic import (
     PLAIN,
     Operation,
     TroubleError,
@@ -25,8 +25,8 @@ from tuner.arithmetic import (
     normal,
     truth,
 )
+from tuner.expressions.operations import BINARY_FUNCTIONS, EQUAL, OPERATIONS, UNARY_FUNCTIONS
 from tuner.names import suggestion
-from tuner.operations import BINARY_FUNCTIONS, EQUAL, OPERATIONS, UNARY_FUNCTIONS
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 60

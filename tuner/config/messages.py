@@ -6,23 +6,23 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tuner import config_schema
+from tuner.config import schema
 from tuner.names import suggestion
 
 MAX_SHOWN = 5
 _MODELS: dict[str, type[BaseModel]] = {
-    "": config_schema.KernelDocument,
-    "kernel": config_schema.KernelTable,
-    "problem": config_schema.ProblemTable,
-    "argument.buffer": config_schema.BufferArgument,
-    "argument.scalar": config_schema.ScalarArgument,
-    "stage": config_schema.StageTable,
-    "roles": config_schema.RolesTable,
-    "constraints": config_schema.ConstraintsTable,
-    "launch": config_schema.LaunchTable,
-    "work": config_schema.WorkTable,
-    "resources": config_schema.ResourcesTable,
-    "occupancy": config_schema.OccupancyTable,
+    "": schema.KernelDocument,
+    "kernel": schema.KernelTable,
+    "problem": schema.ProblemTable,
+    "argument.buffer": schema.BufferArgument,
+    "argument.scalar": schema.ScalarArgument,
+    "stage": schema.StageTable,
+    "roles": schema.RolesTable,
+    "constraints": schema.ConstraintsTable,
+    "launch": schema.LaunchTable,
+    "work": schema.WorkTable,
+    "resources": schema.ResourcesTable,
+    "occupancy": schema.OccupancyTable,
 }
 _ARRAYS = ("argument", "stage")
 _NESTED = ("sizes", "reference")

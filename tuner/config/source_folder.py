@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tuner.config.formulas import Place
 from tuner.errors import KernelFileError
-from tuner.formulas import Place
 from tuner.model import Source
 
 MAX_BYTES = 2**20  # a mistaken path must not be read into memory

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner import nvrtc
-from tuner.cubin_cache import CubinCache
+from tuner.compiler import nvrtc
+from tuner.compiler.cubin_cache import CubinCache
 from tuner.errors import ChildError, CompilerUnavailableError
 from tuner.process import Child
 
 _log = logging.getLogger(__name__)
 
-SERVER = "tuner.nvrtc:Nvrtc"
+SERVER = "tuner.compiler.nvrtc:Nvrtc"
 """What loads a library in a child."""
 
 _TIMEOUT_S = 60.0  # to load a library from a cold disk

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from tuner.devices.cuda_types import Array
+from tuner.devices.cuda.types import Array
 from tuner.model import Buffer, Plan, Workload
 
 _GUARD_BYTES = 4096  # before and after every array; keeps the arrays aligned like an allocation of their own

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.config_reader import read_recipe
-from tuner.config_schema import KernelDocument
+from tuner.config.formulas import Environment, Place
+from tuner.config.reader import read_recipe
+from tuner.config.recipe import Recipe
+from tuner.config.schema import KernelDocument
 from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
-from tuner.formulas import Environment, Place
 from tuner.model import Configuration, Plan, ProblemSpec, TunableValue, Workload
 from tuner.names import suggestion
-from tuner.recipe import Recipe
 from tuner.space import Space
 
 

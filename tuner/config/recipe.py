@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tuner.config.formulas import Environment, Formula, Place, Template
 from tuner.errors import KernelFileError
 from tuner.expressions import Expression
-from tuner.formulas import Environment, Formula, Place, Template
 from tuner.model import Buffer, ProblemSpec, Resources, Scalar, Source, Stage, TunableValue, Work
 
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, technical specifications

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tuner.arithmetic import EXACT_FLOAT, MAX_INT, Function, Operation, TroubleError, Value, kind_of
+from tuner.expressions.arithmetic import (
+    EXACT_FLOAT,
+    MAX_INT,
+    Function,
+    Operation,
+    TroubleError,
+    Value,
+    kind_of,
+)
 
 MAX_EXPONENT = 64
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from tuner.devices.cuda_buffers import BufferPool
-from tuner.devices.cuda_code import CodeCache
-from tuner.devices.cuda_rounds import RoundRunner
-from tuner.devices.cuda_types import Array
+from tuner.devices.cuda.buffers import BufferPool
+from tuner.devices.cuda.code import CodeCache
+from tuner.devices.cuda.rounds import RoundRunner
+from tuner.devices.cuda.types import Array
 from tuner.model import Plan, Status
 from tuner.problems import Problem, problem_for, sample_rows, take_rows
 

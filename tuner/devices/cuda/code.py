@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 
 from tuner.compiler import Compiler
-from tuner.devices.cuda_types import Array, Function, Stream
+from tuner.devices.cuda.types import Array, Function, Stream
 from tuner.errors import CompileError, DeviceError
 from tuner.model import DeviceLimits, Plan, Scalar, Stage, Status
 

@@ -15,8 +15,8 @@ from types import ModuleType
 
 import numpy as np
 
-from tuner.devices.cuda_code import Launch, RefusedError
-from tuner.devices.cuda_types import Event, Graph, Stream
+from tuner.devices.cuda.code import Launch, RefusedError
+from tuner.devices.cuda.types import Event, Graph, Stream
 from tuner.model import Status
 
 Rotation = Sequence[Sequence[tuple[Launch, ...]]]

@@ -1,0 +1,6 @@
+"""Simulated GPUs in virtual time: what they say is modelled, and labelled so."""
+
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.devices.simulated.faults import Faults
+
+__all__ = ["Faults", "SimulatedDevice"]

@@ -1,0 +1,5 @@
+"""The configurations of a workload."""
+
+from tuner.space.space import Space
+
+__all__ = ["Space"]
