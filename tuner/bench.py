@@ -45,7 +45,7 @@ def open_bench(device_spec: str | None, request: Request) -> Iterator[Bench]:
         InputError: the objective needs joules and no power sensor answers.
     """
     with ExitStack() as stack:
-        device, notice = open_device(device_spec, request.seed)
+        device, notice = open_device(device_spec, request.seed, run_timeout_s=request.trial_timeout_s)
         stack.callback(device.close)
         if not device.identity.modelled:
             restore_stale_clocks()

@@ -22,7 +22,7 @@ class Measured:
         cost: in the unit of the objective; infinity for a failed trial.
         best_cost: lowest cost so far, infinity while there is none.
         number: trials measured so far, this one included.
-        expected: the most there can be (budget or size of the pruned space).
+        expected: how many there will be at most (budget or size of the space); None where a descent decides.
         joules: spent by the run so far.
     """
 
@@ -31,7 +31,7 @@ class Measured:
     cost: float
     best_cost: float
     number: int
-    expected: int
+    expected: int | None
     joules: float
 
 
@@ -95,7 +95,7 @@ class Driver:
             self._measurer.recall(self.trials, [item.workload for item in self._prepared])
             self._device.resume_at(self.trials[-1][1].ended_s)
 
-    def measure(self, trial: Trial, objective: Objective, expected: int) -> Measurement:
+    def measure(self, trial: Trial, objective: Objective, expected: int | None) -> Measurement:
         """The measurement of a trial: from memory, or made now and stored at once."""
         if trial in self._memory:
             return self._memory[trial]
@@ -106,13 +106,13 @@ class Driver:
         self._tell(trial, measurement, objective, expected)
         return measurement
 
-    def search(self, policy: Policy, search: Search, objective: Objective) -> None:
+    def search(self, policy: Policy, search: Search, objective: Objective, expected: int | None) -> None:
         """Drive a policy's generator to its end."""
         generator = policy(search)
         try:
             batch = next(generator)
             while True:
-                measured = [self.measure(trial, objective, search.size) for trial in batch]
+                measured = [self.measure(trial, objective, expected) for trial in batch]
                 batch = generator.send(measured)
         except StopIteration:
             return
@@ -128,12 +128,14 @@ class Driver:
         self.trials.append((trial, measurement))
         self._joules += measurement.energy_total_j
 
-    def _tell(self, trial: Trial, measurement: Measurement, objective: Objective, expected: int) -> None:
+    def _tell(
+        self, trial: Trial, measurement: Measurement, objective: Objective, expected: int | None
+    ) -> None:
         cost = objective.cost(measurement)
         if objective not in self._best:
             self._best[objective] = min(objective.cost(known) for _, known in self.trials)
         self._best[objective] = min(cost, self._best[objective])
-        budget = self._limits.budget
+        bounds = [bound for bound in (expected, self._limits.budget) if bound is not None]
         self._observer(
             Measured(
                 trial,
@@ -141,7 +143,7 @@ class Driver:
                 cost,
                 self._best[objective],
                 len(self.trials),
-                expected if budget is None else min(expected, budget),
+                min(bounds, default=None),
                 self._joules,
             )
         )

@@ -34,6 +34,7 @@ class Request:
         max_slowdown: fraction, e.g. 0.05.
         min_occupancy: overrides the kernel files' threshold.
         window_s: measuring window of a trial; None for the objective's own.
+        trial_timeout_s: a check or a run that takes this much longer than its window is killed.
         seed: of the policy, and of the random inputs.
         kernel_files: kernel files beside the catalogue.
     """
@@ -47,6 +48,7 @@ class Request:
     max_slowdown: float | None = None
     min_occupancy: float | None = None
     window_s: float | None = None
+    trial_timeout_s: float = 60.0  # one minute, as in section IV-B of the embedded paper
     seed: int = 0
     kernel_files: Sequence[Path] = field(default=())
 

@@ -16,6 +16,8 @@ from tuner.measure import Measurer
 from tuner.model import Configuration, Measurement, Trial
 from tuner.objective import Objective, choose
 
+_WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is measured
+
 
 @dataclass
 class Outcome:
@@ -152,12 +154,13 @@ def _search(task: Task, driver: Driver) -> None:
     policy = registry.load("policy", task.policy)
     objective = Objective("time" if task.max_slowdown is not None else task.objective)
     search = task.search(objective, {})
-    driver.measure(_default_trial(task), objective, search.size)
-    driver.search(policy, search, objective)
+    expected = search.size if task.policy in _WHOLE_SPACE else None
+    driver.measure(_default_trial(task), objective, expected)
+    driver.search(policy, search, objective, expected)
     if task.max_slowdown is not None:
         driver.reference_s = driver.fastest_s()
         objective = _final_objective(task, driver)
-        driver.search(policy, task.search(objective, dict(driver.trials)), objective)
+        driver.search(policy, task.search(objective, dict(driver.trials)), objective, expected)
 
 
 def _final_objective(task: Task, driver: Driver) -> Objective:

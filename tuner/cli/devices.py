@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 @json_option
 def devices(*, json_path: str | None) -> None:
     """List GPUs and simulated devices with limits, clocks, power sensor, and what is missing."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from tuner.worker import describe_devices
@@ -21,23 +22,25 @@ def devices(*, json_path: str | None) -> None:
     rows = [_row(report) for report in describe_devices()]
     if json_path is not None:
         write_json(json_path, {"devices": rows})
-    table = Table(show_edge=False, pad_edge=False)
-    for title in ("device", "name", "cc", "SMs", "threads/SM", "memory", "clocks", "power sensor", "missing"):
-        table.add_column(title, overflow="fold")
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for title in ("device", "name", "cc", "SMs", "memory", "clocks", "power sensor"):
+        table.add_column(title, no_wrap=title == "device")
     for row in rows:
         limits = row["limits"] or {}
         table.add_row(
             row["device"],
-            (row["name"] or "–") + (" (modelled)" if row["modelled"] else ""),
+            row["name"] or "–",
             ".".join(map(str, limits.get("compute_capability", ()))) or "–",
             str(limits.get("multiprocessors", "–")),
-            str(limits.get("max_threads_per_sm", "–")),
             f"{limits['memory_bytes'] / 2**30:.0f} GiB" if limits else "–",
             _clocks(row["clocks_mhz"]),
             row["sensor"] or "–",
-            "; ".join(row["missing"]) or "nothing",
         )
-    console(json_path).print(table)
+    out = console(json_path)
+    out.print(table)
+    for row in rows:
+        for what in row["missing"]:
+            out.print(f"{row['device']}: {what}", markup=False, highlight=False)
 
 
 def _row(report: "DeviceReport") -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tuner.cli.output import console, json_option, write_json
 @json_option
 def history(*, limit: int, database: Path | None, json_path: str | None) -> None:
     """List stored runs, newest first."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from tuner.database import Store
@@ -24,7 +25,7 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
         rows = [_row(run) for run in store.history(limit)]
     if json_path is not None:
         write_json(json_path, {"runs": rows})
-    table = Table(show_edge=False, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("run", "started", "status", "workloads", "device", "objective", "policy", "trials"):
         table.add_column(title)
     table.add_column("time", justify="right")

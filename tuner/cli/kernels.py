@@ -25,6 +25,7 @@ def kernels() -> None:
 @json_option
 def list_(*, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
     """List the kernels of the catalogue."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from tuner.catalog import Catalog
@@ -33,7 +34,7 @@ def list_(*, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
     rows = [_summary(catalog.kernel(name)) for name in catalog.names]
     if json_path is not None:
         write_json(json_path, {"kernels": rows, "broken": [str(error) for error in catalog.broken]})
-    table = Table(show_edge=False, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("name", "family", "sizes", "tunables", "configurations", "from"):
         table.add_column(title)
     for row in rows:
@@ -69,6 +70,7 @@ def show(*, name: str, kernel_files: tuple[Path, ...], json_path: str | None) ->
 @json_option
 def check(*, file: Path, json_path: str | None) -> None:
     """Validate FILE: read it, enumerate every size, evaluate every plan. Nothing is compiled."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from tuner.config import load_kernel_file
@@ -77,7 +79,7 @@ def check(*, file: Path, json_path: str | None) -> None:
     rows = [_checked(kernel, workload) for workload in kernel.workloads()]
     if json_path is not None:
         write_json(json_path, {"name": kernel.name, "path": str(kernel.path), "workloads": rows})
-    table = Table(show_edge=False, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("workload", "batch", "configurations", "of", "default", "threads", "launches"):
         table.add_column(title)
     for row in rows:
@@ -146,6 +148,7 @@ def _details(kernel: "KernelFile") -> dict[str, Any]:
 
 
 def _print_details(document: dict[str, Any], json_path: str | None) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
@@ -168,7 +171,7 @@ def _print_details(document: dict[str, Any], json_path: str | None) -> None:
     for key, value in lines:
         if value:
             facts.add_row(Text(key), Text(value))
-    sizes = Table(show_edge=False, pad_edge=False)
+    sizes = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("workload", "batch", "configurations", "default"):
         sizes.add_column(title)
     for row in document["workloads"]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²"}
+_HOUR_S = 3600.0
 _PLAIN_INTERVAL_S = 5.0  # between lines where there is no terminal
 
 
@@ -64,12 +65,13 @@ class RunProgress:
         self._show("measuring", event.number, event.expected, detail)
 
     def _left(self, event: Measured) -> str:
-        """At most this long still: a descent usually ends far earlier than its space."""
-        elapsed_s = time.monotonic() - self._begun_s
-        left_s = elapsed_s / event.number * max(0, event.expected - event.number)
-        return f"≤ {left_s:.0f} s left" if left_s < 3600 else f"≤ {left_s / 3600:.0f} h left"  # noqa: PLR2004 - an hour
+        """Time left by the pace so far; a descent ends when nothing improves, which nobody knows before."""
+        if event.expected is None:
+            return "until nothing improves"
+        left_s = (time.monotonic() - self._begun_s) / event.number * max(0, event.expected - event.number)
+        return f"{left_s:.0f} s left" if left_s < _HOUR_S else f"{left_s / _HOUR_S:.1f} h left"
 
-    def _show(self, phase: str, done: int, total: int, detail: str) -> None:
+    def _show(self, phase: str, done: int, total: int | None, detail: str) -> None:
         if phase != self._phase:
             self._phase, self._begun_s = phase, time.monotonic()
             if self._task is not None:
@@ -80,4 +82,5 @@ class RunProgress:
         now_s = time.monotonic()
         if self._display.disable and now_s - self._told_s >= _PLAIN_INTERVAL_S:
             self._told_s = now_s
-            self._console.print(f"{phase} {done}/{total} {detail}", markup=False, highlight=False)
+            count = f"{done}" if total is None else f"{done}/{total}"
+            self._console.print(f"{phase} {count}: {detail}", markup=False, highlight=False)

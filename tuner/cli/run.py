@@ -70,6 +70,7 @@ def run(
     device: str | None,
     resume: bool,
     time_limit: float | None,
+    trial_timeout: float,
     window: float | None,
     **words: Any,  # noqa: ANN401 - the remaining options are fields of Request, by name
 ) -> None:
@@ -80,7 +81,13 @@ def run(
     """
     from tuner.request import Request
 
-    request = Request(workloads=workloads, time_limit_s=time_limit, window_s=window, **words)
+    request = Request(
+        workloads=workloads,
+        time_limit_s=time_limit,
+        trial_timeout_s=trial_timeout,
+        window_s=window,
+        **words,
+    )
     request.check()
     document, status = _tune(request, device, database, resume=resume, out=console(json_path))
     if json_path is not None:

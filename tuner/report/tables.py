@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -31,23 +32,23 @@ def show_run(document: Mapping[str, Any], console: Console) -> None:
 
 def _workloads(document: Mapping[str, Any]) -> Table:
     mark = f"\n({MODELLED})" if document["modelled"] else ""
-    table = Table(show_edge=False, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("workload", no_wrap=True)
     table.add_column("batch", justify="right")
     table.add_column("configuration")
     for title in (
         f"time{mark}",
-        "time against\ndefault",
+        "against\ndefault",
         f"rate{mark}",
         f"energy share\n({MODELLED})",
         f"rate per watt\n({MODELLED})",
     ):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     for workload in document["workloads"]:
         best, default = workload["best"], workload["default"]
         table.add_row(
             workload["name"],
-            str(workload["batch"]),
+            f"{workload['batch']:,}",
             " ".join(f"{name}={_word(value)}" for name, value in best["configuration"].items()),
             si(best["time_s"], "s"),
             _change(best, default, "time_s"),

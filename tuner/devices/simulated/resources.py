@@ -46,6 +46,7 @@ class ModelResources:
         self._compiler: StageCompiler | None = compiler
         self._owned = compiler is None
         self._absent = False
+        self._why_absent = ""
         self._known: dict[tuple[Workload, Configuration], tuple[Plan, Answer]] = {}
 
     @property
@@ -96,7 +97,7 @@ class ModelResources:
 
     def _give_up(self, error: CompilerUnavailableError) -> None:
         self._absent = True
-        _LOG.warning("%s; resources are those the kernel files declare", error)
+        self._why_absent = str(error)
 
     def _of_stages(self, stages: list[Stage], progress: Progress | None) -> list[Resources | CompileError]:
         compiler = self._open()
@@ -110,6 +111,9 @@ class ModelResources:
                     result if isinstance(result, CompileError) else self._fit(result.resources)
                     for result in compiled
                 ]
+        if self._why_absent:  # told once, and only where it matters: a list of devices needs no compiler
+            _LOG.warning("resources are those the kernel files declare: %s", self._why_absent)
+            self._why_absent = ""
         return [_declared(stage) for stage in stages]
 
     def _fit(self, resources: Resources) -> Resources:
