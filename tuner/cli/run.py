@@ -55,6 +55,14 @@ if TYPE_CHECKING:
     "--window", type=click.FloatRange(min=0.01), metavar="SECONDS", help="Measuring window of a trial."
 )
 @click.option(
+    "--trial-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Kill a check or run that takes longer.",
+)
+@click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of policy and inputs."
 )
 @click.option("--resume", is_flag=True, help="Continue the newest unfinished run under the same conditions.")
