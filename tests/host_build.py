@@ -119,7 +119,7 @@ def run(  # noqa: PLR0917 - a launch, in the order CUDA gives it
             not writeable must come back unchanged.
         options: NVRTC options.
         flags: options of g++.
-        order: how warps and lanes take turns.
+        order: how warps and lanes take turns; in ``shuffle``, warps also change places wherever lanes meet.
         seed: of the order ``shuffle``.
 
     Raises:

@@ -19,6 +19,23 @@ __global__ void __launch_bounds__(L) mirrored(const float* __restrict__ x, float
     y[blockIdx.x * L + i] = tile[L - 1 - i];
 }
 
+// Each warp sums what its lanes hold, pair by pair; packed, its later sums lie among another warp's first.
+template <bool packed>
+__global__ void summed(const float* __restrict__ x, float* __restrict__ y) {
+    __shared__ float room[64];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    room[threadIdx.x] = x[threadIdx.x];
+    for (int left = 16; left > 0; left /= 2) {
+        float* const from = room + warp * (packed ? 2 * left : 32);
+        float* const to = room + warp * (packed ? left : 32);
+        __syncwarp();
+        const float sum = lane < left ? from[2 * lane] + from[2 * lane + 1] : 0.0f;
+        __syncwarp();
+        if (lane < left) to[lane] = sum;
+    }
+    if (lane == 0) y[warp] = room[warp * (packed ? 1 : 32)];
+}
+
 __global__ void neighbours(const int* x, int4* y, int width) {
     const int v = x[threadIdx.x];
     const unsigned all = 0xffffffffu;
@@ -69,6 +86,22 @@ def test_missing_barrier_shows(order: Order) -> None:
     y = np.zeros_like(x)
     host_build.run(KERNELS, "mirrored<64, false>", 1, 64, 0, [x, y], order=order)
     assert np.isnan(y).any()
+
+
+def sums_of_warps(entry: str, order: Order, seed: int) -> list[float]:
+    y = np.zeros(2, np.float32)
+    host_build.run(KERNELS, entry, 1, 64, 0, [np.arange(64, dtype=np.float32), y], order=order, seed=seed)
+    return [float(value) for value in y]
+
+
+def test_shuffled_warps_change_places_where_their_lanes_meet() -> None:
+    """Warps without a common barrier may not share memory: one that runs ahead spoils another's sums."""
+    right = [sum(range(32)), sum(range(32, 64))]
+    seeds = range(8)
+    assert all(sums_of_warps("summed<false>", order, 0) == right for order in host_build.ORDERS)
+    assert all(sums_of_warps("summed<false>", "shuffle", seed) == right for seed in seeds)
+    wrong = [sums_of_warps("summed<true>", "shuffle", seed) != right for seed in seeds]
+    assert sum(wrong) >= len(seeds) / 4, wrong
 
 
 @pytest.mark.parametrize("width", [8, 16, 32])

@@ -1,8 +1,8 @@
 // The words of CUDA C++ that the kernels use, for a host compiler; included before the kernel's first line.
 //
 // Threads of a block are fibres that run one at a time and change only at barriers and shuffles, so a
-// missing barrier shows as a wrong answer in some order of running them. Shared memory is filled with
-// NaN before each block. Lanes that a shuffle names but that never come read as NaN.
+// missing barrier, or warps in each other's memory, show as a wrong answer in some order of running them.
+// Shared memory is filled with NaN before each block. Lanes that a shuffle names but that never come read as NaN.
 #pragma once
 #include <cmath>
 #include <cstring>

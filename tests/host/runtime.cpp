@@ -1,4 +1,4 @@
-// Blocks one after another; threads of a block as fibres, each warp run as far as it can get alone.
+// Blocks one after another; threads of a block as fibres, warps one after another or interleaved.
 #include "runtime.h"
 
 #include <link.h>
@@ -123,18 +123,29 @@ std::vector<int> arranged(int count, int order) {
     return sequence;
 }
 
-bool run_warp(int first, int last, int order) {
-    bool any = false;
-    do {
-        for (int lane : arranged(last - first, order)) {
-            Fibre& fibre = fibres[first + lane];
-            if (fibre.state != State::ready) continue;
-            any = true;
-            resume(fibre);
-            if (failed) return any;
-        }
-    } while (release_warp(first, last));
-    return any;
+// Every lane that may goes to where it waits next. True when some lanes may go on from there.
+bool step_warp(int first, int last, int order) {
+    for (int lane : arranged(last - first, order)) {
+        Fibre& fibre = fibres[first + lane];
+        if (fibre.state != State::ready) continue;
+        resume(fibre);
+        if (failed) return false;
+    }
+    return release_warp(first, last);
+}
+
+// Every warp goes to a block barrier or to its end. In order 2 each waits for the others at any of its steps, and
+// for several of theirs, as warps on a device may: what only a warp's own meetings keep apart then shows.
+void run_warps(int threads, int order) {
+    std::vector<int> going = arranged((threads + kWarp - 1) / kWarp, order);
+    std::size_t turn = 0;
+    while (!going.empty() && !failed) {
+        if (order == 2 && rng() % 2) turn = rng() % going.size();
+        const int first = going[turn] * kWarp;
+        if (step_warp(first, std::min(threads, first + kWarp), order)) continue;
+        going.erase(going.begin() + std::ptrdiff_t(turn));
+        turn = 0;
+    }
 }
 
 // True when all threads stood at one block barrier and go on.
@@ -183,12 +194,9 @@ void run_block(const Launch& how) {
         const unsigned x = t % how.block.x, y = t / how.block.x % how.block.y;
         fibres[t].thread = {x, y, t / (how.block.x * how.block.y)};
     }
-    const int warps = (threads + kWarp - 1) / kWarp;
     do {
-        for (int warp : arranged(warps, how.order)) {
-            run_warp(warp * kWarp, std::min(threads, (warp + 1) * kWarp), how.order);
-            if (failed) return;
-        }
+        run_warps(threads, how.order);
+        if (failed) return;
     } while (release_block());
 }
 

@@ -32,7 +32,7 @@ struct Argument {
 struct Launch {
     Index grid, block;
     std::size_t shared_bytes;
-    int order;  // 0 forward, 1 reverse, 2 shuffled by seed
+    int order;  // 0 forward, 1 reverse, 2 shuffled by seed, warps interleaved
     std::uint64_t seed;
 };
 
