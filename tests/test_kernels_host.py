@@ -39,10 +39,10 @@ def relative_error(answer: Array, reference: Array) -> float:
     return float((abs(answer - reference).max(axis=1) / abs(reference).max(axis=1)).max())
 
 
-def scanned(plan: Plan, x: Array, order: host_build.Order = "forward") -> Array:
+def scanned(plan: Plan, x: Array, order: host_build.Order = "forward", seed: int = 0) -> Array:
     y = np.full_like(x, np.nan)
     x.flags.writeable = False  # a kernel that writes its input fails
-    host_build.run_plan(plan, {"x": x, "y": y}, order=order)
+    host_build.run_plan(plan, {"x": x, "y": y}, order=order, seed=seed)
     return y
 
 
@@ -147,6 +147,25 @@ def test_scan_needs_its_barriers(values: dict[str, int | bool], barrier: str) ->
     assert not all(
         relative_error(scanned(broken, x, order), reference) <= 1e-6 for order in host_build.ORDERS
     )
+
+
+@pytest.mark.parametrize(
+    ("n", "values"),
+    [
+        (64, {"P": 2, "L": 128, "r": 4, "S": 128, "shuffle": False}),
+        (128, {"P": 8, "L": 64, "r": 2, "S": 128, "shuffle": False}),
+        (1024, {"P": 32, "L": 64, "r": 2, "S": 64, "shuffle": False}),
+    ],
+)
+def test_scan_keeps_the_problems_of_a_block_apart(n: int, values: dict[str, int | bool]) -> None:
+    """Problems packed closer at later levels meet those of other warps, and shuffled orders show it."""
+    x = np.random.default_rng(n).uniform(-1, 1, (BATCH, n)).astype(np.float32)
+    plan = SCAN.plan(SCAN.workload({"N": n}, BATCH), Configuration(values))
+    packed = with_code(plan, "threadIdx.x / G * (G / first)", "threadIdx.x / G * (G / span)")
+    reference = np.cumsum(x, axis=1, dtype=np.float64)
+    seeds = range(8)
+    assert all(relative_error(scanned(plan, x, "shuffle", seed), reference) <= 1e-6 for seed in seeds)
+    assert not all(relative_error(scanned(packed, x, "shuffle", seed), reference) <= 1e-6 for seed in seeds)
 
 
 @pytest.mark.parametrize(

@@ -30,24 +30,27 @@ template <int r>
 constexpr bool kEvenLevel<1, r> = true;
 
 // Totals travel through shared memory. Two levels in turn use two places, so that one barrier a level is
-// enough: who writes a place again has passed the barrier of the level between.
+// enough: who writes a place again has passed the barrier of the level between. Problems of one block may have
+// no barrier in common, so each keeps to the room of its widest level, however few totals a later level has.
 template <int G, int L, int C, int r>
 struct ByShared {
     template <int span>
-    __device__ __forceinline__ float* place() const {
-        return (kEvenLevel<span, r> ? wide : narrow) + threadIdx.x / G * (G / span);
+    __device__ __forceinline__ float& total(int c, int block) const {
+        constexpr int first = kEvenLevel<span, r> ? 1 : r;  // the narrowest blocks whose totals lie there
+        float* const place = first == 1 ? wide : narrow;
+        return place[c * (L / first) + threadIdx.x / G * (G / first) + block];
     }
     template <int span>
     __device__ __forceinline__ void publish(const float (&below)[C], const float (&own)[C], int rank) const {
         if (rank % span == span - 1) {
 #pragma unroll
-            for (int c = 0; c < C; ++c) place<span>()[c * (L / span) + rank / span] = below[c] + own[c];
+            for (int c = 0; c < C; ++c) total<span>(c, rank / span) = below[c] + own[c];
         }
         meet<G>();
     }
     template <int span>
     __device__ __forceinline__ float total_of(int c, int block) const {
-        return place<span>()[c * (L / span) + block];
+        return total<span>(c, block);
     }
     float* wide;    // C L totals: every other level, from the first
     float* narrow;  // C L / r totals
