@@ -208,7 +208,7 @@ class Store:
         with self._transaction():
             self._connection.execute(
                 "UPDATE runs SET status = ?, ended_at = ?, answer = ? WHERE id = ?",
-                (status, _now(), None if answer is None else canonical(answer), run_id),
+                (status, _now(), None if answer is None else json.dumps(answer, allow_nan=False), run_id),
             )
 
     def answered(
@@ -282,14 +282,14 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self._translated():
-            self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self._connection.execute("BEGIN IMMEDIATE")
                 yield
-            except BaseException:
+                self._connection.execute("COMMIT")
+            except BaseException:  # a commit that fails, or Ctrl-C anywhere, leaves no transaction open
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
