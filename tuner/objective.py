@@ -63,6 +63,11 @@ class Objective:
         return cost * math.hypot(relative_energy, _TIME_EXPONENT[self.name] * relative_time)
 
 
+def described(name: str, max_slowdown: float | None) -> str:
+    """The words an answer is stored under: the objective, with its slowdown limit if there is one."""
+    return name if max_slowdown is None else f"{name} within {max_slowdown:.2%} of the fastest"
+
+
 def choose(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) -> int | None:
     """The answer of a run: the fastest trial whose 95 % interval overlaps that of the lowest cost.
 

@@ -1,17 +1,21 @@
 """``tuner best``: the stored answer for workloads on the present device."""
 
+import re
 import sys
 from pathlib import Path
 
 import click
 
-from tuner.cli.options import database_option, device_option, kernel_option
+from tuner.cli.options import database_option, device_option, kernel_option, percent
 from tuner.cli.output import console, json_option, write_json
+
+_BATCH = re.compile(r"[:,]\s*batch\s*=")  # a batch in a workload's text
 
 
 @click.command()
 @click.argument("workloads", nargs=-1, required=True, metavar="WORKLOAD...")
 @click.option("--objective", default="energy", show_default=True, help="time, energy, edp or ed2p.")
+@click.option("--max-slowdown", callback=percent, help="The limit that the runs were made under, e.g. 5%.")
 @click.option("--clocks-as-found", is_flag=True, help="Only answers that set no GPU clock.")
 @device_option
 @kernel_option
@@ -21,6 +25,7 @@ def best(
     workloads: tuple[str, ...],
     *,
     objective: str,
+    max_slowdown: float | None,
     clocks_as_found: bool,
     device: str | None,
     kernel_files: tuple[Path, ...],
@@ -35,7 +40,7 @@ def best(
     from tuner.answers import find_answer
     from tuner.catalog import Catalog
     from tuner.database import Store
-    from tuner.objective import Objective
+    from tuner.objective import Objective, described
     from tuner.report.tables import show_run
     from tuner.worker import identify
 
@@ -46,16 +51,16 @@ def best(
         answer = find_answer(
             store,
             [str(workload) for _, workload in asked],
-            objective,
+            described(objective, max_slowdown),
             device=identify(device),
             sources={w.kernel: catalog.kernel(w.kernel).fingerprint for _, w in asked},
-            batches={str(w): w.batch for spec, w in asked if "batch" in spec},
+            batches={str(w): w.batch for spec, w in asked if _BATCH.search(spec)},
             clocks_as_found=clocks_as_found,
         )
     if answer is None or answer.run.answer is None:
-        click.echo(
-            f"nothing is stored: run `tuner run {' '.join(workloads)} --objective {objective}`", err=True
-        )
+        limit = "" if max_slowdown is None else f" --max-slowdown {100 * max_slowdown:g}%"
+        words = f"{' '.join(workloads)} --objective {objective}{limit}"
+        click.echo(f"nothing is stored: run `tuner run {words}`", err=True)
         sys.exit(1)
     out = console(json_path)
     if json_path is not None:
