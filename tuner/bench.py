@@ -21,6 +21,7 @@ class Bench:
         device: where trials run.
         measurer: measures trials on it.
         clocks: its clock control; None where there is none.
+        no_clocks: why there is none; empty where there is one.
         meter: its power meter; None where there is none.
         notices: what the user should know of the choices made.
     """
@@ -28,6 +29,7 @@ class Bench:
     device: Device
     measurer: Measurer
     clocks: ClockControl | None
+    no_clocks: str
     meter: Meter | None
     notices: tuple[str, ...]
 
@@ -49,7 +51,7 @@ def open_bench(device_spec: str | None, request: Request) -> Iterator[Bench]:
         stack.callback(device.close)
         if not device.identity.modelled:
             restore_stale_clocks()
-        clocks, _ = open_clocks(device)
+        clocks, no_clocks = open_clocks(device)
         if clocks is not None:
             stack.callback(clocks.close)
         meter, no_meter = open_meter(device, clocks)
@@ -62,4 +64,4 @@ def open_bench(device_spec: str | None, request: Request) -> Iterator[Bench]:
         notices = [notice] if notice else []
         if meter is None:
             notices.append(f"no energy is measured: {no_meter}")
-        yield Bench(device, measurer, clocks, meter, tuple(notices))
+        yield Bench(device, measurer, clocks, no_clocks, meter, tuple(notices))

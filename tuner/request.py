@@ -14,7 +14,7 @@ from tuner.driver import Limits
 from tuner.errors import ClockError, InputError, UnknownNameError
 from tuner.interfaces import ClockControl, Device, Progress
 from tuner.model import Workload
-from tuner.objective import Objective
+from tuner.objective import Objective, described
 from tuner.session import Task
 
 DEFAULT_WORKLOADS = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")
@@ -88,8 +88,13 @@ def resolve(
     return list(zip(kernels, fitted, strict=True)), notices
 
 
-def choose_run_clocks(request: Request, clocks: ClockControl | None) -> tuple[int, ...]:
+def choose_run_clocks(request: Request, clocks: ClockControl | None, no_clocks: str = "") -> tuple[int, ...]:
     """The clocks the run may set, highest first; empty for "as found".
+
+    Args:
+        request: whose choice of clocks.
+        clocks: clock control of the device; None where there is none.
+        no_clocks: why there is none.
 
     Raises:
         ClockError: clocks were asked for and this GPU or this user has none to set.
@@ -97,9 +102,8 @@ def choose_run_clocks(request: Request, clocks: ClockControl | None) -> tuple[in
     if request.clocks == "off":
         return ()
     if clocks is None:
-        raise ClockError(
-            f"--clocks {request.clocks}: the clocks of this device cannot be set here; use --clocks off"
-        )
+        reason = no_clocks or "the clocks of this device cannot be set here"
+        raise ClockError(f"--clocks {request.clocks}: {reason}; use --clocks off")
     return choose_clocks(request.clocks, clocks.supported_mhz())
 
 
@@ -133,12 +137,11 @@ def conditions_of(
     clocks_mhz: tuple[int, ...] = (),
 ) -> Conditions:
     """What the answer of this request is bound to."""
-    limit = "" if request.max_slowdown is None else f" within {request.max_slowdown:.2%} of the fastest"
     return Conditions(
         workloads=tuple((str(workload), workload.batch) for _, workload in pairs),
         sources={kernel.name: kernel.fingerprint for kernel, _ in pairs},
         device=device.identity,
-        objective=request.objective + limit,
+        objective=described(request.objective, request.max_slowdown),
         policy=request.policy,
         seed=request.seed,
         clocks=",".join(map(str, clocks_mhz)) or "off",

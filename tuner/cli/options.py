@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import math
 from pathlib import Path
 
 import click
@@ -26,6 +27,13 @@ kernel_option = click.option(
     multiple=True,
     help="A kernel.toml beside the catalogue; may be given several times.",
 )
+
+
+def finite(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Callback of an option: a range of click lets not-a-number through, and infinity."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not a length of time", ctx, parameter)
+    return value
 
 
 def percent(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:

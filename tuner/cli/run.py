@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.options import database_option, device_option, kernel_option, percent
+from tuner.cli.options import database_option, device_option, finite, kernel_option, percent
 from tuner.cli.output import console, json_option, write_json
 from tuner.errors import Interrupted
 
@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 )
 @click.option("--budget", type=click.IntRange(min=1), help="Measure at most this many trials.")
 @click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), help="Search at most this many seconds."
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=finite,
+    help="Search at most this many seconds.",
 )
 @click.option(
     "--min-occupancy",
@@ -52,11 +55,16 @@ if TYPE_CHECKING:
     help="Drop configurations below this occupancy (default: the kernel file's).",
 )
 @click.option(
-    "--window", type=click.FloatRange(min=0.01), metavar="SECONDS", help="Measuring window of a trial."
+    "--window",
+    type=click.FloatRange(min=0.01),
+    callback=finite,
+    metavar="SECONDS",
+    help="Measuring window of a trial.",
 )
 @click.option(
     "--trial-timeout",
     type=click.FloatRange(min=0, min_open=True),
+    callback=finite,
     default=60.0,
     show_default=True,
     metavar="SECONDS",
@@ -126,7 +134,7 @@ def _tune(
         progress = stack.enter_context(RunProgress(request.objective))
         bench = stack.enter_context(open_bench(device_spec, request))
         pairs, notices = resolve(catalog, request.workloads, bench.device)
-        clocks_mhz = choose_run_clocks(request, bench.clocks)
+        clocks_mhz = choose_run_clocks(request, bench.clocks, bench.no_clocks)
         conditions = conditions_of(request, pairs, bench.device, clocks_mhz)
         begun = time.monotonic()
         task = make_task(request, pairs, bench.device, clocks_mhz, progress.compiled)
@@ -154,15 +162,24 @@ def _tune(
 
 @contextlib.contextmanager
 def _orderly_stop() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does: clocks restored, results kept."""
+    """SIGTERM and SIGHUP end a run as Ctrl-C does: clocks restored, results kept, exit code 130.
+
+    A signal that is ignored stays ignored: ``nohup tuner run`` outlives its terminal.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         del frame
-        raise Interrupted(f"stopped by {signal.Signals(number).name}")
+        # no error of this package: whoever goes on after an error must not go on after this
+        raise KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heeded = {number: before for number, before in handlers.items() if before is not signal.SIG_IGN}
+    for number in heeded:
+        signal.signal(number, stop)
     try:
         yield
+    except KeyboardInterrupt as order:
+        raise Interrupted("interrupted; trials that had ended are stored") from order
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, before in heeded.items():
+            signal.signal(number, before)
