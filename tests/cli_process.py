@@ -1,0 +1,52 @@
+"""``tuner`` as a user calls it: in this process, or as a process of its own."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from tuner.cli import main
+
+COMMAND = (sys.executable, "-c", "from tuner.cli import main; main()")
+PATIENCE_S = 120.0  # for what must come; never waited for in full unless something is broken
+TX1 = ("--device", "sim:jetson-tx1")
+SMALL = ("scan-lf:N=64", *TX1)
+FAULTY = Path(__file__).parent / "faulty" / "kernel.toml"
+
+
+def tuner(*words: str | Path) -> Result:
+    """Call the command in this process; an exception that is no message of it is raised here."""
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False, prog_name="tuner")
+
+
+def document(*words: str | Path) -> dict[str, Any]:
+    """What the command writes to standard output with ``--json -``; it must end well."""
+    result = tuner(*words, "--json", "-")
+    assert result.exit_code == 0, result.stderr
+    return dict(json.loads(result.stdout))
+
+
+def rows(database: Path, table: str = "trials") -> int:
+    """Rows of a table of a database that another process may be writing; 0 while there is none."""
+    if not database.exists():
+        return 0
+    try:
+        with closing(sqlite3.connect(database)) as connection:
+            return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608
+    except sqlite3.OperationalError:
+        return 0
+
+
+def await_rows(process: subprocess.Popen[str], database: Path, count: int) -> None:
+    """Return when the process, which must be alive, has stored so many trials."""
+    while rows(database) < count:
+        try:
+            process.wait(0.02)
+        except subprocess.TimeoutExpired:
+            continue
+        raise AssertionError(f"it ended with {process.returncode}: {process.communicate()}")

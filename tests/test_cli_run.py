@@ -1,0 +1,196 @@
+"""``tuner run`` from its words to its document and tables, on simulated devices."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_process import COMMAND, SMALL, TX1, document, rows, tuner
+
+from tuner.cli import COMMANDS
+
+KEYS = {
+    *("device", "modelled", "objective", "policy", "space", "best", "trials", "tuning_energy_j", "wall_s"),
+}
+TRIAL_KEYS = {"configurations", "clock_mhz", "time_s", "energy_j", "energy_j_uncertainty"}
+
+
+@pytest.fixture(autouse=True)
+def _no_other_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    return tmp_path / "tuner.db"
+
+
+def test_document_has_what_scripts_rely_on(db: Path, tmp_path: Path) -> None:
+    """The file of --json holds the promised keys, filled, and one entry for each trial stored."""
+    path = tmp_path / "run.json"
+    result = tuner("run", *SMALL, "--budget", "4", "--clocks", "998,921", "--database", db, "--json", path)
+    found = json.loads(path.read_text())
+
+    assert result.exit_code == 0
+    assert found.keys() >= KEYS
+    assert found["modelled"] is True
+    assert found["device"]["spec"] == "sim:jetson-tx1"
+    assert (found["objective"], found["policy"]) == ("energy", "greedy")
+    assert found["space"].keys() >= {"size", "pruned", "measured"}
+    assert found["space"]["size"] >= found["space"]["pruned"] > found["space"]["measured"] == 4
+    assert found["best"].keys() >= TRIAL_KEYS
+    assert found["best"]["configurations"]["scan-lf:N=64"].keys() == {"P", "L", "r", "S", "shuffle"}
+    assert found["best"]["clock_mhz"] in (998, 921)
+    assert found["tuning_energy_j"] > 4 * found["best"]["energy_j"] > 0
+    assert found["wall_s"] > 0
+    assert len(found["trials"]) == rows(db) == 4
+    for trial in found["trials"]:
+        assert trial.keys() >= TRIAL_KEYS | {"status"}
+        assert trial["status"] == "ok"
+        assert 0 < trial["energy_j_uncertainty"] < trial["energy_j"]
+
+
+def test_json_has_standard_output_for_itself(db: Path) -> None:
+    """With --json - a script reads JSON and nothing else; tables and progress go to standard error."""
+    outcome = subprocess.run(
+        [*COMMAND, "run", *SMALL, "--budget", "2", "--database", db, "--json", "-"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert outcome.returncode == 0, outcome.stderr
+    assert json.loads(outcome.stdout)["space"]["measured"] == 2
+    assert "answer (energy, modelled)" in outcome.stderr
+
+
+def test_modelled_numbers_say_so_and_joules_their_interval(db: Path) -> None:
+    """No table shows a simulated number without the word, nor the joules of a trial without ±."""
+    text = tuner("run", *SMALL, "--budget", "3", "--database", db).stdout
+    lines = text.splitlines()
+
+    assert "(modelled)" in lines[0]
+    heading = next(i for i, line in enumerate(lines) if line.startswith("workload"))
+    for column in ("time", "rate", "energy share", "rate per watt"):
+        assert re.search(rf"\b{column}\b", lines[heading - 1]), "a title over a mark"
+    assert lines[heading].count("(modelled)") == 4
+    joules = [line for line in lines if line.startswith(("answer", "against"))]
+    assert len(joules) == 3
+    for line in joules:
+        assert re.search(r"± [\d.]+ [mµ]?J", line)
+        bare = re.findall(r"(?<!± )(?<![\d.])[\d.]+ [mµ]?J\b", line)
+        assert not bare
+    assert re.search(r"tuning cost: [\d.,]+ J \(modelled\)", text)
+
+
+def test_table_holds_what_a_reader_compares(db: Path) -> None:
+    """Gain over the default, clock, trials of the space, cost of tuning: all are there."""
+    text = tuner(
+        *("run", "scan-lf:N=64", "--device", "sim:k40c", "--clocks", "all", "--database", db),
+    ).stdout
+
+    assert "MData/s/W" in text
+    assert re.search(r"answer .* clock (875|810|745|666) MHz", text)
+    assert re.search(r"against the default configuration .*energy -\d+\.\d %", text)
+    assert re.search(r"against the fastest trial .*slowdown \+\d+\.\d %, energy saving \+\d+\.\d % ±", text)
+    assert re.search(r"trials: \d+ measured of \d+ \(\d+ after pruning\)", text)
+
+
+def test_objectives_pull_apart(db: Path) -> None:
+    """The time answer is no slower than the energy answer, which takes no more joules."""
+    words = (*("scan-lf:N=64", "--device", "sim:k40c"), *("--clocks", "all", "--policy", "exhaustive"))
+    best = {
+        objective: document("run", *words, "--objective", objective, "--database", db)["best"]
+        for objective in ("time", "energy", "edp", "ed2p")
+    }
+
+    def product(name: str, exponent: int) -> float:
+        return float(best[name]["energy_j"] * best[name]["time_s"] ** exponent)
+
+    assert best["energy"]["clock_mhz"] < best["time"]["clock_mhz"]
+    assert best["time"]["time_s"] < best["energy"]["time_s"]
+    assert best["energy"]["energy_j"] < best["time"]["energy_j"]
+    for name, exponent in (("energy", 0), ("edp", 1), ("ed2p", 2)):
+        others = [product(other, exponent) for other in best]
+        assert product(name, exponent) <= 1.01 * min(others), "within the intervals of a tie"
+
+
+def test_greedy_descent_comes_near_the_optimum(db: Path) -> None:
+    """On a simulated K40c greedy is within 2 % of the pruned space's optimum in a tenth of its trials."""
+    words = ("run", "scan-lf:N=256", "fft:N=256", "--device", "sim:k40c", "--objective", "energy")
+
+    def search(policy: str) -> dict[str, Any]:
+        return document(*words, "--clocks", "all", "--policy", policy, "--database", db)
+
+    greedy, exhaustive = search("greedy"), search("exhaustive")
+    optimum_j = min(trial["energy_j"] for trial in exhaustive["trials"])
+
+    assert exhaustive["space"]["measured"] == exhaustive["space"]["pruned"] == greedy["space"]["pruned"]
+    assert greedy["best"]["energy_j"] <= 1.02 * optimum_j
+    assert greedy["space"]["measured"] <= 0.1 * exhaustive["space"]["measured"]
+
+
+def test_without_a_gpu_a_model_stands_in_and_says_so(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No GPU: the run goes to the simulated Jetson TX1 with a plain notice of what was missing."""
+    monkeypatch.setattr("tuner.worker.driver_problem", lambda: "no NVIDIA driver")
+    result = tuner("run", "scan-lf:N=64", "--budget", "1", "--database", db)
+
+    assert result.exit_code == 0
+    assert "no GPU answers (no NVIDIA driver): sim:jetson-tx1 stands in" in " ".join(result.stdout.split())
+
+
+def test_one_of_each_family_by_default(db: Path) -> None:
+    """Without workloads three concurrent ones are tuned, of three families."""
+    words = ("run", *TX1, "--budget", "1", "--database", db)
+    found = document(*words)
+    kernels = {workload["name"].partition(":")[0] for workload in found["workloads"]}
+    families = {row["name"]: row["family"] for row in document("kernels", "list")["kernels"]}
+
+    assert len(kernels) == 3
+    assert {families[kernel] for kernel in kernels} == {"scan", "tridiagonal", "fft"}
+
+
+def test_batch_is_the_users_to_set(db: Path) -> None:
+    """A batch in the workload's text is what is run."""
+    found = document("run", "scan-lf:N=64,batch=4096", *TX1, "--budget", "1", "--database", db)
+
+    assert [(w["name"], w["batch"]) for w in found["workloads"]] == [("scan-lf:N=64", 4096)]
+
+
+def test_wall_time_is_split(db: Path) -> None:
+    """The document says how long was prepared and searched, and what of it measuring needed."""
+    wall = document("run", *SMALL, "--budget", "3", "--window", "0.5", "--database", db)
+
+    assert wall["wall"]["prepare_s"] + wall["wall"]["search_s"] == pytest.approx(wall["wall_s"])
+    assert wall["wall"]["windows_s"] == pytest.approx(1.5, rel=0.1)
+    assert wall["wall"]["checks_s"] > 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), *((name,) for name in COMMANDS), *(("kernels", name) for name in ("list", "show", "check"))],
+)
+def test_help(words: tuple[str, ...]) -> None:
+    """Every command explains itself, its options one by one."""
+    result = tuner(*words, "--help")
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage: tuner")
+    assert "--help" in result.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """`tuner --help` answers without NumPy, SciPy, rich, pydantic and SQLite."""
+    outcome = subprocess.run(
+        [sys.executable, "-X", "importtime", *COMMAND[1:], "--help"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    imported = {line.rpartition("|")[2].strip() for line in outcome.stderr.splitlines()}
+
+    assert "click" in imported
+    assert not imported & {"numpy", "scipy", "rich", "pydantic", "sqlite3", "cupy"}
