@@ -34,7 +34,7 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
         best = row["best"] or {}
         table.add_row(
             str(row["run"]),
-            row["started_at"],
+            row["started_at"].partition(".")[0],
             row["status"],
             " ".join(row["workloads"]),
             row["device"] + (" (modelled)" if row["modelled"] else ""),
@@ -42,9 +42,19 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
             row["policy"],
             str(row["trials"]),
             si(best.get("time_s"), "s"),
-            si(best.get("energy_j"), "J"),
+            _joules(best),
         )
     console(json_path).print(table)
+
+
+def _joules(best: dict[str, Any]) -> str:
+    from tuner.objective import COVERAGE
+    from tuner.report.units import with_uncertainty
+
+    energy_j = best.get("energy_j")
+    if energy_j is None:
+        return "–"
+    return with_uncertainty(energy_j, COVERAGE * best["energy_j_uncertainty"], "J")
 
 
 def _row(run: Any) -> dict[str, Any]:  # noqa: ANN401 - StoredRun, imported late
