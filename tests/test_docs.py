@@ -1,0 +1,193 @@
+"""What README and docs show exists: commands, options, links, keys, policies, devices, examples."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import host_build
+import numpy as np
+import pytest
+from modelled import device, joules, makespan, scan
+from test_gpu_model import MEASURED
+
+from tuner import registry
+from tuner.cli import main
+from tuner.config import KernelFile, json_schema, load_kernel_file
+from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.problems import problem_for
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHELL = ("", "sh", "bash", "shell", "console")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\S+/)?(tuner(?: .*)?)$")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return [body for kind, body in FENCE.findall(text) if kind == language]
+
+
+def shown_commands() -> Iterator[Any]:
+    for path in PAGES:
+        for language, body in FENCE.findall(path.read_text()):
+            if language in SHELL:
+                for line in body.replace("\\\n", " ").splitlines():
+                    found = COMMAND.match(line)
+                    if found:
+                        yield pytest.param(found[1], id=f"{path.name}: {found[1]}")
+
+
+def words(line: str) -> list[str]:
+    """The arguments of a command line, up to a pipe, a redirection or another command."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;><")
+    lexer.whitespace_split = True
+    taken: list[str] = []
+    for word in lexer:
+        if set(word) <= set("|&;><"):
+            break
+        taken.append(word)
+    return taken[1:]
+
+
+def parse(command: click.Command, args: list[str]) -> None:
+    """Parse as click does, without callbacks: nothing is opened, written or run."""
+    context = click.Context(command, info_name=command.name)
+    values, rest, _ = command.make_parser(context).parse_args(args)
+    for parameter in command.params:
+        if parameter.name in values:
+            parameter.type_cast_value(context, values[parameter.name])
+    if not isinstance(command, click.Group):
+        assert not rest, f"{command.name} takes no {rest}"
+        return
+    if rest:
+        chosen = command.get_command(context, rest[0])
+        assert chosen is not None, f"no such command: {rest[0]}"
+        parse(chosen, rest[1:])
+
+
+@pytest.mark.parametrize("line", list(shown_commands()))
+def test_shown_commands_exist(line: str) -> None:
+    """Every command line in a fenced block names commands and options there are, with values they take."""
+    parse(main, words(line))
+
+
+@pytest.mark.parametrize("line", ["tuner rum", "tuner run --objektive time", "tuner history --limit none"])
+def test_wrong_commands_are_noticed(line: str) -> None:
+    """The check above fails for a wrong command, option or value."""
+    with pytest.raises((AssertionError, click.UsageError)):
+        parse(main, words(line))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_resolve(path: Path) -> None:
+    """Every relative link leads to a file of the repository and, where it names one, to a heading in it."""
+    for link in LINK.findall(FENCE.sub("", path.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        assert target.is_relative_to(ROOT), link
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target.read_text()), link
+
+
+def anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+# --- docs/kernel-files.md ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> KernelFile:
+    """The kernel that docs/kernel-files.md shows."""
+    text = page("kernel-files.md")
+    (tmp_path / "saxpy.cu").write_text(blocks(text, "cuda")[0])
+    (tmp_path / "kernel.toml").write_text(blocks(text, "toml")[0])
+    return load_kernel_file(tmp_path / "kernel.toml")
+
+
+def test_example_loads(example: KernelFile) -> None:
+    """The kernel file shown is well formed and has the space that the page says."""
+    for workload in example.workloads():
+        space = example.space(workload)
+        assert (len(space), space.cartesian_size) == (24, 25)
+        assert example.default(workload) in space
+        for configuration in space:
+            example.plan(workload, configuration)
+
+
+@pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
+def test_example_answers_rightly(example: KernelFile) -> None:
+    """The kernel shown computes what its reference says, with blocks that end past the arrays too."""
+    workload = example.workload({"N": 65536}, 3)
+    sizes = {"N": 65536, "batch": 3}
+    for P, L in ((1, 256), (16, 512)):
+        chosen = next(c for c in example.space(workload) if (c["P"], c["L"]) == (P, L))
+        plan = example.plan(workload, chosen)
+        problem = problem_for(plan.problem)
+        inputs = problem.inputs(np, np.random.default_rng(1), plan.buffers, sizes)
+        arrays = {name: array.copy() for name, array in inputs.items()}
+        host_build.run_plan(plan, arrays)
+        assert problem.residual(np, inputs, {"y": arrays["y"]}, sizes).ok
+
+
+def test_every_key_is_explained() -> None:
+    """The section of each table of kernel.toml names every key of it that the JSON Schema has."""
+    schema = json_schema()
+    _, *parts = re.split(r"^### `\[+(\w+)\]+`$", page("kernel-files.md"), flags=re.MULTILINE)
+    sections = {name: text.split("\n## ")[0] for name, text in zip(parts[::2], parts[1::2], strict=True)}
+    assert set(sections) == set(schema["properties"])
+    for table, form in schema["properties"].items():
+        for name in re.findall(r"#/\$defs/(\w+)", str(form)):
+            for key in schema["$defs"][name]["properties"]:
+                assert f"`{key}`" in sections[table], f"[{table}] {key}"
+
+
+# --- docs/policies.md, docs/simulated-devices.md -------------------------------------------------
+
+
+def test_every_policy_is_explained() -> None:
+    """Each policy of the registry has a section."""
+    assert set(registry.names("policy")) <= anchors(page("policies.md"))
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_every_simulated_device_is_listed(name: str) -> None:
+    """The table has a row for each simulated GPU, with its capability, multiprocessors and clocks."""
+    (row,) = re.findall(rf"^\| `sim:{name}` \|.*$", page("simulated-devices.md"), re.MULTILINE)
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    gpu = gpu_model(name)
+    assert cells[2] == ".".join(map(str, gpu.limits.compute_capability))
+    assert cells[3] == str(gpu.limits.multiprocessors)
+    shown = cells[5]
+    assert f"({len(gpu.clocks_mhz)})" in shown or shown == f"{', '.join(map(str, gpu.clocks_mhz))} MHz"
+    assert str(gpu.clocks_mhz[-1]) in shown
+    assert ("none" in cells[6]) == (gpu.sensor is None)
+
+
+def test_shown_comparison_is_the_present_models() -> None:
+    """The table of an H200 against its model has the rows that are tested and what the model says today."""
+    number = r"(\d+\.\d+)"
+    rows = re.findall(
+        rf"^\| (\d+), (\d+).*? \| {number} ms \| {number} ms \| .*? \| {number} mJ \| {number} mJ \|",
+        page("simulated-devices.md"),
+        re.MULTILINE,
+    )
+    assert len(rows) == len(MEASURED)
+    sim = device()
+    for row, (P, L, shared_bytes, time_ms, energy_mj) in zip(rows, MEASURED, strict=True):
+        plan = scan(P, L, shared_bytes=shared_bytes)
+        assert (int(row[0]), int(row[1]), float(row[2]), float(row[4])) == (P, L, time_ms, energy_mj)
+        assert float(row[3]) == pytest.approx(makespan(sim, plan) * 1e3, abs=1e-4)
+        assert float(row[5]) == pytest.approx(joules(sim, plan) * 1e3, abs=0.1)
