@@ -50,3 +50,17 @@ def await_rows(process: subprocess.Popen[str], database: Path, count: int) -> No
         except subprocess.TimeoutExpired:
             continue
         raise AssertionError(f"it ended with {process.returncode}: {process.communicate()}")
+
+
+def refused(db: Path, words: tuple[str | Path, ...], *says: str, code: int = 2) -> None:
+    """The run ends with the code and a message that says all this, and stores nothing."""
+    target = db.with_name("refused.json")
+    result = tuner("run", "--database", db, "--json", target, *words)
+
+    assert result.exit_code == code, result.output
+    for part in says:
+        assert part in " ".join(result.stderr.split())
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+    assert not target.exists()
+    assert rows(db, "runs") == 0
