@@ -1,0 +1,189 @@
+"""``tuner best`` and ``tuner history``: what is stored, and why it need not be true any more."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from cli_process import FAULTY, SMALL, TX1, document, tuner
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    return tmp_path / "tuner.db"
+
+
+def test_best_is_the_answer_of_the_run(db: Path) -> None:
+    """What a run answered is what is served: the same configuration, numbers and table."""
+    run = tuner("run", *SMALL, "--database", db)
+    found = document("best", *SMALL, "--database", db)
+    best = tuner("best", *SMALL, "--database", db)
+
+    assert found["stale"] == []
+    assert found["run"] == 1
+    assert best.exit_code == 0
+    table = run.stdout.split("tuning cost")[0]
+    assert table in best.stdout
+    assert "stale" not in best.stdout
+    assert "trials" not in found
+
+
+def test_best_takes_the_words_of_run(db: Path) -> None:
+    """Objective and slowdown limit of a run find its answer; others do not."""
+    words = (*SMALL, "--objective", "energy", "--max-slowdown", "5%", "--database", db)
+    tuner("run", *words)
+
+    assert document("best", *words)["max_slowdown"] == pytest.approx(0.05)
+    other = tuner("best", *SMALL, "--max-slowdown", "10%", "--database", db)
+    assert other.exit_code == 1
+    assert "`tuner run scan-lf:N=64 --objective energy --max-slowdown 10%`" in other.stderr
+    assert tuner("best", *SMALL, "--database", db).exit_code == 1
+
+
+def test_order_of_workloads_does_not_matter(db: Path) -> None:
+    """A co-running set is the same set in any order."""
+    words = ("--kernel", FAULTY, *TX1, "--database", db)
+    tuner("run", "scan-lf:N=64", "faulty:N=256", *words, "--budget", "2")
+    found = document("best", "faulty:N=256", "scan-lf:N=64", *words)
+
+    assert found["stale"] == []
+    assert found["best"]["configurations"].keys() == {"faulty:N=256", "scan-lf:N=64"}
+
+
+def test_nothing_stored_says_how_to_get_it(db: Path) -> None:
+    """Without an answer: exit code 1, the command that makes one, and nothing on standard output."""
+    result = tuner("best", *SMALL, "--objective", "time", "--database", db, "--json", "-")
+
+    assert result.exit_code == 1
+    assert "run `tuner run scan-lf:N=64 --objective time`" in result.stderr
+    assert result.stdout == ""
+
+
+def test_another_gpu_is_stale(db: Path) -> None:
+    """The answer of another GPU is served as stale, with both GPUs named."""
+    tuner("run", *SMALL, "--budget", "1", "--database", db)
+    words = ("best", "scan-lf:N=64", "--device", "sim:k40c", "--database", db)
+    found, shown = document(*words), tuner(*words).stdout
+
+    assert "GPU was sim:jetson-tx1, is sim:k40c" in found["stale"]
+    assert "stale: GPU was sim:jetson-tx1, is sim:k40c" in shown
+
+
+def test_changed_source_is_stale(db: Path, tmp_path: Path) -> None:
+    """An answer is bound to the kernel's source: an edit makes it stale, undoing the edit fresh again."""
+    shutil.copytree(FAULTY.parent, tmp_path / "kernel")
+    source = tmp_path / "kernel" / "faulty.cu"
+    text = source.read_text()
+    words = ("faulty:N=256", "--kernel", tmp_path / "kernel" / "kernel.toml", *TX1, "--database", db)
+    tuner("run", *words, "--budget", "1")
+    source.write_text(text + "// faster\n")
+    edited = document("best", *words)["stale"]
+    source.write_text(text)
+
+    assert edited == ["the source of faulty has changed"]
+    assert document("best", *words)["stale"] == []
+
+
+def test_named_batch_must_be_the_tuned_one(db: Path) -> None:
+    """A batch that the user names and that was not tuned makes the answer stale."""
+    tuner("run", "scan-lf:N=64,batch=4096", *TX1, "--budget", "1", "--database", db)
+
+    same = document("best", "scan-lf:N=64, batch=4096", *TX1, "--database", db)
+    other = document("best", "scan-lf:N=64,batch=8192", *TX1, "--database", db)
+    assert same["stale"] == []
+    assert other["stale"] == ["scan-lf:N=64 was tuned for a batch of 4096, is asked for 8192"]
+
+
+def test_kernel_named_after_a_batch_names_none(db: Path, tmp_path: Path) -> None:
+    """The word batch in a kernel's name is no batch of the user: a batch fitted to the memory is fresh."""
+    shutil.copytree(FAULTY.parent, tmp_path / "kernel")
+    path = tmp_path / "kernel" / "kernel.toml"
+    path.write_text(path.read_text().replace('"faulty"', '"batch-copy"').replace("2**22", "2**30"))
+    words = ("batch-copy:N=256", "--kernel", path, *TX1, "--database", db)
+    capped = document("run", *words, "--budget", "1")
+
+    assert any("batch capped" in notice for notice in capped["notices"])
+    assert document("best", *words)["stale"] == []
+
+
+def test_answers_that_set_clocks_can_be_left_out(db: Path) -> None:
+    """A user who may not set clocks asks for the answer that needs none."""
+    tuner("run", *SMALL, "--budget", "1", "--database", db)
+    tuner("run", *SMALL, "--budget", "1", "--clocks", "153", "--database", db)
+
+    assert document("best", *SMALL, "--database", db)["best"]["clock_mhz"] == 153
+    found = document("best", *SMALL, "--clocks-as-found", "--database", db)
+    assert found["best"]["clock_mhz"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("scan-l:N=64",), "did you mean 'scan-lf'"),
+        (("scan-lf:N=65",), "no N=65"),
+        ((*SMALL, "--objective", "watts"), "unknown objective 'watts'"),
+        (("scan-lf:N=64", "--device", "sim:none"), "sim:none"),
+        ((), "WORKLOAD"),
+    ],
+)
+def test_best_names_what_is_wrong(words: tuple[str, ...], says: str, db: Path) -> None:
+    """A wrong word is an input error, not an empty answer."""
+    result = tuner("best", *words, "--database", db)
+
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
+def test_unreadable_record_is_an_error(db: Path) -> None:
+    """A record that was damaged is named with its file, and no traceback is shown."""
+    tuner("run", *SMALL, "--budget", "1", "--database", db)
+    with closing(sqlite3.connect(db)) as connection, connection:
+        connection.execute("UPDATE runs SET answer = '{'")
+    for command in (("best", *SMALL), ("history",)):
+        result = tuner(*command, "--database", db)
+        assert result.exit_code == 1
+        assert f"Error: {db}: a record is not JSON" in result.stderr
+
+
+# --- history -------------------------------------------------------------------------------------
+
+
+def test_history_lists_the_newest_first(db: Path) -> None:
+    """Each run has a line: number, status, workloads, device, objective, policy, trials, answer."""
+    tuner("run", *SMALL, "--budget", "2", "--database", db)
+    tuner("run", *SMALL, "--objective", "time", "--policy", "random", "--budget", "1", "--database", db)
+    runs = document("history", "--database", db)["runs"]
+
+    assert [run["run"] for run in runs] == [2, 1]
+    assert [run["objective"] for run in runs] == ["time", "energy"]
+    assert [run["policy"] for run in runs] == ["random", "greedy"]
+    assert [run["trials"] for run in runs] == [1, 2]
+    assert {run["status"] for run in runs} == {"limited"}
+    assert all(run["workloads"] == ["scan-lf:N=64"] for run in runs)
+    assert all(run["modelled"] and run["device"] == "sim:jetson-tx1" for run in runs)
+    assert all(run["best"]["energy_j_uncertainty"] > 0 for run in runs)
+
+
+def test_history_is_labelled(db: Path) -> None:
+    """In the table modelled runs say so and joules have their interval."""
+    tuner("run", *SMALL, "--budget", "1", "--database", db)
+    shown = tuner("history", "--database", db).stdout
+
+    assert "(modelled)" in shown
+    assert "±" in shown
+
+
+def test_history_shows_so_many(db: Path) -> None:
+    """--limit cuts the list; a limit of none is refused."""
+    for seed in range(3):
+        tuner("run", *SMALL, "--budget", "1", "--seed", str(seed), "--database", db)
+
+    runs = document("history", "--limit", "2", "--database", db)["runs"]
+    assert [run["run"] for run in runs] == [3, 2]
+    assert tuner("history", "--limit", "0", "--database", db).exit_code == 2
+
+
+def test_history_of_nothing_is_empty(db: Path) -> None:
+    """A new database has no runs, and that is no error."""
+    assert document("history", "--database", db) == {"runs": []}
