@@ -5,6 +5,7 @@ import subprocess
 import sys
 from datetime import datetime, timezone
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 PACKAGES = ("tuner", "numpy", "scipy", "cupy-cuda12x", "cupy-cuda13x", "nvidia-ml-py")
@@ -14,12 +15,17 @@ def provenance() -> dict[str, Any]:
     """GPU, driver and clocks as `nvidia-smi` reads them, versions, date and command line."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "command": " ".join(["python", *sys.argv]),
+        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_relative, sys.argv[1:])]),
         "gpus": _gpus(),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "cpus": _cpus(),
     }
+
+
+def _relative(word: str) -> str:
+    """An argument without the directories of the machine it was given on."""
+    return f".../{Path(word).name}" if Path(word).is_absolute() else word
 
 
 def _version(name: str) -> str | None:

@@ -4,7 +4,7 @@ For every workload and occupancy threshold, the best of the configurations that 
 against the best of all, in time and in energy. The catalogue's ``[occupancy] min`` is the highest threshold
 that loses at most 2 % in every workload of a kernel.
 
-    python benchmarks/pruning.py --out benchmarks/results/pruning-h200.json [--device cuda:0] [--window 0.3]
+    python benchmarks/pruning.py --out benchmarks/results/pruning-h200.json [--device cuda:0] [--window 0.5]
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 
 from provenance import provenance
 
-WORKLOADS = [f"{kernel}:N={n}" for kernel in ("scan-lf", "tridiag-wm", "fft") for n in (64, 256, 1024, 4096)]
+WORKLOADS = [f"{kernel}:N={n}" for kernel in ("scan-lf", "tridiag-wm", "fft") for n in (64, 512, 4096)]
 THRESHOLDS = [round(0.05 * step, 2) for step in range(17)]
 ALLOWED_LOSS = 0.02
 
@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--window", default="0.3")
+    parser.add_argument("--window", default="0.5")
     parser.add_argument("--workloads", nargs="*", default=WORKLOADS)
     options = parser.parse_args()
     rows = [losses(run(workload, options)) for workload in options.workloads]

@@ -23,6 +23,7 @@ def tuner(*words: str, folder: Path) -> tuple[dict[str, Any], str]:
             *("--kernel", str(FAULTY), "--database", folder / "tuner.db", "--json", folder / "run.json"),
         ],
         check=False,
+        cwd=folder,
         capture_output=True,
         text=True,
     )

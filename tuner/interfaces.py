@@ -51,6 +51,7 @@ class RunRecord:
         results: per workload, in the order of the plans.
         makespan_s: median time of a round; None when a workload failed.
         makespan_spread_s: half its 16-84 % range.
+        makespan_uncertainty_s: standard uncertainty of the median, from blocks of the window.
         rounds: rounds completed in the window.
         start_s: begin of the window (``Device.now_s`` clock).
         end_s: end of the window.
@@ -60,6 +61,7 @@ class RunRecord:
     results: tuple[WorkloadResult, ...]
     makespan_s: float | None = None
     makespan_spread_s: float = 0.0
+    makespan_uncertainty_s: float = 0.0
     rounds: int = 0
     start_s: float = 0.0
     end_s: float = 0.0
