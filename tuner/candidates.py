@@ -113,6 +113,7 @@ class _Draft:
     threshold: float
     plans: dict[Configuration, Plan]
     pruned: Counter[str]
+    highest_bound: float  # of the occupancies dropped before compiling
 
     @classmethod
     def of(
@@ -126,6 +127,7 @@ class _Draft:
             threshold = PAPER_MIN_OCCUPANCY if kernel.min_occupancy is None else kernel.min_occupancy
         pruned: Counter[str] = Counter()
         plans: dict[Configuration, Plan] = {}
+        highest_bound = 0.0
         for configuration in space:
             plan = kernel.plan(workload, configuration)
             bound = _least([_bound(limits, plan, i) for i in range(len(plan.stages))])
@@ -133,9 +135,10 @@ class _Draft:
                 pruned[f"cannot be launched ({bound.limited_by})"] += 1
             elif bound.occupancy < threshold and configuration != default:
                 pruned["occupancy, before compiling"] += 1
+                highest_bound = max(highest_bound, bound.occupancy)
             else:
                 plans[configuration] = plan
-        return cls(kernel, workload, space, default, threshold, plans, pruned)
+        return cls(kernel, workload, space, default, threshold, plans, pruned, highest_bound)
 
     def finish(
         self, reports: Sequence[tuple[Resources, ...] | CompileError], limits: DeviceLimits
@@ -196,9 +199,11 @@ class _Draft:
     def _nothing_left(self, compiled: Sequence[Candidate], errors: Sequence[str]) -> str:
         if compiled:
             best = max(candidate.occupancy for candidate in compiled)
+            at_most = " at most" if self.highest_bound > best else ""
             return (
                 f"{self.workload}: no configuration reaches an occupancy of {self.threshold:.0%};"
-                f" the highest is {best:.0%}: lower --min-occupancy or [occupancy] min in {self.kernel.path}"
+                f" the highest is{at_most} {max(best, self.highest_bound):.0%}:"
+                f" lower --min-occupancy or [occupancy] min in {self.kernel.path}"
             )
         reasons = ", ".join(f"{count} × {reason}" for reason, count in self.pruned.items())
         first = f"; first error: {errors[0]}" if errors else ""
