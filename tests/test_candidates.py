@@ -1,0 +1,167 @@
+"""Steps 1-5 of Algorithm 1: enumerate, compile, prune by occupancy; and batches that fit the memory."""
+
+import itertools
+
+import pytest
+from cli_process import FAULTY
+from hypothesis import given
+from hypothesis import strategies as st
+from modelled import device
+
+from tuner.candidates import PAPER_MIN_OCCUPANCY, Prepared, fit_batches, plan_bytes, prepare
+from tuner.catalog import Catalog
+from tuner.config import KernelFile, load_kernel_file
+from tuner.devices.simulated import Faults
+from tuner.errors import EmptySpaceError, InputError
+from tuner.model import Plan, Status, Workload
+
+CATALOG = Catalog.load()
+SCAN = CATALOG.kernel("scan-lf")
+FFT = CATALOG.kernel("fft")
+
+
+def pair(spec: str) -> tuple[KernelFile, Workload]:
+    workload = CATALOG.workload(spec)
+    return CATALOG.kernel(workload.kernel), workload
+
+
+def one(spec: str = "scan-lf:N=256", gpu: str = "k40c", **more: float | None) -> Prepared:
+    (found,) = prepare([pair(spec)], device(gpu), **more)  # type: ignore[arg-type]
+    return found
+
+
+def bytes_of(kernel: KernelFile, workload: Workload) -> int:
+    return plan_bytes(kernel.plan(workload, kernel.default(workload)))
+
+
+# --- pruning -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gpu", ["k20c", "k40c", "jetson-tx1", "h200"])
+@pytest.mark.parametrize("threshold", [0.0, 0.4, 0.8, 1.0])
+def test_candidates_are_those_above_the_threshold(gpu: str, threshold: float) -> None:
+    """Everything kept reaches the threshold, nothing dropped by occupancy would have, and all is counted."""
+    everything = one(gpu=gpu, min_occupancy=0.0)
+    kept = one(gpu=gpu, min_occupancy=threshold)
+    expected = [c.configuration for c in everything.candidates if c.occupancy >= threshold]
+
+    assert [c.configuration for c in kept.candidates] == expected
+    assert len(kept.candidates) + sum(kept.pruned.values()) == len(kept.space)
+
+
+def test_candidates_keep_the_order_of_the_space() -> None:
+    """Order belongs to the policy; what it gets is that of the space."""
+    found = one()
+    places = [found.space.index(candidate.configuration) for candidate in found.candidates]
+
+    assert places == sorted(places)
+
+
+def test_threshold_of_option_beats_file_beats_paper() -> None:
+    """--min-occupancy wins over the kernel file, which wins over the paper's 80 %."""
+    assert one(min_occupancy=0.25).min_occupancy == 0.25
+    assert one().min_occupancy == SCAN.min_occupancy
+    faulty = load_kernel_file(FAULTY)  # states none
+    (found,) = prepare([(faulty, faulty.workload({"N": 256}))], device("k40c"))
+    assert found.min_occupancy == PAPER_MIN_OCCUPANCY == 0.8
+
+
+def test_occupancy_is_that_of_its_own_numbers() -> None:
+    """A candidate carries resident warps, blocks, threads and elements as equations (1) to (5) have them."""
+    found = one()
+    limits = device("k40c").limits
+    for candidate in found.candidates:
+        assert candidate.occupancy == pytest.approx(candidate.warps_per_sm / limits.max_warps_per_sm)
+        warps = -(-candidate.threads_per_block // limits.warp_size)
+        assert candidate.warps_per_sm == candidate.blocks_per_sm * warps
+        assert candidate.threads_per_block == candidate.configuration["L"]
+        assert candidate.elements_per_thread == candidate.configuration["P"]
+
+
+def test_default_has_a_plan_even_where_it_is_pruned() -> None:
+    """Gains are stated against the default, so it can be measured though it is no candidate."""
+    for gpu, threshold in itertools.product(("k40c", "jetson-tx1"), (0.8, 1.0)):
+        found = one("fft:N=256", gpu, min_occupancy=threshold)
+        assert found.default in found.plans
+
+
+def test_nothing_above_the_threshold_is_an_error() -> None:
+    """A threshold that nothing reaches is named with the highest occupancy there is and what to lower."""
+    with pytest.raises(
+        EmptySpaceError, match=r"no configuration reaches .* 101%; the highest is at most 100%: lower"
+    ):
+        one(min_occupancy=1.01)
+
+
+def broken_from(elements: int) -> Faults:
+    """Plans with so many elements per thread or more do not compile."""
+
+    def status(plan: Plan) -> Status:
+        return Status.COMPILE_ERROR if int(plan.configuration["P"]) >= elements else Status.OK
+
+    return Faults(status)
+
+
+def test_configuration_that_does_not_compile_is_dropped_and_named() -> None:
+    """One message for each, the others stay."""
+    (found,) = prepare([pair("scan-lf:N=256")], device("k40c", faults=broken_from(16)))
+
+    assert found.compile_errors
+    assert found.pruned["does not compile"] == len(found.compile_errors)
+    assert all(
+        "told to fail" in message and "scan-lf:N=256 [P=" in message for message in found.compile_errors
+    )
+    assert {candidate.configuration["P"] for candidate in found.candidates} == {2, 4, 8}
+
+
+def test_kernel_that_does_not_compile_is_an_error() -> None:
+    """When nothing compiles the first error is in the message."""
+    with pytest.raises(
+        EmptySpaceError, match=r"none of \d+ configurations is left .*does not compile.*told to"
+    ):
+        prepare([pair("scan-lf:N=256")], device("k40c", faults=broken_from(2)))
+
+
+def test_workloads_are_prepared_side_by_side() -> None:
+    """Each workload gets its own resources, in the order asked."""
+    both = prepare([pair("scan-lf:N=256"), pair("fft:N=256")], device("k40c"))
+
+    assert [str(item.workload) for item in both] == ["scan-lf:N=256", "fft:N=256"]
+    assert both[0].candidates == one("scan-lf:N=256").candidates
+    assert both[1].candidates == one("fft:N=256").candidates
+
+
+# --- batches -------------------------------------------------------------------------------------
+
+
+@given(st.integers(20, 40))
+def test_batches_fit_half_of_the_memory(exponent: int) -> None:
+    """All arrays together take at most half of what is free, and the next larger power would not fit."""
+    pairs = [pair("scan-lf:N=256"), pair("fft:N=1024")]
+    free = 2**exponent
+    fitted, notices = fit_batches(pairs, free)
+
+    total = sum(bytes_of(kernel, w) for (kernel, _), w in zip(pairs, fitted, strict=True))
+    assert total <= free // 2
+    factors = {old.batch // new.batch for (_, old), new in zip(pairs, fitted, strict=True)}
+    assert len(factors) == 1, "all shrink by the same power of two"
+    (factor,) = factors
+    assert factor & (factor - 1) == 0
+    assert len(notices) == (0 if factor == 1 else 2)
+    if factor > 1:
+        doubled = [Workload(w.kernel, w.sizes, 2 * w.batch) for w in fitted]
+        assert sum(bytes_of(k, w) for (k, _), w in zip(pairs, doubled, strict=True)) > free // 2
+
+
+def test_capped_batch_is_said() -> None:
+    """A notice names the workload with its batch before and after."""
+    fitted, notices = fit_batches([pair("scan-lf:N=256")], 2**28)
+
+    assert fitted[0].batch == 2**16
+    assert notices == ["scan-lf:N=256: batch capped from 262144 to 65536 (half of the free device memory)"]
+
+
+def test_a_problem_that_never_fits_is_an_error() -> None:
+    """When a single problem is too large, the message says how much there is."""
+    with pytest.raises(InputError, match=r"scan-lf:N=4096: one problem .* does not fit .*choose smaller"):
+        fit_batches([pair("scan-lf:N=4096,batch=3")], 1024)

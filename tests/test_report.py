@@ -1,0 +1,311 @@
+"""Numbers with units, the document of a run and its tables, made by hand."""
+
+import io
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from modelled import device
+from rich.console import Console
+
+from tuner.candidates import Prepared, prepare
+from tuner.catalog import Catalog
+from tuner.conditions import Conditions
+from tuner.driver import Limits
+from tuner.model import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.objective import COVERAGE, Objective, choose
+from tuner.report.summary import Timing, document, energy_share
+from tuner.report.tables import show_run
+from tuner.report.units import percent, si, significant, with_uncertainty
+from tuner.session import Outcome, Task
+
+PREFIXES = {"": 1.0, "m": 1e-3, "µ": 1e-6, "n": 1e-9}
+
+# --- units ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.00123, "1.230 ms"),
+        (1.0, "1.000 s"),
+        (12.3456e-6, "12.35 µs"),
+        (2.5e-9, "2.500 ns"),
+        (17420.4, "17,420 s"),
+        (0.0, "0 s"),
+        (-0.002, "-2.000 ms"),
+        (3e-12, "3.000e-12 s"),
+        (None, "–"),
+        (math.inf, "–"),
+        (math.nan, "–"),
+    ],
+)
+def test_si(value: float | None, shown: str) -> None:
+    """Four significant digits, the prefix that fits, a dash for what is not known."""
+    assert si(value, "s") == shown
+
+
+@given(st.floats(1e-9, 1e9))
+def test_si_reads_back(value: float) -> None:
+    """What is shown is the value to four significant digits, whatever its size."""
+    number, unit = si(value, "J").split(" ")
+
+    assert float(number.replace(",", "")) * PREFIXES[unit[:-1]] == pytest.approx(value, rel=5.1e-4)
+
+
+@given(st.floats(1e-6, 1e9))
+def test_significant_has_no_exponent(value: float) -> None:
+    """Rates are shown plainly."""
+    shown = significant(value)
+
+    assert "e" not in shown
+    assert float(shown.replace(",", "")) == pytest.approx(value, rel=5.1e-4)
+
+
+@pytest.mark.parametrize(
+    ("value", "uncertainty", "shown"),
+    [
+        (0.771, 0.0012, "771.0 ± 1.2 mJ"),
+        (1.2555, 0.0022, "1.2555 ± 0.0022 J"),
+        (100.0, 30.0, "100 ± 30 J"),
+        (176.88e-6, 0.28e-6, "176.88 ± 0.28 µJ"),
+        (1.0, 0.0, "1.000 J"),
+        (1.0, None, "1.000 J"),
+        (None, 1.0, "–"),
+    ],
+)
+def test_interval_has_two_digits(value: float | None, uncertainty: float | None, shown: str) -> None:
+    """The interval has two significant digits and the value stops where they do."""
+    assert with_uncertainty(value, uncertainty, "J") == shown
+
+
+@given(st.floats(1e-8, 1e6), st.floats(1e-4, 0.5))
+def test_interval_reads_back(value: float, relative: float) -> None:
+    """Value and interval are shown to a twentieth of the interval or better, in one unit."""
+    number, _, interval, unit = with_uncertainty(value, value * relative, "J").split(" ")
+    scale = PREFIXES[unit[:-1]]
+
+    assert float(number.replace(",", "")) * scale == pytest.approx(value, abs=0.051 * value * relative)
+    assert float(interval) * scale == pytest.approx(value * relative, rel=0.051)
+
+
+def test_percent_has_a_sign() -> None:
+    """A change says which way it goes; an unknown one is a dash."""
+    assert [percent(0.1234), percent(-0.5), percent(0.0), percent(None)] == [
+        *("+12.3 %", "-50.0 %", "+0.0 %", "–")
+    ]
+
+
+# --- a run made by hand --------------------------------------------------------------------------
+
+SPECS = ("scan-lf:N=64", "fft:N=64")
+
+
+@pytest.fixture(scope="module")
+def prepared() -> tuple[Prepared, ...]:
+    catalog = Catalog.load(search_path=None)
+    pairs = [(catalog.kernel(spec.partition(":")[0]), catalog.workload(spec)) for spec in SPECS]
+    return tuple(prepare(pairs, device("k40c")))
+
+
+def measured(
+    times: tuple[float, float], joules: float | None, uncertainty: float = 0.002, **more: Any
+) -> Measurement:
+    makespan = max(times)
+    energy = None if joules is None else Energy(joules, uncertainty, joules / makespan, "counter", "gpu")
+    return Measurement(
+        results=tuple(WorkloadResult(Status.OK, time, 0.01 * time) for time in times),
+        makespan_s=makespan,
+        makespan_spread_s=0.001 * makespan,
+        energy=energy,
+        rounds=100,
+        window_s=2.0,
+        check_s=0.1,
+        energy_total_j=30.0,
+        **more,
+    )
+
+
+def failed(status: Status, detail: str) -> Measurement:
+    """The first workload fails; the second was right in its check."""
+    return Measurement((WorkloadResult(status, detail=detail), WorkloadResult(Status.OK)), energy_total_j=1.0)
+
+
+def make(
+    prepared: tuple[Prepared, ...],
+    measurements: list[Measurement],
+    *,
+    resumed: int = 0,
+    modelled: bool = True,
+) -> dict[str, Any]:
+    """The document of a run that measured these, the default trial first."""
+    first = Trial(tuple(item.default for item in prepared))
+    others = [
+        Trial((candidate.configuration, prepared[1].default))
+        for candidate in prepared[0].candidates
+        if candidate.configuration != prepared[0].default
+    ]
+    trials = list(zip([first, *others], measurements, strict=False))
+    task = Task(prepared, "energy", None, "greedy", (), 0, Limits())
+    identity = device("k40c").identity
+    conditions = Conditions(
+        tuple((str(item.workload), item.workload.batch) for item in prepared),
+        {},
+        identity if modelled else type(identity)("cuda:0", "A GPU", "GPU-1", "570", "12.9", False),
+        "energy",
+        "greedy",
+        0,
+        "off",
+        {},
+    )
+    outcome = Outcome(
+        status="finished",
+        trials=trials,
+        answer=choose(Objective("energy"), trials),
+        default=0,
+        fastest=choose(Objective("time"), trials),
+        objective=Objective("energy"),
+        resumed=resumed,
+        wall_s=3.0,
+        notices=["a notice [with] brackets"],
+    )
+    return document(task, conditions, outcome, Timing(1.0, outcome.wall_s))
+
+
+def shown(record: dict[str, Any]) -> str:
+    text = io.StringIO()
+    show_run(record, Console(file=text, width=200))
+    return text.getvalue()
+
+
+GOOD = [
+    measured((0.004, 0.010), 2.0),  # default
+    measured((0.003, 0.008), 1.8),  # fastest
+    measured((0.005, 0.009), 1.5),  # answer
+]
+
+
+def test_answer_default_and_fastest_are_told_apart(prepared: tuple[Prepared, ...]) -> None:
+    """The three trials a reader compares are in the document with their own numbers."""
+    record = make(prepared, GOOD)
+
+    assert [record[key]["energy_j"] for key in ("default", "fastest", "best")] == [2.0, 1.8, 1.5]
+    assert [record[key]["time_s"] for key in ("default", "fastest", "best")] == [0.010, 0.008, 0.009]
+    assert record["wall_s"] == 4.0
+    assert record["tuning_energy_j"] == 90.0
+
+
+def test_trade_off_is_that_of_table_iv(prepared: tuple[Prepared, ...]) -> None:
+    """Slowdown and saving are against the fastest trial, with a 95 % interval from both uncertainties."""
+    trade = make(prepared, GOOD)["trade_off"]
+    relative = math.hypot(0.002 / 1.5, 0.002 / 1.8)
+
+    assert trade["slowdown"] == pytest.approx(0.009 / 0.008 - 1)
+    assert trade["energy_saving"] == pytest.approx(1 - 1.5 / 1.8)
+    assert trade["energy_saving_interval"] == pytest.approx(COVERAGE * 1.5 / 1.8 * relative)
+
+
+def test_trade_off_against_itself_is_exactly_nothing(prepared: tuple[Prepared, ...]) -> None:
+    """Where the fastest trial is the answer there is no saving, and no doubt of it."""
+    trade = make(prepared, GOOD[:1])["trade_off"]
+
+    assert trade == {"slowdown": 0.0, "energy_saving": 0.0, "energy_saving_interval": 0.0}
+
+
+def test_energy_shares_add_up() -> None:
+    """The joules of a round are shared by the workloads' own times, all of them."""
+    shares = [energy_share(GOOD[0], position) for position in (0, 1)]
+
+    assert shares == [pytest.approx(2.0 * 4 / 14), pytest.approx(2.0 * 10 / 14)]
+    assert energy_share(measured((0.1, 0.2), None), 0) is None
+
+
+def test_rate_is_in_the_units_of_the_kernel_file(prepared: tuple[Prepared, ...]) -> None:
+    """2**26 numbers in 5 ms are 13,422 MData/s; per watt it is that over the workload's share of power."""
+    part = make(prepared, GOOD)["workloads"][0]
+    watts = 1.5 * 5 / 14 / 0.005
+
+    assert part["rate_name"] == "MData/s"
+    assert part["best"]["rate"] == pytest.approx(2**26 / 0.005 / 1e6)
+    assert part["best"]["rate_per_watt"] == pytest.approx(part["best"]["rate"] / watts)
+
+
+def test_space_is_counted_before_and_after_pruning(prepared: tuple[Prepared, ...]) -> None:
+    """Size is the product of the spaces, pruned that of the candidates, measured and failed the trials."""
+    space = make(prepared, [*GOOD, failed(Status.TIMEOUT, "no answer")])["space"]
+
+    assert space["size"] == len(prepared[0].space) * len(prepared[1].space)
+    assert space["pruned"] == len(prepared[0].candidates) * len(prepared[1].candidates)
+    assert (space["measured"], space["failed"]) == (4, 1)
+
+
+def test_wall_counts_no_trial_of_the_killed_run(prepared: tuple[Prepared, ...]) -> None:
+    """Windows and checks of trials that were taken over are not time of this run."""
+    assert make(prepared, GOOD, resumed=2)["wall"]["windows_s"] == pytest.approx(2.0)
+    assert make(prepared, GOOD)["wall"]["checks_s"] == pytest.approx(0.3)
+
+
+def test_failures_are_named_once(prepared: tuple[Prepared, ...]) -> None:
+    """Status, workload, configuration and reason of a failure are printed; brackets stay brackets."""
+    record = make(prepared, [*GOOD, failed(Status.TIMEOUT, "no answer [yet]")])
+    text = shown(record)
+    configuration = record["trials"][3]["configurations"]["scan-lf:N=64"]
+
+    assert f"timeout: scan-lf:N=64 [P={configuration['P']} L={configuration['L']}" in text
+    assert text.count("no answer [yet]") == 1
+    assert "a notice [with] brackets" in text
+    assert "1 of them failed" in text
+
+
+def test_many_failures_are_cut_and_counted(prepared: tuple[Prepared, ...]) -> None:
+    """A space full of failures does not bury the answer."""
+    text = shown(make(prepared, [*GOOD, *(failed(Status.CRASHED, f"fault {i}") for i in range(15))]))
+
+    assert text.count("crashed: ") == 10
+    assert "and 5 more failures (--json lists all)" in text
+
+
+def test_no_valid_trial_has_no_table(prepared: tuple[Prepared, ...]) -> None:
+    """When everything failed that is what the tables say; best is null."""
+    record = make(prepared, [failed(Status.WRONG_ANSWER, "error 1")])
+
+    assert record["best"] is None
+    assert record["trade_off"] is None
+    assert "no valid trial: there is no answer" in shown(record)
+
+
+def test_failed_default_gives_no_comparison(prepared: tuple[Prepared, ...]) -> None:
+    """Without the default's numbers there is no gain to state, and the answer stands all the same."""
+    text = shown(make(prepared, [failed(Status.CRASHED, "fault"), *GOOD[1:]]))
+
+    assert "answer (energy, modelled)" in text
+    assert "against the default" not in text
+
+
+def test_time_alone_has_no_joules(prepared: tuple[Prepared, ...]) -> None:
+    """Where no sensor answers the document holds nulls and the tables no joules of a trial."""
+    record = make(prepared, [measured((0.004, 0.010), None)])
+
+    assert record["best"] is None, "an energy objective has no answer without joules"
+    assert record["fastest"]["time_s"] == 0.010
+    assert record["fastest"]["energy_j"] is None
+    assert record["fastest"]["energy_j_uncertainty"] is None
+    assert " J" not in shown(record).split("tuning cost")[0]
+
+
+def test_measured_numbers_are_not_called_modelled(prepared: tuple[Prepared, ...]) -> None:
+    """On a GPU only the share of the joules is modelled, and the sensor is named with its scope."""
+    text = shown(make(prepared, GOOD, modelled=False))
+
+    assert "answer (energy): " in text
+    assert text.count("(modelled)") == 2
+    assert "energy: counter, scope gpu" in text
+
+
+def test_flags_are_printed(prepared: tuple[Prepared, ...]) -> None:
+    """What a reader must know of the answer's measurement stands below it."""
+    text = shown(make(prepared, [measured((0.004, 0.010), 2.0, flags=("throttled: thermal",))]))
+
+    assert "beware: throttled: thermal" in text

@@ -1,0 +1,130 @@
+"""From the words of `tuner run` to a task: what is refused, and what an answer is bound to."""
+
+import pytest
+from fake_bench import FakeClocks
+from modelled import device
+
+from tuner.catalog import Catalog
+from tuner.errors import ClockError, InputError, UnknownNameError
+from tuner.request import Request, choose_run_clocks, conditions_of, make_task, resolve
+
+
+def test_defaults_are_right() -> None:
+    """A request of nothing is one that can be run."""
+    Request().check()
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "says"),
+    [
+        (Request(objective="speed"), UnknownNameError, "unknown objective 'speed'"),
+        (Request(policy="lucky"), UnknownNameError, "unknown policy 'lucky'; choose from exhaustive"),
+        (Request(clocks="full"), InputError, "--clocks full"),
+        (Request(objective="time", max_slowdown=0.1), InputError, "--max-slowdown"),
+    ],
+)
+def test_wrong_words_are_refused_before_a_device_is_opened(
+    request_: Request, error: type[Exception], says: str
+) -> None:
+    """What is wrong everywhere needs no device to be found out."""
+    with pytest.raises(error, match=says):
+        request_.check()
+
+
+def test_workloads_keep_their_order() -> None:
+    """Workloads come back as they were named, with batches that fit the device and no notice."""
+    pairs, notices = resolve(Catalog.load(), ("fft:N=128", "scan-lf:N=64,batch=100"), device("k40c"))
+
+    assert [str(workload) for _, workload in pairs] == ["fft:N=128", "scan-lf:N=64"]
+    assert [kernel.name for kernel, _ in pairs] == ["fft", "scan-lf"]
+    assert pairs[1][1].batch == 100
+    assert notices == []
+
+
+def test_same_workload_twice_is_refused() -> None:
+    """A co-run holds a workload once, whatever its batch."""
+    with pytest.raises(InputError, match="scan-lf:N=64: named more than once"):
+        resolve(Catalog.load(), ("scan-lf:N=64", "scan-lf:N=64,batch=8"), device("k40c"))
+
+
+def test_same_kernel_at_two_sizes_is_two_workloads() -> None:
+    """Two sizes of one kernel run together."""
+    pairs, _ = resolve(Catalog.load(), ("scan-lf:N=64", "scan-lf:N=128"), device("k40c"))
+
+    assert len(pairs) == 2
+
+
+def test_clocks_as_found_need_no_control() -> None:
+    """--clocks off asks nothing of the device."""
+    assert choose_run_clocks(Request(clocks="off"), None) == ()
+
+
+def test_clocks_come_highest_first() -> None:
+    """The descent starts at the highest clock, so that is the order."""
+    assert choose_run_clocks(Request(clocks="all"), FakeClocks()) == (875, 810, 745, 666)
+    assert choose_run_clocks(Request(clocks="666,875"), FakeClocks()) == (875, 666)
+
+
+@pytest.mark.parametrize(("reason", "says"), [("no permission", "no permission"), ("", "cannot be set here")])
+def test_clocks_without_control_say_why(reason: str, says: str) -> None:
+    """Where no clock can be set the reason and the way out are in the message."""
+    with pytest.raises(ClockError, match=rf"--clocks all: .*{says}.*use --clocks off"):
+        choose_run_clocks(Request(clocks="all"), None, reason)
+
+
+def test_clockless_gpu_is_refused() -> None:
+    """A control that offers no clocks is as good as none."""
+    clocks = FakeClocks()
+    clocks.supported_mhz = lambda: ()  # type: ignore[method-assign]
+    with pytest.raises(ClockError, match="offers no clocks"):
+        choose_run_clocks(Request(clocks="all"), clocks)
+
+
+def fingerprint(request: Request, clocks_mhz: tuple[int, ...] = ()) -> dict[str, object]:
+    gpu = device("k40c")
+    pairs, _ = resolve(Catalog.load(), request.workloads or ("scan-lf:N=64",), gpu)
+    return conditions_of(request, pairs, gpu, clocks_mhz).record()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Request(workloads=("scan-lf:N=128",)),
+        Request(workloads=("scan-lf:N=64,batch=7",)),
+        Request(objective="time"),
+        Request(max_slowdown=0.05),
+        Request(policy="random"),
+        Request(seed=1),
+        Request(min_occupancy=0.25),
+        Request(window_s=1.0),
+    ],
+)
+def test_another_question_is_another_run(other: Request) -> None:
+    """What decides which trials are made, or how, is part of what --resume must find again."""
+    assert fingerprint(other) != fingerprint(Request())
+
+
+@pytest.mark.parametrize("other", [Request(budget=3), Request(time_limit_s=1.0)])
+def test_limits_may_change_when_a_run_is_resumed(other: Request) -> None:
+    """A larger budget continues the same run."""
+    assert fingerprint(other) == fingerprint(Request())
+
+
+def test_clocks_are_part_of_the_conditions() -> None:
+    """A search over clocks is another one than a search without."""
+    assert fingerprint(Request(), (875, 810))["clocks"] == "875,810"
+    assert fingerprint(Request())["clocks"] == "off"
+
+
+def test_task_takes_over_every_choice() -> None:
+    """Objective, policy, seed, clocks and limits of the request are those of the task."""
+    request = Request(
+        workloads=("scan-lf:N=64",), objective="edp", policy="random", seed=5, budget=9, time_limit_s=3.0
+    )
+    gpu = device("k40c")
+    pairs, _ = resolve(Catalog.load(), request.workloads, gpu)
+    task = make_task(request, pairs, gpu, (875,))
+
+    assert (task.objective, task.policy, task.seed, task.clocks_mhz) == ("edp", "random", 5, (875,))
+    assert (task.limits.budget, task.limits.time_limit_s) == (9, 3.0)
+    assert [str(item.workload) for item in task.prepared] == ["scan-lf:N=64"]
