@@ -128,9 +128,10 @@ def test_greedy_descent_comes_near_the_optimum(db: Path) -> None:
     greedy, exhaustive = search("greedy"), search("exhaustive")
     optimum_j = min(trial["energy_j"] for trial in exhaustive["trials"])
 
-    assert exhaustive["space"]["measured"] == exhaustive["space"]["pruned"] == greedy["space"]["pruned"]
+    pruned = exhaustive["space"]["pruned"]
+    assert exhaustive["space"]["measured"] in (pruned, pruned + 1), "a default that was pruned is one more"
     assert greedy["best"]["energy_j"] <= 1.02 * optimum_j
-    assert greedy["space"]["measured"] <= 0.1 * exhaustive["space"]["measured"]
+    assert greedy["space"]["measured"] <= 0.1 * pruned
 
 
 def test_without_a_gpu_a_model_stands_in_and_says_so(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
