@@ -165,5 +165,5 @@ def test_worker_that_hangs_or_dies_is_replaced(tmp_path: Path, monkeypatch: pyte
     assert found["best"]["configurations"][WORKLOAD] == {"L": 128, "mode": 0}
     assert found["modelled"] is False
     workers = [int(line) for line in pids.read_text().split()]
-    assert len(workers) == 2, "the crash brought another; the time-out ended the last trial"
+    assert 2 <= len(workers) <= 3, "the crash brought another; so does the time-out if a run follows"
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]

@@ -1,6 +1,7 @@
 """``tuner run`` from its words to its document and tables, on simulated devices."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -65,6 +66,22 @@ def test_json_has_standard_output_for_itself(db: Path) -> None:
     assert outcome.returncode == 0, outcome.stderr
     assert json.loads(outcome.stdout)["space"]["measured"] == 2
     assert "answer (energy, modelled)" in outcome.stderr
+
+
+def test_reader_of_the_tables_may_leave(db: Path, tmp_path: Path) -> None:
+    """When standard output is closed early, as by `| head`, the document is written all the same."""
+    path = tmp_path / "run.json"
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as closed:  # noqa: PTH123 - a descriptor, not a path
+        subprocess.run(
+            [*COMMAND, "run", *SMALL, "--budget", "2", "--database", db, "--json", path],
+            check=False,
+            stdout=closed,
+            stderr=subprocess.DEVNULL,
+        )
+
+    assert json.loads(path.read_text())["space"]["measured"] == 2
 
 
 def test_modelled_numbers_say_so_and_joules_their_interval(db: Path) -> None:
@@ -166,7 +183,7 @@ def test_wall_time_is_split(db: Path) -> None:
     wall = document("run", *SMALL, "--budget", "3", "--window", "0.5", "--database", db)
 
     assert wall["wall"]["prepare_s"] + wall["wall"]["search_s"] == pytest.approx(wall["wall_s"])
-    assert wall["wall"]["windows_s"] == pytest.approx(1.5, rel=0.1)
+    assert wall["wall"]["windows_s"] >= 0.9 * 3 * 0.5
     assert wall["wall"]["checks_s"] > 0
 
 

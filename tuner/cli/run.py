@@ -16,8 +16,6 @@ from tuner.cli.output import console, json_option, write_json
 from tuner.errors import Interrupted
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from tuner.request import Request
     from tuner.session import Outcome
 
@@ -95,6 +93,7 @@ def run(
     A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024 or fft:N=512,batch=4096; without any, one
     of each family is tuned. `tuner kernels list` shows what there is.
     """
+    from tuner.report.tables import show_run
     from tuner.request import Request
 
     request = Request(
@@ -105,9 +104,12 @@ def run(
         **words,
     )
     request.check()
-    document, status = _tune(request, device, database, resume=resume, out=console(json_path))
-    if json_path is not None:
-        write_json(json_path, document)
+    document, status = _tune(request, device, database, resume=resume)
+    try:
+        if json_path is not None:
+            write_json(json_path, document)
+    finally:  # a full disk costs no tables, and `| head` no file
+        show_run(document, console(json_path))
     if status == "interrupted":
         sys.exit(Interrupted.exit_code)
     if document["best"] is None:
@@ -116,7 +118,7 @@ def run(
 
 
 def _tune(
-    request: "Request", device_spec: str | None, database: Path | None, *, resume: bool, out: "Console"
+    request: "Request", device_spec: str | None, database: Path | None, *, resume: bool
 ) -> tuple[dict[str, Any], str]:
     from tuner import session
     from tuner.bench import open_bench
@@ -124,8 +126,7 @@ def _tune(
     from tuner.cli.progress import RunProgress
     from tuner.database import Store
     from tuner.report.summary import Timing, document
-    from tuner.report.tables import show_run
-    from tuner.request import choose_run_clocks, conditions_of, make_task, resolve
+    from tuner.request import asked_batches, choose_run_clocks, conditions_of, make_task, resolve
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(_orderly_stop())
@@ -135,7 +136,14 @@ def _tune(
         bench = stack.enter_context(open_bench(device_spec, request))
         pairs, notices = resolve(catalog, request.workloads, bench.device)
         clocks_mhz = choose_run_clocks(request, bench.clocks, bench.no_clocks)
-        conditions = conditions_of(request, pairs, bench.device, clocks_mhz)
+        conditions = conditions_of(
+            request,
+            pairs,
+            bench.device,
+            clocks_mhz,
+            asked=asked_batches(catalog, request.workloads),
+            measuring=bench.measuring,
+        )
         begun = time.monotonic()
         task = make_task(request, pairs, bench.device, clocks_mhz, progress.compiled)
         prepare_s = time.monotonic() - begun
@@ -155,9 +163,7 @@ def _tune(
             document=describe,
         )
         outcome.notices[:0] = [*bench.notices, *notices]
-    result = describe(outcome, with_trials=True)
-    show_run(result, out)
-    return result, outcome.status
+    return describe(outcome, with_trials=True), outcome.status
 
 
 @contextlib.contextmanager
