@@ -124,6 +124,37 @@ def test_stale_answer_says_why(path: Path, present: dict[str, object], reason: s
         assert find(store, **present) == (run, (reason,))
 
 
+def test_finished_run_answers_before_a_stopped_one(path: Path) -> None:
+    """A later run that a budget ended has tried less; it does not hide a finished one."""
+    with Store(path) as store:
+        finished = store.begin(CONDITIONS)
+        store.end(finished, "finished", {"best": 1})
+        store.end(store.begin(replace(CONDITIONS, policy="random")), "limited", {"best": 2})
+
+        assert find(store) == (finished, ())
+
+
+def test_capped_batch_answers_for_the_batch_that_was_asked(path: Path) -> None:
+    """A batch that was capped to fit the memory is found by the batch it was asked for."""
+    with Store(path) as store:
+        run = store.begin(replace(CONDITIONS, asked={"fft:N=64": 4096}))
+        store.end(run, "finished", {"best": 1})
+
+        assert find(store, batches={"fft:N=64": 4096}) == (run, ())
+
+
+def test_numbers_of_another_protocol_are_stale(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When measuring has changed so that numbers cannot be compared, stored answers say so."""
+    with Store(path) as store:
+        run = store.begin(CONDITIONS)
+        store.end(run, "finished", {"best": 1})
+        monkeypatch.setattr("tuner.conditions.PROTOCOL", 2)
+        found = find(store)
+
+    assert found is not None
+    assert "another version of tuner" in found[1][0]
+
+
 def test_order_of_workloads_does_not_matter(path: Path) -> None:
     """A co-running set is a set."""
     with Store(path) as store:

@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.devices", "tuner.registry", "tuner.catalog", "tuner.conditions"),
     (
         *("tuner.compiler", "tuner.config", "tuner.problems", "tuner.occupancy", "tuner.objective"),
-        *("tuner.records", "tuner.clock_choice", "tuner.process", "tuner.owner"),
+        *("tuner.records", "tuner.bursts", "tuner.clock_choice", "tuner.process", "tuner.owner"),
     ),
     ("tuner.interfaces",),
     ("tuner.space",),

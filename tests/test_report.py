@@ -163,6 +163,8 @@ def make(
     outcome = Outcome(
         status="finished",
         trials=trials,
+        bursts=tuple(measurements[resumed:]),
+        joules=sum(measurement.energy_total_j for measurement in measurements),
         answer=choose(Objective("energy"), trials),
         default=0,
         fastest=choose(Objective("time"), trials),

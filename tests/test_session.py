@@ -57,8 +57,9 @@ def test_every_trial_is_stored_before_it_is_told(store: Store) -> None:
     seen: list[int] = []
 
     def observer(event: Measured) -> None:
-        seen.append(store.history(1)[0].trials)
-        assert seen[-1] == event.number
+        if not event.confirming:
+            seen.append(store.history(1)[0].trials)
+            assert seen[-1] == event.number
 
     outcome = tune(replace(REQUEST, budget=5), store, observer=observer)
 
@@ -113,7 +114,11 @@ def test_resumed_run_ends_as_if_never_stopped(policy: str, spec: str, tmp_path: 
     again: list[Any] = []
     with Store(path) as store:
         resumed = tune(
-            request, store, spec=spec, observer=lambda event: again.append(event.trial), resume=True
+            request,
+            store,
+            spec=spec,
+            observer=lambda event: None if event.confirming else again.append(event.trial),
+            resume=True,
         )
 
     assert resumed.resumed == 4
@@ -125,6 +130,43 @@ def test_resumed_run_ends_as_if_never_stopped(policy: str, spec: str, tmp_path: 
         assert expected.energy is not None
         assert measured.energy is not None
         assert expected.energy.joules == pytest.approx(measured.energy.joules, rel=SENSOR_MEMORY[spec])
+
+
+@pytest.mark.parametrize("stop", [4, 12, 20, 30])
+def test_resumed_run_keeps_its_slowdown_reference(stop: int, tmp_path: Path) -> None:
+    """Cut off in either search of --max-slowdown, the reference stays that of the first search."""
+    request = replace(
+        REQUEST,
+        workloads=("scan-lf:N=64", "scan-lf:N=128"),
+        policy="greedy",
+        clocks="all",
+        max_slowdown=0.1,
+    )
+    with Store(tmp_path / "whole.db") as store:
+        whole = tune(request, store)
+
+    def kill(event: Measured) -> None:
+        if event.number == stop or event.confirming:
+            raise _Killed
+
+    with Store(tmp_path / "cut.db") as store, pytest.raises(_Killed):
+        tune(request, store, observer=kill)
+    with Store(tmp_path / "cut.db") as store:
+        resumed = tune(request, store, resume=True)
+
+    assert whole.objective.limit_s == resumed.objective.limit_s
+    assert [trial for trial, _ in whole.trials] == [trial for trial, _ in resumed.trials]
+    assert whole.answer == resumed.answer
+
+
+def test_answer_is_confirmed_by_fresh_bursts(store: Store) -> None:
+    """Answer, default and fastest are stated from bursts of their own, not from the search's best of many."""
+    outcome = tune(replace(REQUEST, policy="exhaustive"), store)
+
+    for index in (outcome.answer, outcome.default, outcome.fastest):
+        assert index is not None
+        assert outcome.trials[index][1].bursts == 3
+    assert sum(measurement.bursts == 1 for _, measurement in outcome.trials) > len(outcome.trials) / 2
 
 
 def test_interrupt_keeps_what_is_known(store: Store) -> None:

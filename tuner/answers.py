@@ -1,4 +1,4 @@
-"""Stored answers: the newest one that is true here and now, or the newest with the reasons it is stale."""
+"""Stored answers: the one that is true here and now, or the newest with the reasons it is stale."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,9 @@ def find_answer(
     batches: Mapping[str, int],
     clocks_as_found: bool = False,
 ) -> Answer | None:
-    """The newest fresh answer; failing that the newest stale one; None when nothing is stored.
+    """The newest fresh answer, of finished runs first; failing that the newest stale one; None without any.
+
+    A run that was stopped early has tried less: it answers only where no finished one does.
 
     Args:
         store: the database.
@@ -34,18 +36,15 @@ def find_answer(
         objective: as stored (name, with its slowdown limit).
         device: the present GPU.
         sources: kernel name -> present hash.
-        batches: batches the user named, by workload.
+        batches: batches asked for, by workload.
         clocks_as_found: take only answers that set no clock.
     """
     for uuid in (device.uuid, None):  # this GPU's answers first; others are stale by definition
-        newest: Answer | None = None
-        for run in store.answered(names, objective, uuid):
-            if clocks_as_found and run.conditions["clocks"] != "off":
-                continue
-            reasons = staleness(run.conditions, device=device, sources=sources, batches=batches)
-            if not reasons:
-                return Answer(run, ())
-            newest = newest or Answer(run, tuple(reasons))
-        if newest is not None:
-            return newest
+        answers = [
+            Answer(run, tuple(staleness(run.conditions, device=device, sources=sources, batches=batches)))
+            for run in store.answered(names, objective, uuid)
+            if not (clocks_as_found and run.conditions["clocks"] != "off")
+        ]
+        if answers:
+            return min(answers, key=lambda answer: (bool(answer.stale), answer.run.status != "finished"))
     return None

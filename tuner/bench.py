@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
 from tuner.errors import InputError
@@ -23,6 +24,7 @@ class Bench:
         clocks: its clock control; None where there is none.
         no_clocks: why there is none; empty where there is one.
         meter: its power meter; None where there is none.
+        window_s: measuring window of a trial.
         notices: what the user should know of the choices made.
     """
 
@@ -31,7 +33,13 @@ class Bench:
     clocks: ClockControl | None
     no_clocks: str
     meter: Meter | None
+    window_s: float
     notices: tuple[str, ...]
+
+    @property
+    def measuring(self) -> dict[str, Any]:
+        """How trials are measured here: numbers of another sensor or window are other numbers."""
+        return {"window_s": self.window_s, "sensor": None if self.meter is None else self.meter.info.name}
 
 
 @contextmanager
@@ -64,4 +72,4 @@ def open_bench(device_spec: str | None, request: Request) -> Iterator[Bench]:
         notices = [notice] if notice else []
         if meter is None:
             notices.append(f"no energy is measured: {no_meter}")
-        yield Bench(device, measurer, clocks, no_clocks, meter, tuple(notices))
+        yield Bench(device, measurer, clocks, no_clocks, meter, window_s, tuple(notices))

@@ -1,10 +1,12 @@
 """What the answer of a run is true for, and why a stored answer is stale."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.model import DeviceIdentity
+
+PROTOCOL = 1  # of measuring; raised when numbers made before and after cannot be compared
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Conditions:
         seed: of the strategy.
         clocks: ``off`` or the list of clocks that could be chosen.
         settings: everything else that decides which trials are made, or how.
+        asked: workload -> batch before it was capped to fit the memory; empty where none was capped.
     """
 
     workloads: tuple[tuple[str, int], ...]
@@ -30,6 +33,7 @@ class Conditions:
     seed: int
     clocks: str
     settings: Mapping[str, Any]
+    asked: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -47,6 +51,8 @@ class Conditions:
             "seed": self.seed,
             "clocks": self.clocks,
             "settings": dict(self.settings),
+            "asked": dict(self.asked),
+            "protocol": PROTOCOL,
         }
 
 
@@ -63,7 +69,7 @@ def staleness(
         stored: the record of the conditions a run was made under.
         device: the present GPU with its driver and CUDA.
         sources: kernel name -> present hash of its sources.
-        batches: workload -> batch, for the workloads whose batch the user named.
+        batches: workload -> batch asked for now, the kernel file's where none is named.
     """
     known = stored.get("device", {})
     reasons = [
@@ -77,10 +83,12 @@ def staleness(
         for kernel, hashed in sources.items()
         if before.get(kernel) != hashed
     ]
-    tuned = dict(stored.get("workloads", []))
+    tuned = {**dict(stored.get("workloads", [])), **stored.get("asked", {})}
     reasons += [
         f"{name} was tuned for a batch of {tuned.get(name)}, is asked for {batch}"
         for name, batch in batches.items()
         if tuned.get(name) != batch
     ]
+    if stored.get("protocol") != PROTOCOL:
+        reasons.append("another version of tuner measured it, in another way")
     return reasons

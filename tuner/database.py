@@ -50,7 +50,8 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
                 run_id INTEGER NOT NULL REFERENCES runs (id),
                 number INTEGER NOT NULL,
                 trial TEXT NOT NULL,            -- JSON: configurations and clock
-                measurement TEXT NOT NULL,      -- JSON
+                measurement TEXT NOT NULL,      -- JSON: what the search saw
+                confirmed TEXT,                 -- JSON: fresh bursts of a contender for the answer, joined
                 status TEXT NOT NULL,
                 makespan_s REAL,
                 energy_j REAL,
@@ -179,7 +180,7 @@ class Store:
         energy_j = measurement.energy.joules if measurement.energy is not None else None
         with self._transaction():
             self._connection.execute(
-                "INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO trials VALUES (?, ?, ?, ?, NULL, ?, ?, ?, ?)",
                 (
                     run_id,
                     number,
@@ -190,6 +191,17 @@ class Store:
                     energy_j,
                     _now(),
                 ),
+            )
+
+    def confirm(self, run_id: int, measurements: Mapping[int, Measurement]) -> None:
+        """Store the joined bursts of trials, by their numbers: all or none."""
+        with self._transaction():
+            self._connection.executemany(
+                "UPDATE trials SET confirmed = ? WHERE run_id = ? AND number = ?",
+                [
+                    (canonical(measurement_record(measurement)), run_id, number)
+                    for number, measurement in measurements.items()
+                ],
             )
 
     def trials(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:

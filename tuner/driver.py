@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from tuner.bursts import join
 from tuner.candidates import Prepared
 from tuner.database import Store
 from tuner.interfaces import Device, Policy, Search
@@ -24,6 +25,7 @@ class Measured:
         number: trials measured so far, this one included.
         expected: how many there will be at most (budget or size of the space); None where a descent decides.
         joules: spent by the run so far.
+        confirming: True while contenders for the answer are measured again.
     """
 
     trial: Trial
@@ -33,6 +35,7 @@ class Measured:
     number: int
     expected: int | None
     joules: float
+    confirming: bool = False
 
 
 Observer = Callable[[Measured], None]
@@ -52,7 +55,15 @@ class Limits:
 
 
 class LimitReachedError(Exception):
-    """A limit of the run is reached; ends its search."""
+    """A limit of the run is reached; ends its search.
+
+    Attributes:
+        out_of_time: True when the time limit was it, so that nothing more may be measured.
+    """
+
+    def __init__(self, message: str, *, out_of_time: bool = False) -> None:
+        super().__init__(message)
+        self.out_of_time = out_of_time
 
 
 class Driver:
@@ -82,8 +93,10 @@ class Driver:
         self._observer = observer
         self._started_s = device.now_s()
         self._memory: dict[Trial, Measurement] = {}
+        self._asked: dict[Trial, Measurement] = {}
         self._best: dict[Objective, float] = {}
-        self._joules = 0.0
+        self._bursts: list[Measurement] = []  # every window of this process
+        self.joules = 0.0  # spent on trials and bursts, those of a killed run included
         self.trials: list[tuple[Trial, Measurement]] = []
         self.reference_s: float | None = None  # makespan that --max-slowdown compares with
 
@@ -91,20 +104,39 @@ class Driver:
         """Take over what a killed run measured, as if this one had."""
         for trial, measurement in trials:
             self._remember(trial, measurement)
+            self.joules += measurement.energy_total_j
         if self.trials:
             self._measurer.recall(self.trials, [item.workload for item in self._prepared])
             self._device.resume_at(self.trials[-1][1].ended_s)
 
     def measure(self, trial: Trial, objective: Objective, expected: int | None) -> Measurement:
         """The measurement of a trial: from memory, or made now and stored at once."""
-        if trial in self._memory:
-            return self._memory[trial]
-        self._stop_at_limits()
-        measurement = replace(self._measurer.measure(trial, self._plans(trial)), ended_s=self._device.now_s())
-        self._remember(trial, measurement)
-        self._store.add(self._run_id, len(self.trials), trial, measurement, self._names)
-        self._tell(trial, measurement, objective, expected)
-        return measurement
+        if trial not in self._memory:
+            self._stop_at_limits()
+            measurement = self._burst(trial)
+            self._remember(trial, measurement)
+            self._store.add(self._run_id, len(self.trials), trial, measurement, self._names)
+            self._tell(trial, measurement, objective, expected)
+        self._asked[trial] = self._memory[trial]
+        return self._memory[trial]
+
+    def confirm(self, trials: Sequence[Trial], bursts: int, objective: Objective) -> dict[Trial, Measurement]:
+        """Measure trials again, in turn, so that a drift meets all of them.
+
+        What the search measured is left out: the best of many noisy values is too good to be true.
+
+        Returns:
+            The joined bursts of each trial, stored beside what the search measured.
+        """
+        fresh: dict[Trial, list[Measurement]] = {trial: [] for trial in trials}
+        for _ in range(bursts):
+            for trial, measured in fresh.items():
+                measured.append(self._burst(trial))
+                self._tell(trial, measured[-1], objective, None, confirming=True)
+        confirmed = {trial: join(measured) for trial, measured in fresh.items()}
+        numbers = {trial: number for number, (trial, _) in enumerate(self.trials, start=1)}
+        self._store.confirm(self._run_id, {numbers[trial]: joined for trial, joined in confirmed.items()})
+        return confirmed
 
     def search(self, policy: Policy, search: Search, objective: Objective, expected: int | None) -> None:
         """Drive a policy's generator to its end."""
@@ -119,17 +151,38 @@ class Driver:
         finally:
             generator.close()
 
+    @property
+    def asked(self) -> dict[Trial, Measurement]:
+        """What was asked for so far, in order: the same in a resumed run as in one that never stopped."""
+        return dict(self._asked)
+
+    @property
+    def bursts(self) -> tuple[Measurement, ...]:
+        """Every measuring window of this process."""
+        return tuple(self._bursts)
+
     def fastest_s(self) -> float:
-        """Shortest makespan of a valid trial so far; infinity while there is none."""
-        return min((Objective("time").cost(measurement) for _, measurement in self.trials), default=math.inf)
+        """Shortest makespan of a valid trial asked for so far; infinity while there is none."""
+        return min(map(Objective("time").cost, self._asked.values()), default=math.inf)
+
+    def _burst(self, trial: Trial) -> Measurement:
+        measurement = replace(self._measurer.measure(trial, self._plans(trial)), ended_s=self._device.now_s())
+        self._bursts.append(measurement)
+        self.joules += measurement.energy_total_j
+        return measurement
 
     def _remember(self, trial: Trial, measurement: Measurement) -> None:
         self._memory[trial] = measurement
         self.trials.append((trial, measurement))
-        self._joules += measurement.energy_total_j
 
     def _tell(
-        self, trial: Trial, measurement: Measurement, objective: Objective, expected: int | None
+        self,
+        trial: Trial,
+        measurement: Measurement,
+        objective: Objective,
+        expected: int | None,
+        *,
+        confirming: bool = False,
     ) -> None:
         cost = objective.cost(measurement)
         if objective not in self._best:
@@ -144,7 +197,8 @@ class Driver:
                 self._best[objective],
                 len(self.trials),
                 min(bounds, default=None),
-                self._joules,
+                self.joules,
+                confirming,
             )
         )
 
@@ -159,4 +213,4 @@ class Driver:
         if budget is not None and len(self.trials) >= budget:
             raise LimitReachedError(f"the budget of {budget} trials is used up")
         if time_limit_s is not None and self._device.now_s() - self._started_s >= time_limit_s:
-            raise LimitReachedError(f"the time limit of {time_limit_s:g} s is reached")
+            raise LimitReachedError(f"the time limit of {time_limit_s:g} s is reached", out_of_time=True)

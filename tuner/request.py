@@ -1,8 +1,9 @@
 """From the words of ``tuner run`` to a ready task: workloads resolved, spaces compiled, clocks chosen."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tuner import registry
 from tuner.candidates import fit_batches, prepare
@@ -88,6 +89,12 @@ def resolve(
     return list(zip(kernels, fitted, strict=True)), notices
 
 
+def asked_batches(catalog: Catalog, specs: Sequence[str]) -> dict[str, int]:
+    """Batches as asked for, before any is capped: named in the spec, or the kernel file's."""
+    workloads = [catalog.workload(spec) for spec in specs or DEFAULT_WORKLOADS]
+    return {str(workload): workload.batch for workload in workloads}
+
+
 def choose_run_clocks(request: Request, clocks: ClockControl | None, no_clocks: str = "") -> tuple[int, ...]:
     """The clocks the run may set, highest first; empty for "as found".
 
@@ -135,15 +142,34 @@ def conditions_of(
     pairs: Sequence[tuple[KernelFile, Workload]],
     device: Device,
     clocks_mhz: tuple[int, ...] = (),
+    *,
+    asked: Mapping[str, int] | None = None,
+    measuring: Mapping[str, Any] | None = None,
 ) -> Conditions:
-    """What the answer of this request is bound to."""
+    """What the answer of this request is bound to.
+
+    Args:
+        request: what the user asked for.
+        pairs: its workloads with the batches that fit.
+        device: where they run.
+        clocks_mhz: clocks to choose from.
+        asked: batches before they were capped.
+        measuring: how trials are measured (sensor, window), where that is known already.
+    """
+    capped = {str(w): (asked or {}).get(str(w), w.batch) for _, w in pairs}
+    workloads = tuple((str(workload), workload.batch) for _, workload in pairs)
     return Conditions(
-        workloads=tuple((str(workload), workload.batch) for _, workload in pairs),
+        workloads=workloads,
         sources={kernel.name: kernel.fingerprint for kernel, _ in pairs},
         device=device.identity,
         objective=described(request.objective, request.max_slowdown),
         policy=request.policy,
         seed=request.seed,
         clocks=",".join(map(str, clocks_mhz)) or "off",
-        settings={"min_occupancy": request.min_occupancy, "window_s": request.window_s},
+        settings={
+            "min_occupancy": request.min_occupancy,
+            "window_s": request.window_s,
+            **(measuring or {}),
+        },
+        asked={name: batch for name, batch in capped.items() if batch != dict(workloads)[name]},
     )

@@ -1,5 +1,6 @@
 """One tuning run, from workloads to an answer: resume, search, store, choose."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from tuner.measure import Measurer
 from tuner.model import Configuration, Measurement, Trial
 from tuner.objective import Objective, choose
 
+_CONTENDERS = 4  # of lowest cost, confirmed beside the default trial and the fastest
+_BURSTS = 3  # each
+_POWER_CAP = "sw-power-cap"
 _WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is measured
 
 
@@ -25,7 +29,9 @@ class Outcome:
 
     Attributes:
         status: ``finished``, or ``interrupted`` when it was stopped, or ``limited`` when a limit ended it.
-        trials: all trials in the order they were measured.
+        trials: all trials in the order they were measured; contenders for the answer with their fresh bursts.
+        bursts: every measuring window of this process, for the account of its time.
+        joules: what the tuning cost, in a killed run too.
         answer: index of the answer in ``trials``; None when no trial was valid.
         default: index of the default trial; None when it was not reached.
         fastest: index of the trial with the shortest makespan; None when no trial was valid.
@@ -37,6 +43,8 @@ class Outcome:
 
     status: str
     trials: list[tuple[Trial, Measurement]]
+    bursts: tuple[Measurement, ...]
+    joules: float
     answer: int | None
     default: int | None
     fastest: int | None
@@ -132,35 +140,43 @@ def run(
         observer=observer,
     )
     status = "failed"
+    confirmed: dict[Trial, Measurement] = {}
     try:
         driver.recall(known)
-        _search(task, driver)
-        status = "finished"
-    except LimitReachedError as limit:
-        status = "limited"
-        notices.append(f"stopped: {limit}")
+        limit = _search(task, driver)
+        if limit is None or not limit.out_of_time:
+            confirmed = _confirm(task, driver)
+        if limit is not None:
+            notices.append(f"stopped: {limit}")
+        status = "finished" if limit is None else "limited"
     except (KeyboardInterrupt, Interrupted):
         status = "interrupted"
         notices.append("interrupted: this is what was known; --resume goes on from here")
     finally:
-        outcome = _outcome(status, driver, task, notices)
+        outcome = _outcome(status, task, driver, confirmed)
+        outcome.notices[:0] = notices
         outcome.resumed = len(known)
         outcome.wall_s = time.monotonic() - begun
         store.end(run_id, status, None if outcome.answer is None else document(outcome))
     return outcome
 
 
-def _search(task: Task, driver: Driver) -> None:
+def _search(task: Task, driver: Driver) -> LimitReachedError | None:
+    """Run the search or searches of a task; returns the limit that ended them early."""
     policy = registry.load("policy", task.policy)
     objective = Objective("time" if task.max_slowdown is not None else task.objective)
     search = task.search(objective, {})
     expected = search.size if task.policy in _WHOLE_SPACE else None
-    driver.measure(_default_trial(task), objective, expected)
-    driver.search(policy, search, objective, expected)
-    if task.max_slowdown is not None:
-        driver.reference_s = driver.fastest_s()
-        objective = _final_objective(task, driver)
-        driver.search(policy, task.search(objective, dict(driver.trials)), objective, expected)
+    try:
+        driver.measure(_default_trial(task), objective, expected)
+        driver.search(policy, search, objective, expected)
+        if task.max_slowdown is not None:
+            driver.reference_s = driver.fastest_s()
+            objective = _final_objective(task, driver)
+            driver.search(policy, task.search(objective, driver.asked), objective, expected)
+    except LimitReachedError as limit:
+        return limit
+    return None
 
 
 def _final_objective(task: Task, driver: Driver) -> Objective:
@@ -176,16 +192,51 @@ def _default_trial(task: Task) -> Trial:
     return Trial(tuple(default_configuration(item) for item in task.prepared), clock)
 
 
-def _outcome(status: str, driver: Driver, task: Task, notices: list[str]) -> Outcome:
-    trials = driver.trials
-    default = _default_trial(task)
+def _confirm(task: Task, driver: Driver) -> dict[Trial, Measurement]:
+    """Fresh bursts for the contenders: the default trial, the fastest, and those of lowest cost."""
     objective = _final_objective(task, driver)
+    valid = [(trial, m) for trial, m in driver.trials if math.isfinite(Objective("time").cost(m))]
+    if not valid:
+        return {}
+    by_cost = sorted(valid, key=lambda pair: objective.cost(pair[1]))
+    fastest = min(valid, key=lambda pair: Objective("time").cost(pair[1]))
+    default = [pair for pair in valid if pair[0] == _default_trial(task)]
+    contenders = dict([*default, fastest, *by_cost[:_CONTENDERS]])
+    return driver.confirm(tuple(contenders), _BURSTS, objective)
+
+
+def _outcome(status: str, task: Task, driver: Driver, confirmed: Mapping[Trial, Measurement]) -> Outcome:
+    """The answer among the confirmed trials; among all where the run was stopped before."""
+    trials = [(trial, confirmed.get(trial, measurement)) for trial, measurement in driver.trials]
+    eligible = [i for i, (trial, _) in enumerate(trials) if trial in confirmed or not confirmed]
+
+    def chosen(objective: Objective) -> int | None:
+        place = choose(objective, [trials[i] for i in eligible])
+        return None if place is None else eligible[place]
+
+    objective = _final_objective(task, driver)
+    default = _default_trial(task)
     return Outcome(
         status=status,
         trials=trials,
-        answer=choose(objective, trials),
+        bursts=driver.bursts,
+        joules=driver.joules,
+        answer=chosen(objective),
         default=next((i for i, (trial, _) in enumerate(trials) if trial == default), None),
-        fastest=choose(Objective("time"), trials),
+        fastest=chosen(Objective("time")),
         objective=objective,
-        notices=notices,
+        notices=_power_limited(trials),
     )
+
+
+def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
+    """A notice where most trials ran into the power limit: there, energy follows time."""
+    valid = [measurement for _, measurement in trials if measurement.ok]
+    capped = [m for m in valid if any(_POWER_CAP in flag for flag in m.flags)]
+    if len(capped) * 2 <= len(valid):
+        return []
+    notice = (
+        f"power-limited: {len(capped)} of {len(valid)} trials ran at the GPU's power limit, where energy is"
+        " little more than limit times time; lower clocks (--clocks) leave the limit"
+    )
+    return [notice]

@@ -1,6 +1,5 @@
 """``tuner best``: the stored answer for workloads on the present device."""
 
-import re
 import sys
 from pathlib import Path
 
@@ -8,8 +7,6 @@ import click
 
 from tuner.cli.options import database_option, device_option, kernel_option, percent
 from tuner.cli.output import console, json_option, write_json
-
-_BATCH = re.compile(r"[:,]\s*batch\s*=")  # a batch in a workload's text
 
 
 @click.command()
@@ -42,19 +39,21 @@ def best(
     from tuner.database import Store
     from tuner.objective import Objective, described
     from tuner.report.tables import show_run
+    from tuner.request import asked_batches
     from tuner.worker import identify
 
     Objective(objective)
     catalog = Catalog.load(kernel_files)
-    asked = [(spec, catalog.workload(spec)) for spec in workloads]
+    batches = asked_batches(catalog, workloads)
+    kernels = {catalog.workload(spec).kernel for spec in workloads}
     with Store(database) as store:
         answer = find_answer(
             store,
-            [str(workload) for _, workload in asked],
+            list(batches),
             described(objective, max_slowdown),
             device=identify(device),
-            sources={w.kernel: catalog.kernel(w.kernel).fingerprint for _, w in asked},
-            batches={str(w): w.batch for spec, w in asked if _BATCH.search(spec)},
+            sources={kernel: catalog.kernel(kernel).fingerprint for kernel in kernels},
+            batches=batches,
             clocks_as_found=clocks_as_found,
         )
     if answer is None or answer.run.answer is None:

@@ -62,12 +62,13 @@ class RunProgress:
         status = event.measurement.status.value
         now = si(event.cost, self._unit) if math.isfinite(event.cost) else status
         detail = f"trial {now}, best {best}, {si(event.joules, 'J')} spent, {self._left(event)}"
-        self._show("measuring", event.number, event.expected, detail)
+        phase = "confirming" if event.confirming else "measuring"
+        self._show(phase, event.number, event.expected, detail)
 
     def _left(self, event: Measured) -> str:
         """Time left by the pace so far; a descent ends when nothing improves, which nobody knows before."""
         if event.expected is None:
-            return "until nothing improves"
+            return "" if event.confirming else "until nothing improves"
         left_s = (time.monotonic() - self._begun_s) / event.number * max(0, event.expected - event.number)
         return f"{left_s:.0f} s left" if left_s < _HOUR_S else f"{left_s / _HOUR_S:.1f} h left"
 

@@ -52,7 +52,7 @@ def document(
         "default": None if outcome.default is None else _trial(outcome.trials[outcome.default], names),
         "fastest": None if outcome.fastest is None else _trial(outcome.trials[outcome.fastest], names),
         "trade_off": _trade_off(outcome),
-        "tuning_energy_j": sum(measurement.energy_total_j for _, measurement in outcome.trials),
+        "tuning_energy_j": outcome.joules,
         "resumed": outcome.resumed,
         "wall_s": timing.prepare_s + timing.search_s,
         "wall": _wall(outcome, timing),
@@ -71,12 +71,14 @@ def _trial(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Record:
         "status": measurement.status.value,
         "time_s": measurement.makespan_s,
         "time_spread_s": measurement.makespan_spread_s,
+        "time_s_uncertainty": measurement.makespan_uncertainty_s,
         "energy_j": None if energy is None else energy.joules,
         "energy_j_uncertainty": None if energy is None else energy.uncertainty_j,
         "power_w": None if energy is None else energy.watts,
         "sensor": None if energy is None else energy.sensor,
         "scope": None if energy is None else energy.scope,
         "clock_seen_mhz": measurement.clock_mhz,
+        "bursts": measurement.bursts,
         "rounds": measurement.rounds,
         "window_s": measurement.window_s,
         "flags": list(measurement.flags),
@@ -186,9 +188,8 @@ def _trade_off(outcome: Outcome) -> Mapping[str, Any] | None:
 
 def _wall(outcome: Outcome, timing: Timing) -> Record:
     """Wall time split into what is wanted (windows and checks, on the device's clock) and the rest."""
-    fresh = [measurement for _, measurement in outcome.trials[outcome.resumed :]]
-    windows_s = math.fsum(measurement.window_s for measurement in fresh)
-    checks_s = math.fsum(measurement.check_s for measurement in fresh)
+    windows_s = math.fsum(burst.window_s for burst in outcome.bursts)
+    checks_s = math.fsum(burst.check_s for burst in outcome.bursts)
     return {
         "prepare_s": timing.prepare_s,
         "search_s": timing.search_s,
