@@ -114,8 +114,8 @@ class Driver:
         if trial not in self._memory:
             self._stop_at_limits()
             measurement = self._burst(trial)
+            self._store.add(self._run_id, len(self.trials) + 1, trial, measurement, self._names)
             self._remember(trial, measurement)
-            self._store.add(self._run_id, len(self.trials), trial, measurement, self._names)
             self._tell(trial, measurement, objective, expected)
         self._asked[trial] = self._memory[trial]
         return self._memory[trial]
@@ -160,6 +160,10 @@ class Driver:
     def bursts(self) -> tuple[Measurement, ...]:
         """Every measuring window of this process."""
         return tuple(self._bursts)
+
+    def reload(self) -> None:
+        """Take the trials from the store: an interrupt may have come between storing one and remembering it."""
+        self.trials = self._store.trials(self._run_id, self._names)
 
     def fastest_s(self) -> float:
         """Shortest makespan of a valid trial asked for so far; infinity while there is none."""

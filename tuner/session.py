@@ -151,6 +151,7 @@ def run(
         status = "finished" if limit is None else "limited"
     except (KeyboardInterrupt, Interrupted):
         status = "interrupted"
+        driver.reload()
         notices.append("interrupted: this is what was known; --resume goes on from here")
     finally:
         outcome = _outcome(status, task, driver, confirmed)
