@@ -162,7 +162,7 @@ class Driver:
         return tuple(self._bursts)
 
     def reload(self) -> None:
-        """Take the trials from the store: an interrupt may have come between storing one and remembering it."""
+        """Take the trials from the store: an interrupt may come between storing and remembering one."""
         self.trials = self._store.trials(self._run_id, self._names)
 
     def fastest_s(self) -> float:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import click
 
-from tuner.cli.options import database_option, device_option, kernel_option, percent
+from tuner.cli.options import database_option, device_option, fraction, kernel_option
 from tuner.cli.output import console, json_option, write_json
 
 
 @click.command()
 @click.argument("workloads", nargs=-1, required=True, metavar="WORKLOAD...")
 @click.option("--objective", default="energy", show_default=True, help="time, energy, edp or ed2p.")
-@click.option("--max-slowdown", callback=percent, help="The limit that the runs were made under, e.g. 5%.")
+@click.option("--max-slowdown", callback=fraction, help="The limit that the runs were made under, e.g. 5%.")
 @click.option("--clocks-as-found", is_flag=True, help="Only answers that set no GPU clock.")
 @device_option
 @kernel_option

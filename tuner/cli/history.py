@@ -26,17 +26,17 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
     if json_path is not None:
         write_json(json_path, {"runs": rows})
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("run", "started", "status", "workloads", "device", "objective", "policy", "trials"):
-        table.add_column(title)
-    table.add_column("time", justify="right")
-    table.add_column("energy", justify="right")
+    for title in ("run", "started (UTC)", "status", "workloads", "device", "objective", "policy"):
+        table.add_column(title, no_wrap=title == "started (UTC)")
+    for title in ("trials", "time", "energy"):
+        table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         best = row["best"] or {}
         table.add_row(
             str(row["run"]),
-            row["started_at"].partition(".")[0],
+            row["started_at"][:16].replace("T", " "),
             row["status"],
-            " ".join(row["workloads"]),
+            "\n".join(row["workloads"]),
             row["device"] + (" (modelled)" if row["modelled"] else ""),
             row["objective"],
             row["policy"],

@@ -36,14 +36,15 @@ def finite(ctx: click.Context, parameter: click.Parameter, value: float | None) 
     return value
 
 
-def percent(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """Callback of an option: ``5%``, ``5`` and ``5.0 %`` are 0.05."""
+def fraction(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Callback of an option: ``5%`` and ``0.05`` are 0.05; a bare ``5`` could be either and is neither."""
     if value is None:
         return None
+    text = value.strip()
     try:
-        number = float(value.strip().removesuffix("%"))
+        number = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
     except ValueError:
-        number = -1.0
-    if not 0.0 <= number < float("inf"):
-        raise click.BadParameter(f"{value!r} is not a percentage; write for example 5%", ctx, parameter)
-    return number / 100.0
+        number = math.nan
+    if not 0.0 <= number < math.inf or (number > 1.0 and not text.endswith("%")):
+        raise click.BadParameter(f"{value!r} is not a share; write for example 5% or 0.05", ctx, parameter)
+    return number

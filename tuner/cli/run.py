@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.options import database_option, device_option, finite, kernel_option, percent
+from tuner.cli.options import database_option, device_option, finite, fraction, kernel_option
 from tuner.cli.output import console, json_option, write_json
 from tuner.errors import Interrupted
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--max-slowdown",
-    callback=percent,
-    help="With energy: at most this much slower than the fastest, e.g. 5%.",
+    callback=fraction,
+    help="At most this much slower than the fastest trial, e.g. 5%; a time search comes first.",
 )
 @click.option(
     "--policy", default="greedy", show_default=True, help="Search strategy: greedy, exhaustive, random."
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--min-occupancy",
-    callback=percent,
+    callback=fraction,
     help="Drop configurations below this occupancy (default: the kernel file's).",
 )
 @click.option(

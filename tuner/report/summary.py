@@ -127,7 +127,7 @@ def _part(item: Prepared, outcome: Outcome, index: int | None, position: int) ->
     result = measurement.results[position]
     work = item.plans[trial.configurations[position]].work
     share_j = energy_share(measurement, position)
-    rate = work.rate_units / work.rate_scale / result.time_s if result.time_s else None
+    rate = work.rate_units / work.rate_scale / result.time_s if result.time_s and work.rate_units else None
     watts = share_j / result.time_s if share_j is not None and result.time_s else None
     return {
         "configuration": dict(trial.configurations[position]),
