@@ -27,7 +27,7 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
         write_json(json_path, {"runs": rows})
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("run", "started (UTC)", "status", "workloads", "device", "objective", "policy"):
-        table.add_column(title, no_wrap=title == "started (UTC)")
+        table.add_column(title, no_wrap=title == "started (UTC)", overflow="fold")
     for title in ("trials", "time", "energy"):
         table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
