@@ -108,6 +108,7 @@ class Driver:
         if self.trials:
             self._measurer.recall(self.trials, [item.workload for item in self._prepared])
             self._device.resume_at(self.trials[-1][1].ended_s)
+            self._started_s = self._device.now_s()
 
     def measure(self, trial: Trial, objective: Objective, expected: int | None) -> Measurement:
         """The measurement of a trial: from memory, or made now and stored at once."""

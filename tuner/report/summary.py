@@ -52,7 +52,7 @@ def document(
         "default": None if outcome.default is None else _trial(outcome.trials[outcome.default], names),
         "fastest": None if outcome.fastest is None else _trial(outcome.trials[outcome.fastest], names),
         "trade_off": _trade_off(outcome),
-        "tuning_energy_j": outcome.joules,
+        **_tuning_energy(outcome),
         "resumed": outcome.resumed,
         "wall_s": timing.prepare_s + timing.search_s,
         "wall": _wall(outcome, timing),
@@ -135,9 +135,17 @@ def _part(item: Prepared, outcome: Outcome, index: int | None, position: int) ->
         "time_s": result.time_s,
         "time_spread_s": result.spread_s,
         "energy_share_j": share_j,
+        "energy_share_j_uncertainty": _share_uncertainty(measurement, share_j),
         "rate": rate,
         "rate_per_watt": rate / watts if rate is not None and watts else None,
     }
+
+
+def _share_uncertainty(measurement: Measurement, share_j: float | None) -> float | None:
+    """The measured joules' part in a share's uncertainty; that of sharing by time is not known."""
+    if measurement.energy is None or share_j is None:
+        return None
+    return share_j * measurement.energy.uncertainty_j / measurement.energy.joules
 
 
 def energy_share(measurement: Measurement, position: int) -> float | None:
@@ -151,6 +159,19 @@ def energy_share(measurement: Measurement, position: int) -> float | None:
     if measurement.energy is None or own is None or any(time is None for time in times):
         return None
     return measurement.energy.joules * own / math.fsum(time for time in times if time is not None)
+
+
+def _tuning_energy(outcome: Outcome) -> Record:
+    """What the tuning cost. Its uncertainty is the bursts' relative one, taken as common to all of them."""
+    squares = [
+        (burst.energy.uncertainty_j / burst.energy.joules) ** 2
+        for burst in outcome.bursts
+        if burst.energy is not None and burst.energy.joules > 0
+    ]
+    if not squares:
+        return {"tuning_energy_j": outcome.joules or None, "tuning_energy_j_uncertainty": None}
+    relative = math.sqrt(math.fsum(squares) / len(squares))
+    return {"tuning_energy_j": outcome.joules, "tuning_energy_j_uncertainty": relative * outcome.joules}
 
 
 def _space(task: Task, outcome: Outcome) -> Record:

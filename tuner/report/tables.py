@@ -53,7 +53,7 @@ def _workloads(document: Mapping[str, Any]) -> Table:
             si(best["time_s"], "s"),
             _change(best, default, "time_s"),
             _rate(best["rate"], workload["rate_name"]),
-            si(best["energy_share_j"], "J"),
+            with_uncertainty(best["energy_share_j"], _interval(best["energy_share_j_uncertainty"]), "J"),
             _rate(best["rate_per_watt"], f"{workload['rate_name']}/W"),
         )
     return table
@@ -101,9 +101,14 @@ def _answer(document: Mapping[str, Any]) -> Iterator[str]:
 def _totals(trial: Mapping[str, Any]) -> str:
     parts = [si(trial["time_s"], "s")]
     if trial["energy_j"] is not None:
-        parts.append(with_uncertainty(trial["energy_j"], COVERAGE * trial["energy_j_uncertainty"], "J"))
+        parts.append(with_uncertainty(trial["energy_j"], _interval(trial["energy_j_uncertainty"]), "J"))
         parts.append(si(trial["power_w"], "W"))
     return ", ".join(parts)
+
+
+def _interval(uncertainty: float | None) -> float | None:
+    """Half a 95 % interval from a standard uncertainty."""
+    return None if uncertainty is None else COVERAGE * uncertainty
 
 
 def _space(document: Mapping[str, Any]) -> Iterator[str]:
@@ -118,12 +123,15 @@ def _space(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _cost(document: Mapping[str, Any]) -> Iterator[str]:
     wall = document["wall"]
+    spent = with_uncertainty(
+        document["tuning_energy_j"], _interval(document["tuning_energy_j_uncertainty"]), "J"
+    )
     modelled = f" ({MODELLED})" if document["modelled"] else ""
     yield (
-        f"tuning cost: {si(document['tuning_energy_j'], 'J')}{modelled}, {document['wall_s']:.1f} s"
-        f" (prepare and compile {wall['prepare_s']:.1f} s, search {wall['search_s']:.1f} s;"
-        f" measuring windows {wall['windows_s']:.1f} s and answer checks {wall['checks_s']:.1f} s{modelled})"
+        f"tuning cost: {spent}{modelled}, {document['wall_s']:.1f} s:"
+        f" preparing and compiling {wall['prepare_s']:.1f} s, searching {wall['search_s']:.1f} s"
     )
+    yield f"measuring windows {wall['windows_s']:.1f} s, answer checks {wall['checks_s']:.1f} s{modelled}"
 
 
 def _failures(document: Mapping[str, Any]) -> Iterator[str]:
