@@ -16,8 +16,10 @@ from tuner.interfaces import (
     SensorInfo,
 )
 
-from .windows import Trace, mean_power, total_joules
+from .ticks import Trace
+from .windows import mean_power, total_joules
 
+_SILENT = 4.0  # clock intervals without a sample, after which the clock is read all the same
 _LOG = logging.getLogger(__name__)
 
 
@@ -101,11 +103,12 @@ class SampledRecording:
         while not self._sensor_failed:
             fresh = self._poll()
             late_s = self._now() - clock_due_s
-            # Right after a sample no other is near, so that reading the clock then delays none.
-            if (fresh and late_s >= 0) or late_s > clock_interval_s:
+            # Right after a sample no other is near, so that reading the clock then delays none; a sensor that
+            # has fallen silent is not waited for.
+            if (fresh and late_s >= 0) or late_s > _SILENT * clock_interval_s:
                 self._read_clock()
                 clock_due_s = self._now() + clock_interval_s
-            if stop.wait(pause_s):
+            if stop.wait(max(pause_s, self._sampler.due_s - self._now())):
                 return
 
     def end(self) -> None:
@@ -128,14 +131,11 @@ class SampledRecording:
                 info.period_s,
             )
             return None
-        clock = self.clock(start_s, end_s)
         return PowerReading(
             watts=mean.watts,
             uncertainty_w=mean.uncertainty_w,
             sensor=f"{info.name} ({mean.method})" if mean.method else info.name,
             scope=info.scope,
-            clock_mhz=clock.mhz,
-            throttle_reasons=clock.throttle_reasons,
         )
 
     def clock(self, start_s: float, end_s: float) -> ClockReading:

@@ -23,7 +23,9 @@ _UNDATED_S = 0.25  # a change first seen after a longer pause has no time
 _PAUSE_S = 1.0  # longer between two samples nobody polled
 _GAPS = 32  # gaps that are kept
 _FEW = 4  # of fewer gaps no rhythm is taken
-_QUIET = 0.85  # of the shortest gap no update is expected
+_READS = 32  # durations of reads that are kept
+_AWAKE = 0.15  # before the end of the shortest gap an update is looked out for,
+_AWAKE_READS = 4.0  # or as many reads before it
 _SQRT_12 = 12.0**0.5
 _UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
 
@@ -32,6 +34,7 @@ class _Source(Protocol):
     """Where fresh samples of one reading come from."""
 
     gaps: "Gaps"
+    due_s: float
 
     def poll(self) -> list[Sample]:
         """Samples since the last call."""
@@ -65,8 +68,10 @@ class Gaps:
 class ChangeSource:
     """Fresh samples of a number that is polled: one for each change, dated between two reads.
 
-    An update of the sensor lies between the begin of the last read that saw the old number and the end of the
-    first that saw the new one; the sample carries the middle, and the width over sqrt(12) as its uncertainty.
+    Where within a read the number is taken is unknown but always the same, so that it cancels between two
+    samples: an update is dated between the middles of the last read that saw the old number and the first
+    that saw the new one. A read that took longer than usual waited, before or after that moment, and counts
+    with both. The sample carries the middle of the interval, and its width over sqrt(12) as uncertainty.
     Once the rhythm of the updates is known, polls right after one read nothing: each read is work for the
     driver of a GPU that is being measured.
 
@@ -80,27 +85,41 @@ class ChangeSource:
         self._read = read
         self._scale = scale
         self._now = now
-        self._last = read()
-        self._began_s = now()
-        self._quiet_until_s = self._began_s
+        self._durations_s: deque[float] = deque(maxlen=_READS)
+        self._last, self._seen_s, _ = self._look()
+        self.due_s = self._seen_s
         self.gaps = Gaps()
 
     def poll(self) -> list[Sample]:
         """The latest update, if there was one since the last call and its time is known."""
-        began_s = self._now()
-        if began_s < self._quiet_until_s:
+        if self._now() < self.due_s:
             return []
-        value = self._read()
-        ended_s = self._now()
-        since_s, self._began_s = self._began_s, began_s
+        value, earliest_s, latest_s = self._look()
+        since_s, self._seen_s = self._seen_s, earliest_s
         changed, self._last = value != self._last, value
-        width_s = ended_s - since_s
+        width_s = latest_s - since_s
         if not changed or width_s > _UNDATED_S:
             return []
         sample = Sample(since_s + width_s / 2.0, value * self._scale, width_s / _SQRT_12)
         self.gaps.add(sample.time_s)
-        self._quiet_until_s = sample.time_s + _QUIET * self.gaps.shortest_s
+        gap_s = self.gaps.shortest_s
+        # The next update must not come before a read that still sees the old number, even a slow one.
+        self.due_s = since_s + gap_s - max(_AWAKE * gap_s, _AWAKE_READS * self._usual_s)
         return [sample]
+
+    def _look(self) -> tuple[float, float, float]:
+        """The number, and between which times it was taken."""
+        began_s = self._now()
+        value = self._read()
+        ended_s = self._now()
+        self._durations_s.append(ended_s - began_s)
+        middle_s, half_s = (began_s + ended_s) / 2.0, self._usual_s / 2.0
+        return value, min(middle_s, began_s + half_s), max(middle_s, ended_s - half_s)
+
+    @property
+    def _usual_s(self) -> float:
+        """Median duration of a read."""
+        return statistics.median(self._durations_s)
 
 
 class RingSource:
@@ -122,6 +141,7 @@ class RingSource:
         self._wall = wall
         self._stamp = 0  # of the newest sample reported
         self._origin_s: float | None = None
+        self.due_s = 0.0
         self.gaps = Gaps()
 
     def poll(self) -> list[Sample]:
@@ -209,6 +229,11 @@ class NvmlSampler:
     def info(self) -> SensorInfo:
         """What is known of this reading; the period is measured as soon as samples have come."""
         return replace(self._info, period_s=self._source.gaps.median_s or self._info.period_s)
+
+    @property
+    def due_s(self) -> float:
+        """Time before which ``poll`` finds nothing."""
+        return self._source.due_s
 
     def poll(self) -> list[Sample]:
         """Samples that appeared since the last call, oldest first.

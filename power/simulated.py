@@ -79,6 +79,11 @@ class SimulatedSampler:
         """What is known of this reading."""
         return self._info
 
+    @property
+    def due_s(self) -> float:
+        """Time before which ``poll`` finds nothing: a look costs nothing here."""
+        return 0.0
+
     def poll(self) -> list[Sample]:
         """Samples since the last call, oldest first; of a long pause the last 8192."""
         now_s = self._source.now_s()

@@ -12,57 +12,19 @@ neighbours, and the plain scatter of the pieces would overstate u by a factor of
 """
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from tuner.interfaces import Sample, SensorInfo
+from tuner.interfaces import SensorInfo
 
 from .response import Array, energy_j
+from .ticks import Trace, on_rhythm
 
 PIECES = 8
 _PAIR = 2  # a difference needs two samples
 _TRIPLE = 3  # a second difference needs three
-
-
-@dataclass(frozen=True)
-class Trace:
-    """Samples as arrays of shape (n,), oldest first.
-
-    Attributes:
-        times_s: times of the sensor's updates.
-        values: watts, or joules of a counter.
-        time_sigmas_s: standard uncertainties of the times.
-    """
-
-    times_s: Array
-    values: Array
-    time_sigmas_s: Array
-
-    @staticmethod
-    def of(samples: Sequence[Sample]) -> "Trace":
-        """Collect samples; one that is not later than its predecessor is left out."""
-        rows = np.array([(s.time_s, s.value, s.time_sigma_s) for s in samples], dtype=np.float64)
-        rows = rows.reshape(-1, 3)
-        if len(rows):
-            latest = np.maximum.accumulate(rows[:, 0])
-            rows = rows[np.concatenate(([True], rows[1:, 0] > latest[:-1]))]
-        return Trace(rows[:, 0], rows[:, 1], rows[:, 2])
-
-    def __len__(self) -> int:
-        return len(self.times_s)
-
-    def between(self, start_s: float, end_s: float) -> "Trace":
-        """The samples from ``start_s`` to ``end_s``."""
-        keep = (self.times_s >= start_s) & (self.times_s <= end_s)
-        return Trace(self.times_s[keep], self.values[keep], self.time_sigmas_s[keep])
-
-    @property
-    def duration_s(self) -> float:
-        """Time from the first sample to the last."""
-        return float(self.times_s[-1] - self.times_s[0]) if len(self) else 0.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +45,7 @@ def mean_power(trace: Trace, start_s: float, end_s: float, info: SensorInfo) -> 
     if end_s <= start_s:
         return None
     if info.kind == "counter":
+        trace = on_rhythm(trace)
         ticks = trace.between(start_s, end_s)
         if len(ticks) >= _PAIR:
             return _between_ticks(ticks, info)
@@ -103,7 +66,7 @@ def total_joules(trace: Trace, duration_s: float, info: SensorInfo) -> float:
 
 
 def _between_ticks(ticks: Trace, info: SensorInfo) -> MeanPower:
-    """Edge-aligned counter difference; u_n is the timing of both ticks and the counter's quantum."""
+    """Edge-aligned counter difference; u_n is the timing of the ticks and the counter's quantum."""
     edges = _edges(len(ticks))
     spans = np.diff(ticks.times_s[edges])
     powers = np.diff(ticks.values[edges]) / spans
@@ -111,7 +74,7 @@ def _between_ticks(ticks: Trace, info: SensorInfo) -> MeanPower:
     # A step q rounds each end by q / sqrt(12); a time that is off by s moves the energy by P * s.
     variance_j2 = info.resolution**2 / 12.0 + (watts * ticks.time_sigmas_s) ** 2
     noise = (variance_j2[edges[1:]] + variance_j2[edges[:-1]]) / spans**2
-    own = float(variance_j2[0] + variance_j2[-1]) / ticks.duration_s**2
+    own = float(variance_j2[0] + variance_j2[-1]) / ticks.duration_s**2 + (watts * ticks.scale_sigma) ** 2
     return MeanPower(watts, _joined(own, noise, powers, spans))
 
 
@@ -132,8 +95,7 @@ def _around_ticks(trace: Trace, start_s: float, end_s: float, info: SensorInfo) 
     if shared <= 0:
         return None
     apart = (finish - begin) + (end_s - start_s) - 2.0 * shared
-    span = Trace(*(a[[first, last]] for a in (trace.times_s, trace.values, trace.time_sigmas_s)))
-    known = _between_ticks(span, info)
+    known = _between_ticks(trace.at([first, last]), info)
     guess = known.watts * apart / (end_s - start_s) / np.sqrt(3.0)
     return MeanPower(known.watts, float(np.hypot(known.uncertainty_w, guess)), "interpolated")
 

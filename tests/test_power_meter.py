@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from power_source import IDLE_W, Source
-from tuner.power.meter import SamplingMeter
+from tuner.power.meter import SampledRecording, SamplingMeter
 from tuner.power.simulated import SimulatedSampler
-from tuner.power.windows import Trace, mean_power, student_factor, total_joules
+from tuner.power.ticks import Trace
+from tuner.power.windows import mean_power, student_factor, total_joules
 
 from tuner.errors import ClockError, PowerError
 from tuner.interfaces import ClockReading, Recording, Sample, SensorInfo
@@ -226,8 +227,11 @@ class Script:
         self.polls = polls
         self.clock: list[ClockReading | ClockError] = []
         self.done = threading.Event()
+        self.due_s = 0.0
+        self.log: list[str] = []
 
     def poll(self) -> list[Sample]:
+        self.log.append("poll")
         if not self.polls:
             self.done.set()
             return []
@@ -238,6 +242,7 @@ class Script:
         return answer
 
     def read(self) -> ClockReading:
+        self.log.append("clock")
         answer = self.clock.pop(0) if len(self.clock) > 1 else self.clock[0]
         if isinstance(answer, ClockError):
             self.done.set()
@@ -327,8 +332,45 @@ def test_a_failing_clock_does_not_cost_the_energy(caplog: pytest.LogCaptureFixtu
     reading = record(script, clocks=script).reading(1.5, 4.0)
 
     assert reading is not None
-    assert reading.clock_mhz is None
     assert "no clock" in caplog.text
+
+
+class Turns(threading.Event):
+    """Lets a collecting loop take so many turns, and notes how long it would have waited after each."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+        self.waits_s: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits_s.append(timeout)
+        return len(self.waits_s) == self.count
+
+
+def test_the_thread_sleeps_until_the_sensor_is_due() -> None:
+    """In the time in which a sensor has nothing new the thread does not wake."""
+    script, turns = Script([], poll_interval_s=0.001), Turns(2)
+    recording = SampledRecording(script, None, lambda: 100.0)
+
+    recording.collect(turns, 0.05)
+    script.due_s, turns.count = 100.08, 3
+    recording.collect(turns, 0.05)
+
+    assert turns.waits_s == [0.001, 0.001, pytest.approx(0.08)]
+
+
+def test_the_clock_is_read_right_after_a_sample() -> None:
+    """Reading the clock delays no read that looks out for a sample, unless the sensor has fallen silent."""
+    script = Script([[], [], [Sample(1.0, 1.0)], [], [], [], [Sample(2.0, 2.0)], [], [], [], [], [], [], []])
+    script.clock = [ClockReading(1980.0)]
+    ticking = iter(range(100))
+    recording = SampledRecording(script, script, lambda: 0.02 * next(ticking))
+
+    recording.collect(Turns(14), 0.05)
+
+    turns = " ".join(script.log).split(" clock")
+    assert [turn.split() for turn in turns] == [["poll"] * 3, ["poll"] * 4, ["poll"] * 7, []]
 
 
 def test_a_window_without_samples_is_said(caplog: pytest.LogCaptureFixture) -> None:

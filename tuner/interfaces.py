@@ -126,7 +126,6 @@ class SensorInfo:
         period_s: expected time between fresh samples.
         capacitance_s: C of equation (6) of the multi-kernel paper; 0 where no first-order lag was fitted.
         poll_interval_s: how often ``poll`` must be called to miss nothing; 0 when once afterwards will do.
-        gain_uncertainty: relative one-sigma uncertainty of the sensor's gain, common to all trials.
         window_s: length of the running mean behind each sample, 0 for none known.
         capacitance_sigma_s: standard uncertainty of C.
         resolution: smallest step of a reading, in watts (joules for a counter).
@@ -138,7 +137,6 @@ class SensorInfo:
     period_s: float
     capacitance_s: float = 0.0
     poll_interval_s: float = 0.0
-    gain_uncertainty: float = 0.0
     window_s: float = 0.0
     capacitance_sigma_s: float = 0.0
     resolution: float = 0.0
@@ -165,6 +163,10 @@ class PowerSampler(Protocol):
     @property
     def info(self) -> SensorInfo:
         """What is known of this reading."""
+
+    @property
+    def due_s(self) -> float:
+        """Time before which ``poll`` finds nothing, on the clock of the samples; 0 where any may find some."""
 
     def poll(self) -> list[Sample]:
         """Samples that appeared since the last call, oldest first.
@@ -201,19 +203,16 @@ class PowerReading:
 
     Attributes:
         watts: mean corrected power.
-        uncertainty_w: standard uncertainty of it (statistical and timing, not the common gain).
+        uncertainty_w: standard uncertainty of it (statistical and timing, not the sensor's gain, which is
+            common to all trials).
         sensor: reading and method, e.g. ``nvml-energy-counter``.
         scope: what the sensor sees.
-        clock_mhz: median GPU clock seen in the window, if it can be read.
-        throttle_reasons: reasons seen in the window.
     """
 
     watts: float
     uncertainty_w: float
     sensor: str
     scope: str
-    clock_mhz: float | None = None
-    throttle_reasons: tuple[str, ...] = ()
 
 
 class Recording(Protocol):

@@ -1,0 +1,201 @@
+"""Dating the ticks of a counter: intervals between reads, and the rhythm that explains them."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tuner.power.nvml import ChangeSource
+from tuner.power.ticks import Trace, on_rhythm
+from tuner.power.windows import mean_power
+
+from tuner.interfaces import Sample, SensorInfo
+
+COUNTER = SensorInfo("counter", "counter", "gpu", 0.1, resolution=0.001)
+SQRT_12 = math.sqrt(12.0)
+
+# Five seconds of an H200's energy counter under a steady load: (ms, J, width of the tick's interval in ms).
+# The 15th tick was dated early and the 49th in a read that took four times as long as usual.
+# fmt: off
+H200 = (
+    (0.0, 0.000, 6.5), (100.2, 64.136, 6.3), (200.3, 128.539, 6.3), (300.1, 193.031, 6.4),
+    (400.3, 257.440, 6.1), (500.1, 321.883, 6.5), (600.0, 386.303, 6.6), (700.0, 450.798, 6.5),
+    (800.1, 515.296, 6.4), (900.0, 579.686, 6.7), (1000.0, 644.097, 6.8), (1100.0, 708.459, 6.6),
+    (1200.0, 772.820, 6.7), (1300.1, 837.178, 6.4), (1403.6, 902.130, 4.8), (1500.0, 965.947, 6.7),
+    (1600.0, 1030.517, 6.6), (1700.0, 1094.871, 6.6), (1800.1, 1159.300, 6.4), (1900.2, 1223.791, 6.6),
+    (2000.0, 1288.134, 6.5), (2100.1, 1352.540, 6.4), (2200.1, 1416.938, 6.2), (2300.0, 1481.362, 6.5),
+    (2400.0, 1545.816, 6.7), (2499.9, 1610.192, 6.6), (2600.1, 1674.541, 6.3), (2700.0, 1738.929, 6.6),
+    (2800.0, 1803.354, 6.6), (2900.1, 1867.688, 6.2), (3000.1, 1932.147, 6.4), (3100.0, 1996.524, 6.6),
+    (3200.0, 2060.979, 6.6), (3300.0, 2125.463, 6.5), (3400.1, 2189.934, 6.4), (3500.0, 2254.368, 6.6),
+    (3600.2, 2318.766, 6.1), (3700.4, 2383.134, 6.0), (3799.9, 2447.557, 6.7), (3900.2, 2511.951, 6.4),
+    (4000.0, 2576.360, 6.6), (4100.0, 2640.817, 6.4), (4200.1, 2705.244, 6.3), (4300.2, 2769.697, 6.1),
+    (4400.0, 2834.209, 6.6), (4500.3, 2898.671, 5.9), (4600.1, 2963.127, 6.6), (4700.1, 3027.496, 6.3),
+    (4810.2, 3092.641, 17.3), (4900.9, 3156.302, 5.9),
+)
+# fmt: on
+
+
+def h200() -> Trace:
+    return Trace.of([Sample(ms * 1e-3, joules, width * 1e-3 / SQRT_12) for ms, joules, width in H200])
+
+
+class Polled:
+    """A counter of 500 W that ticks every 0.1 s, read by slow calls that take the number early on."""
+
+    def __init__(self, seed: int, slow: float) -> None:
+        self.time_s = 100.0
+        self.random = np.random.default_rng(seed)
+        self.phase_s = 0.1 * self.random.random()
+        self.slow = slow
+        self.reads_s: list[float] = []
+
+    def now(self) -> float:
+        return self.time_s
+
+    def read(self) -> float:
+        self.reads_s.append(self.time_s)
+        self.wait()
+        self.time_s += 0.001
+        number = math.floor((self.time_s - self.phase_s) / 0.1)
+        self.time_s += 0.0035
+        self.wait()
+        return 50_000.0 * number
+
+    def wait(self) -> None:
+        if self.random.random() < self.slow:
+            self.time_s += self.random.exponential(0.008)
+
+    def ticks(self, seconds: float) -> list[Sample]:
+        """What polling for so long finds."""
+        source, found = ChangeSource(self.read, 1e-3, self.now), []
+        end_s = self.time_s + seconds
+        while self.time_s < end_s:
+            found += source.poll()
+            self.time_s = max(self.time_s + 0.001, source.due_s)
+        return found
+
+
+def scores(slow: float, seconds: float) -> npt.NDArray[np.float64]:
+    """Errors of the power of 0.8 s, in standard uncertainties."""
+    found = []
+    for seed in range(60):
+        polled = Polled(seed, slow)
+        trace = Trace.of(polled.ticks(seconds))
+        mean = mean_power(trace, polled.time_s - 0.8, polled.time_s, COUNTER)
+        assert mean is not None
+        assert mean.uncertainty_w < 5.0
+        found.append((mean.watts - 500.0) / mean.uncertainty_w)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("slow", [0.0, 0.03, 0.2])
+@pytest.mark.parametrize("seconds", [1.0, 1.5])
+def test_the_uncertainty_of_polled_ticks_is_believable(slow: float, seconds: float) -> None:
+    """Where in a read the number is taken, and reads that wait, cost no more than the uncertainty says."""
+    found = scores(slow, seconds)
+
+    assert 0.3 < math.sqrt(np.mean(found**2)) < 1.3
+    assert np.mean(np.abs(found) < 1.0) > 0.6
+
+
+@pytest.mark.parametrize("slow", [0.0, 0.03])
+def test_a_tick_lies_in_its_interval(slow: float) -> None:
+    """But for one constant offset, the true times lie in the stated intervals."""
+    polled = Polled(3, slow)
+    ticks = polled.ticks(5.0)
+    offset_s = 0.00125  # from where the number is taken to the middle of a read
+
+    assert len(ticks) >= 45
+    for tick in ticks:
+        true_s = round((tick.time_s - polled.phase_s - offset_s) / 0.1) * 0.1 + polled.phase_s + offset_s
+        assert abs(true_s - tick.time_s) <= tick.time_sigma_s * math.sqrt(3.0) + 1e-9
+
+
+def test_few_reads_serve() -> None:
+    """Once the rhythm is known a tick of 100 ms takes five reads of 4.5 ms, not eighteen."""
+    polled = Polled(1, 0.0)
+    polled.ticks(5.0)
+
+    assert len([time_s for time_s in polled.reads_s if time_s > 101.0]) / 40 < 6.0
+
+
+@given(
+    st.floats(0.02, 1.0),
+    st.floats(0.001, 0.05),
+    st.lists(st.floats(-0.5, 0.5), min_size=20, max_size=20),
+    st.sets(st.integers(0, 19), max_size=6),
+)
+def test_a_rhythm_is_found(period_s: float, width: float, shifts: list[float], missed: set[int]) -> None:
+    """Regular ticks dated anywhere in intervals that hold them come out regular, with the true period."""
+    numbers = [number for number in range(20) if number not in missed]
+    width_s = width * period_s
+    samples = [
+        Sample(number * period_s + shifts[number] * width_s, 7.0 * number, width_s / SQRT_12)
+        for number in numbers
+    ]
+
+    fitted = on_rhythm(Trace.of(samples))
+
+    found_s = np.diff(fitted.times_s) / np.diff(numbers)
+    assert found_s == pytest.approx(np.full(len(found_s), found_s[0]))
+    assert abs(found_s[0] / period_s - 1.0) < 4.0 * fitted.scale_sigma
+
+
+@pytest.mark.parametrize("window_s", [0.8, 1.2])
+def test_windows_of_a_steady_load_agree(window_s: float) -> None:
+    """On an H200 every window shows the power of the whole to 0.2 %, mostly within its uncertainty."""
+    trace = h200()
+    whole = mean_power(trace, 0.0, 5.0, COUNTER)
+    assert whole is not None
+    errors, stated = [], []
+    for start_s in np.arange(0.0, 4.9 - window_s, 0.0437):
+        mean = mean_power(trace, start_s, start_s + window_s, COUNTER)
+        assert mean is not None
+        errors.append(abs(mean.watts / whole.watts - 1.0))
+        stated.append(mean.uncertainty_w / whole.watts)
+
+    assert max(errors) < 0.002
+    assert np.mean(np.array(errors) < stated) > 0.68
+    assert np.median(stated) < 0.001
+
+
+def test_a_delayed_tick_is_no_edge() -> None:
+    """A tick of twice the usual interval shows no energy, as the counter may have been late too."""
+    late_s = H200[48][0] * 1e-3
+
+    fitted = on_rhythm(h200())
+
+    assert len(fitted) == len(H200) - 1
+    assert np.min(np.abs(fitted.times_s - late_s)) > 0.08
+
+
+def test_an_irregular_sensor_keeps_its_dates() -> None:
+    """Where no period explains all intervals the dated ticks stay as they are."""
+    steps = [0.1, 0.1, 0.13, 0.1, 0.07, 0.1, 0.1]
+    times = list(itertools.accumulate(steps))
+    trace = Trace.of([Sample(time, 100.0 * time, 0.001) for time in times])
+
+    assert on_rhythm(trace) is trace
+
+
+def test_exact_times_are_left_alone() -> None:
+    """Ticks whose times are known, as those of a simulated counter, are not fitted."""
+    trace = replace(h200(), time_sigmas_s=np.zeros(len(H200)))
+
+    assert on_rhythm(trace) is trace
+
+
+def test_a_tick_after_a_pause_does_not_count() -> None:
+    """A first tick that is known to a quarter of a second only does not spoil the rhythm of the others."""
+    ticks = h200()
+    paused = Trace(
+        np.concatenate(([-0.23], ticks.times_s)),
+        np.concatenate(([-64.4], ticks.values)),
+        np.concatenate(([0.07], ticks.time_sigmas_s)),
+    )
+
+    assert on_rhythm(paused).times_s.tolist() == on_rhythm(ticks).times_s.tolist()
