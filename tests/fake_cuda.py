@@ -125,6 +125,8 @@ def kernels(cp: Callable[[], FakeCupy]) -> dict[str, Kernel]:
         "slow": Kernel(scan, 3e-3),
         "very_slow": Kernel(scan, 0.5),
         "quick": Kernel(scan, 5e-6),
+        "rest": Kernel(lambda *_: None, 1e-3),
+        "nap": Kernel(lambda *_: None, 1e-4),
         "half": Kernel(half, 1e-3),
         "clobber": Kernel(clobber, 1e-3),
         "overrun": Kernel(overrun, 1e-3),

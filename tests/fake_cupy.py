@@ -66,6 +66,9 @@ class FakeCupy(ModuleType):
         self.captured: list[Callable[[], None]] | None = None
         self.unjoined: set[int] = set()
         self.most_queued_s = 0.0
+        self.host_call_s = 0.0
+        self.busy_until_s = 0.0
+        self.idle: list[tuple[float, float]] = []
         self.shared_opt_in: dict[str, int] = {}
         self.random = SimpleNamespace(Philox4x3210=np.random.Philox, Generator=np.random.Generator)
         self.cuda = SimpleNamespace(
@@ -112,7 +115,8 @@ class FakeCupy(ModuleType):
             raise CUDARuntimeError(self.dead)
 
     def do(self, action: Callable[[], None]) -> None:
-        """Do now, or record into the graph that is being captured."""
+        """Do now, or record into the graph that is being captured; the call takes the host some time."""
+        self.now_s += self.host_call_s
         if self.captured is not None:
             self.captured.append(action)
         else:
@@ -159,7 +163,11 @@ class Function:
         def run() -> None:
             kernel.runs += 1
             kernel.action(*arrays)
-            stream.ready_s = max(stream.ready_s, cp.now_s) + kernel.seconds
+            begin_s = max(stream.ready_s, cp.now_s)
+            if begin_s > cp.busy_until_s + 1e-9:
+                cp.idle.append((cp.busy_until_s, begin_s))
+            stream.ready_s = begin_s + kernel.seconds
+            cp.busy_until_s = max(cp.busy_until_s, stream.ready_s)
             cp.most_queued_s = max(cp.most_queued_s, stream.ready_s - cp.now_s)
 
         cp.do(run)

@@ -9,7 +9,8 @@ from fake_cupy import DeviceArray, FakeCupy
 
 from tuner.devices.cuda import CudaDevice
 from tuner.devices.cuda.buffers import is_cold, rotation_sets
-from tuner.devices.cuda.rounds import median_and_spread
+from tuner.devices.cuda.rounds import WARM_S
+from tuner.devices.cuda.statistics import median_and_spread, uncertainty
 from tuner.interfaces import Device
 from tuner.model import Status
 
@@ -79,18 +80,67 @@ def test_rounds_of_some_milliseconds_take_turns(cp: FakeCupy, device: CudaDevice
 
 
 def test_long_rounds_are_not_repeated_needlessly(cp: FakeCupy, device: CudaDevice) -> None:
-    """A round longer than the window runs once in it, after few others."""
+    """Of a round longer than the window three make it, after two that warm the device."""
     record = device.run([plan("very_slow")], 0.1)
-    assert record.rounds == 1
+    assert record.rounds == 3
     assert record.makespan_s == pytest.approx(0.5)
     assert cp.kernels["very_slow"].runs <= 5
+
+
+@pytest.mark.parametrize(
+    ("entries", "seconds"),
+    [(("rest",), 4e-5), (("rest", "rest"), 7e-5), (("rest", "quick"), 1e-3), (("rest", "scan"), 4e-3)],
+)
+def test_window_opens_on_a_settled_device(
+    cp: FakeCupy, device: CudaDevice, entries: tuple[str, ...], seconds: float
+) -> None:
+    """The device is kept busy from the warm-up through the window, for the constant's time before it."""
+    cp.host_call_s = 2e-6
+    cp.kernels[entries[0]].seconds = seconds
+    record = device.run([plan(entry, kernel=str(i)) for i, entry in enumerate(entries)], 1.2)
+    assert record.notes == ()
+    idle = [end_s for begin_s, end_s in cp.idle if end_s - begin_s > 50e-6]
+    assert all(end_s < record.start_s - 0.95 * WARM_S for end_s in idle)
+    assert record.makespan_s == pytest.approx(seconds, rel=1e-6)
+
+
+def test_warm_up_is_a_sixth_of_a_short_window(cp: FakeCupy, device: CudaDevice) -> None:
+    """Windows and checks are at least four fifths of a run's time, however short the window."""
+    cp.host_call_s = 2e-6
+    for window_s in (0.3, 1.2):
+        begun_s = cp.now_s
+        device.run([plan("scan"), plan("scan", kernel="other")], window_s)
+        assert cp.now_s - begun_s < 1.25 * window_s
+
+
+@pytest.mark.parametrize("slowest", [5e-6, 40e-6, 2e-4, 1e-3, 5e-3])
+def test_own_times_are_parts_of_the_makespan(cp: FakeCupy, device: CudaDevice, slowest: float) -> None:
+    """Workloads are timed while the host is ahead: their launches take turns, their times do not show it."""
+    cp.host_call_s = 4e-6
+    cp.kernels["rest"].seconds = slowest
+    cp.kernels["nap"].seconds = slowest / 4
+    plans = [plan("nap"), plan("rest", kernel="b"), plan("nap", kernel="c"), plan("rest", kernel="d")]
+    record = device.run(plans, 5000 * slowest if slowest < 1e-4 else 0.3)
+    assert record.makespan_s is not None
+    assert record.makespan_s == pytest.approx(slowest)
+    times = [result.time_s for result in record.results]
+    assert times == pytest.approx([slowest / 4, slowest, slowest / 4, slowest])
+    assert all((time_s or 0) <= record.makespan_s * 1.001 for time_s in times)
+
+
+def test_few_rounds_are_timed_behind_the_window(cp: FakeCupy, device: CudaDevice) -> None:
+    """Behind the window come some replays and at most ten single rounds, without a gap before them."""
+    cp.host_call_s = 2e-6
+    record = device.run([plan("scan"), plan("scan", kernel="other")], 0.3)
+    assert cp.busy_until_s < record.end_s + 0.03
+    assert all(end_s < record.start_s for _, end_s in cp.idle)
 
 
 def test_capture_that_fails(cp: FakeCupy, device: CudaDevice) -> None:
     """Without CUDA graphs rounds are launched one by one, and the record says so."""
     cp.capture_works = False
-    record = device.run([plan("scan"), plan("slow", kernel="other")], 0.2)
-    assert record.makespan_s == pytest.approx(3e-3)
+    record = device.run([plan("scan"), plan("scan", kernel="other")], 0.2)
+    assert record.makespan_s == pytest.approx(1e-3)
     (note,) = record.notes
     assert note.startswith("no-graph: ")
     cp.capture_works = True
@@ -148,3 +198,24 @@ def test_median_and_spread() -> None:
     middle, spread = median_and_spread([*range(101)])
     assert (middle, spread) == (50, 34)
     assert median_and_spread([*range(100), 10**6]) == (50, 34)
+
+
+def test_uncertainty_of_independent_values() -> None:
+    """Of values without memory it is their deviation by the root of their number, give or take."""
+    rng = np.random.default_rng(3)
+    found = [uncertainty(rng.normal(1.0, 0.01, 400).tolist()) for _ in range(200)]
+    assert np.median(found) == pytest.approx(0.01 / np.sqrt(400), rel=0.2)
+
+
+def test_uncertainty_sees_a_drift() -> None:
+    """Neighbours that resemble each other count once: the scatter of blocks is kept, not averaged away."""
+    drifting = np.repeat(np.random.default_rng(4).normal(1.0, 0.01, 8), 50)
+    naive = np.std(drifting) / np.sqrt(len(drifting))
+    assert uncertainty(drifting.tolist()) > 5 * naive
+    assert uncertainty([1.0] * 100) == 0.0
+
+
+def test_uncertainty_of_few_values() -> None:
+    """One value tells nothing; two are widened by Student's factor for one degree of freedom, 1.84."""
+    assert uncertainty([]) == uncertainty([1.0]) == 0.0
+    assert uncertainty([1.0, 1.2]) == pytest.approx(1.837 * 0.1, rel=1e-3)

@@ -4,6 +4,7 @@ A candidate may kill the context it runs in, so outside of tests this lives in a
 (``tuner.worker``), which is replaced when a result says ``crashed``.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from tuner.devices.cuda import probe
 from tuner.devices.cuda.buffers import BufferPool, is_cold, rotation_sets, set_bytes
 from tuner.devices.cuda.check import AnswerCheck
 from tuner.devices.cuda.code import CodeCache, Launch, RefusedError
-from tuner.devices.cuda.rounds import RoundRunner, Rounds, median_and_spread
+from tuner.devices.cuda.rounds import RoundRunner, Rounds
+from tuner.devices.cuda.statistics import median_and_spread, uncertainty
 from tuner.devices.cuda.types import Array
 from tuner.devices.plan_resources import plan_resources
 from tuner.errors import CompileError
@@ -87,9 +89,10 @@ class CudaDevice:
         rounds, notes = answer
         makespan_s, spread_s = median_and_spread(rounds.makespan_s)
         return RunRecord(
-            results=tuple(WorkloadResult(Status.OK, *median_and_spread(t)) for t in rounds.workload_s),
+            results=tuple(_own_time(shares, makespan_s, spread_s) for shares in rounds.shares),
             makespan_s=makespan_s,
             makespan_spread_s=spread_s,
+            makespan_uncertainty_s=uncertainty(rounds.makespan_s),
             rounds=rounds.rounds,
             start_s=rounds.start_s,
             end_s=rounds.end_s,
@@ -176,6 +179,12 @@ class CudaDevice:
             self._dead = f"the CUDA context is lost: {error}"
             return _Failure(Status.CRASHED, self._dead)
         return failure
+
+
+def _own_time(shares: Sequence[float], makespan_s: float, spread_s: float) -> WorkloadResult:
+    share, share_spread = median_and_spread(shares)
+    spread = math.hypot(share * spread_s, share_spread * makespan_s)
+    return WorkloadResult(Status.OK, share * makespan_s, spread)
 
 
 @dataclass(frozen=True)

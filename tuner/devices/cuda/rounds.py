@@ -1,9 +1,14 @@
 """Rounds on the device: all workloads forked from one event, joined at the end, again and again.
 
-A *round* starts every workload together on its own stream and ends when all have ended. Rounds are timed
-twice: single rounds with events around every workload, and whole rotations (one round per set of arrays)
-replayed back to back from a CUDA graph, whose mean round is the makespan and whose window is what a power
-meter integrates. The device never runs dry between the two, so the window begins and ends under load.
+A *round* starts every workload together on its own stream and ends when all have ended. Short rounds are
+replayed from a CUDA graph of whole rotations (one round per set of arrays), long ones launched one by one.
+Warm-up, window and the single rounds that tell the workloads apart follow each other without a gap: after
+idling, power and clocks of a GPU take some tenths of a second to settle, and the first milliseconds draw a
+few percent more.
+
+The mean round of the replays is the makespan. A graph cannot hold events that are timed, and a single round
+from streams lasts some microseconds longer than one of a graph. So the single rounds only tell a workload's
+*share*: its end by the end of the last, both from the fork. Share times makespan is its own time.
 """
 
 import time
@@ -13,8 +18,6 @@ from dataclasses import dataclass, replace
 from itertools import cycle, pairwise
 from types import ModuleType
 
-import numpy as np
-
 from tuner.devices.cuda.code import Launch, RefusedError
 from tuner.devices.cuda.types import Event, Graph, Stream
 from tuner.model import Status
@@ -22,14 +25,17 @@ from tuner.model import Status
 Rotation = Sequence[Sequence[tuple[Launch, ...]]]
 """For every set of arrays, for every workload, its launches in order."""
 
-_WARM_S = 0.03
-_WARM_ROUNDS = 3
-_LONG_ROUND_S = 0.1  # a round this long has warmed the device by itself
-_BURST_S = 0.03
-_BURST_ROUNDS = (3, 30)
+WARM_S = 0.2
+"""Rounds back to back before a window: a GPU that idled for milliseconds needs this long to settle."""
+
+_WARM_PART = 1 / 6  # of the window at most, so that a run spends its time in windows
+_LONG_ROUND_S = 0.1  # a first round this long is not made of loading code
+_SHARE_S = 0.03  # single rounds behind the window: so long, within these counts
+_SHARE_ROUNDS = (3, 10)
+_LEAD_S = 0.01  # replays between window and single rounds, for the host to get ahead of the device
 _REPLAY_S = 3e-3  # long against the few microseconds between two replays
 _REPLAY_ROUNDS = 512  # unrolled in one graph, unless one rotation is longer
-_LONG_REPLAY_S = 0.03
+_LEAST_REPLAYS = 3
 _IN_FLIGHT = 4
 
 
@@ -38,15 +44,15 @@ class Rounds:
     """What was timed.
 
     Attributes:
-        workload_s: per workload, the times of single rounds.
-        makespan_s: mean round of each replay (and single rounds where replays are too few for a median).
+        shares: per workload, the part of a round until it had ended, 0 to 1, of several rounds.
+        makespan_s: mean round of each replay, in the order of time.
         rounds: rounds of the window.
         start_s: begin of the window on the monotonic clock, under load.
         end_s: end of the window.
         note: what was not as it should be, or empty.
     """
 
-    workload_s: list[list[float]]
+    shares: list[list[float]]
     makespan_s: list[float]
     rounds: int
     start_s: float
@@ -57,18 +63,21 @@ class Rounds:
 @dataclass(frozen=True)
 class _TimedRound:
     begin: Event
-    lanes: list[tuple[Event, Event]]
-    end: Event
+    ends: list[Event]
 
 
 @dataclass(frozen=True)
 class _Replay:
-    """Something that puts whole rotations into the main stream."""
+    """Something that puts whole rotations into the main stream.
+
+    Where it puts single rounds, ``timed`` keeps the latest of them; a graph cannot.
+    """
 
     enqueue: Callable[[], None]
     rounds: int
     seconds: float
     note: str = ""
+    timed: deque[_TimedRound] | None = None
 
 
 class RoundRunner:
@@ -94,11 +103,11 @@ class RoundRunner:
         self._main.synchronize()
 
     def measure(self, rotation: Rotation, window_s: float) -> Rounds:
-        """Warm up, time single rounds, then fill a window with replays.
+        """Warm up, fill a window with replays, and time single rounds behind it.
 
         Args:
             rotation: the launches, by set and workload.
-            window_s: length of the window; at least one replay is made.
+            window_s: length of the window; at least three replays are made.
 
         Raises:
             RefusedError: a launch was refused.
@@ -106,35 +115,34 @@ class RoundRunner:
         lanes = len(rotation[0])
         if len(self._lanes) < lanes:
             self._open(lanes)
-        round_s = self._trial_s(rotation)
-        replay = self._prepare(rotation, round_s)
-        if round_s < _LONG_ROUND_S:
-            warm = max(-(-_WARM_ROUNDS // replay.rounds), round(_WARM_S / replay.seconds))
-            self._pump(replay, lambda queued: queued >= warm)
-        burst = [
-            self._timed_round(rotation[i % len(rotation)])
-            for i in range(_within(_BURST_S / round_s, *_BURST_ROUNDS))
-        ]
-        edges, start_s, end_s = self._fill(replay, window_s)
+        begun_s = self._now_s()
+        replay = self._prepare(rotation, self._trial_s(rotation))
+        if replay.timed is None:
+            begun_s = self._now_s()  # the device idled while the graph was made
+        warm_s = min(WARM_S, _WARM_PART * window_s)
+        self._pump(replay, lambda queued: queued > 0 and self._past(begun_s, queued, replay) >= warm_s)
+        edges, start_s, end_s, timed = self._fill(replay, window_s, rotation)
         makespans = [self._elapsed_s(a, b) / replay.rounds for a, b in pairwise(edges)]
-        rounds = replay.rounds * len(makespans)
-        if len(makespans) < _BURST_ROUNDS[0]:
-            makespans += [self._elapsed_s(one.begin, one.end) for one in burst]
-        workload_s = [[self._elapsed_s(*one.lanes[lane]) for one in burst] for lane in range(lanes)]
-        return Rounds(workload_s, makespans, rounds, start_s, end_s, replay.note)
+        shares = [self._shares(one) for one in timed] or [[1.0]]
+        return Rounds(
+            [[one[lane] for one in shares] for lane in range(lanes)],
+            makespans,
+            replay.rounds * len(makespans),
+            start_s,
+            end_s,
+            replay.note,
+        )
 
     # --- one round -------------------------------------------------------------------------------
 
-    def _round(self, parts: Sequence[tuple[Launch, ...]], timing: Sequence[tuple[Event, Event]] = ()) -> None:
+    def _round(self, parts: Sequence[tuple[Launch, ...]], ends: Sequence[Event] = ()) -> None:
         self._fork.record(self._main)
         for index, launches in enumerate(parts):
             lane = self._lanes[index]
             lane.wait_event(self._fork)
-            if timing:
-                timing[index][0].record(lane)
             self._enqueue(launches, lane, index)
-            if timing:
-                timing[index][1].record(lane)
+            if ends:
+                ends[index].record(lane)
             self._joins[index].record(lane)
         for join in self._joins[: len(parts)]:
             self._main.wait_event(join)
@@ -148,19 +156,25 @@ class RoundRunner:
             raise RefusedError(Status.LAUNCH_ERROR, str(error), workload) from error
 
     def _timed_round(self, parts: Sequence[tuple[Launch, ...]]) -> _TimedRound:
-        timed = _TimedRound(self._event(), [(self._event(), self._event()) for _ in parts], self._event())
+        timed = _TimedRound(self._event(), [self._event() for _ in parts])
         timed.begin.record(self._main)
-        self._round(parts, timed.lanes)
-        timed.end.record(self._main)
+        self._round(parts, timed.ends)
         return timed
+
+    def _lane_times_s(self, one: _TimedRound) -> list[float]:
+        for end in one.ends:
+            end.synchronize()
+        return [self._elapsed_s(one.begin, end) for end in one.ends]
+
+    def _shares(self, one: _TimedRound) -> list[float]:
+        times_s = self._lane_times_s(one)
+        return [time_s / max(*times_s, 1e-9) for time_s in times_s]
 
     def _trial_s(self, rotation: Rotation) -> float:
         """Time of a round. The first also loads code and tells of faults; it counts if it is long."""
         elapsed_s = 0.0
         for index in range(2):
-            one = self._timed_round(rotation[index % len(rotation)])
-            one.end.synchronize()
-            elapsed_s = self._elapsed_s(one.begin, one.end)
+            elapsed_s = max(self._lane_times_s(self._timed_round(rotation[index % len(rotation)])))
             if elapsed_s >= _LONG_ROUND_S:
                 break
         return max(elapsed_s, 1e-6)
@@ -170,12 +184,12 @@ class RoundRunner:
     def _prepare(self, rotation: Rotation, round_s: float) -> _Replay:
         """A replay of a few milliseconds; built anew when single rounds were a bad guide to its time.
 
-        Where a rotation of long rounds would outlast that by far, single rounds take turns, launched one by
-        one: the host is far ahead of the device then, and a graph would gain nothing.
+        Rounds that long by themselves take turns, launched one by one: the host is far ahead of the device
+        then, and a graph would gain nothing.
         """
-        if round_s >= _REPLAY_S and round_s * len(rotation) >= _LONG_REPLAY_S:
-            turns = cycle(rotation)
-            return _Replay(lambda: self._round(next(turns)), 1, round_s)
+        if round_s >= _REPLAY_S:
+            turns, timed = cycle(rotation), deque[_TimedRound](maxlen=_SHARE_ROUNDS[1])
+            return _Replay(lambda: timed.append(self._timed_round(next(turns))), 1, round_s, timed=timed)
         replay = self._build(rotation, round_s)
         begin, end = self._event(), self._event()
         begin.record(self._main)
@@ -213,8 +227,10 @@ class RoundRunner:
             graph = self._main.end_capture()
         return graph
 
-    def _fill(self, replay: _Replay, window_s: float) -> tuple[list[Event], float, float]:
-        """Replay until the window is full; returns the events between replays, and begin and end."""
+    def _fill(
+        self, replay: _Replay, window_s: float, rotation: Rotation
+    ) -> tuple[list[Event], float, float, list[_TimedRound]]:
+        """Replay until the window is full: the events between replays, begin and end, and timed rounds."""
         first = self._event()
         first.record(self._main)
         started: list[float] = []
@@ -225,12 +241,28 @@ class RoundRunner:
             if not started:
                 first.synchronize()
                 started.append(self._now_s())
-            ahead_s = min(queued, _IN_FLIGHT) * replay.seconds
-            return self._now_s() - started[0] + ahead_s >= window_s
+            return queued >= _LEAST_REPLAYS and self._past(started[0], queued, replay) >= window_s
 
         edges = [first, *self._pump(replay, full)]
+        single = replay.timed is None and len(rotation[0]) > 1
+        for _ in range(max(1, round(_LEAD_S / replay.seconds)) if single else 0):
+            replay.enqueue()  # keeps the device busy while the host sees the end and launches what follows
         edges[-1].synchronize()
-        return edges, started[0], self._now_s()
+        end_s = self._now_s()
+        return edges, started[0], end_s, self._timed(replay, rotation, len(edges) - 1, single)
+
+    def _timed(self, replay: _Replay, rotation: Rotation, replays: int, single: bool) -> list[_TimedRound]:
+        """Rounds that tell workloads apart: of the window where they were timed there, else behind it."""
+        if replay.timed is not None:
+            return list(replay.timed)[-replays:]
+        if not single:
+            return []  # a lone workload is its round
+        count = _within(_SHARE_S * replay.rounds / replay.seconds, *_SHARE_ROUNDS)
+        return [self._timed_round(rotation[i % len(rotation)]) for i in range(count)]
+
+    def _past(self, begun_s: float, queued: int, replay: _Replay) -> float:
+        """Seconds from ``begun_s`` until what is queued now will have ended."""
+        return self._now_s() - begun_s + min(queued, _IN_FLIGHT) * replay.seconds
 
     def _pump(self, replay: _Replay, enough: Callable[[int], bool]) -> list[Event]:
         """Replay until ``enough(replays queued)``, a few in flight; returns the event behind each."""
@@ -262,12 +294,6 @@ class RoundRunner:
 
     def _elapsed_s(self, begin: Event, end: Event) -> float:
         return float(self._cp.cuda.get_elapsed_time(begin, end)) * 1e-3
-
-
-def median_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    """Median, and half the range from the 16th to the 84th percentile."""
-    low, middle, high = np.percentile(values, (16, 50, 84))
-    return float(middle), float(high - low) / 2
 
 
 def _within(count: float, least: int, most: int) -> int:
