@@ -1,5 +1,6 @@
 """The measurer: checks once, joules of a round, sensors found."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -11,9 +12,9 @@ from tuner import registry
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
 from tuner.errors import SensorUnavailableError
-from tuner.interfaces import SensorInfo
+from tuner.interfaces import RunRecord, SensorInfo
 from tuner.measure import Measurer, open_clocks, open_meter, suggested_window_s
-from tuner.model import Measurement, Status
+from tuner.model import Measurement, Plan, Status
 
 
 def test_one_check_per_configuration() -> None:
@@ -102,6 +103,35 @@ def test_energy_of_a_round() -> None:
     assert measurement.energy_total_j == 14.0
     assert measurement.flags == ("no-graph: a test",)
     assert measurement.clock_mhz == 875.0
+
+
+@pytest.mark.parametrize(
+    ("longer", "flags"),
+    [
+        (1.008, ()),
+        (1.03, ("unsteady: mean round +3.0% from the median",)),
+        (0.97, ("unsteady: mean round -3.0% from the median",)),
+    ],
+)
+def test_mean_round_away_from_the_median_is_flagged(longer: float, flags: tuple[str, ...]) -> None:
+    """Joules are of the mean round and times of the median one: over a percent between them is told."""
+
+    class Uneven(Watched):
+        def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+            record = super().run(plans, window_s)
+            return replace(record, end_s=record.start_s + longer * (record.end_s - record.start_s), notes=())
+
+    assert Measurer(Uneven()).measure(trial_of(PLANS), PLANS).flags == flags
+
+
+def test_uncertainty_of_the_makespan_is_the_devices() -> None:
+    """The measurement carries what the device says of its makespan."""
+
+    class Sure(Watched):
+        def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+            return replace(super().run(plans, window_s), makespan_uncertainty_s=1.5e-6)
+
+    assert Measurer(Sure()).measure(trial_of(PLANS), PLANS).makespan_uncertainty_s == 1.5e-6
 
 
 def test_sensor_without_an_answer_is_flagged() -> None:
@@ -198,11 +228,11 @@ def test_missing_nvml_is_a_reason(error: Exception, words: str, monkeypatch: pyt
     ("info", "window_s"),
     [
         (None, 0.3),
-        (SensorInfo("counter", "counter", "gpu", period_s=0.1), 0.8),
-        (SensorInfo("ring", "ring", "gpu", period_s=0.02, capacitance_s=0.017), 0.4),
+        (SensorInfo("counter", "counter", "gpu", period_s=0.1), 1.2),
+        (SensorInfo("ring", "ring", "gpu", period_s=0.02, capacitance_s=0.017), 1.2),
         (SensorInfo("stream", "stream", "gpu", period_s=0.015, capacitance_s=0.79), 3.95),
         (SensorInfo("stream", "stream", "gpu", period_s=0.1, window_s=1.0), 4.0),
-        (SensorInfo("counter", "counter", "gpu", period_s=0.001), 0.3),
+        (SensorInfo("counter", "counter", "gpu", period_s=0.001), 1.2),
     ],
 )
 def test_suggested_window(info: SensorInfo | None, window_s: float) -> None:

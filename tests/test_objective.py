@@ -1,6 +1,7 @@
 """Objectives and the choice of the answer."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -67,6 +68,25 @@ def test_overlapping_intervals_are_a_tie_broken_by_time() -> None:
     ]
 
     assert choose(Objective("energy"), trials) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "relative"), [("time", 0.01), ("energy", 0.02), ("edp", 0.0224), ("ed2p", 0.0283)]
+)
+def test_uncertainty_joins_those_of_time_and_joules(name: str, relative: float) -> None:
+    """Of E·t^k it is that of E and k times that of t, relative and squared; scatter is no part of it."""
+    measurement = replace(measured(2.0, 3.0, 0.06), makespan_uncertainty_s=0.02, makespan_spread_s=0.5)
+    objective = Objective(name)
+
+    found = objective.uncertainty(measurement) / objective.cost(measurement)
+    assert found == pytest.approx(relative, rel=2e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_unknown_uncertainty_is_nothing(name: str) -> None:
+    """Where neither device nor sensor knows an uncertainty, the cost has none; a failed trial has none."""
+    assert Objective(name).uncertainty(measured(2.0, 3.0)) == 0.0
+    assert Objective(name).uncertainty(Measurement((WorkloadResult(Status.TIMEOUT),))) == 0.0
 
 
 def test_nothing_to_choose_when_all_failed() -> None:

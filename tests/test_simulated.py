@@ -85,6 +85,9 @@ def test_noise_is_a_few_per_mille() -> None:
     assert mean == pytest.approx(1.0, abs=0.001)
     assert 0.002 < deviation < 0.004
     assert all(0 < record.makespan_spread_s < 0.01 * exact for record in records)
+    off = [abs((r.makespan_s or 0.0) - exact) / r.makespan_uncertainty_s for r in records]
+    assert 0.6 < sum(one < 1.0 for one in off) / len(off) < 0.76  # one sigma
+    assert device(noise=0.0).run([scan(4, 128)], 0.1).makespan_uncertainty_s == 0.0
 
 
 def test_power_pieces_have_no_gaps() -> None:

@@ -28,8 +28,10 @@ _LOG = logging.getLogger(__name__)
 _GIVE_UP = 3  # bursts measured again in vain before a device counts as throttled for good
 _SPOILT = ("throttled", "off-clock")
 _KNOWN_FOR_SURE = (Status.COMPILE_ERROR, Status.WRONG_ANSWER)
+_UNSTEADY = 0.01  # joules are of the mean round, times are medians: where these differ by more, it is told
 _TIME_WINDOW_S = 0.3
-_WINDOW_PERIODS = {"counter": 8, "ring": 20, "stream": 20}
+_POWER_WINDOW_S = 1.2  # shorter ones would leave no time to warm up in, or outweigh their warm-up
+_WINDOW_PERIODS = {"counter": 12, "ring": 20, "stream": 20}
 _WINDOW_LAGS = 5
 _LONGEST_WINDOW_S = 4.0
 
@@ -156,9 +158,10 @@ class Measurer:
             results=_told_apart(record.results),
             makespan_s=record.makespan_s,
             makespan_spread_s=record.makespan_spread_s,
+            makespan_uncertainty_s=record.makespan_uncertainty_s,
             rounds=record.rounds,
             window_s=record.end_s - record.start_s,
-            flags=record.notes,
+            flags=(*record.notes, *_unsteady(record)),
             modelled=self._device.identity.modelled,
         )
         if recording is None:
@@ -230,6 +233,13 @@ def _spoilt(measurement: Measurement) -> bool:
     return measurement.ok and any(flag.startswith(_SPOILT) for flag in measurement.flags)
 
 
+def _unsteady(record: RunRecord) -> tuple[str, ...]:
+    if not record.rounds or not record.makespan_s:
+        return ()
+    excess = (record.end_s - record.start_s) / record.rounds / record.makespan_s - 1
+    return (f"unsteady: mean round {excess:+.1%} from the median",) if abs(excess) > _UNSTEADY else ()
+
+
 def _told_apart(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]:
     """Results of a co-run; where all failed, say that each had passed its check alone."""
     if len(results) > 1 and all(result.status is not Status.OK for result in results):
@@ -243,14 +253,15 @@ def _told_apart(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]
 def suggested_window_s(info: SensorInfo | None) -> float:
     """A window in which this sensor resolves a fraction of a percent; short where only time is measured.
 
-    Eight ticks of a counter (0.8 s on an H200: repeats scatter by 0.1 %), twenty samples of a ring or
-    stream, and five times the sensor's lag or mean.
+    Twelve ticks of a counter (1.2 s on an H200), twenty samples of a ring or stream, five times the sensor's
+    lag or mean, and what makes the warm-up, a sixth of the window at most, long enough for power to settle.
     """
     if info is None:
         return _TIME_WINDOW_S
     wanted_s = max(
+        _POWER_WINDOW_S,
         _WINDOW_PERIODS[info.kind] * info.period_s,
         _WINDOW_LAGS * info.capacitance_s,
         _WINDOW_LAGS * info.window_s,
     )
-    return min(max(wanted_s, _TIME_WINDOW_S), _LONGEST_WINDOW_S)
+    return min(wanted_s, _LONGEST_WINDOW_S)

@@ -11,7 +11,6 @@ NAMES = ("time", "energy", "edp", "ed2p")
 COVERAGE = 1.96  # an interval of ± 1.96 standard uncertainties covers 95 % of a normal distribution
 
 _TIME_EXPONENT = {"energy": 0, "edp": 1, "ed2p": 2}
-_MEDIAN_EFFICIENCY = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,7 @@ class Objective:
         cost = self.cost(measurement)
         if not math.isfinite(cost) or cost == 0.0 or measurement.makespan_s is None:
             return 0.0
-        rounds = max(1, measurement.rounds)
-        relative_time = (
-            _MEDIAN_EFFICIENCY * measurement.makespan_spread_s / math.sqrt(rounds) / measurement.makespan_s
-        )
+        relative_time = measurement.makespan_uncertainty_s / measurement.makespan_s
         if self.name == "time" or measurement.energy is None:
             return cost * relative_time
         relative_energy = measurement.energy.uncertainty_j / measurement.energy.joules

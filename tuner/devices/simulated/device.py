@@ -176,6 +176,7 @@ class SimulatedDevice:
             results=tuple(WorkloadResult(Status.OK, time, spread * time) for time in times),
             makespan_s=makespan,
             makespan_spread_s=spread * makespan,
+            makespan_uncertainty_s=self._noise * makespan,
             rounds=rounds,
             start_s=start,
             end_s=self.now_s(),
