@@ -8,23 +8,27 @@ and ``restore_stale`` acts on it at the next start. After a reboot there is noth
 """
 
 import fcntl
-import json
 import logging
 import os
+import select
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from tuner.errors import ClockError, TunerError
+from tuner.owner import is_alive, pid_of, this_process
 
-from .journal import Entry, Place, Process
+from .journal import Entry, Place
 
 _LOG = logging.getLogger(__name__)
 _HANDOVER_S = 10.0  # a guardian that restores after its owner's death has let go by then
 _RETRY_S = 0.05
+_PATIENCE_S = 10.0  # a guardian that takes longer hangs in the driver
+
+# Guardians left at work when their owner had waited long enough.
+_left: list[subprocess.Popen[bytes]] = []
 
 Restore = Callable[[Entry], None]
 """Undoes what an entry announces; raises a TunerError if it cannot."""
@@ -84,7 +88,7 @@ class ClockGuard:
         command = [sys.executable, "-m", "tuner.power.guardian", place.control, place.gpu]
         command += [str(place.directory.absolute()), *self._options]
         try:
-            self._guardian = subprocess.Popen(  # noqa: S603 - this interpreter and this package, no shell
+            guardian = self._guardian = subprocess.Popen(  # noqa: S603 - this interpreter and this package, no shell
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -94,17 +98,44 @@ class ClockGuard:
             )
         except OSError as error:
             raise ClockError(f"the guardian of the clocks cannot be started: {error}") from error
-        if not (self._guardian.stdout and self._guardian.stdout.read(1)):
-            code = self._guardian.wait()
+        try:
+            ready = _says(guardian)
+        except TimeoutError as error:
+            guardian.kill()  # nothing is changed yet that it could restore
             self._dismiss()
-            raise ClockError(f"the guardian of the clocks ended with {code}; no clock was changed")
+            raise ClockError(
+                f"the guardian of the clocks did not reach {place.gpu} within {_PATIENCE_S:g} s; no clock "
+                "was changed: see whether nvidia-smi answers, or use --clocks off"
+            ) from error
+        if not ready:
+            self._dismiss()
+            raise ClockError(
+                f"the guardian of the clocks ended with {guardian.returncode}; no clock was changed"
+            )
 
     def _dismiss(self) -> None:
-        """Close the pipe and wait for the guardian's end."""
-        if self._guardian is not None:
-            with self._guardian:  # its end closes both pipes, then waits
-                pass
-            self._guardian = None
+        """Close the pipes and wait for the guardian's end, but not for ever.
+
+        One that hangs is left at work: should the driver answer again, it still restores.
+        """
+        guardian, self._guardian = self._guardian, None
+        if guardian is None:
+            return
+        for pipe in (guardian.stdin, guardian.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            guardian.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            _left.append(guardian)  # Popen warns of one that is dropped while it runs
+            _LOG.error(
+                "the guardian of the clocks of %s, process %d, has not ended within %g s; what it could not "
+                "restore stays in %s and is restored when the program starts next",
+                self._place.gpu,
+                guardian.pid,
+                _PATIENCE_S,
+                self._place.journal,
+            )
 
 
 def restore_stale(directory: Path, control: str, restore: Restore) -> list[str]:
@@ -150,13 +181,15 @@ def _take(place: Place) -> int:
     while not _locked(lock):
         holder = _signature(lock)
         # After an owner's death its guardian needs a moment; a living owner is not waited for.
-        if holder is None or holder.alive or time.monotonic() > deadline:
+        if not holder or is_alive(holder) or time.monotonic() > deadline:
             os.close(lock)
-            who = f"process {holder.pid}" if holder else "another process"
+            who = f"process {pid_of(holder)}" if holder else "another process"
+            if holder and not is_alive(holder):
+                who = f"the guardian of {who}, which has ended"
             raise ClockError(f"the clocks of {place.gpu} are held by {who}: wait for it or end it")
         time.sleep(_RETRY_S)
     os.ftruncate(lock, 0)
-    os.pwrite(lock, json.dumps(asdict(Process.this())).encode(), 0)
+    os.pwrite(lock, this_process().encode(), 0)
     return lock
 
 
@@ -169,9 +202,17 @@ def _locked(lock: int) -> bool:
     return True
 
 
-def _signature(lock: int) -> Process | None:
-    """Who signed the lock file last; None before it is signed."""
-    try:
-        return Process(**json.loads(os.pread(lock, 4096, 0)))
-    except (ValueError, TypeError):
-        return None
+def _signature(lock: int) -> str:
+    """Identity of who signed the lock file last; empty before it is signed."""
+    return os.pread(lock, 4096, 0).decode(errors="replace")
+
+
+def _says(guardian: subprocess.Popen[bytes]) -> bytes:
+    """The byte a guardian says when it could restore; empty if it ended instead."""
+    if guardian.stdout is None:
+        return b""
+    waiting = select.poll()  # unlike select it takes any file descriptor
+    waiting.register(guardian.stdout, select.POLLIN)
+    if not waiting.poll(_PATIENCE_S * 1000.0):
+        raise TimeoutError
+    return guardian.stdout.read(1)

@@ -7,32 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import ClockError
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_START_FIELD = 19  # of /proc/PID/stat, counted from behind the command's closing bracket
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process that cannot be taken for a later one with the same id.
-
-    Attributes:
-        pid: process id.
-        start: when it started, in the kernel's ticks since boot.
-    """
-
-    pid: int
-    start: int
-
-    @staticmethod
-    def this() -> "Process":
-        """The calling process."""
-        return Process(os.getpid(), _start_of(os.getpid()))
-
-    @property
-    def alive(self) -> bool:
-        """True while it exists."""
-        return self.start > 0 and _start_of(self.pid) == self.start
+from tuner.owner import is_of_this_boot, this_process
 
 
 @dataclass(frozen=True)
@@ -42,14 +17,12 @@ class Entry:
     Attributes:
         gpu: what the clock control knows the GPU by, e.g. its UUID.
         requested_mhz: the clock that is or was about to be set.
-        owner: process that sets it.
-        boot_id: the boot all this is true for.
+        owner: identity of the process that sets it (``tuner.owner``), which tells its boot too.
     """
 
     gpu: str
     requested_mhz: int
-    owner: Process
-    boot_id: str
+    owner: str
 
 
 @dataclass(frozen=True)
@@ -82,7 +55,7 @@ class Place:
         Raises:
             ClockError: it cannot be written.
         """
-        entry = Entry(self.gpu, requested_mhz, Process.this(), boot_id())
+        entry = Entry(self.gpu, requested_mhz, this_process())
         draft = self.journal.with_suffix(".draft")
         try:
             with draft.open("w", encoding="utf-8") as file:
@@ -101,7 +74,7 @@ class Place:
         """
         try:
             record: dict[str, Any] = json.loads(self.journal.read_text(encoding="utf-8"))
-            entry = Entry(**{**record, "owner": Process(**record["owner"])})
+            entry = Entry(str(record["gpu"]), int(record["requested_mhz"]), str(record["owner"]))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -109,7 +82,7 @@ class Place:
                 f"the clock journal {self.journal} is unreadable ({error}): reset the clocks of {self.gpu} "
                 "(nvidia-smi --reset-gpu-clocks), then remove it"
             ) from error
-        return entry if entry.boot_id == boot_id() else None
+        return entry if is_of_this_boot(entry.owner) else None
 
     def clear(self) -> None:
         """Remove the entry if there is one.
@@ -137,20 +110,3 @@ def runtime_directory() -> Path:
     if not own:
         raise ClockError("clocks are set with a journal in $XDG_RUNTIME_DIR/tuner: set XDG_RUNTIME_DIR")
     return Path(own) / "tuner"
-
-
-def boot_id() -> str:
-    """The kernel's name for the present boot."""
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError as error:
-        raise ClockError(f"the clock journal needs {_BOOT_ID}: {error}") from error
-
-
-def _start_of(pid: int) -> int:
-    """When a process started, in ticks since boot; 0 if there is none of this id."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return 0
-    return int(stat.rpartition(b")")[2].split()[_START_FIELD])

@@ -28,8 +28,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.model",),
     ("tuner.errors",),
 )
-CORE_OF_POWER = {"tuner.interfaces", "tuner.model", "tuner.errors"}
-CORE_OF_POLICIES = CORE_OF_POWER | {"tuner.space", "tuner.occupancy"}
+CORE_OF_PLUGINS = {"tuner.interfaces", "tuner.model", "tuner.errors"}
+CORE_OF_POWER = CORE_OF_PLUGINS | {"tuner.owner"}
+CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space", "tuner.occupancy"}
 
 # A third-party package and the only modules that may import it.
 BORDERS = {

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tuner.owner import is_alive, pid_of, this_process
+from tuner.owner import is_alive, is_of_this_boot, pid_of, this_process
 
 
 def test_this_process_is_alive() -> None:
@@ -30,6 +30,14 @@ def test_reused_number_is_another_process() -> None:
 
     assert not is_alive(f"{boot}:{pid}:{int(start) + 1}")
     assert not is_alive(f"other-boot:{pid}:{start}")
+
+
+def test_a_reboot_is_told() -> None:
+    """An identity of this boot is told from one of another, whether or not its process lives."""
+    boot, _, _ = this_process().split(":")
+
+    assert is_of_this_boot(f"{boot}:1:1")
+    assert not is_of_this_boot("other-boot:1:1")
 
 
 @pytest.mark.parametrize("text", ["", "x", "::", "a:b:c", ":1"])

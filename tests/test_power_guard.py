@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 from fake_nvml_state import UUID, State, fake_nvml, library
+from tuner.power import guard as guarding
 from tuner.power.guard import ClockGuard, restore_stale
-from tuner.power.journal import Entry, Place, Process, boot_id, runtime_directory
+from tuner.power.journal import Entry, Place, runtime_directory
 from tuner.power.nvml_clocks import NvmlClocks
 
 from tuner.errors import ClockError
+from tuner.owner import this_process
 
 LOST, UNKNOWN = 15, 999
 OWNER = """
@@ -78,10 +80,10 @@ def wait_for_release(run_dir: Path) -> None:
 def write_stale(run_dir: Path, entry: Entry | None = None) -> Entry:
     """Leave the journal entry of a process that is dead."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        dead = Process(process.pid, Process.this().start)
-    entry = entry or Entry(UUID, 900, dead, boot_id())
+        boot, _, start = this_process().split(":")
+    entry = entry or Entry(UUID, 900, f"{boot}:{process.pid}:{start}")
     run_dir.mkdir(exist_ok=True)
-    place_in(run_dir).journal.write_text(json.dumps({**vars(entry), "owner": vars(entry.owner)}))
+    place_in(run_dir).journal.write_text(json.dumps(vars(entry)))
     return entry
 
 
@@ -90,7 +92,7 @@ def test_a_lock_is_held_and_reset(nvml: State, clocks: NvmlClocks, run_dir: Path
     with clocks.locked(900):
         assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (900, 900)
         entry = place_in(run_dir).read()
-        assert entry == Entry(UUID, 900, Process.this(), boot_id())
+        assert entry == Entry(UUID, 900, this_process())
 
     assert (nvml.locked_max_mhz, nvml.sets, nvml.resets) == (0, 1, 1)
     assert journals(run_dir) == []
@@ -245,6 +247,54 @@ def test_no_guardian_no_change(nvml: State, run_dir: Path) -> None:
     assert journals(run_dir) == []
 
 
+def hung(folder: Path, monkeypatch: pytest.MonkeyPatch, *, ready: bool) -> None:
+    """Let guardians be processes that say or do not say that they could restore, and never end."""
+    script = folder / "hung"
+    script.write_text(f"#!/bin/sh\n{'printf +' if ready else ':'}\nexec sleep 600\n")
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr(guarding, "_PATIENCE_S", 60.0 if ready else 0.05)
+
+
+def test_a_guardian_that_hangs_at_its_start_is_killed(
+    nvml: State, clocks: NvmlClocks, tmp_path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that does not answer the guardian keeps the clock as it is, and the run goes on."""
+    hung(tmp_path, monkeypatch, ready=False)
+    with pytest.raises(ClockError, match=r"did not reach .* no clock was changed"), clocks.locked(900):
+        pass
+
+    assert nvml.sets == 0
+    assert journals(run_dir) == []
+    clocks.close()
+    wait_for_release(run_dir)
+
+
+def test_a_guardian_that_hangs_at_the_end_is_left(
+    nvml: State,
+    tmp_path: Path,
+    run_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The end of a run does not wait for ever: that is said, and the journal stays for the next start."""
+    hung(tmp_path, monkeypatch, ready=True)
+    guard = ClockGuard(place_in(run_dir), lambda _: None)
+    guard.prepare(900)
+    guardian = guard._guardian
+    assert guardian is not None
+    monkeypatch.setattr(guarding, "_PATIENCE_S", 0.05)
+
+    guard.close()
+
+    assert f"process {guardian.pid}, has not ended" in caplog.text
+    assert guardian.poll() is None
+    assert len(journals(run_dir)) == 1
+    assert nvml.resets == 0
+    guardian.kill()
+    guardian.wait()
+
+
 def test_a_stale_journal_is_restored_at_the_start(nvml: State, run_dir: Path) -> None:
     """What owner and guardian left when both were killed is undone once."""
     write_stale(run_dir)
@@ -286,7 +336,7 @@ def test_an_owner_restores_what_a_dead_one_left(nvml: State, clocks: NvmlClocks,
 
 def test_a_reboot_has_restored(nvml: State, run_dir: Path) -> None:
     """An entry of an earlier boot is removed and nothing is reset."""
-    write_stale(run_dir, replace(write_stale(run_dir), boot_id="another"))
+    write_stale(run_dir, replace(write_stale(run_dir), owner="another:1:1"))
 
     assert NvmlClocks.restore_stale(run_dir) == []
     assert nvml.resets == 0

@@ -166,7 +166,7 @@ class PowerSampler(Protocol):
 
     @property
     def due_s(self) -> float:
-        """Time before which ``poll`` finds nothing, on the clock of the samples; 0 where any may find some."""
+        """Time before which ``poll`` finds nothing, on the clock of the samples; 0 where that is unknown."""
 
     def poll(self) -> list[Sample]:
         """Samples that appeared since the last call, oldest first.

@@ -36,6 +36,11 @@ def is_alive(owner: str) -> bool:
     return boot == _boot_id() and pid.isdecimal() and _start_time(int(pid)) == start
 
 
+def is_of_this_boot(owner: str) -> bool:
+    """True when the process of an identity was started since the machine was."""
+    return owner.partition(":")[0] == _boot_id()
+
+
 def pid_of(owner: str) -> int | None:
     """The process number of an identity."""
     pid = owner.split(":")[1] if owner.count(":") == 2 else ""  # noqa: PLR2004 - boot:pid:start
