@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from fake_nvml_state import CLOCKS_MHZ, UUID, State, fake_nvml, fill_ring, library
+from tuner.power.changes import ChangeSource
 from tuner.power.meter import SamplingMeter
-from tuner.power.nvml import ChangeSource, NvmlSampler
+from tuner.power.nvml import NvmlSampler
 from tuner.power.nvml_clocks import NvmlClocks
 
 from tuner.errors import (

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.nvml import ChangeSource
+from tuner.power.changes import ChangeSource
 from tuner.power.ticks import Trace, on_rhythm
 from tuner.power.windows import mean_power
 
