@@ -100,7 +100,7 @@ def test_modelled_numbers_say_so_and_joules_their_interval(db: Path) -> None:
         assert re.search(r"± [\d.]+ [mµ]?J", line)
         bare = re.findall(r"(?<!± )(?<![\d.])[\d.]+ [mµ]?J\b", line)
         assert not bare
-    assert re.search(r"tuning cost: [\d.,]+ J \(modelled\)", text)
+    assert re.search(r"tuning cost: [\d.,]+ ± [\d.,]+ k?J \(modelled\)", text)
 
 
 def test_table_holds_what_a_reader_compares(db: Path) -> None:
