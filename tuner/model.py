@@ -4,6 +4,7 @@ All values are frozen, hashable where a policy may want them as keys, and plain 
 a worker process. Times are seconds, energies joules, powers watts, clocks megahertz, sizes bytes.
 """
 
+import functools
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -89,9 +90,9 @@ class Source:
     text: str
     headers: tuple[tuple[str, str], ...] = ()
 
-    @property
+    @functools.cached_property
     def sha256(self) -> str:
-        """Hex digest of the text and its headers (not of the path)."""
+        """Hex digest of the text and its headers (not of the path); asked for at every launch."""
         digest = hashlib.sha256(self.text.encode())
         for name, text in self.headers:
             digest.update(f"\0{name}\0".encode())
