@@ -58,6 +58,9 @@ def plan(
     role: Any = "out",
     problem: str = "scan",
     shared_bytes: int = 0,
+    scratch: int = 0,
+    reference: tuple[tuple[str, str], ...] = (),
+    batch: int | None = None,
     grid: tuple[int, int, int] = (1, 1, 1),
     block: tuple[int, int, int] = (32, 1, 1),
     baseline: Plan | None = None,
@@ -84,12 +87,14 @@ def plan(
     )
     if role == "inout":
         buffers = (Buffer("x", "float32", shape, "inout"),)
+    if scratch:
+        buffers = (*buffers, Buffer("tmp", "float32", (scratch,), "scratch"))
     return Plan(
-        Workload(kernel, (("N", N),), rows),
-        Configuration({"entry": "+".join(entries)}),
+        Workload(kernel, (("N", N),), rows if batch is None else batch),
+        Configuration((("entry", "+".join(entries)), ("scratch", scratch))),
         stages,
         buffers,
-        ProblemSpec(problem),
+        ProblemSpec(problem, reference=reference),
         Work(8.0 * rows * N, rows * N),
         baseline,
     )
@@ -105,6 +110,10 @@ def kernels(cp: Callable[[], FakeCupy]) -> dict[str, Kernel]:
     def clobber(x: DeviceArray, y: DeviceArray, _: int) -> None:
         x[...] = 0
         y[...] = 0
+
+    def meddle(x: DeviceArray, y: DeviceArray, rows: int) -> None:
+        scan(x, y, rows)
+        x[rows // 3, 7] += 1
 
     def double(x: DeviceArray, y: DeviceArray, _: int) -> None:
         np.multiply(x, 2, out=y)
@@ -125,6 +134,10 @@ def kernels(cp: Callable[[], FakeCupy]) -> dict[str, Kernel]:
         "slow": Kernel(scan, 3e-3),
         "very_slow": Kernel(scan, 0.5),
         "quick": Kernel(scan, 5e-6),
+        "meddle": Kernel(meddle, 1e-3),
+        "nothing": Kernel(lambda *_: None, 1e-3),
+        "ignoring": Kernel(scan, 1e-3),
+        "reading": Kernel(scan, 1e-3),
         "rest": Kernel(lambda *_: None, 1e-3),
         "nap": Kernel(lambda *_: None, 1e-4),
         "half": Kernel(half, 1e-3),

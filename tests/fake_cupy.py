@@ -4,6 +4,7 @@ Kernels are Python functions with a duration. Streams advance in virtual time, e
 is replayed, launches may be refused, faults kill the context, memory runs out.
 """
 
+import weakref
 from collections.abc import Callable, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -93,20 +94,21 @@ class FakeCupy(ModuleType):
         return getattr(np, name)
 
     def empty(self, shape: Any, dtype: Any = np.float64) -> DeviceArray:
-        array = np.empty(shape, dtype).view(DeviceArray)
-        if self.allocated_bytes + array.nbytes > self.memory_bytes:
-            raise OutOfMemoryError(f"Out of memory allocating {array.nbytes:,} bytes")
-        if array.dtype == np.uint8:  # the pool's arrays stay, everything else is gone soon
-            self.allocated_bytes += array.nbytes
-        return array
+        memory = np.empty(shape, dtype)
+        if self.allocated_bytes + memory.nbytes > self.memory_bytes:
+            raise OutOfMemoryError(f"Out of memory allocating {memory.nbytes:,} bytes")
+        self.allocated_bytes += memory.nbytes
+        weakref.finalize(memory, self._free, memory.nbytes)
+        return memory.view(DeviceArray)
+
+    def _free(self, size: int) -> None:
+        self.allocated_bytes -= size
 
     def asarray(self, values: Any) -> DeviceArray:
         return np.asarray(values).view(DeviceArray)
 
     def get_default_memory_pool(self) -> Any:
-        return SimpleNamespace(
-            free_all_blocks=lambda: setattr(self, "allocated_bytes", 0), free_bytes=lambda: 0
-        )
+        return SimpleNamespace(free_all_blocks=lambda: None, free_bytes=lambda: 0)
 
     def synchronize(self) -> None:
         if self.captured is not None:

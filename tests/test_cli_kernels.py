@@ -165,6 +165,53 @@ def test_check_of_a_wrong_file_is_an_input_error(file: Path, old: str, new: str,
     assert trouble in result.stderr
 
 
+SAXPY = (
+    TEXT.replace('role = "inout"', 'role = "in"')
+    .replace("[problem]", '[problem]\nname = "expression"')
+    .replace(
+        "[tunables]",
+        '[[argument]]\nbuffer = "y"\ndtype = "float32"\nshape = ["batch", "N"]\nrole = "inout"\n[tunables]',
+    )
+    .replace("[launch]", '[problem.reference]\ny = "2 * x + y"\n[launch]')
+)
+
+
+def test_check_of_a_problem_that_fits(file: Path) -> None:
+    """A file whose buffers are those of its problem passes."""
+    file.write_text(SAXPY)
+    result = run("check", file)
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "trouble"),
+    [
+        (
+            '[problem.reference]\ny = "2 * x + y"\n',
+            "",
+            "[problem] name = 'tridiagonal' needs four real inputs",
+        ),
+        (
+            'shape = ["batch", "N"]\nrole = "in"\n',
+            'shape = ["2", "N"]\nrole = "in"\n',
+            "[problem.reference] y: 'x' of shape [2, 64] cannot be taken element by element with 'y'",
+        ),
+        (
+            '["batch", "N"]',
+            '["N // 64", "N"]',
+            "[[argument]] buffer = 'x': shape [1, 64] holds 1 problems and [problem] batch is 16",
+        ),
+    ],
+)
+def test_check_of_a_problem_that_does_not_fit(file: Path, old: str, new: str, trouble: str) -> None:
+    """Buffers that are not those of the declared problem are refused, with file, key and what it needs."""
+    text = SAXPY.replace(old, new)
+    file.write_text(text if new else text.replace('"expression"', '"tridiagonal"'))
+    result = run("check", file)
+    assert result.exit_code == 2
+    assert f"Error: {file}: {trouble}" in result.stderr
+
+
 def test_schema_goes_to_standard_output_or_a_file(tmp_path: Path) -> None:
     """The JSON Schema is written whole to the place asked for."""
     target = tmp_path / "schema.json"

@@ -1,11 +1,17 @@
 """Answer checks and failures of the CUDA device, over a CuPy of virtual time."""
 
+from dataclasses import replace
+
 import pytest
 from fake_cuda import ROWS, N, fake_device, plan
-from fake_cupy import FakeCupy
+from fake_cupy import DeviceArray, FakeCupy
 
 from tuner.devices.cuda import CudaDevice
-from tuner.model import Plan, Status
+from tuner.devices.cuda.code import CodeCache
+from tuner.errors import CompilerUnavailableError
+from tuner.model import Buffer, Plan, Status
+from tuner.problems import Deviation
+from tuner.problems.scan import Scan
 
 
 @pytest.fixture
@@ -35,7 +41,9 @@ def test_right_answer(device: CudaDevice) -> None:
     ("entry", "words"),
     [
         ("half", "allowed"),
-        ("clobber", "allowed"),
+        ("clobber", "wrote to buffer 'x', whose role is 'in'"),
+        ("nothing", "allowed"),
+        ("meddle", "wrote to buffer 'x'"),
         ("off", "(problem 17)"),
         ("overrun", "wrote outside of buffer 'y'"),
     ],
@@ -116,3 +124,99 @@ def test_memory_is_given_back_when_it_runs_short(cp: FakeCupy, device: CudaDevic
     assert check.status is Status.LAUNCH_ERROR
     assert "do not fit" in check.detail
     assert device.check(plan("scan"), 1).status is Status.OK
+
+
+def test_arrays_of_other_shapes_make_room(cp: FakeCupy, device: CudaDevice) -> None:
+    """A buffer whose shape follows a tunable is kept for the present configuration only."""
+    cp.memory_bytes = 16 * ROWS * N * 4
+    for scratch in range(ROWS * N, ROWS * N + 50):
+        part = plan("ignoring", scratch=scratch)
+        assert device.check(part, 1).status is Status.OK
+        assert device.run([part], 0.01).results[0].status is Status.OK
+    assert device.check(plan("scan", kernel="other"), 1).status is Status.OK
+    held = cp.allocated_bytes
+    for scratch in range(ROWS * N, ROWS * N + 5):
+        device.check(plan("ignoring", scratch=scratch), 1)
+    assert cp.allocated_bytes <= held + 5 * 4
+
+
+def test_evicted_arrays_of_partners_stay(cp: FakeCupy, device: CudaDevice) -> None:
+    """Another configuration of one workload takes nothing of the others."""
+    partner = plan("reading", kernel="partner")
+    seen: list[float] = []
+    cp.kernels["reading"].action = lambda x, *_: seen.append(float(abs(x).max()))
+    device.check(partner, 1)
+    device.check(plan("ignoring", scratch=7), 1)
+    device.run([plan("ignoring", scratch=8), partner], 0.01)
+    assert len(seen) > 3
+    assert set(seen) == {seen[0]}
+
+
+def test_inputs_are_loaded_by_shape(cp: FakeCupy, device: CudaDevice) -> None:
+    """An input whose shape follows a tunable is filled although its workload has run before."""
+    seen: list[float] = []
+    cp.kernels["reading"].action = lambda x, *_: seen.append(float(abs(x).max()))
+    for rows in (ROWS, 2 * ROWS):
+        device.run([plan("reading", rows=rows, batch=ROWS)], 0.01)
+        assert 0.5 < seen[-1] <= 1.0
+
+
+def test_inputs_that_were_written_to_are_loaded_anew(cp: FakeCupy, device: CudaDevice) -> None:
+    """What a wrong kernel leaves in the inputs is not what the next one is timed with."""
+    seen: list[float] = []
+    cp.kernels["reading"].action = lambda x, *_: seen.append(float(abs(x).max()))
+    assert device.check(plan("clobber"), 1).status is Status.WRONG_ANSWER
+    device.run([plan("reading")], 0.01)
+    assert min(seen) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (plan("scan", problem="tridiagonal"), "[problem] name = 'tridiagonal' needs four real inputs"),
+        (plan("scan", batch=ROWS + 1), "buffer = 'x': shape [64, 128] holds 64 problems"),
+        (plan("scan", problem="sort"), "unknown problem 'sort'"),
+        (plan("scan", problem="expression", reference=(("y", "x + q"),)), "'q'"),
+    ],
+)
+def test_problem_that_does_not_fit_is_a_status(device: CudaDevice, bad: Plan, words: str) -> None:
+    """What the problem refuses is told in its words; nothing is raised and the device goes on."""
+    check = device.check(bad, 1)
+    assert check.status in (Status.LAUNCH_ERROR, Status.WRONG_ANSWER)
+    assert words in check.detail
+    assert device.check(plan("scan"), 1).status is Status.OK
+
+
+def test_problem_that_breaks_is_a_status(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception nobody thought of ends one check, and is told with its kind."""
+
+    def broken(*_: object) -> Deviation:
+        raise IndexError("index 7 is out of bounds")
+
+    monkeypatch.setattr(Scan, "compare", broken)
+    check = device.check(plan("scan"), 1)
+    assert check.status is Status.LAUNCH_ERROR
+    assert check.detail == "IndexError: index 7 is out of bounds"
+
+
+def test_trouble_of_the_machine_is_raised(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What says nothing of a plan, such as a missing compiler, is no status of it."""
+
+    def gone(*_: object) -> None:
+        raise CompilerUnavailableError("no NVRTC")
+
+    monkeypatch.setattr(CodeCache, "launches", gone)
+    with pytest.raises(CompilerUnavailableError):
+        device.check(plan("scan"), 1)
+
+
+def test_shared_inputs_come_whole(cp: FakeCupy, device: CudaDevice) -> None:
+    """Where all inputs are coefficients of every row, the sample takes rows of the output only."""
+
+    def spread(x: DeviceArray, y: DeviceArray, _: int) -> None:
+        y[...] = 2 * x
+
+    cp.kernels["reading"].action = spread
+    wide = plan("reading", problem="expression", reference=(("y", "2 * x"),))
+    shared = replace(wide, buffers=(Buffer("x", "float32", (N,), "in"), wide.buffers[1]))
+    assert device.check(shared, 1).status is Status.OK

@@ -278,7 +278,7 @@ def test_sample_has_the_first_and_the_last_problem(batch: int, seed: int) -> Non
 def test_taken_rows_leave_shared_arrays_whole() -> None:
     """Arrays with fewer axes than the problems' are coefficients of all of them."""
     matrix, weights = np.arange(12).reshape(4, 3), np.arange(3)
-    taken = take_rows({"x": matrix, "w": weights}, np.array([0, 3]))
+    taken = take_rows({"x": matrix, "w": weights}, np.array([0, 3]), 2)
     np.testing.assert_array_equal(taken["x"], matrix[[0, 3]])
     np.testing.assert_array_equal(taken["w"], weights)
-    assert take_rows({}, np.array([0])) == {}
+    assert take_rows({"w": weights}, np.array([0, 3]), 2)["w"] is weights

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tuner.errors import ExpressionError, KernelFileError
 from tuner.model import Buffer, ProblemSpec
-from tuner.problems import Problem, poison, problem_for, sample_rows, take_rows
+from tuner.problems import Problem, poison, problem_for, same, sample_rows, take_rows
 
 Rows = dict[str, NDArray[Any]]
 
@@ -42,7 +42,7 @@ def test_expression_judges_every_output_element_by_element() -> None:
     assert not problem.needs_baseline
     assert problem.residual(np, inputs, outputs, {"N": 30}).ok
     rows = sample_rows(40, 0)
-    assert problem.compare(take_rows(inputs, rows), take_rows(outputs, rows), {"N": 30}).ok
+    assert problem.compare(take_rows(inputs, rows, 2), take_rows(outputs, rows, 2), {"N": 30}).ok
 
 
 @settings(deadline=None, max_examples=20)
@@ -122,3 +122,42 @@ def test_consistent_without_output_is_refused() -> None:
     """A kernel that writes nothing cannot be checked."""
     with pytest.raises(KernelFileError, match="role 'out'"):
         problem_for(ProblemSpec("consistent")).validate(MIXED[:3])
+
+
+@pytest.mark.parametrize(
+    ("shape", "fits"),
+    [
+        ((40, 30), True),
+        ((30,), True),
+        ((1,), True),
+        ((40, 1), True),
+        ((39, 30), False),
+        ((1, 30), False),
+        ((40, 29), False),
+        ((40,), False),
+        ((2, 40, 30), False),
+    ],
+)
+def test_expression_takes_inputs_of_rows_or_for_every_row(shape: tuple[int, ...], fits: bool) -> None:
+    """An input has the output's rows or goes with each of them; another is refused with key and shapes."""
+    buffers = (Buffer("a", "float32", shape, "in"), Buffer("out", "float32", (40, 30), "out"))
+    problem = problem_for(ProblemSpec("expression", reference=(("out", "2 * a"),)))
+    if not fits:
+        with pytest.raises(KernelFileError, match=r"\[problem.reference\] out: 'a' of shape"):
+            problem.validate(buffers)
+        return
+    problem.validate(buffers)
+    inputs = problem.inputs(np, np.random.default_rng(0), buffers, {})
+    outputs = {"out": np.broadcast_to(2 * inputs["a"], (40, 30)).copy()}
+    assert problem.residual(np, inputs, outputs, {}).ok
+    rows = sample_rows(40, 0)
+    assert problem.compare(take_rows(inputs, rows, 2), take_rows(outputs, rows, 2), {}).ok
+
+
+def test_same_sees_one_element_anywhere() -> None:
+    """Arrays of several chunks are the same only where every element is."""
+    before = np.arange(3 * 2**20, dtype=np.float32).reshape(3, -1)
+    after = before.copy()
+    assert same(before, after)
+    after[2, -1] += 1
+    assert not same(before, after)

@@ -12,7 +12,7 @@ from tuner.cli.output import console, json_option, write_json
 if TYPE_CHECKING:
     from tuner.catalog import Catalog
     from tuner.config import KernelFile
-    from tuner.model import Workload
+    from tuner.model import Buffer, Workload
 
 
 @click.group()
@@ -185,11 +185,22 @@ def _print_details(document: dict[str, Any], json_path: str | None) -> None:
 
 def _checked(kernel: "KernelFile", workload: "Workload") -> dict[str, Any]:
     """Facts of one workload over all its configurations; raises for the first that is wrong."""
+    from tuner.errors import InputError, KernelFileError
+    from tuner.problems import validate_plan
+
     space = kernel.space(workload)
     threads: set[int] = set()
     launches: set[int] = set()
+    known: set[tuple[Buffer, ...]] = set()
     for configuration in space:
-        stages = kernel.plan(workload, configuration).stages
+        plan = kernel.plan(workload, configuration)
+        stages = plan.stages
+        if plan.buffers not in known:
+            known.add(plan.buffers)
+            try:
+                validate_plan(plan)
+            except InputError as error:
+                raise KernelFileError(f"{kernel.path}: {error} (at {plan.label()})") from error
         threads |= {stage.threads_per_block for stage in stages}
         launches.add(len(stages))
     return {

@@ -4,15 +4,25 @@ Everything takes the namespace of its arrays (``numpy`` or ``cupy``) and keeps t
 Comparisons are written so that NaN fails.
 """
 
-from tuner.errors import UnknownNameError
-from tuner.model import ProblemSpec
-from tuner.problems.base import Deviation, Problem, poison, sample_rows, take_rows
+from tuner.errors import KernelFileError, UnknownNameError
+from tuner.model import Plan, ProblemSpec
+from tuner.problems.base import Deviation, Problem, poison, same, sample_rows, take_rows
 from tuner.problems.fft import Fft
 from tuner.problems.generic import Consistent, Elementwise
 from tuner.problems.scan import Scan
 from tuner.problems.tridiagonal import Tridiagonal
 
-__all__ = ["NAMES", "Deviation", "Problem", "poison", "problem_for", "sample_rows", "take_rows"]
+__all__ = [
+    "NAMES",
+    "Deviation",
+    "Problem",
+    "poison",
+    "problem_for",
+    "same",
+    "sample_rows",
+    "take_rows",
+    "validate_plan",
+]
 
 _PROBLEMS: dict[str, type[Problem]] = {
     "scan": Scan,
@@ -36,3 +46,23 @@ def problem_for(spec: ProblemSpec) -> Problem:
         return _PROBLEMS[spec.name](spec)
     except KeyError:
         raise UnknownNameError(f"unknown problem {spec.name!r}; choose from {', '.join(NAMES)}") from None
+
+
+def validate_plan(plan: Plan) -> None:
+    """Check that a plan's buffers are those of its problem, and hold as many problems as its batch.
+
+    Raises:
+        KernelFileError: they are not, or do not; the message names the key.
+    """
+    problem = problem_for(plan.problem)
+    problem.validate(plan.buffers)
+    if problem.needs_baseline:
+        return  # judged as a whole, whatever the shapes
+    judged = [buffer for buffer in plan.buffers if buffer.role != "scratch"]
+    axes = max(len(buffer.shape) for buffer in judged)
+    for buffer in judged:
+        if len(buffer.shape) == axes and buffer.shape[0] < plan.workload.batch:
+            raise KernelFileError(
+                f"[[argument]] buffer = {buffer.name!r}: shape {list(buffer.shape)} holds {buffer.shape[0]}"
+                f" problems and [problem] batch is {plan.workload.batch}; the first axis must be the batch"
+            )

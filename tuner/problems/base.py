@@ -116,13 +116,18 @@ def sample_rows(batch: int, seed: int, count: int = 16) -> NDArray[np.int64]:
     return np.unique(np.concatenate([[0, batch - 1], drawn])).astype(np.int64)
 
 
-def take_rows(arrays: Arrays, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-    """Copy rows to the host; arrays with fewer axes than the others hold no problems and come whole."""
-    axes = max((array.ndim for array in arrays.values()), default=0)
+def take_rows(arrays: Arrays, rows: NDArray[np.int64], axes: int) -> dict[str, NDArray[Any]]:
+    """Copy rows to the host; arrays with fewer axes than ``axes`` hold no problems and come whole."""
     return {
         name: np.stack([to_host(array[int(row)]) for row in rows]) if array.ndim == axes else to_host(array)
         for name, array in arrays.items()
     }
+
+
+def same(before: Array, after: Array) -> bool:
+    """True when two contiguous arrays of one shape and device are equal, element by element."""
+    old, new = before.reshape(-1), after.reshape(-1)
+    return all(bool((old[part] == new[part]).all()) for part in chunks(old.size, 1))
 
 
 def to_host(array: Array) -> NDArray[Any]:

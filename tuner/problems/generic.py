@@ -53,6 +53,15 @@ class Elementwise(Problem):
                 f"[problem.reference] must state every output once: it states {sorted(stated)}, "
                 f"and the outputs are {sorted(made)}"
             )
+        shapes = {buffer.name: buffer.shape for buffer in buffers}
+        read = {buffer.name for buffer in buffers if buffer.role in ("in", "inout")}
+        for name, text in self.spec.reference:
+            for used in sorted(read & Expression(text).names):
+                if not _stretches(shapes[used], shapes[name]):
+                    raise KernelFileError(
+                        f"[problem.reference] {name}: {used!r} of shape {list(shapes[used])} cannot be taken "
+                        f"element by element with {name!r} of shape {list(shapes[name])}"
+                    )
 
     def inputs(
         self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
@@ -95,6 +104,14 @@ class Elementwise(Problem):
             one = agreement(reference, answer, self.spec.tolerance, name)
             found.append(Deviation(one.error, one.allowed, one.what, part.start + one.row))
         return worst_of(found)
+
+
+def _stretches(shape: tuple[int, ...], onto: tuple[int, ...]) -> bool:
+    """True when an input of some shape goes with every row of an output: as rows, or the same for all."""
+    axes = len(onto) - len(shape)
+    if axes < 0 or (axes == 0 and shape[:1] != onto[:1]):
+        return False
+    return all(one in (1, other) for one, other in zip(shape, onto[axes:], strict=True))
 
 
 class Consistent(Problem):

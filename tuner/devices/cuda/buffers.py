@@ -23,13 +23,16 @@ class _Guarded:
     array: Array
 
 
+_Key = tuple[Workload, Buffer]
+
+
 class BufferPool:
-    """Arrays by workload; a *set* is one array for every buffer of a plan."""
+    """Arrays by workload and buffer, its shape included; a *set* is one array for every buffer of a plan."""
 
     def __init__(self, cp: ModuleType) -> None:
         self._cp = cp
-        self._arrays: dict[tuple[Workload, Buffer], list[_Guarded]] = {}
-        self._loaded: set[Workload] = set()
+        self._arrays: dict[_Key, list[_Guarded]] = {}
+        self._loaded: set[_Key] = set()
 
     def sets(self, plan: Plan, count: int) -> list[dict[str, Array]]:
         """``count`` sets of the plan's arrays; arrays of all but the first begin as copies of the first's."""
@@ -50,7 +53,7 @@ class BufferPool:
         for arrays in self.sets(plan, count):
             for name, array in inputs.items():
                 self._cp.copyto(arrays[name], array)
-        self._loaded.add(plan.workload)
+        self._loaded |= {(plan.workload, buffer) for buffer in plan.buffers if buffer.name in inputs}
 
     def poison(self, plan: Plan, inputs: Iterable[str]) -> None:
         """Fill what is not an input of the first set with NaN (-1), and write its guards anew."""
@@ -62,8 +65,12 @@ class BufferPool:
             guarded.raw[:_GUARD_BYTES] = guarded.raw[-_GUARD_BYTES:] = _GUARD_VALUE
 
     def holds(self, plan: Plan) -> bool:
-        """True when the plan's first set has been given inputs."""
-        return plan.workload in self._loaded
+        """True when every buffer that the plan reads has been given inputs."""
+        return all((plan.workload, b) in self._loaded for b in plan.buffers if b.role in ("in", "inout"))
+
+    def forget(self, plan: Plan) -> None:
+        """Count nothing of the plan as an input: its run wrote where it must not."""
+        self._loaded -= _keys([plan])
 
     def overrun(self, plan: Plan) -> str | None:
         """Name of a buffer of the first set whose surroundings were written to, or None."""
@@ -74,28 +81,40 @@ class BufferPool:
                 return buffer.name
         return None
 
-    def held_bytes(self, workloads: Iterable[Workload]) -> int:
-        """Device memory held for some workloads."""
-        wanted = set(workloads)
-        return sum(
-            guarded.raw.nbytes
-            for (workload, _), kept in self._arrays.items()
-            if workload in wanted
-            for guarded in kept
+    def held_bytes(self, plans: Sequence[Plan]) -> int:
+        """Device memory held for the buffers of some plans."""
+        wanted = _keys(plans)
+        return sum(guarded.raw.nbytes for key in wanted for guarded in self._arrays.get(key, ()))
+
+    def evict(self, plans: Sequence[Plan]) -> None:
+        """Drop arrays of these plans' workloads that the plans do not name.
+
+        Shapes may depend on tunables: without this every configuration would leave arrays of its own behind.
+        """
+        named, workloads = _keys(plans), {plan.workload for plan in plans}
+        self._keep(
+            {key: kept for key, kept in self._arrays.items() if key in named or key[0] not in workloads}
         )
 
-    def keep_only(self, workloads: Iterable[Workload], sets: int) -> None:
-        """Give back what is not needed: other workloads, and more than ``sets`` sets of these."""
-        wanted = set(workloads)
-        self._arrays = {key: kept[:sets] for key, kept in self._arrays.items() if key[0] in wanted}
-        self._loaded &= wanted
+    def keep_only(self, plans: Sequence[Plan], sets: int) -> None:
+        """Give back what the plans do not name, and of what they name more than ``sets`` sets."""
+        wanted = _keys(plans)
+        self._keep({key: kept[:sets] for key, kept in self._arrays.items() if key in wanted})
         self._cp.get_default_memory_pool().free_all_blocks()
+
+    def _keep(self, arrays: dict[_Key, list[_Guarded]]) -> None:
+        self._arrays = arrays
+        self._loaded &= arrays.keys()
 
     def _allocate(self, buffer: Buffer) -> _Guarded:
         size = buffer.elements * np.dtype(buffer.dtype).itemsize
         raw = self._cp.empty(size + 2 * _GUARD_BYTES, dtype="uint8")
         array = raw[_GUARD_BYTES : _GUARD_BYTES + size].view(buffer.dtype).reshape(buffer.shape)
         return _Guarded(raw, array)
+
+
+def _keys(plans: Sequence[Plan]) -> set[_Key]:
+    return {(plan.workload, buffer) for plan in plans for buffer in plan.buffers}
 
 
 def set_bytes(plans: Sequence[Plan]) -> int:

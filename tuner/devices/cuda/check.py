@@ -9,7 +9,7 @@ from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.rounds import RoundRunner
 from tuner.devices.cuda.types import Array
 from tuner.model import Plan, Status
-from tuner.problems import Problem, problem_for, sample_rows, take_rows
+from tuner.problems import Problem, problem_for, same, sample_rows, take_rows, validate_plan
 
 _OUTPUT_ROLES = ("out", "inout")
 
@@ -28,7 +28,10 @@ class AnswerCheck:
 
         Raises:
             RefusedError: a stage cannot be compiled, loaded or launched.
+            KernelFileError: the buffers are not those of the problem.
         """
+        validate_plan(plan)
+        self._pool.evict([plan] if plan.baseline is None else [plan, plan.baseline])
         problem = problem_for(plan.problem)
         inputs = self.inputs(plan, seed)
         reference: Mapping[str, Array] | None = None
@@ -36,9 +39,10 @@ class AnswerCheck:
             self._run(plan.baseline, inputs)
             reference = {name: array.copy() for name, array in self._outputs(plan.baseline).items()}
         self._run(plan, inputs)
-        buffer = self._pool.overrun(plan)
-        if buffer is not None:
-            return Status.WRONG_ANSWER, f"wrote outside of buffer {buffer!r}"
+        strayed = self._strayed(plan, inputs)
+        if strayed:
+            self._pool.forget(plan)
+            return Status.WRONG_ANSWER, strayed
         return self._judge(problem, plan, inputs, reference, seed)
 
     def inputs(self, plan: Plan, seed: int) -> dict[str, Array]:
@@ -55,6 +59,17 @@ class AnswerCheck:
         self._pool.poison(plan, inputs)
         self._cp.cuda.runtime.deviceSynchronize()  # the rounds' streams do not wait for the default one
         self._runner.once(launches)
+
+    def _strayed(self, plan: Plan, inputs: Mapping[str, Array]) -> str:
+        """Where a run wrote that it must not, or nothing."""
+        buffer = self._pool.overrun(plan)
+        if buffer is not None:
+            return f"wrote outside of buffer {buffer!r}"
+        arrays = self._pool.sets(plan, 1)[0]
+        for b in plan.buffers:
+            if b.role == "in" and not same(inputs[b.name], arrays[b.name]):
+                return f"wrote to buffer {b.name!r}, whose role is 'in'"
+        return ""
 
     def _outputs(self, plan: Plan) -> dict[str, Any]:
         arrays = self._pool.sets(plan, 1)[0]
@@ -75,7 +90,9 @@ class AnswerCheck:
             deviations = [problem.residual(self._cp, inputs, outputs, sizes)]
         if not problem.needs_baseline and deviations[0].ok:
             rows = sample_rows(plan.workload.batch, seed)
-            sampled = problem.compare(take_rows(inputs, rows), take_rows(outputs, rows), sizes)
+            axes = max(array.ndim for array in (*inputs.values(), *outputs.values()))
+            taken = (take_rows(inputs, rows, axes), take_rows(outputs, rows, axes))
+            sampled = problem.compare(*taken, sizes)
             deviations.append(sampled)
             if not sampled.ok:
                 return Status.WRONG_ANSWER, f"{sampled} of the sample {rows.tolist()}"

@@ -4,9 +4,11 @@ A candidate may kill the context it runs in, so outside of tests this lives in a
 (``tuner.worker``), which is replaced when a result says ``crashed``.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,10 +21,11 @@ from tuner.devices.cuda.rounds import RoundRunner, Rounds
 from tuner.devices.cuda.statistics import median_and_spread, uncertainty
 from tuner.devices.cuda.types import Array
 from tuner.devices.plan_resources import plan_resources
-from tuner.errors import CompileError
+from tuner.errors import CompileError, InputError, TunerError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Status, WorkloadResult
 
+_LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _RUN_SEED = 1  # inputs of a run that no check has provided with inputs
 
@@ -121,8 +124,9 @@ class CudaDevice:
     # --- inside ----------------------------------------------------------------------------------
 
     def _rounds(self, plans: Sequence[Plan], window_s: float) -> tuple[Rounds, tuple[str, ...]]:
+        self._pool.evict(plans)
         one_set = set_bytes(plans)
-        available = self.free_memory_bytes() + self._pool.held_bytes(plan.workload for plan in plans)
+        available = self.free_memory_bytes() + self._pool.held_bytes(plans)
         count = rotation_sets(one_set, self._limits.l2_bytes, available)
         sets = [self._sets(plan, count) for plan in plans]
         rotation = [
@@ -152,24 +156,32 @@ class CudaDevice:
             raise
 
     def _guarded(self, plans: Sequence[Plan], action: Callable[[], _T]) -> "_T | _Failure":
-        """The action's answer, or what its failure means for the plans; short memory is freed once."""
+        """The action's answer, or what its failure means for the plans."""
         if self._dead:
             return _Failure(Status.CRASHED, self._dead)
-        cuda = self._cp.cuda
         try:
-            try:
+            with suppress(self._cp.cuda.memory.OutOfMemoryError):  # holds temporaries until the block is left
                 return action()
-            except cuda.memory.OutOfMemoryError:
-                self._pool.keep_only({plan.workload for plan in plans}, 1)
-                return action()
-        except cuda.memory.OutOfMemoryError as error:
-            free_bytes = self.free_memory_bytes()
-            detail = f"arrays and temporaries do not fit into {free_bytes} free bytes: {error}"
-            return _Failure(Status.LAUNCH_ERROR, detail)
-        except RefusedError as error:
+            self._pool.keep_only(plans, 1)
+            return action()
+        except Exception as error:  # noqa: BLE001 - inputs and reference of a user's kernel may raise anything
+            return self._failure(error)
+
+    def _failure(self, error: Exception) -> "_Failure":
+        """What an exception means for the plans; one that says nothing of them is raised again."""
+        cuda = self._cp.cuda
+        if isinstance(error, RefusedError):
             return self._verdict(_Failure(error.status, str(error), error.lane))
-        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
-            return self._verdict(_Failure(Status.LAUNCH_ERROR, str(error)))
+        if isinstance(error, TunerError) and not isinstance(error, InputError):
+            raise error
+        if isinstance(error, cuda.memory.OutOfMemoryError):
+            detail = f"arrays and temporaries do not fit into {self.free_memory_bytes()} free bytes: {error}"
+        elif isinstance(error, InputError | cuda.runtime.CUDARuntimeError | cuda.driver.CUDADriverError):
+            detail = str(error)
+        else:
+            _LOG.info("no failure of a known kind", exc_info=error)
+            detail = f"{type(error).__name__}: {error}"
+        return self._verdict(_Failure(Status.LAUNCH_ERROR, detail))
 
     def _verdict(self, failure: "_Failure") -> "_Failure":
         """The failure, or ``crashed`` when it has taken the CUDA context with it."""

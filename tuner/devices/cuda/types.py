@@ -42,6 +42,7 @@ class Array(Protocol):
 
     data: Any
     nbytes: int
+    ndim: int
     shape: tuple[int, ...]
 
     def get(self) -> Any:  # noqa: ANN401 - a NumPy array of whatever dtype
