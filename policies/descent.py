@@ -3,6 +3,7 @@
 import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from tuner.interfaces import Search
 from tuner.model import Configuration, Measurement, Status, Trial
@@ -57,24 +58,35 @@ def by_own_time(memory: Memory, trial: Trial) -> list[int]:
 
 
 def first_valid(memory: Memory, orders: Sequence[Order], search: Search) -> Attempt:
-    """Lower the clock (steps 4-10 of Algorithm 4) from the first start that runs at some clock."""
-    for start in _starts(memory, orders, search):
+    """Where a descent begins: at D[0] of every kernel, or at a trial that is known and cheaper.
+
+    Known are the default trial, which every run measures whatever its policy, and ``Search.prior``. Where
+    all of these fail at the highest clock, the clock is lowered (steps 4-10 of Algorithm 4) from one after
+    another, and then from the next candidates, until one runs.
+    """
+    starts = [_start(orders, [0] * len(orders), search), _default(orders, search)]
+    starts += _best_known(orders, search)
+    costs = {}
+    for start in starts:
+        costs[start] = yield from memory.cost(start)
+    cheapest = min(costs, key=costs.__getitem__)
+    if costs[cheapest] < math.inf:
+        return cheapest
+    for start in chain(starts, _next_starts(memory, orders, search)):
         found = yield from first_minimum(memory, at_clocks(memory, start, search.clocks))
         if found is not None:
             return found
     return None
 
 
-def _starts(memory: Memory, orders: Sequence[Order], search: Search) -> Iterator[Trial]:
-    """D[0] of every kernel; then the best that is known already; then next candidates of those that fail.
+def _next_starts(memory: Memory, orders: Sequence[Order], search: Search) -> Iterator[Trial]:
+    """The next candidates of those kernels that fail in D[0], and so on.
 
     To blame for a failure are the kernels whose status is not ok, or all where every status is. It ends when
     those to blame have no candidate left, so that a search without any valid trial ends soon.
     """
     tried = [0] * len(orders)
     start = _start(orders, tried, search)
-    yield start
-    yield from _best_known(orders, search)
     while True:
         statuses = [result.status for result in memory.measurement(start).results]
         failed = [i for i, status in enumerate(statuses) if status is not Status.OK]
@@ -90,6 +102,15 @@ def _starts(memory: Memory, orders: Sequence[Order], search: Search) -> Iterator
 def _start(orders: Sequence[Order], tried: Sequence[int], search: Search) -> Trial:
     chosen = (
         order.configurations[n % len(order.configurations)] for order, n in zip(orders, tried, strict=True)
+    )
+    return Trial(tuple(chosen), search.clocks[0])
+
+
+def _default(orders: Sequence[Order], search: Search) -> Trial:
+    """The default trial; where a default was pruned, D[0] of its kernel."""
+    chosen = (
+        default if default in order else order.configurations[0]
+        for order, default in zip(orders, search.defaults, strict=True)
     )
     return Trial(tuple(chosen), search.clocks[0])
 

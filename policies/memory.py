@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Generator
+from dataclasses import replace
 
 from tuner.interfaces import Search
-from tuner.model import Measurement, Trial
+from tuner.model import Energy, Measurement, Trial
+
+_SOME_ENERGY = Energy(joules=1.0, uncertainty_j=0.0, watts=0.0, sensor="", scope="")
 
 
 class Memory:
@@ -48,6 +51,12 @@ class Memory:
         return self._measurements[trial]
 
     def inadmissible(self, trial: Trial) -> bool:
-        """True when a measured trial ran well and yet costs infinity: it is slower than the user allows."""
+        """True when a measured trial ran well but is slower than the user allows.
+
+        Its cost is infinite whatever its joules. A trial without joules (the sensor missed it) is no slower
+        than others for that: it is asked what it would cost with some.
+        """
         measurement = self._measurements[trial]
+        if measurement.energy is None or not math.isfinite(measurement.energy.joules):
+            measurement = replace(measurement, energy=_SOME_ENERGY)
         return measurement.ok and self._cost(measurement) == math.inf

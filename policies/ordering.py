@@ -28,7 +28,8 @@ class Order:
 
     Attributes:
         configurations: the candidates' configurations in that order.
-        tunables: their names, in the order of declaration.
+        tunables: their names, in the order in which they are descended along: the elements per thread, which
+            usually matter most, then the others as declared.
     """
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
@@ -36,7 +37,13 @@ class Order:
             candidates, key=lambda c: (-c.occupancy, -c.threads_per_block, -c.elements_per_thread)
         )
         self.configurations = [candidate.configuration for candidate in ranked]
-        self.tunables = tuple(self.configurations[0])
+        elements = [candidate.elements_per_thread for candidate in ranked]
+        self.tunables = tuple(
+            sorted(  # stable; False stands before True
+                self.configurations[0],
+                key=lambda name: [values[name] for values in self.configurations] != elements,
+            )
+        )
         self._position = {configuration: i for i, configuration in enumerate(self.configurations)}
         self._block = np.array([candidate.threads_per_block for candidate in ranked])
         self._log_elements = np.log2([c.threads_per_block * max(1, c.elements_per_thread) for c in ranked])
@@ -46,9 +53,9 @@ class Order:
     def __contains__(self, configuration: object) -> bool:
         return configuration in self._position
 
-    def same_distribution(self, one: Configuration, other: Configuration) -> bool:
-        """True when two candidates have the same block size."""
-        return bool(self._block[self._position[one]] == self._block[self._position[other]])
+    def block(self, configuration: Configuration) -> int:
+        """The distribution of a candidate: its block size, in threads."""
+        return int(self._block[self._position[configuration]])
 
     def distributions(self, present: Configuration, *, same_work: bool = True) -> list[Configuration]:
         """The vector D: one candidate of every block size, best potential first.
@@ -62,9 +69,8 @@ class Order:
                 for GPU-Embedded Systems"), which the problem size often ties down: a smaller block has
                 fatter threads. Otherwise nearest is what differs in the fewest tunables.
         """
-        nearest = self._nearest(
-            np.arange(len(self.configurations)), self._block, present, same_work=same_work
-        )
+        rows = np.arange(len(self.configurations))
+        nearest = self._nearest(rows, self._block, present, same_work=same_work)
         _, first = np.unique(self._block, return_index=True)
         return [self.configurations[i] for i in nearest[np.argsort(first)]]
 

@@ -75,11 +75,13 @@ def search_over(
     seed: int = 0,
     prior: Mapping[Trial, Measurement] | None = None,
 ) -> Search:
-    """A search over spaces made by hand."""
+    """A search over spaces made by hand; the default is the (first) largest block, D[0] of the paper."""
     return Search(
         workloads=tuple(f"kernel{i}" for i in range(len(spaces))),
         candidates=tuple(tuple(space) for space in spaces),
-        defaults=tuple(space[0].configuration for space in spaces if space),
+        defaults=tuple(
+            max(space, key=lambda c: c.threads_per_block).configuration for space in spaces if space
+        ),
         clocks_mhz=tuple(clocks),
         cost=cost,
         seed=seed,

@@ -92,7 +92,7 @@ def test_algorithm_2_ends_where_the_distribution_stays(
 
 
 def test_algorithm_2_restarts_over_the_remaining_clocks() -> None:
-    """Step 16: a new distribution goes on from the clock reached; D is tried again at the clock found."""
+    """Step 16: a new distribution goes on from the clock reached; its neighbours follow at the new clock."""
     table: Table = {
         (1024, 875): 100.0,
         (1024, 810): 90.0,
@@ -101,8 +101,8 @@ def test_algorithm_2_restarts_over_the_remaining_clocks() -> None:
         (256, 810): 85.0,  # worse: d = 1, goto step 4
         (512, 745): 70.0,  # compared with E[1, 810] = 80
         (512, 666): 72.0,  # worse: f = 745
-        # step 13 from id = 0 at 745: 1024 is known (95), 512 is known (70)
-        (256, 745): 75.0,  # worse: d = 1 as before: step 17
+        # step 13 from id = 1, the distribution reached, at 745: 512 is known (70)
+        (256, 745): 75.0,  # worse, and so is id = 0, which is known (95): d = 1 as before: step 17
     }
 
     assert replay(table, blocks(1024, 512, 256, 128), clocks=K40C) == (list(table), (512, 745))

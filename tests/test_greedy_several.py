@@ -1,7 +1,7 @@
 """Algorithms 3 and 4: several kernels at once, paths worked out by hand."""
 
-import logging
 import math
+from dataclasses import replace
 
 import pytest
 from policy_driver import Played, blocks, play, result, search_over
@@ -9,7 +9,8 @@ from policy_tables import FAILED, K40C, Row, Table, replay, row
 
 from tuner import registry
 from tuner.interfaces import Search
-from tuner.model import Measurement, Trial
+from tuner.model import Configuration, Energy, Measurement, Trial
+from tuner.objective import Objective
 
 greedy = registry.load("policy", "greedy")
 
@@ -20,10 +21,10 @@ def test_algorithm_3_restarts_when_a_kernel_changes() -> None:
     """Lud and ParticleFilter on the K20c (Table IV): 16×16 and 256 after 5 trials of 6."""
     table: Table = {
         (1024, 512): 10.0,  # step 8
-        (256, 512): 9.0,  # Lud is the slower: its D ends at 256; restart, where all of Lud is known
+        (256, 512): 9.0,  # Lud is the slower: its D ends at 256
         (256, 256): 8.0,  # ParticleFilter
-        (256, 128): 8.5,  # worse: 256, a change: restart
-        (1024, 256): 9.5,  # Lud from D[0] beside the new ParticleFilter; 256 is known and better
+        (256, 128): 8.5,  # worse: 256. Both have changed: another pass
+        (1024, 256): 9.5,  # Lud beside the new ParticleFilter: D ends at 256, and 1024 before it is worse
         # ParticleFilter is known: 512 → 9, 256 → 8, 128 → 8.5. A full pass has changed nothing.
     }
 
@@ -51,29 +52,32 @@ def test_algorithm_3_begins_with_the_kernel_that_takes_longest() -> None:
 def test_algorithm_3_keeps_the_first_order_of_kernels() -> None:
     """Step 9 lies before the restart: the first kernel stays first although it is no longer the slowest."""
     table: Table = {
-        (512, 512): 10.0,
-        (256, 512): 9.0,  # changed: restart with the first kernel, which is known
-        (256, 256): 9.5,  # the second
+        (512, 512, 512): 10.0,
+        (256, 512, 512): 9.0,
+        (256, 256, 512): 8.0,
+        (256, 256, 256): 7.0,  # all have changed: another pass
+        (512, 256, 256): 7.5,  # the first kernel, worse
+        (256, 512, 256): 7.5,  # the second, worse; the third is known
     }
-    own_s: dict[Row, tuple[float, ...]] = {
-        (512, 512): (9.0, 8.0),
-        (256, 512): (2.0, 8.0),
-        (256, 256): (2.0, 9.0),
-    }
+    own_s: dict[Row, tuple[float, ...]] = dict.fromkeys(table, (1.0, 9.0, 1.0))
+    own_s[512, 512, 512] = (3.0, 2.0, 1.0)
 
-    assert replay(table, blocks(512, 256), blocks(512, 256), own_s=own_s) == (list(table), (256, 512))
+    path, best = replay(table, *[blocks(512, 256)] * 3, own_s=own_s)
+
+    assert path == list(table)
+    assert best == (256, 256, 256)
 
 
-def test_a_restarted_descent_that_stops_early_is_not_committed() -> None:
-    """The finding costs 11, what stands costs 7: the paper would go back to 4 and in a circle from there."""
+def test_a_pass_is_finished_and_the_next_goes_on_from_the_distribution_reached() -> None:
+    """The paper would restart after kernel 0, and descend from (4, 1): both are known to lead nowhere new."""
     table: Table = {
         (4, 2): 10.0,  # kernel 0 descends beside 2 ...
         (2, 2): 9.0,
-        (1, 2): 8.0,  # ... to 1; restart, all known
-        (1, 1): 7.0,  # kernel 1 descends to 1; restart
-        (4, 1): 11.0,  # kernel 0 from D[0] beside 1 ...
-        (2, 1): 12.0,  # ... stops at once: 4, at 11. It stays at 1.
-        # kernel 1 is known. A full pass has changed nothing.
+        (1, 2): 8.0,  # ... to 1; the pass goes on:
+        (1, 1): 7.0,  # kernel 1 descends to 1
+        # Both have changed: another pass.
+        (2, 1): 12.0,  # kernel 0 from 1, where D ends, to earlier entries: worse
+        # kernel 1: (1, 2) is known to be worse. A full pass has changed nothing.
     }
 
     path, best = replay(table, blocks(4, 2, 1), blocks(2, 1), own_s=(2.0, 1.0))
@@ -82,25 +86,32 @@ def test_a_restarted_descent_that_stops_early_is_not_committed() -> None:
     assert best == (1, 1)
 
 
-def test_algorithm_3_ends_when_a_set_comes_back(caplog: pytest.LogCaptureFixture) -> None:
-    """Equal costs are committed and can lead back: the search ends there and says so."""
-    table: Table = {
-        (4, 4): 10.0,  # kernel 0 descends beside 4, over equal costs ...
-        (2, 4): 10.0,
-        (1, 4): 10.0,  # ... to 1; restart, all known
-        (1, 2): 10.0,  # kernel 1 beside 1 ...
-        (1, 1): 10.0,  # ... to 1; restart
-        (4, 1): 10.0,  # kernel 0 from D[0] beside 1 ...
-        (2, 1): 11.0,  # ... stops: 4, which costs no more; restart, all known
-        (4, 2): 11.0,  # kernel 1 beside 4 from D[0], which is known, stops: 4. There it all began.
-    }
-    caplog.set_level(logging.INFO)
+def test_equal_costs_are_no_reason_for_another_pass() -> None:
+    """Equal is no worsening, so the descents go on; but a pass that gains nothing is the last."""
+    table: Table = {(4, 4): 10.0, (2, 4): 10.0, (1, 4): 10.0, (1, 2): 10.0, (1, 1): 10.0}
 
     path, best = replay(table, blocks(4, 2, 1), blocks(4, 2, 1), own_s=(2.0, 1.0))
 
     assert path == list(table)
     assert best == (4, 4)
-    assert "came back: kernel0 [L=4]; kernel1 [L=4]" in caplog.text
+
+
+@pytest.mark.parametrize(("lowest", "another"), [(9.89, True), (9.91, False)])
+def test_another_pass_follows_a_gain_of_one_percent(lowest: float, another: bool) -> None:
+    """Kernel 0 changes its distribution; whether kernel 1 is tried beside it again depends on the gain."""
+    table: Table = {
+        (4, 4): 10.0,
+        (2, 4): 9.95,
+        (1, 4): 9.96,
+        (2, 2): lowest,
+        (2, 1): 9.97,
+    }
+    second: Table = {(4, 2): 10.1, (1, 2): 10.1}  # kernel 0 beside the new kernel 1: later, then earlier
+
+    path, best = replay(table | second, blocks(4, 2, 1), blocks(4, 2, 1), own_s=(2.0, 1.0))
+
+    assert path == [*table, *([(1, 2), (4, 2)] if another else [])]
+    assert best == (2, 2)
 
 
 def test_algorithm_3_skips_failures() -> None:
@@ -111,8 +122,9 @@ def test_algorithm_3_skips_failures() -> None:
         # the first kernel beside 256
         (256, 256): FAILED,
         (128, 256): 11.0,
-        # the second beside 512: D[0] is known to fail, 256 is known
+        # the second beside 512, from 256 on
         (512, 128): FAILED,
+        # and back: 512 is known to fail
     }
     guilty: dict[Row, list[int]] = {(512, 512): [1]}
 
@@ -183,7 +195,8 @@ def test_algorithm_4_restarts_to_a_lower_clock_and_sorts_anew() -> None:
     table: Table = {
         (512, 512, 875): 100.0,
         (512, 512, 810): 101.0,  # f = 875; kernel 0 takes longest
-        (256, 512, 875): 90.0,  # its D ends: a change: goto step 4
+        (256, 512, 875): 90.0,  # its D ends: a change
+        (256, 256, 875): 91.0,  # kernel 1 stays. The pass is over: goto step 4
         (256, 512, 810): 80.0,
         (256, 512, 745): FAILED,  # skipped
         (256, 512, 666): 85.0,  # worse than 810; f = 810; now kernel 1 takes longest
@@ -222,7 +235,7 @@ def test_no_clock_is_tried_below_one_that_is_too_slow() -> None:
 
 def test_the_best_known_trial_is_the_start_when_the_first_is_not_allowed() -> None:
     """D[0] of both kernels is too slow: the cheapest prior trial inside the space is where it begins."""
-    times: Table = {(512, 512): 12.0, (256, 128): 8.0, (512, 128): 9.0, (256, 512): 8.5, (256, 256): 8.2}
+    times: Table = {(512, 512): 12.0, (256, 128): 8.0, (512, 128): 9.0, (256, 256): 8.2}
     spaces = (blocks(512, 256), blocks(512, 256, 128))
     known: Table = {(256, 128): 8.0, (512, 128): 9.0, (64, 64): 1.0}
     prior = {
@@ -232,7 +245,48 @@ def test_the_best_known_trial_is_the_start_when_the_first_is_not_allowed() -> No
 
     played = limited(times, search_over(*spaces, cost=allowed, prior=prior))
 
-    # kernel 0 beside 128: 512 → 9, 256 → 8. Kernel 1 beside 256: 512 → 8.5, 256 → 8.2, 128 → 8.
+    # Both are at the end of their D. Earlier entries: kernel 0 at 512 → 9; kernel 1 at 256 → 8.2.
     assert [row(trial) for trial in played.trials] == list(times)
     assert played.best is not None
     assert row(played.best) == (256, 128)
+
+
+@pytest.mark.parametrize(
+    ("default", "path"),
+    [(256, [512, 256, 128]), (128, [512, 128, 256]), (512, [512, 256, 128]), (64, [512, 256, 128])],
+)
+def test_the_default_is_the_start_where_it_is_cheaper(default: int, path: list[int]) -> None:
+    """From 256 on to 128, from 128 back to 256; a default outside of the pruned space is not run."""
+    times: Table = {(512,): 10.0, (256,): 8.0, (128,): 9.0}
+    search = replace(search_over(blocks(512, 256, 128)), defaults=(Configuration({"L": default}),))
+
+    played = limited(times, search)
+
+    assert [row(trial) for trial in played.trials] == [(size,) for size in path]
+    assert played.best is not None
+    assert row(played.best) == (256,)
+
+
+@pytest.mark.parametrize(
+    ("at_810", "clocks"),
+    [
+        ((9.2, None), [875, 810, 745, 666]),  # the sensor missed it: the next clock is compared with 875
+        ((11.0, 7.0), [875, 810]),  # too slow: lower clocks are slower still
+        ((11.0, None), [875, 810]),
+    ],
+)
+def test_a_trial_without_joules_is_not_taken_for_too_slow(
+    at_810: tuple[float, float | None], clocks: list[int]
+) -> None:
+    """Both cost infinity, but only slowness ends the descent of the clock."""
+    seen = {875: (9.0, 10.0), 810: at_810, 745: (9.5, 8.0), 666: (9.8, 9.0)}
+
+    def measure(trial: Trial) -> Measurement:
+        makespan_s, joules = seen[trial.clock_mhz or 0]
+        energy = None if joules is None else Energy(joules, 0.0, 0.0, "sensor", "gpu")
+        return replace(result(makespan_s, [1.0]), energy=energy)
+
+    search = search_over(blocks(512), clocks=K40C, cost=Objective("energy", limit_s=10.0).cost)
+    played = play(greedy, search, measure)
+
+    assert [trial.clock_mhz for trial in played.trials] == clocks

@@ -89,22 +89,20 @@ def test_text_values_stand_in_the_order_of_their_best_candidates() -> None:
 
 
 def test_variants_are_descended_along_one_tunable_after_another() -> None:
-    """Worked by hand: block sizes, then P up and down, then r; another pass; the end."""
+    """Worked by hand: block sizes, then P up and down, then r down; the block size stays: one pass."""
     space = [
-        candidate(0.9 if p == 8 else 1.0, size, p, L=size, P=p, r=r)
-        for size, p, r in product((512, 256), (8, 4, 2), (4, 2))
+        candidate(0.9 if p == 8 else 1.0, size, p, r=r, L=size, P=p)
+        for size, p, r in product((512, 256), (8, 4, 2), (4, 2, 1))
         if r <= p
     ]
     table: dict[tuple[object, ...], float] = {
-        (512, 4, 4): 10.0,  # D[0]: P = 4 is the largest with full occupancy
-        (256, 8, 4): 11.0,  # Algorithm 1 with equal work per block: worse
-        (256, 4, 4): 11.5,  # Algorithm 1 with equal tunables: worse; 512 stays
-        (512, 8, 4): 10.5,  # P up: worse
-        (512, 2, 2): 9.0,  # P down, where r = 4 is not possible: better, and the end of the line
-        # r has one value at P = 2. The block size is what it was, but P has changed: a new pass.
-        (256, 4, 2): 9.5,  # equal work: worse
-        (256, 2, 2): 9.6,  # equal tunables: worse
-        (512, 4, 2): 9.2,  # P up, with r = 2 kept: worse; there is no P below 2. A pass has changed nothing.
+        (4, 512, 4): 10.0,  # (r, L, P): D[0], P = 4 is the largest with full occupancy
+        (4, 512, 8): 10.5,  # the default: costlier
+        (4, 256, 8): 11.0,  # D with equal work per block: worse
+        (4, 256, 4): 11.5,  # D with equal tunables: worse; 512 stays
+        # P up: (4, 512, 8) is known to be worse
+        (2, 512, 2): 9.0,  # P down, where r = 4 is not possible: better, and the end of the line
+        (1, 512, 2): 9.5,  # r down: worse
     }
 
     played = play(
@@ -113,7 +111,34 @@ def test_variants_are_descended_along_one_tunable_after_another() -> None:
 
     assert [values(trial.configurations)[0] for trial in played.trials] == list(table)
     assert played.best is not None
-    assert values(played.best.configurations) == [(512, 2, 2)]
+    assert values(played.best.configurations) == [(2, 512, 2)]
+
+
+def test_variants_are_tried_once_for_every_distribution() -> None:
+    """The second pass, which follows a new block size, examines block sizes alone."""
+    first = [two(size, p) for size, p in product((512, 256), (8, 4, 2)) if size * p <= 2048]
+    second = [two(256, p) for p in (4, 2)]
+    table: dict[tuple[object, ...], float] = {
+        (512, 4, 256, 4): 10.0,
+        (256, 8, 256, 4): 8.0,  # D of the first kernel: better
+        (256, 4, 256, 4): 9.0,  # P down: worse
+        (256, 8, 256, 2): 8.5,  # P of the second kernel, down: worse
+        # Another pass: (512, 4) of the first is known; there is nothing else.
+    }
+
+    def key(trial: Trial) -> tuple[object, ...]:
+        return tuple(value for c in trial.configurations for value in c.values())
+
+    played = play(greedy, search_over(first, second), lambda trial: result(table[key(trial)], [2.0, 1.0]))
+
+    assert [key(trial) for trial in played.trials] == list(table)
+
+
+def test_the_elements_per_thread_are_tuned_first() -> None:
+    """Of the tunables, the one in that role stands first; the others as they were declared."""
+    space = [candidate(1.0, 256, p, shuffle=True, r=r, P=p) for p, r in ((4, 2), (2, 2))]
+
+    assert Order(space).tunables == ("P", "shuffle", "r")
 
 
 def kernel_space(largest: int) -> list[Candidate]:
