@@ -228,7 +228,7 @@ def test_missing_nvml_is_a_reason(error: Exception, words: str, monkeypatch: pyt
     ("info", "window_s"),
     [
         (None, 0.3),
-        (SensorInfo("counter", "counter", "gpu", period_s=0.1), 1.2),
+        (SensorInfo("counter", "counter", "gpu", period_s=0.1), 2.0),
         (SensorInfo("ring", "ring", "gpu", period_s=0.02, capacitance_s=0.017), 1.2),
         (SensorInfo("stream", "stream", "gpu", period_s=0.015, capacitance_s=0.79), 3.95),
         (SensorInfo("stream", "stream", "gpu", period_s=0.1, window_s=1.0), 4.0),

@@ -164,6 +164,7 @@ def make(
         status="finished",
         trials=trials,
         bursts=tuple(measurements[resumed:]),
+        windows_s=sum(measurement.window_s for measurement in measurements[resumed:]),
         joules=sum(measurement.energy_total_j for measurement in measurements),
         answer=choose(Objective("energy"), trials),
         default=0,

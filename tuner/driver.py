@@ -158,8 +158,13 @@ class Driver:
         return dict(self._asked)
 
     @property
+    def windows_s(self) -> float:
+        """All measuring windows of this process."""
+        return self._measurer.windows_s
+
+    @property
     def bursts(self) -> tuple[Measurement, ...]:
-        """Every measuring window of this process."""
+        """Every measurement of this process."""
         return tuple(self._bursts)
 
     def reload(self) -> None:

@@ -31,7 +31,7 @@ _KNOWN_FOR_SURE = (Status.COMPILE_ERROR, Status.WRONG_ANSWER)
 _UNSTEADY = 0.01  # joules are of the mean round, times are medians: where these differ by more, it is told
 _TIME_WINDOW_S = 0.3
 _POWER_WINDOW_S = 1.2  # shorter ones would leave no time to warm up in, or outweigh their warm-up
-_WINDOW_PERIODS = {"counter": 12, "ring": 20, "stream": 20}
+_WINDOW_PERIODS = {"counter": 20, "ring": 20, "stream": 20}
 _WINDOW_LAGS = 5
 _LONGEST_WINDOW_S = 4.0
 
@@ -68,6 +68,7 @@ class Measurer:
         self._lock = ExitStack()
         self._locked_mhz: int | None = None
         self._vain = 0
+        self.windows_s = 0.0  # all windows so far, those measured in vain too
 
     def measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
         """Check what was not checked before, then run the plans together at the trial's clock.
@@ -154,6 +155,7 @@ class Measurer:
     def _run(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
         with self._recording() as recording:
             record = self._device.run(plans, self._window_s)
+        self.windows_s += record.end_s - record.start_s
         measurement = Measurement(
             results=_told_apart(record.results),
             makespan_s=record.makespan_s,
@@ -253,8 +255,9 @@ def _told_apart(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]
 def suggested_window_s(info: SensorInfo | None) -> float:
     """A window in which this sensor resolves a fraction of a percent; short where only time is measured.
 
-    Twelve ticks of a counter (1.2 s on an H200), twenty samples of a ring or stream, five times the sensor's
-    lag or mean, and what makes the warm-up, a sixth of the window at most, long enough for power to settle.
+    Twenty ticks of a counter (2 s on an H200, whose power swings with a period of 1 s when it is at its
+    limit), twenty samples of a ring or stream, five times the sensor's lag or mean, and what makes the
+    warm-up, a sixth of the window at most, long enough for power to settle.
     """
     if info is None:
         return _TIME_WINDOW_S

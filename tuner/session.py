@@ -30,7 +30,8 @@ class Outcome:
     Attributes:
         status: ``finished``, or ``interrupted`` when it was stopped, or ``limited`` when a limit ended it.
         trials: all trials in the order they were measured; contenders for the answer with their fresh bursts.
-        bursts: every measuring window of this process, for the account of its time.
+        bursts: every measurement of this process.
+        windows_s: measuring windows of this process, those repeated for a throttled GPU too.
         joules: what the tuning cost, in a killed run too.
         answer: index of the answer in ``trials``; None when no trial was valid.
         default: index of the default trial; None when it was not reached.
@@ -44,6 +45,7 @@ class Outcome:
     status: str
     trials: list[tuple[Trial, Measurement]]
     bursts: tuple[Measurement, ...]
+    windows_s: float
     joules: float
     answer: int | None
     default: int | None
@@ -221,6 +223,7 @@ def _outcome(status: str, task: Task, driver: Driver, confirmed: Mapping[Trial, 
         status=status,
         trials=trials,
         bursts=driver.bursts,
+        windows_s=driver.windows_s,
         joules=driver.joules,
         answer=chosen(objective),
         default=next((i for i, (trial, _) in enumerate(trials) if trial == default), None),

@@ -1,6 +1,7 @@
 """The document of a run: what ``--json`` writes, the database keeps and the tables show."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -163,15 +164,15 @@ def energy_share(measurement: Measurement, position: int) -> float | None:
 
 def _tuning_energy(outcome: Outcome) -> Record:
     """What the tuning cost. Its uncertainty is the bursts' relative one, taken as common to all of them."""
-    squares = [
-        (burst.energy.uncertainty_j / burst.energy.joules) ** 2
+    relative = [
+        burst.energy.uncertainty_j / burst.energy.joules
         for burst in outcome.bursts
         if burst.energy is not None and burst.energy.joules > 0
     ]
-    if not squares:
+    if not relative:
         return {"tuning_energy_j": outcome.joules or None, "tuning_energy_j_uncertainty": None}
-    relative = math.sqrt(math.fsum(squares) / len(squares))
-    return {"tuning_energy_j": outcome.joules, "tuning_energy_j_uncertainty": relative * outcome.joules}
+    uncertainty_j = outcome.joules * statistics.fmean(relative)
+    return {"tuning_energy_j": outcome.joules, "tuning_energy_j_uncertainty": uncertainty_j}
 
 
 def _space(task: Task, outcome: Outcome) -> Record:
@@ -209,11 +210,10 @@ def _trade_off(outcome: Outcome) -> Mapping[str, Any] | None:
 
 def _wall(outcome: Outcome, timing: Timing) -> Record:
     """Wall time split into what is wanted (windows and checks, on the device's clock) and the rest."""
-    windows_s = math.fsum(burst.window_s for burst in outcome.bursts)
     checks_s = math.fsum(burst.check_s for burst in outcome.bursts)
     return {
         "prepare_s": timing.prepare_s,
         "search_s": timing.search_s,
-        "windows_s": windows_s,
+        "windows_s": outcome.windows_s,
         "checks_s": checks_s,
     }
