@@ -8,6 +8,7 @@ an interval of its own that owes nothing to drift.
 
 import argparse
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def main() -> None:
     runs = {objective: tune(objective, options) for objective in OBJECTIVES}
     document = {
         "provenance": provenance(),
+        "workloads": options.workloads or "the default set",
         "comparison": compare({name: run["best"] for name, run in runs.items()}, options),
         "runs": runs,
     }
@@ -59,12 +61,14 @@ def tune(objective: str, options: argparse.Namespace) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(result.read_text())
         for workload in document["workloads"]:
             del workload["candidates"]
+        # ru_maxrss is that of the largest process so far, the worker with its CUDA context included
+        document["largest_process_rss_bytes"] = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         return document
 
 
 def compare(answers: dict[str, dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     """Measure the answers again, interleaved, and state the differences with 95 % intervals."""
-    request = Request(workloads=options.workloads, window_s=1.0)
+    request = Request(workloads=options.workloads, window_s=2.0)
     catalog = Catalog.load()
     repeats: dict[str, list[tuple[float, float]]] = {name: [] for name in answers}
     with open_bench(options.device, request) as bench:

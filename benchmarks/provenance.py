@@ -15,7 +15,9 @@ def provenance() -> dict[str, Any]:
     """GPU, driver and clocks as `nvidia-smi` reads them, versions, date and command line."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_relative, sys.argv[1:])]),
+        "command": " ".join(
+            ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_relative, sys.argv[1:])]
+        ),
         "gpus": _gpus(),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
