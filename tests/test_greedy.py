@@ -147,3 +147,22 @@ def test_a_candidate_that_fails_at_every_clock_gives_way_to_the_next() -> None:
     }
 
     assert replay(table, blocks(1024, 512, 256), clocks=K40C[:2]) == (list(table), (512, 875))
+
+
+@pytest.mark.parametrize(
+    ("optimum", "path"),
+    [
+        (1130, [1600, 1400, 1200, 1000, 1100]),  # lower than the 1200 of the strides
+        (1270, [1600, 1400, 1200, 1000, 1100, 1300]),  # higher
+        (1600, [1600, 1400, 1500]),
+    ],
+)
+def test_many_clocks_are_descended_in_strides(optimum: int, path: list[int]) -> None:
+    """Of 16 clocks every second is tried until the first worsening, then those beside the one found."""
+    clocks = range(1600, 0, -100)
+    table: Table = {(256, mhz): 1.0 + abs(mhz - optimum) for mhz in path}
+
+    tried, best = replay(table, blocks(256), clocks=clocks)
+
+    assert tried == [(256, mhz) for mhz in path]
+    assert best == min(table, key=table.__getitem__)
