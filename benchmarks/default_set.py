@@ -34,6 +34,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--repeats", type=int, choices=sorted(STUDENT_95), default=12)
     parser.add_argument("--workloads", nargs="*", default=[])
+    parser.add_argument("--policy", default="greedy")
+    parser.add_argument("--window", default="2.0")
     options = parser.parse_args()
     runs = {objective: tune(objective, options) for objective in OBJECTIVES}
     document = {
@@ -54,6 +56,7 @@ def tune(objective: str, options: argparse.Namespace) -> dict[str, Any]:
             [
                 *(sys.executable, "-c", "from tuner.cli import main; main()", "run", *options.workloads),
                 *("--objective", objective, "--device", options.device),
+                *("--policy", options.policy, "--window", options.window),
                 *("--database", Path(folder) / "tuner.db", "--json", result),
             ],
             check=True,
@@ -68,7 +71,7 @@ def tune(objective: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def compare(answers: dict[str, dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     """Measure the answers again, interleaved, and state the differences with 95 % intervals."""
-    request = Request(workloads=options.workloads, window_s=2.0)
+    request = Request(workloads=options.workloads, window_s=float(options.window))
     catalog = Catalog.load()
     repeats: dict[str, list[tuple[float, float]]] = {name: [] for name in answers}
     with open_bench(options.device, request) as bench:
