@@ -58,7 +58,18 @@ def test_every_fault_costs_one_trial(policy: str, tmp_path: Path, monkeypatch: p
 def test_fault_in_company_is_pinned_on_the_guilty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a co-run the failing workload is named, its partner stays ok, and both get an answer."""
     install(monkeypatch, Faults(told))
-    words = ("run", "scan-lf:N=64", WORKLOAD, "--kernel", FAULTY, *TX1)
+    words = (
+        "run",
+        "scan-lf:N=64",
+        WORKLOAD,
+        "--kernel",
+        FAULTY,
+        *TX1,
+        "--policy",
+        "random",
+        "--budget",
+        "20",
+    )
     found = document(*words, "--database", tmp_path / "tuner.db")
     failed = [trial for trial in found["trials"] if trial["status"] != "ok"]
 

@@ -44,9 +44,12 @@ def test_every_fault_costs_one_trial(tmp_path: Path) -> None:
 
 def test_faults_beside_a_good_workload(tmp_path: Path) -> None:
     """In a co-run the guilty workload is named, its partner is not, and both get an answer."""
-    document, _ = tuner("scan-lf:N=64", "faulty:N=256", "--policy", "greedy", folder=tmp_path)
+    words = ("scan-lf:N=64", "faulty:N=256", "--policy", "random", "--budget", "25")
+    document, _ = tuner(*words, folder=tmp_path)
     failed = [trial for trial in document["trials"] if trial["status"] != "ok"]
 
-    assert {trial["configurations"]["faulty:N=256"]["mode"] for trial in failed} == {1, 2, 3, 4}
+    assert failed
+    for trial in failed:
+        assert trial["status"] == ENDS[trial["configurations"]["faulty:N=256"]["mode"]]
     assert all(trial["workloads"]["scan-lf:N=64"]["status"] == "ok" for trial in failed)
     assert document["best"]["status"] == "ok"
