@@ -26,9 +26,9 @@ def test_one_top_level_name() -> None:
 def test_every_package_folder_is_listed() -> None:
     """The explicit package list holds every folder with Python files."""
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
-    found = {
-        ".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "tuner").rglob("*.py")
-    } | {f"tuner.{folder}" for folder in ("power", "policies", "kernels", "systemd")}
+    found = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "tuner").rglob("*.py")} | {
+        f"tuner.{folder}" for folder in ("power", "policies", "kernels", "systemd")
+    }
 
     assert found == listed
 
