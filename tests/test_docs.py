@@ -63,7 +63,7 @@ def parse(command: click.Command, args: list[str]) -> None:
     values, rest, _ = command.make_parser(context).parse_args(args)
     for parameter in command.params:
         value = values.get(parameter.name or "")
-        if isinstance(value, (str, bool, int, tuple, list)):  # click has marks of its own for what is not given
+        if isinstance(value, (str, bool, int, tuple, list)):  # click marks what is not given
             parameter.type_cast_value(context, value)
     if not isinstance(command, click.Group):
         assert not rest, f"{command.name} takes no {rest}"
