@@ -1,15 +1,10 @@
-"""The words of the project as values: workload, configuration, plan, trial, measurement.
+"""What is to be run: workload, configuration, plan."""
 
-All values are frozen, hashable where a policy may want them as keys, and plain enough to cross a pipe to
-a worker process. Times are seconds, energies joules, powers watts, clocks megahertz, sizes bytes.
-"""
-
-import functools
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from functools import cached_property
 from typing import Literal
 
 TunableValue = bool | int | float | str
@@ -90,7 +85,7 @@ class Source:
     text: str
     headers: tuple[tuple[str, str], ...] = ()
 
-    @functools.cached_property
+    @cached_property
     def sha256(self) -> str:
         """Hex digest of the text and its headers (not of the path); asked for at every launch."""
         digest = hashlib.sha256(self.text.encode())
@@ -244,181 +239,3 @@ class Plan:
     def label(self) -> str:
         """The words of a message: workload and configuration."""
         return f"{self.workload} [{self.configuration}]"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What is run and measured together.
-
-    Attributes:
-        configurations: one per workload, in the order of the run's workloads.
-        clock_mhz: GPU clock to set, or None for "as found".
-    """
-
-    configurations: tuple[Configuration, ...]
-    clock_mhz: int | None = None
-
-
-class Status(str, Enum):
-    """How a workload of a trial ended. Anything but ``ok`` costs infinity and stops no search."""
-
-    OK = "ok"
-    COMPILE_ERROR = "compile-error"
-    LAUNCH_ERROR = "launch-error"
-    WRONG_ANSWER = "wrong-answer"
-    TIMEOUT = "timeout"
-    CRASHED = "crashed"
-
-
-@dataclass(frozen=True)
-class WorkloadResult:
-    """One workload's part in a measurement.
-
-    Attributes:
-        status: how it ended.
-        time_s: median time of one run within a round (None unless ok).
-        spread_s: half the 16-84 % range of that time.
-        detail: what went wrong, for people.
-    """
-
-    status: Status
-    time_s: float | None = None
-    spread_s: float = 0.0
-    detail: str = ""
-
-
-@dataclass(frozen=True)
-class Energy:
-    """Joules of one round with their standard uncertainty (one sigma).
-
-    Attributes:
-        joules: energy of one round.
-        uncertainty_j: standard uncertainty.
-        watts: mean power of the measuring window.
-        sensor: which reading it came from, e.g. ``nvml-energy-counter``.
-        scope: what the sensor sees, e.g. ``gpu``, ``module``, ``VDD_GPU_SOC``.
-    """
-
-    joules: float
-    uncertainty_j: float
-    watts: float
-    sensor: str
-    scope: str
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What one trial gave.
-
-    Attributes:
-        results: one per workload, in the order of the trial.
-        makespan_s: median time of a round, all workloads started together until the last has ended.
-        makespan_spread_s: half the 16-84 % range of the makespan.
-        makespan_uncertainty_s: standard uncertainty of the makespan.
-        bursts: measuring windows these numbers were joined from (contenders for the answer get several).
-        energy: energy of a round; None where no sensor answers or the trial failed.
-        rounds: rounds of the measuring window.
-        window_s: length of the measuring window.
-        clock_mhz: median GPU clock seen during the window, if it can be read.
-        flags: what a reader must know: ``throttled: ...``, ``off-clock: ...``.
-        modelled: True when a simulated device made these numbers.
-        check_s: time spent on answer checks for this trial.
-        energy_total_j: joules of everything this trial made the GPU do (checks, warm-up, window).
-        ended_s: the device's clock when the trial had ended (a simulated device resumes from there).
-    """
-
-    results: tuple[WorkloadResult, ...]
-    makespan_s: float | None = None
-    makespan_spread_s: float = 0.0
-    makespan_uncertainty_s: float = 0.0
-    bursts: int = 1
-    energy: Energy | None = None
-    rounds: int = 0
-    window_s: float = 0.0
-    clock_mhz: float | None = None
-    flags: tuple[str, ...] = ()
-    modelled: bool = False
-    check_s: float = 0.0
-    energy_total_j: float = 0.0
-    ended_s: float = 0.0
-
-    @property
-    def ok(self) -> bool:
-        """True when every workload is ok."""
-        return all(result.status is Status.OK for result in self.results)
-
-    @property
-    def status(self) -> Status:
-        """The first status that is not ok, else ok."""
-        return next((r.status for r in self.results if r.status is not Status.OK), Status.OK)
-
-
-@dataclass(frozen=True)
-class DeviceLimits:
-    """The occupancy inputs of one GPU (Table I of the multi-kernel paper, with the allocation units).
-
-    Attributes:
-        compute_capability: (major, minor).
-        multiprocessors: SMs of the GPU.
-        warp_size: devWarpSize.
-        max_threads_per_block: largest block.
-        max_threads_per_sm: devMaxThreadsSM.
-        max_warps_per_sm: devMaxWSM.
-        max_blocks_per_sm: devMaxTBSM.
-        registers_per_sm: devRegsLimitSM.
-        registers_per_block: most registers one block may hold.
-        max_registers_per_thread: compiler limit.
-        register_alloc_unit: devRegAllocUnit; registers are allocated per warp in this unit.
-        warp_alloc_granularity: warps that hold registers are rounded to a multiple of this.
-        shared_bytes_per_sm: devMaxSharedMemSM.
-        shared_bytes_per_block: most shared memory one block may ask for (opt-in limit where there is one).
-        shared_alloc_unit: devSharedMemAllocUnit.
-        shared_reserved_bytes: shared memory the system takes of every block (1 KiB from 8.0 on).
-        memory_bytes: device memory.
-        l2_bytes: second-level cache.
-    """
-
-    compute_capability: tuple[int, int]
-    multiprocessors: int
-    warp_size: int
-    max_threads_per_block: int
-    max_threads_per_sm: int
-    max_warps_per_sm: int
-    max_blocks_per_sm: int
-    registers_per_sm: int
-    registers_per_block: int
-    max_registers_per_thread: int
-    register_alloc_unit: int
-    warp_alloc_granularity: int
-    shared_bytes_per_sm: int
-    shared_bytes_per_block: int
-    shared_alloc_unit: int
-    shared_reserved_bytes: int
-    memory_bytes: int
-    l2_bytes: int
-
-    @property
-    def architecture(self) -> str:
-        """NVRTC's name of the compute capability, e.g. ``sm_90``."""
-        return f"sm_{self.compute_capability[0]}{self.compute_capability[1]}"
-
-
-@dataclass(frozen=True)
-class DeviceIdentity:
-    """What a stored result is bound to.
-
-    Attributes:
-        spec: how the user names it: ``cuda:0``, ``sim:jetson-tx1``.
-        name: product name.
-        uuid: GPU UUID; for a simulated device its spec.
-        driver: driver version, or the version of the model.
-        runtime: CUDA (NVRTC) version that made the code, or empty.
-        modelled: True for a simulated device.
-    """
-
-    spec: str
-    name: str
-    uuid: str
-    driver: str
-    runtime: str
-    modelled: bool

@@ -1,0 +1,42 @@
+"""The words of the project as values: workload, configuration, plan, trial, measurement.
+
+All values are frozen, hashable where a policy may want them as keys, and plain enough to cross a pipe to
+a worker process. Times are seconds, energies joules, powers watts, clocks megahertz, sizes bytes.
+"""
+
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.plan import (
+    Buffer,
+    Configuration,
+    Plan,
+    ProblemSpec,
+    Resources,
+    Scalar,
+    Source,
+    Stage,
+    TunableValue,
+    Work,
+    Workload,
+)
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
+
+__all__ = [
+    "Buffer",
+    "Configuration",
+    "DeviceIdentity",
+    "DeviceLimits",
+    "Energy",
+    "Measurement",
+    "Plan",
+    "ProblemSpec",
+    "Resources",
+    "Scalar",
+    "Source",
+    "Stage",
+    "Status",
+    "Trial",
+    "TunableValue",
+    "Work",
+    "Workload",
+    "WorkloadResult",
+]

@@ -1,0 +1,113 @@
+"""What is run together, and what it gave: trial and measurement."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tuner.model.plan import Configuration
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is run and measured together.
+
+    Attributes:
+        configurations: one per workload, in the order of the run's workloads.
+        clock_mhz: GPU clock to set, or None for "as found".
+    """
+
+    configurations: tuple[Configuration, ...]
+    clock_mhz: int | None = None
+
+
+class Status(str, Enum):
+    """How a workload of a trial ended. Anything but ``ok`` costs infinity and stops no search."""
+
+    OK = "ok"
+    COMPILE_ERROR = "compile-error"
+    LAUNCH_ERROR = "launch-error"
+    WRONG_ANSWER = "wrong-answer"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+
+
+@dataclass(frozen=True)
+class WorkloadResult:
+    """One workload's part in a measurement.
+
+    Attributes:
+        status: how it ended.
+        time_s: median time of one run within a round (None unless ok).
+        spread_s: half the 16-84 % range of that time.
+        detail: what went wrong, for people.
+    """
+
+    status: Status
+    time_s: float | None = None
+    spread_s: float = 0.0
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Joules of one round with their standard uncertainty (one sigma).
+
+    Attributes:
+        joules: energy of one round.
+        uncertainty_j: standard uncertainty.
+        watts: mean power of the measuring window.
+        sensor: which reading it came from, e.g. ``nvml-energy-counter``.
+        scope: what the sensor sees, e.g. ``gpu``, ``module``, ``VDD_GPU_SOC``.
+    """
+
+    joules: float
+    uncertainty_j: float
+    watts: float
+    sensor: str
+    scope: str
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one trial gave.
+
+    Attributes:
+        results: one per workload, in the order of the trial.
+        makespan_s: median time of a round, all workloads started together until the last has ended.
+        makespan_spread_s: half the 16-84 % range of the makespan.
+        makespan_uncertainty_s: standard uncertainty of the makespan.
+        bursts: measuring windows these numbers were joined from (contenders for the answer get several).
+        energy: energy of a round; None where no sensor answers or the trial failed.
+        rounds: rounds of the measuring window.
+        window_s: length of the measuring window.
+        clock_mhz: median GPU clock seen during the window, if it can be read.
+        flags: what a reader must know: ``throttled: ...``, ``off-clock: ...``.
+        modelled: True when a simulated device made these numbers.
+        check_s: time spent on answer checks for this trial.
+        energy_total_j: joules of everything this trial made the GPU do (checks, warm-up, window).
+        ended_s: the device's clock when the trial had ended (a simulated device resumes from there).
+    """
+
+    results: tuple[WorkloadResult, ...]
+    makespan_s: float | None = None
+    makespan_spread_s: float = 0.0
+    makespan_uncertainty_s: float = 0.0
+    bursts: int = 1
+    energy: Energy | None = None
+    rounds: int = 0
+    window_s: float = 0.0
+    clock_mhz: float | None = None
+    flags: tuple[str, ...] = ()
+    modelled: bool = False
+    check_s: float = 0.0
+    energy_total_j: float = 0.0
+    ended_s: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """True when every workload is ok."""
+        return all(result.status is Status.OK for result in self.results)
+
+    @property
+    def status(self) -> Status:
+        """The first status that is not ok, else ok."""
+        return next((r.status for r in self.results if r.status is not Status.OK), Status.OK)
