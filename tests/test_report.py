@@ -250,6 +250,18 @@ def test_wall_counts_no_trial_of_the_killed_run(prepared: tuple[Prepared, ...]) 
     assert make(prepared, GOOD)["wall"]["checks_s"] == pytest.approx(0.3)
 
 
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_narrow_console_keeps_the_answer(prepared: tuple[Prepared, ...], width: int) -> None:
+    """Whatever the width, the configuration of every workload is printed; rates give way first."""
+    record = make(prepared, GOOD)
+    text = io.StringIO()
+    show_run(record, Console(file=text, width=width))
+
+    for workload in record["workloads"]:
+        for name, value in workload["best"]["configuration"].items():
+            assert f"{name}={int(value)}" in text.getvalue()
+
+
 def test_failures_are_named_once(prepared: tuple[Prepared, ...]) -> None:
     """Status, workload, configuration and reason of a failure are printed; brackets stay brackets."""
     record = make(prepared, [*GOOD, failed(Status.TIMEOUT, "no answer [yet]")])

@@ -66,10 +66,16 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A row of the history; ``answer`` is None while nothing valid was measured."""
+    """A row of the history.
+
+    Attributes:
+        owner: the process that measures or measured it (``tuner.owner``).
+        answer: the document of its answer; None while nothing valid was measured.
+    """
 
     id: int
     status: str
+    owner: str
     objective: str
     started_at: str
     ended_at: str | None
@@ -241,7 +247,7 @@ class Store:
     def _runs(self, clause: str, arguments: tuple[object, ...]) -> Iterator[StoredRun]:
         with self._translated():
             cursor = self._connection.execute(
-                "SELECT id, status, objective, started_at, ended_at, conditions, answer,"  # noqa: S608
+                "SELECT id, status, owner, objective, started_at, ended_at, conditions, answer,"  # noqa: S608
                 " (SELECT count(*) FROM trials WHERE run_id = runs.id)"
                 f" FROM runs {clause}",  # constant text of this module; values are bound
                 arguments,
@@ -251,10 +257,11 @@ class Store:
                 row = cursor.fetchone()
             if row is None:
                 return
-            number, status, objective, started_at, ended_at, conditions, answer, trials = row
+            number, status, owner, objective, started_at, ended_at, conditions, answer, trials = row
             yield StoredRun(
                 number,
                 status,
+                owner,
                 objective,
                 started_at,
                 ended_at,

@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-from tuner.errors import TunerError
+from tuner.errors import Interrupted, TunerError
 
 COMMANDS = {
     "run": "tuner.cli.run:run",
@@ -48,6 +48,8 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except TunerError as error:
             raise _failure(error) from error
+        except KeyboardInterrupt:
+            ctx.exit(Interrupted.exit_code)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

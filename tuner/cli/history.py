@@ -8,9 +8,17 @@ import click
 from tuner.cli.options import database_option
 from tuner.cli.output import console, json_option, write_json
 
+_ROOM_FOR_ALL = 110  # characters
+
 
 @click.command()
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Newest runs shown.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1, max=1_000_000),
+    default=20,
+    show_default=True,
+    help="Newest runs shown.",
+)
 @database_option
 @json_option
 def history(*, limit: int, database: Path | None, json_path: str | None) -> None:
@@ -25,26 +33,30 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
         rows = [_row(run) for run in store.history(limit)]
     if json_path is not None:
         write_json(json_path, {"runs": rows})
+    out = console(json_path)
+    roomy = out.width >= _ROOM_FOR_ALL
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("run", "started (UTC)", "status", "workloads", "device", "objective", "policy"):
-        table.add_column(title, no_wrap=title == "started (UTC)", overflow="fold")
+    for title in ("run", "started (UTC)", "status", "workloads", *(("device", "search") if roomy else ())):
+        table.add_column(title, no_wrap=title != "search", overflow="fold")
     for title in ("trials", "time", "energy"):
         table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         best = row["best"] or {}
+        where = (
+            row["device"] + ("\n(modelled)" if row["modelled"] else ""),
+            f"{row['objective']}, {row['policy']}",
+        )
         table.add_row(
             str(row["run"]),
             row["started_at"][:16].replace("T", " "),
             row["status"],
             "\n".join(row["workloads"]),
-            row["device"] + (" (modelled)" if row["modelled"] else ""),
-            row["objective"],
-            row["policy"],
+            *(where if roomy else ()),
             str(row["trials"]),
             si(best.get("time_s"), "s"),
             _joules(best),
         )
-    console(json_path).print(table)
+    out.print(table)
 
 
 def _joules(best: dict[str, Any]) -> str:
@@ -58,11 +70,13 @@ def _joules(best: dict[str, Any]) -> str:
 
 
 def _row(run: Any) -> dict[str, Any]:  # noqa: ANN401 - StoredRun, imported late
+    from tuner.owner import is_alive
+
     return {
         "run": run.id,
         "started_at": run.started_at,
         "ended_at": run.ended_at,
-        "status": run.status,
+        "status": "killed" if run.status == "running" and not is_alive(run.owner) else run.status,
         "workloads": [name for name, _ in run.conditions["workloads"]],
         "device": run.conditions["device"]["spec"],
         "modelled": run.conditions["device"]["modelled"],

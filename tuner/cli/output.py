@@ -1,5 +1,6 @@
 """What commands share in writing: ``--json FILE`` (``-`` is standard output) and the console for tables."""
 
+import io
 import json
 import os
 import sys
@@ -85,9 +86,13 @@ def _replace(target: Path, text: str) -> None:
 
 
 def console(json_path: str | None = None) -> "Console":
-    """The console tables go to: standard output, or standard error when JSON has standard output."""
+    """The console tables go to: standard output, or standard error when JSON has standard output.
+
+    What its encoding lacks is replaced: a table is not worth a traceback after the measuring is done.
+    """
     from rich.console import Console
 
-    if json_path == "-":
-        return Console(stderr=True)
-    return Console(width=None if sys.stdout.isatty() else 120)
+    stream = sys.stderr if json_path == "-" or sys.stdout is None else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+    return Console(file=stream, width=None if stream is not None and stream.isatty() else 120)

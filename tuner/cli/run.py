@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--window",
-    type=click.FloatRange(min=0.01),
+    type=click.FloatRange(min=0.01, max=600.0),
     callback=finite,
     metavar="SECONDS",
     help="Measuring window of a trial.",

@@ -13,6 +13,8 @@ from tuner.report.units import percent, si, significant, with_uncertainty
 
 MODELLED = "modelled"
 _FAILURES_SHOWN = 10
+_ROOM_FOR_RATES = 90  # characters
+_ROOM_FOR_ALL = 115
 
 
 def show_run(document: Mapping[str, Any], console: Console) -> None:
@@ -23,40 +25,44 @@ def show_run(document: Mapping[str, Any], console: Console) -> None:
     if document["best"] is None:
         console.print("no valid trial: there is no answer")
     else:
-        console.print(_workloads(document))
+        console.print(_workloads(document, console.width))
         for line in _answer(document):
             console.print(Text(line))
     for line in (*_space(document), *_cost(document), *_failures(document), *document["notices"]):
         console.print(Text(line))
 
 
-def _workloads(document: Mapping[str, Any]) -> Table:
+def _workloads(document: Mapping[str, Any], width: int) -> Table:
+    """A row per workload; on a narrow console the columns of least use are left out, never the answer."""
     mark = f"\n({MODELLED})" if document["modelled"] else ""
+    columns: dict[str, list[str]] = {f"time{mark}": [], "against\ndefault": []}
+    if width >= _ROOM_FOR_RATES:
+        columns[f"rate{mark}"] = []
+    if width >= _ROOM_FOR_ALL:
+        columns |= {f"energy share\n({MODELLED})": [], f"rate per watt\n({MODELLED})": []}
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("workload", no_wrap=True)
-    table.add_column("batch", justify="right")
-    table.add_column("configuration")
-    for title in (
-        f"time{mark}",
-        "against\ndefault",
-        f"rate{mark}",
-        f"energy share\n({MODELLED})",
-        f"rate per watt\n({MODELLED})",
-    ):
+    table.add_column("batch", justify="right", no_wrap=True)
+    table.add_column("configuration", min_width=12)
+    for title in columns:
         table.add_column(title, justify="right", no_wrap=True)
     for workload in document["workloads"]:
-        best, default = workload["best"], workload["default"]
-        table.add_row(
-            workload["name"],
-            f"{workload['batch']:,}",
-            " ".join(f"{name}={_word(value)}" for name, value in best["configuration"].items()),
-            si(best["time_s"], "s"),
-            _change(best, default, "time_s"),
-            _rate(best["rate"], workload["rate_name"]),
-            with_uncertainty(best["energy_share_j"], _interval(best["energy_share_j_uncertainty"]), "J"),
-            _rate(best["rate_per_watt"], f"{workload['rate_name']}/W"),
-        )
+        table.add_row(*_cells(workload)[: len(columns) + 3])
     return table
+
+
+def _cells(workload: Mapping[str, Any]) -> list[str]:
+    best = workload["best"]
+    return [
+        workload["name"],
+        f"{workload['batch']:,}",
+        " ".join(f"{name}={_word(value)}" for name, value in best["configuration"].items()),
+        si(best["time_s"], "s"),
+        _change(best, workload["default"], "time_s"),
+        _rate(best["rate"], workload["rate_name"]),
+        with_uncertainty(best["energy_share_j"], _interval(best["energy_share_j_uncertainty"]), "J"),
+        _rate(best["rate_per_watt"], f"{workload['rate_name']}/W"),
+    ]
 
 
 def _word(value: object) -> str:
