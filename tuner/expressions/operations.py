@@ -54,10 +54,6 @@ def is_pow2(value: Value) -> bool:
     return whole == value and whole > 0 and whole & (whole - 1) == 0
 
 
-def _fits_float(left: int, right: int) -> bool:
-    return max(left, right) <= EXACT_FLOAT
-
-
 def _power_arrays(base: Value, exponent: Value) -> Value:
     if np.any(np.abs(exponent) > MAX_EXPONENT):
         raise TroubleError(f"an exponent is beyond {MAX_EXPONENT}")
