@@ -7,6 +7,7 @@ a worker process. Times are seconds, energies joules, powers watts, clocks megah
 from tuner.model.device import DeviceIdentity, DeviceLimits
 from tuner.model.plan import (
     Buffer,
+    BufferRole,
     Configuration,
     Plan,
     ProblemSpec,
@@ -14,6 +15,7 @@ from tuner.model.plan import (
     Scalar,
     Source,
     Stage,
+    TensorMap,
     TunableValue,
     Work,
     Workload,
@@ -22,6 +24,7 @@ from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 
 __all__ = [
     "Buffer",
+    "BufferRole",
     "Configuration",
     "DeviceIdentity",
     "DeviceLimits",
@@ -34,6 +37,7 @@ __all__ = [
     "Source",
     "Stage",
     "Status",
+    "TensorMap",
     "Trial",
     "TunableValue",
     "Work",

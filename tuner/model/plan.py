@@ -3,11 +3,12 @@
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 TunableValue = bool | int | float | str
+BufferRole = Literal["in", "out", "inout", "scratch", "zeroed"]
 
 
 class Configuration(Mapping[str, TunableValue]):
@@ -61,14 +62,18 @@ class Workload:
         kernel: name of the kernel.
         sizes: problem sizes as (name, value), in the order of the kernel file, e.g. ``(("N", 1024),)``.
         batch: independent problems solved by one run.
+        implied: names of optional sizes that have their default and are left out of the name; they follow
+            from the sizes and the kernel file, so workloads are compared without them.
     """
 
     kernel: str
     sizes: tuple[tuple[str, int | str], ...]
     batch: int
+    implied: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
-        return f"{self.kernel}:{','.join(f'{name}={value}' for name, value in self.sizes)}"
+        shown = (f"{name}={value}" for name, value in self.sizes if name not in self.implied)
+        return f"{self.kernel}:{','.join(shown)}"
 
 
 @dataclass(frozen=True)
@@ -104,13 +109,13 @@ class Buffer:
         dtype: NumPy dtype name.
         shape: elements per axis, the batch first.
         role: ``in`` is read, ``out`` is written completely, ``inout`` is both, ``scratch`` is neither
-            checked nor initialised.
+            checked nor initialised, ``zeroed`` is scratch that is set to zero before every run.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    role: Literal["in", "out", "inout", "scratch"]
+    role: BufferRole
 
     @property
     def elements(self) -> int:
@@ -124,6 +129,28 @@ class Scalar:
 
     dtype: str
     value: int | float
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A 128-byte CUtensorMap passed by value: how boxes of a buffer are copied to shared memory.
+
+    The buffer is taken as a contiguous matrix, rows one after another; what a box takes from beyond it is
+    zero.
+
+    Attributes:
+        buffer: name of the plan's buffer.
+        element: NumPy dtype name of an element of the map; it may join elements of the buffer.
+        dims: elements along a row, and rows.
+        box: elements along a row, and rows, copied at a time.
+        promotion_bytes: size to which fetches into the second-level cache are widened; 0 for none.
+    """
+
+    buffer: str
+    element: str
+    dims: tuple[int, int]
+    box: tuple[int, int]
+    promotion_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -159,8 +186,13 @@ class Stage:
         grid: blocks in x, y, z.
         block: threads in x, y, z.
         shared_bytes: dynamic shared memory.
-        arguments: names of the plan's buffers, or scalars, in the order of the function's parameters.
+        arguments: names of the plan's buffers, scalars or tensor maps, in the order of the function's
+            parameters.
         declared: resources for a machine without NVRTC, from the kernel file; None if it states none.
+        min_architecture: least compute capability it runs on, times ten; 0 for any.
+        resident: the grid is a count of work units, to be cut to the blocks the device holds at a time; the
+            function walks over the rest by itself.
+        cluster: blocks of a cluster, as the source declares them.
     """
 
     name: str
@@ -170,8 +202,11 @@ class Stage:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
-    arguments: tuple[str | Scalar, ...]
+    arguments: tuple[str | Scalar | TensorMap, ...]
     declared: Resources | None = None
+    min_architecture: int = 0
+    resident: bool = False
+    cluster: int = 1
 
     @property
     def threads_per_block(self) -> int:
