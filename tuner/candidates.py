@@ -5,7 +5,7 @@ Steps 1-5 of Algorithm 1 of the multi-kernel paper, up to the order (which belon
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.config import KernelFile
 from tuner.errors import CompileError, EmptySpaceError, InputError
@@ -66,7 +66,7 @@ def fit_batches(
                 f"{names}: one problem of each does not fit into half of the free memory"
                 f" ({free_bytes // 2 / 2**20:.0f} MiB); choose smaller sizes"
             )
-        fitted = [Workload(w.kernel, w.sizes, max(1, w.batch // 2)) for w in fitted]
+        fitted = [replace(w, batch=max(1, w.batch // 2)) for w in fitted]
     notices = [
         f"{new}: batch capped from {old.batch} to {new.batch} (half of the free device memory)"
         for (_, old), new in zip(workloads, fitted, strict=True)

@@ -123,7 +123,8 @@ class Catalog:
 
 
 def _example(kernel: KernelFile) -> str:
-    pairs = ",".join(f"{name}={values[0]}" for name, values in kernel.sizes.items())
+    needed = {name: values for name, values in kernel.sizes.items() if name not in kernel.optional}
+    pairs = ",".join(f"{name}={values[0]}" for name, values in needed.items())
     return f", as in {kernel.name}:{pairs}" if pairs else ""
 
 

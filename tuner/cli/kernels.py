@@ -12,6 +12,7 @@ from tuner.cli.output import console, json_option, write_json
 if TYPE_CHECKING:
     from tuner.catalog import Catalog
     from tuner.config import KernelFile
+    from tuner.config.sizes import SizeValues
     from tuner.model import Buffer, Workload
 
 
@@ -27,6 +28,7 @@ def list_(*, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
     """List the kernels of the catalogue."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+    from rich.text import Text
 
     from tuner.catalog import Catalog
 
@@ -41,7 +43,7 @@ def list_(*, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
         table.add_row(
             row["name"],
             row["family"],
-            " ".join(f"{name}={_range(values)}" for name, values in row["sizes"].items()),
+            Text(_sizes(row["sizes"], row["optional"])),
             " ".join(row["tunables"]),
             _range([size["configurations"] for size in row["workloads"]]),
             row["origin"],
@@ -114,7 +116,8 @@ def _summary(kernel: "KernelFile") -> dict[str, Any]:
         "name": kernel.name,
         "description": kernel.description,
         "family": kernel.family,
-        "sizes": {name: list(values) for name, values in kernel.sizes.items()},
+        "sizes": {name: _values(values) for name, values in kernel.sizes.items()},
+        "optional": list(kernel.optional),
         "tunables": {name: list(values) for name, values in kernel.tunables.items()},
         "workloads": [_size(kernel, workload) for workload in kernel.workloads()],
         "origin": origin(kernel.path),
@@ -140,6 +143,7 @@ def _details(kernel: "KernelFile") -> dict[str, Any]:
     return summary | {
         "roles": dict(kernel.roles),
         "rules": list(kernel.rules),
+        "spills": kernel.spills,
         "min_occupancy": kernel.min_occupancy,
         "problem": kernel.problem.name,
         "tolerance": kernel.problem.tolerance,
@@ -162,7 +166,9 @@ def _print_details(document: dict[str, Any], json_path: str | None) -> None:
         ("problem", document["problem"]),
         ("file", f"{document['path']} ({document['origin']})"),
         ("launches", ", ".join(document["stages"])),
+        ("sizes", _sizes(document["sizes"], document["optional"])),
         ("occupancy", "" if occupancy is None else f"at least {occupancy:.0%}"),
+        ("spills", "allowed" if document["spills"] else ""),
     ]
     for name, values in document["tunables"].items():
         role = f"   ({played[name]})" if name in played else ""
@@ -217,6 +223,20 @@ def _checked(kernel: "KernelFile", workload: "Workload") -> dict[str, Any]:
 def _warn(catalog: "Catalog") -> None:
     for error in catalog.broken:
         click.echo(f"Warning: {error}", err=True)
+
+
+def _values(values: "SizeValues") -> list[int | str] | dict[str, int]:
+    """The values of a size as the kernel file writes them."""
+    return {"from": values[0], "to": values[-1]} if isinstance(values, range) else list(values)
+
+
+def _sizes(sizes: dict[str, Any], optional: list[str]) -> str:
+    """All sizes in a line, as ``N=2…8192 [dtype=float32..float64]``; those in brackets may be left out."""
+    shown = []
+    for name, values in sizes.items():
+        choice = f"{values['from']}…{values['to']}" if isinstance(values, dict) else _range(values)
+        shown.append(f"[{name}={choice}]" if name in optional else f"{name}={choice}")
+    return " ".join(shown)
 
 
 def _range(values: Iterable[Any]) -> str:

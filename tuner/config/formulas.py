@@ -105,6 +105,11 @@ class Template:
             if opened:
                 self._parts.append(Formula(place, inner, known))
 
+    @property
+    def is_plain(self) -> bool:
+        """True where the text holds no expression."""
+        return all(isinstance(part, str) for part in self._parts)
+
     def fill(self, env: Environment) -> str:
         """The text with all values in it.
 

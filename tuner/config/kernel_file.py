@@ -16,6 +16,7 @@ from tuner.config.formulas import Environment, Place
 from tuner.config.reader import read_recipe
 from tuner.config.recipe import Recipe
 from tuner.config.schema import KernelDocument
+from tuner.config.sizes import SizeValues, chosen, described, listed
 from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
 from tuner.model import Configuration, Plan, ProblemSpec, TunableValue, Workload
 from tuner.names import suggestion
@@ -57,9 +58,14 @@ class KernelFile:
         return self.recipe.min_occupancy
 
     @property
-    def sizes(self) -> Mapping[str, tuple[int | str, ...]]:
+    def sizes(self) -> Mapping[str, SizeValues]:
         """Problem sizes: name -> values a workload may take."""
         return self.recipe.sizes
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Sizes that may be left out; they take the first of their values."""
+        return self.recipe.optional
 
     @property
     def tunables(self) -> Mapping[str, tuple[TunableValue, ...]]:
@@ -75,6 +81,11 @@ class KernelFile:
     def rules(self) -> tuple[str, ...]:
         """Conditions of the space, as the file writes them."""
         return tuple(rule.text for rule in self.recipe.rules)
+
+    @property
+    def spills(self) -> bool:
+        """Whether configurations that spill registers, or use local memory, are tried."""
+        return self.recipe.spills
 
     @property
     def problem(self) -> ProblemSpec:
@@ -96,7 +107,8 @@ class KernelFile:
         """This kernel at one problem.
 
         Args:
-            sizes: a value for every size; text that reads like one of the values is that value.
+            sizes: a value for every size that is not optional; text that reads like one of the values is
+                that value.
             batch: independent problems; None for the file's default.
 
         Raises:
@@ -109,18 +121,21 @@ class KernelFile:
                     f"{self.name}: unknown size {name!r}; choose from {', '.join([*self.sizes, 'batch'])}"
                     f"{suggestion(name, self.sizes)}"
                 )
-        chosen = tuple((name, self._size(name, sizes)) for name in self.sizes)
+        defaults = {name: self.sizes[name][0] for name in self.optional}
+        given = defaults | dict(sizes)
+        values = {name: self._size(name, given) for name in self.sizes}
         if batch is None:
-            return Workload(self.name, chosen, self.recipe.batch.whole(dict(chosen), least=1))
+            batch = self.recipe.batch.whole(values, least=1)
         if type(batch) is not int or batch < 1:
             raise InputError(f"{self.name}: batch is {batch}; it must be a whole number of at least 1")
-        return Workload(self.name, chosen, batch)
+        implied = tuple(name for name, default in defaults.items() if values[name] == default)
+        return Workload(self.name, tuple(values.items()), batch, implied)
 
     def workloads(self) -> list[Workload]:
-        """Every combination of sizes, with the file's default batch."""
+        """Every combination of sizes (of ranges: ends and powers of two), with the file's batch."""
         return [
             self.workload(dict(zip(self.sizes, values, strict=True)))
-            for values in itertools.product(*self.sizes.values())
+            for values in itertools.product(*map(listed, self.sizes.values()))
         ]
 
     def space(self, workload: Workload) -> Space:
@@ -202,18 +217,19 @@ class KernelFile:
         except KernelFileError as e:
             raise KernelFileError(f"{e} (at {workload} [{configuration}])") from e
 
-    def _size(self, name: str, sizes: Mapping[str, int | str]) -> int | str:
-        choices = self.sizes[name]
-        listed = ", ".join(map(str, choices))
-        if name not in sizes:
+    def _size(self, name: str, given: Mapping[str, int | str]) -> int | str:
+        values = self.sizes[name]
+        if name not in given:
             raise UnknownNameError(
-                f"{self.name}: size {name} is missing, as in {self.name}:{name}={choices[0]}; "
-                f"choose {name} from {listed}"
+                f"{self.name}: size {name} is missing, as in {self.name}:{name}={values[0]}; "
+                f"choose {name} from {described(values)}"
             )
-        for choice in choices:
-            if str(choice) == str(sizes[name]):
-                return choice
-        raise UnknownNameError(f"{self.name} has no {name}={sizes[name]}; choose {name} from {listed}")
+        value = chosen(values, given[name])
+        if value is None:
+            raise UnknownNameError(
+                f"{self.name} has no {name}={given[name]}; choose {name} from {described(values)}"
+            )
+        return value
 
     def _constants(self, workload: Workload) -> dict[str, TunableValue]:
         return {**dict(workload.sizes), "batch": workload.batch}

@@ -14,8 +14,10 @@ _MODELS: dict[str, type[BaseModel]] = {
     "": schema.KernelDocument,
     "kernel": schema.KernelTable,
     "problem": schema.ProblemTable,
+    "problem.sizes": schema.SizeRange,
     "argument.buffer": schema.BufferArgument,
     "argument.scalar": schema.ScalarArgument,
+    "argument.tensor_map": schema.TensorMapArgument,
     "stage": schema.StageTable,
     "roles": schema.RolesTable,
     "constraints": schema.ConstraintsTable,
@@ -77,6 +79,8 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
             model, rest = f"argument.{rest[0]}", rest[1:]
     elif table == "problem" and rest and rest[0] in _NESTED:
         shown, rest = f"[problem.{rest[0]}]", rest[1:]
+        if rest[1:2] == ["range"]:
+            model, rest = "problem.sizes", [".".join(map(str, (rest[0], *rest[2:])))]
     if rest:
         # what follows the key are items of lists, and words of pydantic for the branches of a choice
         shown += f" {rest[0]}" + "".join(f", item {step + 1}" for step in rest[1:] if isinstance(step, int))
@@ -87,7 +91,7 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
 def _message(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noqa: ANN401 - a dict of pydantic
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden" and model is not None:
-        known = list(model.model_fields)
+        known = [field.alias or name for name, field in model.model_fields.items()]
         return f"unknown key{suggestion(name, known)}; known here: {', '.join(known)}"
     if kind in _SIMPLE:
         return _SIMPLE[kind]

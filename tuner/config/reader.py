@@ -8,21 +8,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tuner.config.argument_reader import ArgumentReader
+from tuner.config.argument_recipes import ArgumentRecipe, BufferRecipe
 from tuner.config.formulas import Formula, Place, Template, parsed
 from tuner.config.messages import explain
-from tuner.config.recipe import BufferRecipe, Recipe, ScalarRecipe, StageRecipe, WorkRecipe
-from tuner.config.schema import (
-    BufferArgument,
-    KernelDocument,
-    LaunchTable,
-    ScalarArgument,
-    StageTable,
-    WorkTable,
-)
+from tuner.config.recipe import Recipe, StageRecipe, WorkRecipe
+from tuner.config.schema import KernelDocument, LaunchTable, SizeRange, StageTable, WorkTable
+from tuner.config.sizes import SizeValues, listed
 from tuner.config.source_folder import SourceFolder, read_text
 from tuner.errors import InputError, KernelFileError
 from tuner.expressions import is_free_name
-from tuner.model import Buffer, ProblemSpec, Source, TunableValue
+from tuner.model import ProblemSpec, Source, TunableValue
 from tuner.names import suggestion
 from tuner.space.enumeration import checked_values
 
@@ -59,8 +55,12 @@ class _Reader:
         self.path = path
         self.document = document
         self.tunables = self._tunables()
-        self.sizes = {name: tuple(values) for name, values in document.problem.sizes.items()}
+        self.sizes: dict[str, SizeValues] = {
+            name: range(given.first, given.last + 1) if isinstance(given, SizeRange) else tuple(given)
+            for name, given in document.problem.sizes.items()
+        }
         self._check_names()
+        self._check_sizes()
         self.fixed = [*self.sizes, "batch"]
         self.names = [*self.fixed, *self.tunables, *document.derived]
         self.sources = SourceFolder(path.parent, document.kernel.headers, self.at("[kernel] headers"))
@@ -71,13 +71,14 @@ class _Reader:
     def recipe(self) -> Recipe:
         document = self.document
         derived = self._derived()
-        buffers, arguments = self._arguments()
+        buffers, arguments = ArgumentReader(self.at, list(self.sizes), self.names).read(document.argument)
         return Recipe(
             place=self.at("[kernel]"),
             name=document.kernel.name,
             description=document.kernel.description,
             family=document.kernel.family,
             sizes=self.sizes,
+            optional=tuple(document.problem.optional),
             batch=Formula(self.at("[problem] batch"), document.problem.batch, list(self.sizes)),
             tunables=self.tunables,
             derived=derived,
@@ -86,6 +87,7 @@ class _Reader:
                 parsed(self.at(f"[constraints] rules, item {i}"), rule, self.names)
                 for i, rule in enumerate(document.constraints.rules, 1)
             ),
+            spills=document.constraints.spills,
             default=self._default(),
             buffers=buffers,
             stages=self._stages(arguments),
@@ -117,10 +119,19 @@ class _Reader:
                 if name in taken:
                     raise place.error(f"the name is taken by {taken[name]}; choose another")
                 taken[name] = f"[{table}]"
+
+    def _check_sizes(self) -> None:
         for name, values in self.sizes.items():
-            if len({str(value) for value in values}) < len(values):
+            if isinstance(values, tuple) and len(set(map(str, values))) < len(values):
                 raise self.at(f"[problem.sizes] {name}").error("a value stands twice")
-        combinations = math.prod(len(values) for values in self.sizes.values())
+        for name in self.document.problem.optional:
+            place = self.at("[problem] optional")
+            if name not in self.sizes:
+                choices = ", ".join(self.sizes) or "there is none"
+                raise place.error(f"no size is called {name!r}; choose from {choices}")
+            if isinstance(self.sizes[name], range):
+                raise place.error(f"{name} is a range, which has no first choice; give it a list of values")
+        combinations = math.prod(len(listed(values)) for values in self.sizes.values())
         if combinations > MAX_WORKLOADS:
             raise self.at("[problem.sizes]").error(
                 f"{combinations} combinations of sizes, at most {MAX_WORKLOADS} are allowed"
@@ -166,28 +177,9 @@ class _Reader:
             known.append(name)
         return default
 
-    # --- arguments and stages --------------------------------------------------------------------
+    # --- stages ----------------------------------------------------------------------------------
 
-    def _arguments(self) -> tuple[tuple[BufferRecipe, ...], dict[str, str | ScalarRecipe]]:
-        buffers: list[BufferRecipe] = []
-        arguments: dict[str, str | ScalarRecipe] = {}
-        for number, argument in enumerate(self.document.argument, 1):
-            name = argument.buffer if isinstance(argument, BufferArgument) else argument.scalar
-            key = f"[[argument]] {number} ({name})"
-            if name in arguments:
-                raise self.at(key).error("an argument of this name stands above")
-            if isinstance(argument, ScalarArgument):
-                value = Formula(self.at(f"{key} value"), argument.value, self.names)
-                arguments[name] = ScalarRecipe(name, argument.dtype, value)
-                continue
-            shape = tuple(Formula(self.at(f"{key} shape"), axis, self.names) for axis in argument.shape)
-            buffers.append(BufferRecipe(Buffer(name, argument.dtype, (), argument.role), shape))
-            arguments[name] = name
-        if not any(recipe.plain.role in ("out", "inout") for recipe in buffers):
-            raise self.at("[[argument]]").error('no buffer has role "out" or "inout"; nothing can be checked')
-        return tuple(buffers), arguments
-
-    def _stages(self, arguments: Mapping[str, str | ScalarRecipe]) -> tuple[StageRecipe, ...]:
+    def _stages(self, arguments: Mapping[str, ArgumentRecipe]) -> tuple[StageRecipe, ...]:
         document = self.document
         if document.launch is not None and document.kernel.entry is not None:
             return (self._stage(None, "", document.launch, document.kernel.entry, arguments),)
@@ -202,7 +194,7 @@ class _Reader:
         key: str,
         launch: LaunchTable,
         entry: str,
-        arguments: Mapping[str, str | ScalarRecipe],
+        arguments: Mapping[str, ArgumentRecipe],
     ) -> StageRecipe:
         in_launch, in_kernel = key or "[launch]", key or "[kernel]"
 
@@ -226,14 +218,17 @@ class _Reader:
             block=extent("block", launch.block),
             shared_bytes=formula("shared_bytes", launch.shared_bytes),
             arguments=self._parameters(stage, key, arguments),
+            min_architecture=formula("min_architecture", launch.min_architecture),
+            resident=formula("resident", launch.resident),
+            cluster=formula("cluster", launch.cluster),
             when=formula("when", stage.when) if stage and stage.when is not None else None,
             registers=registers,
             static_shared_bytes=shared,
         )
 
     def _parameters(
-        self, stage: StageTable | None, key: str, arguments: Mapping[str, str | ScalarRecipe]
-    ) -> tuple[str | ScalarRecipe, ...]:
+        self, stage: StageTable | None, key: str, arguments: Mapping[str, ArgumentRecipe]
+    ) -> tuple[ArgumentRecipe, ...]:
         if stage is None or stage.arguments is None:
             return tuple(arguments.values())
         for name in stage.arguments:
@@ -259,8 +254,8 @@ class _Reader:
 
     def _problem(self, buffers: tuple[BufferRecipe, ...]) -> ProblemSpec:
         problem = self.document.problem
-        read = [b.plain.name for b in buffers if b.plain.role in ("in", "inout")]
-        written = [b.plain.name for b in buffers if b.plain.role in ("out", "inout")]
+        read = [b.name for b in buffers if b.role in ("in", "inout")]
+        written = [b.name for b in buffers if b.role in ("out", "inout")]
         for name, text in problem.reference.items():
             place = self.at(f"[problem.reference] {name}")
             if name not in written:

@@ -4,49 +4,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tuner.config.argument_recipes import ArgumentRecipe, BufferRecipe
 from tuner.config.formulas import Environment, Formula, Place, Template
+from tuner.config.sizes import SizeValues
 from tuner.errors import KernelFileError
 from tuner.expressions import Expression
-from tuner.model import Buffer, ProblemSpec, Resources, Scalar, Source, Stage, TunableValue, Work
+from tuner.model import ProblemSpec, Resources, Source, Stage, TensorMap, TunableValue, Work
 
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, technical specifications
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 2**20  # above that of any GPU; the device's own limit is applied by pruning
-_WHOLE_TYPES = {
-    f"{sign}int{bits}": (0 if sign else -(2 ** (bits - 1)), 2**bits - 1 if sign else 2 ** (bits - 1) - 1)
-    for sign in ("", "u")
-    for bits in (8, 16, 32, 64)
-}
-
-
-@dataclass(frozen=True)
-class BufferRecipe:
-    """A buffer whose shape is not evaluated yet; ``plain`` carries everything else."""
-
-    plain: Buffer
-    shape: tuple[Formula, ...]
-
-    def evaluated(self, env: Environment) -> Buffer:
-        """The buffer of one configuration."""
-        shape = tuple(axis.whole(env, least=1) for axis in self.shape)
-        return Buffer(self.plain.name, self.plain.dtype, shape, self.plain.role)
-
-
-@dataclass(frozen=True)
-class ScalarRecipe:
-    """A kernel argument passed by value."""
-
-    name: str
-    dtype: str
-    value: Formula
-
-    def evaluated(self, env: Environment) -> Scalar:
-        """The scalar of one configuration, whole where its type is."""
-        if self.dtype in _WHOLE_TYPES:
-            return Scalar(self.dtype, self.value.whole(env, *_WHOLE_TYPES[self.dtype]))
-        number = self.value.number(env)
-        return Scalar(self.dtype, int(bool(number)) if self.dtype == "bool" else float(number))
+CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it
+MAX_CLUSTER = 16  # beyond 8 the device must be asked to allow it
+MAX_ARCHITECTURE = 1000
 
 
 @dataclass(frozen=True)
@@ -54,7 +25,7 @@ class StageRecipe:
     """One launch whose geometry is not evaluated yet.
 
     Attributes:
-        arguments: names of buffers, or scalars.
+        arguments: names of buffers, or what is passed by value.
         when: None for always.
         registers: None where the file declares no resources.
     """
@@ -67,7 +38,10 @@ class StageRecipe:
     grid: tuple[Formula, ...]
     block: tuple[Formula, ...]
     shared_bytes: Formula
-    arguments: tuple[str | ScalarRecipe, ...]
+    arguments: tuple[ArgumentRecipe, ...]
+    min_architecture: Formula
+    resident: Formula
+    cluster: Formula
     when: Formula | None
     registers: Formula | None
     static_shared_bytes: Formula | None
@@ -84,16 +58,27 @@ class StageRecipe:
             raise self.block[0].place.error(
                 f"{formulas} makes {math.prod(block)} threads; a block has at most {MAX_THREADS}"
             )
+        grid = _extent(self.grid, env, MAX_GRID)
+        cluster = self.cluster.whole(env, 1, MAX_CLUSTER)
+        if grid[0] % cluster:
+            raise self.cluster.place.error(f"a grid of {grid[0]} blocks is not made of clusters of {cluster}")
+        arguments = tuple(a if isinstance(a, str) else a.evaluated(env) for a in self.arguments)
+        least = self.min_architecture.whole(env, 0, MAX_ARCHITECTURE)
+        if cluster > 1 or any(isinstance(argument, TensorMap) for argument in arguments):
+            least = max(least, CLUSTER_ARCHITECTURE)
         return Stage(
             name=self.name,
             source=self.source,
             entry=self.entry.fill(env),
             options=tuple(option.fill(env) for option in self.options),
-            grid=_extent(self.grid, env, MAX_GRID),
+            grid=grid,
             block=block,
             shared_bytes=self.shared_bytes.whole(env, 0, MAX_SHARED_BYTES),
-            arguments=tuple(a if isinstance(a, str) else a.evaluated(env) for a in self.arguments),
+            arguments=arguments,
             declared=self._declared(env),
+            min_architecture=least,
+            resident=bool(self.resident.number(env)),
+            cluster=cluster,
         )
 
     def _declared(self, env: Environment) -> Resources | None:
@@ -134,12 +119,14 @@ class Recipe:
     name: str
     description: str
     family: str
-    sizes: Mapping[str, tuple[int | str, ...]]
+    sizes: Mapping[str, SizeValues]
+    optional: tuple[str, ...]
     batch: Formula
     tunables: Mapping[str, tuple[TunableValue, ...]]
     derived: Mapping[str, Formula]
     roles: Mapping[str, str]
     rules: tuple[Expression, ...]
+    spills: bool
     default: Mapping[str, Formula | str]
     buffers: tuple[BufferRecipe, ...]
     stages: tuple[StageRecipe, ...]

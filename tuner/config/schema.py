@@ -1,8 +1,10 @@
 """The form of a kernel file: its tables, keys and types. What its expressions mean is in ``config``."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from tuner.model import BufferRole
 
 Dtype = Literal[
     "bool",
@@ -20,6 +22,12 @@ Dtype = Literal[
     "complex64",
     "complex128",
 ]
+MappedDtype = Literal[
+    "uint8", "uint16", "uint32", "uint64", "int32", "int64", "float16", "float32", "float64"
+]
+DTYPES: tuple[str, ...] = get_args(Dtype)
+MAPPED_DTYPES: tuple[str, ...] = get_args(MappedDtype)
+MAX_SIZE = 2**53  # beyond it a size is no longer exact as a fraction
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Formula = int | float | bool | str
 Geometry = int | str | Annotated[list[int | str], Field(min_length=1, max_length=3)]
@@ -29,6 +37,11 @@ class Table(BaseModel):
     """A table of a kernel file: no other keys, no conversion between types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def _or_template(dtypes: tuple[str, ...]) -> dict[str, Any]:
+    """JSON Schema of a type name, or of text with an expression in braces."""
+    return {"anyOf": [{"enum": list(dtypes)}, {"pattern": r"\{.*\}"}]}
 
 
 class KernelTable(Table):
@@ -62,6 +75,29 @@ class KernelTable(Table):
     )
 
 
+class SizeRange(Table):
+    """All whole numbers between two, both included."""
+
+    first: int = Field(alias="from", ge=1, le=MAX_SIZE, description="The smallest.")
+    last: int = Field(alias="to", ge=1, le=MAX_SIZE, description="The largest.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "SizeRange":
+        if self.last < self.first:
+            raise ValueError(f"from {self.first} to {self.last} holds no number")
+        return self
+
+
+def _sizes_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
+    return "range" if isinstance(value, dict | SizeRange) else "list"
+
+
+Sizes = Annotated[
+    Annotated[list[int | str], Field(min_length=1), Tag("list")] | Annotated[SizeRange, Tag("range")],
+    Discriminator(_sizes_kind),
+]
+
+
 class ProblemTable(Table):
     """What is computed, how large, and how the answer is checked."""
 
@@ -76,8 +112,12 @@ class ProblemTable(Table):
     tolerance: float | None = Field(
         default=None, gt=0, description="Allowed relative error; the problem's own otherwise."
     )
-    sizes: dict[Name, Annotated[list[int | str], Field(min_length=1)]] = Field(
-        default={}, description="Problem sizes: name -> values a workload may take."
+    sizes: dict[Name, Sizes] = Field(
+        default={},
+        description="Problem sizes: name -> values to choose from, or a range as { from = 2, to = 8192 }.",
+    )
+    optional: list[Name] = Field(
+        default=[], description="Sizes that may be left out of a workload; they take the first of their list."
     )
     reference: dict[Name, str] = Field(
         default={}, description="For the problem expression: output buffer -> expression over input buffers."
@@ -88,12 +128,16 @@ class BufferArgument(Table):
     """A device array handed to the kernel as a pointer."""
 
     buffer: Name = Field(description="Name of the array.")
-    dtype: Dtype = Field(description="Element type, as NumPy names it.")
+    dtype: str = Field(
+        description="Element type, as NumPy names it; {expression} over the sizes is replaced by its value.",
+        json_schema_extra=_or_template(DTYPES),
+    )
     shape: list[int | str] = Field(
         min_length=1, description="Elements along each axis, the batch first; numbers or expressions."
     )
-    role: Literal["in", "out", "inout", "scratch"] = Field(
-        description="in is read; out is written completely; inout is both; scratch is not checked."
+    role: BufferRole = Field(
+        description="in is read; out is written completely; inout is both; scratch is not checked; zeroed is "
+        "scratch set to zero before every run."
     )
 
 
@@ -105,12 +149,38 @@ class ScalarArgument(Table):
     value: Formula = Field(description="Number or expression.")
 
 
+class TensorMapArgument(Table):
+    """A CUtensorMap handed to the kernel by value: boxes of a buffer that are copied to shared memory."""
+
+    tensor_map: Name = Field(description="Name of the tensor map, for stages.")
+    buffer: Name = Field(description="The array, taken as a contiguous matrix.")
+    element: str = Field(
+        description="Element type of the map, as NumPy names it; {expression} is replaced by its value.",
+        json_schema_extra=_or_template(MAPPED_DTYPES),
+    )
+    dims: list[int | str] = Field(
+        min_length=2, max_length=2, description="Elements along a row, and rows; numbers or expressions."
+    )
+    box: list[int | str] = Field(
+        min_length=2,
+        max_length=2,
+        description="Elements along a row, and rows, of one copy; numbers or expressions, at most 256.",
+    )
+    promotion: int | str = Field(
+        default=0,
+        description="Bytes that a fetch into the second-level cache is widened to: 0, 64, 128, 256.",
+    )
+
+
 def _argument_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
-    return "scalar" if isinstance(value, dict) and "scalar" in value else "buffer"
+    kinds = ("scalar", "tensor_map") if isinstance(value, dict) else ()
+    return next((kind for kind in kinds if kind in value), "buffer")
 
 
 Argument = Annotated[
-    Annotated[BufferArgument, Tag("buffer")] | Annotated[ScalarArgument, Tag("scalar")],
+    Annotated[BufferArgument, Tag("buffer")]
+    | Annotated[ScalarArgument, Tag("scalar")]
+    | Annotated[TensorMapArgument, Tag("tensor_map")],
     Discriminator(_argument_kind),
 ]
 
@@ -125,6 +195,17 @@ class LaunchTable(Table):
     shared_bytes: int | str = Field(
         default=0,
         description="Dynamic shared memory of a block, in bytes.",
+    )
+    min_architecture: int | str = Field(
+        default=0, description="Least compute capability times ten, e.g. 80; other devices leave it out."
+    )
+    resident: bool | str = Field(
+        default=False,
+        description="Whether the grid is cut to the blocks the device holds at a time, and the kernel walks "
+        "over the rest by gridDim.x.",
+    )
+    cluster: int | str = Field(
+        default=1, description="Blocks of a cluster along x, as __cluster_dims__ in the source says."
     )
 
 
@@ -173,6 +254,10 @@ class ConstraintsTable(Table):
     """Which combinations of tunables are allowed."""
 
     rules: list[str] = Field(default=[], description="Conditions; a configuration must satisfy all of them.")
+    spills: bool = Field(
+        default=False,
+        description="Whether configurations that spill registers, or use local memory, are tried.",
+    )
 
 
 class WorkTable(Table):

@@ -35,6 +35,12 @@ def _ceil_div(left: Value, right: Value) -> Value:
     return -(-left // right)
 
 
+def _gcd(left: Value, right: Value) -> Value:
+    if not (isinstance(left, int) and isinstance(right, int)):
+        raise TroubleError(f"gcd({left}, {right}) takes whole numbers")
+    return math.gcd(left, right)
+
+
 def _ceil_div_arrays(left: Value, right: Value) -> Value:
     if kind_of(left) != "i" or kind_of(right) != "i":
         raise TroubleError("ceil_div takes whole numbers")
@@ -52,6 +58,11 @@ def is_pow2(value: Value) -> bool:
     """True for 1, 2, 4, 8, ...; False for every other number."""
     whole = int(value)
     return whole == value and whole > 0 and whole & (whole - 1) == 0
+
+
+def _next_pow2(value: Value) -> Value:
+    """The smallest power of two that is not below the value; 1 for all below."""
+    return 1 if value <= 1 else 1 << (math.ceil(value) - 1).bit_length()
 
 
 def _power_arrays(base: Value, exponent: Value) -> Value:
@@ -91,6 +102,7 @@ OPERATIONS: dict[str, Operation] = {
 }
 BINARY_FUNCTIONS: dict[str, Operation] = {
     "ceil_div": Operation("ceil_div", _ceil_div, _ceil_div_arrays, divides=True),
+    "gcd": Operation("gcd", _gcd, np.gcd),
     "min": Operation("min", min, np.minimum, picks=True),
     "max": Operation("max", max, np.maximum, picks=True),
 }
@@ -101,4 +113,5 @@ UNARY_FUNCTIONS: dict[str, Function] = {
     "floor": Function("floor", math.floor, _whole(np.floor)),
     "int": Function("int", int, _whole(np.trunc)),
     "is_pow2": Function("is_pow2", is_pow2),
+    "next_pow2": Function("next_pow2", _next_pow2),
 }

@@ -264,6 +264,7 @@ def _restricted(env: Mapping[str, Value], where: np.ndarray[Any, Any]) -> dict[s
 
 FUNCTIONS: dict[str, tuple[int, int]] = {  # how many values each takes
     "ceil_div": (2, 2),
+    "gcd": (2, 2),
     "min": (2, MAX_LENGTH),
     "max": (2, MAX_LENGTH),
     "abs": (1, 1),
@@ -273,6 +274,7 @@ FUNCTIONS: dict[str, tuple[int, int]] = {  # how many values each takes
     "int": (1, 1),
     "select": (3, 3),
     "is_pow2": (1, 1),
+    "next_pow2": (1, 1),
 }
 _LITERALS = {"true": True, "false": False}  # as TOML spells them
 RESERVED = frozenset({*FUNCTIONS, *_LITERALS, *keyword.kwlist})

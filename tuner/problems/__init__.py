@@ -58,7 +58,7 @@ def validate_plan(plan: Plan) -> None:
     problem.validate(plan.buffers)
     if problem.needs_baseline:
         return  # judged as a whole, whatever the shapes
-    judged = [buffer for buffer in plan.buffers if buffer.role != "scratch"]
+    judged = [buffer for buffer in plan.buffers if buffer.role not in ("scratch", "zeroed")]
     axes = max(len(buffer.shape) for buffer in judged)
     for buffer in judged:
         if len(buffer.shape) == axes and buffer.shape[0] < plan.workload.batch:

@@ -36,7 +36,13 @@ _WORD = 4  # bytes
 _TILE_BYTES = 4096  # of a block; larger ones scatter the traffic over more DRAM pages
 _TILE_LOSS = 0.005  # of the bandwidth for each doubling past it
 _NORM = 8.0
-_ROLE_MOVES = {"in": (1.0, 0.0), "out": (0.0, 1.0), "inout": (1.0, 1.0), "scratch": (0.5, 0.5)}
+_ROLE_MOVES = {
+    "in": (1.0, 0.0),
+    "out": (0.0, 1.0),
+    "inout": (1.0, 1.0),
+    "scratch": (0.5, 0.5),
+    "zeroed": (0.5, 0.5),
+}
 
 
 @dataclass(frozen=True)

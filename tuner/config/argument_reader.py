@@ -1,0 +1,103 @@
+"""Reads ``[[argument]]``: arrays, values and tensor maps, by the names that stages call them."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.config.argument_recipes import (
+    ArgumentRecipe,
+    BufferRecipe,
+    ScalarRecipe,
+    TensorMapRecipe,
+    known_dtype,
+)
+from tuner.config.formulas import Formula, Place, Template
+from tuner.config.schema import (
+    DTYPES,
+    MAPPED_DTYPES,
+    Argument,
+    BufferArgument,
+    ScalarArgument,
+    TensorMapArgument,
+)
+from tuner.names import suggestion
+
+Arguments = dict[str, ArgumentRecipe]
+
+
+@dataclass(frozen=True)
+class ArgumentReader:
+    """Parses the arguments of one document.
+
+    Attributes:
+        at: makes the place of a key.
+        sizes: names that the types of arrays may use.
+        names: names that everything else may use.
+    """
+
+    at: Callable[[str], Place]
+    sizes: Collection[str]
+    names: Collection[str]
+
+    def read(self, given: Sequence[Argument]) -> tuple[tuple[BufferRecipe, ...], Arguments]:
+        """The arrays, and all that a stage can take by name, in the order of the file.
+
+        Raises:
+            KernelFileError: a key is wrong, a name stands twice, or no array is written.
+        """
+        keys = {f"[[argument]] {number} ({_name(a)})": a for number, a in enumerate(given, 1)}
+        buffers = {a.buffer: self._buffer(key, a) for key, a in keys.items() if isinstance(a, BufferArgument)}
+        arguments: Arguments = {}
+        for key, argument in keys.items():
+            name = _name(argument)
+            if name in arguments:
+                raise self.at(key).error("an argument of this name stands above")
+            if isinstance(argument, ScalarArgument):
+                value = Formula(self.at(f"{key} value"), argument.value, self.names)
+                arguments[name] = ScalarRecipe(name, argument.dtype, value)
+            elif isinstance(argument, TensorMapArgument):
+                arguments[name] = self._tensor_map(key, argument, buffers)
+            else:
+                arguments[name] = name
+        if not any(buffer.role in ("out", "inout") for buffer in buffers.values()):
+            raise self.at("[[argument]]").error('no buffer has role "out" or "inout"; nothing can be checked')
+        return tuple(buffers.values()), arguments
+
+    def _buffer(self, key: str, argument: BufferArgument) -> BufferRecipe:
+        shape = tuple(Formula(self.at(f"{key} shape"), axis, self.names) for axis in argument.shape)
+        dtype = self._dtype(f"{key} dtype", argument.dtype, DTYPES, self.sizes)
+        return BufferRecipe(argument.buffer, argument.role, dtype, shape)
+
+    def _tensor_map(
+        self, key: str, argument: TensorMapArgument, buffers: Mapping[str, BufferRecipe]
+    ) -> TensorMapRecipe:
+        if argument.buffer not in buffers:
+            raise self.at(f"{key} buffer").error(
+                f"no buffer is called {argument.buffer!r}; choose from {', '.join(buffers)}"
+                f"{suggestion(argument.buffer, buffers)}"
+            )
+
+        def pair(field: str, values: Sequence[int | str]) -> tuple[Formula, Formula]:
+            inner, outer = (Formula(self.at(f"{key} {field}"), value, self.names) for value in values)
+            return inner, outer
+
+        return TensorMapRecipe(
+            place=self.at(key),
+            buffer=buffers[argument.buffer],
+            element=self._dtype(f"{key} element", argument.element, MAPPED_DTYPES, self.names),
+            dims=pair("dims", argument.dims),
+            box=pair("box", argument.box),
+            promotion=Formula(self.at(f"{key} promotion"), argument.promotion, self.names),
+        )
+
+    def _dtype(self, key: str, text: str, dtypes: tuple[str, ...], names: Collection[str]) -> Template:
+        place = self.at(key)
+        template = Template(place, text, names)
+        if template.is_plain:
+            known_dtype(place, text, dtypes)
+        return template
+
+
+def _name(argument: Argument) -> str:
+    if isinstance(argument, ScalarArgument):
+        return argument.scalar
+    return argument.tensor_map if isinstance(argument, TensorMapArgument) else argument.buffer
