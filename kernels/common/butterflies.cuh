@@ -11,6 +11,13 @@ __device__ constexpr int log2_of(int power) { return power > 1 ? 1 + log2_of(pow
 __device__ constexpr int smaller(int a, int b) { return a < b ? a : b; }
 __device__ constexpr int larger(int a, int b) { return a < b ? b : a; }
 
+// An inverse transform is a forward one of numbers whose parts changed places, and so do those of its results:
+// a choice of registers, which costs no instruction.
+template <bool inverse>
+__device__ __forceinline__ float2 swapped(float2 a) {
+    return inverse ? make_float2(a.y, a.x) : a;
+}
+
 // cos(2 pi k / 32) for 0 <= k < 8
 __device__ constexpr float cosine(int k) {
     return k == 0   ? 1.0f
@@ -62,8 +69,8 @@ __device__ __forceinline__ void transform(float2 (&u)[R]) {
     }
 }
 
-// u[q] becomes u[q] w^q. A power carries the rounding of its factors as often as it takes them, so radix 16 is
-// given the fourth power as well: six roundings at most instead of fifteen.
+// u[q] becomes u[q] w^q. A power carries the rounding of its factors as often as it takes them, so radices from 16 on
+// are given the fourth power as well: six roundings at most instead of fifteen.
 template <int R>
 __device__ __forceinline__ void twist(float2 (&u)[R], float2 w, float2 fourth) {
     float2 power[R];
@@ -71,7 +78,7 @@ __device__ __forceinline__ void twist(float2 (&u)[R], float2 w, float2 fourth) {
 #pragma unroll
     for (int q = 2; q < R; ++q) {
         const int part = q <= 4 ? q / 2 : q % 4 ? q / 4 * 4 : q - 4;
-        power[q] = R == 16 && q == 4 ? fourth : power[part] * power[q - part];
+        power[q] = R >= 16 && q == 4 ? fourth : power[part] * power[q - part];
     }
 #pragma unroll
     for (int q = 1; q < R; ++q) u[q] = u[q] * power[q];
@@ -83,7 +90,7 @@ __device__ __forceinline__ void butterflies(float2 (&v)[P], unsigned t) {
     const float half_turns = float(int(t % Ns)) * (-2.0f / (Ns * R));  // exact: a power of two
     float2 w, fourth;
     if (Ns > 1) sincospif(half_turns, &w.y, &w.x);
-    if (Ns > 1 && R == 16) sincospif(4 * half_turns, &fourth.y, &fourth.x);
+    if (Ns > 1 && R >= 16) sincospif(4 * half_turns, &fourth.y, &fourth.x);
 #pragma unroll
     for (int i = 0; i < P / R; ++i) {
         float2 u[R];
@@ -91,7 +98,7 @@ __device__ __forceinline__ void butterflies(float2 (&v)[P], unsigned t) {
         for (int q = 0; q < R; ++q) u[q] = v[i + q * (P / R)];
         // Butterfly t + i G. Where Ns > G, its angle is the thread's and a known multiple of G / (Ns R) turns.
         const int more = i % larger(Ns / G, 1) * (32 * G / (Ns * R));
-        if (Ns > 1) twist(u, turned(w, more), R == 16 ? turned(fourth, 4 * more) : w);
+        if (Ns > 1) twist(u, turned(w, more), R >= 16 ? turned(fourth, 4 * more) : w);
         transform(u);
 #pragma unroll
         for (int q = 0; q < R; ++q) v[i + q * (P / R)] = u[q];
