@@ -37,7 +37,7 @@ def bare(cp: Any, family: str, inputs: tuple[Any, ...], output: Any) -> dict[str
     module = cp.RawModule(code=_SOURCE, options=("--std=c++17",), name_expressions=tuple(names.values()))
     count = output.nbytes // 16
     arrays = (*inputs, *[inputs[0]] * (4 - len(inputs)))
-    launches = {}
+    launches: dict[str, Callable[[], None]] = {}
     for V, name in names.items():
         function = module.get_function(name)
         for L in _THREADS:

@@ -2,8 +2,8 @@
 
 Every configuration of every kernel is timed (a kernel's space, unpruned but for spills); the best few go with
 the peers and bare kernels that only move the same bytes into interleaved rounds. The first half of those
-rounds chooses the configuration, the second half is what is reported. Times are medians with a cold L2 (160 MB
-are set to zero before every repeat), on 2^26 elements, batch 2^26 / N. The JSON is written after every size.
+rounds chooses the configuration, the second half is reported. Times are medians with a cold L2 (160 MB are
+set to zero before every repeat), on 2^26 elements, batch 2^26 / N. The JSON is written after every size.
 
     python benchmarks/peers.py --out benchmarks/results/peers-h200.json [--families scan fft] [--sizes 64 512]
 """
@@ -21,7 +21,7 @@ from bare import bare
 from cold_timing import median, spread
 from peer_libraries import Libraries, Peer
 from provenance import provenance
-from sweep import Bench, Result
+from sweep import Bench, Result, opened
 
 ROUNDS = 22
 SLOW_ROUNDS = 3
@@ -62,7 +62,7 @@ def main() -> None:
         "--repeats", type=int, default=5, help="of each configuration before the final rounds"
     )
     options = parser.parse_args()
-    bench = Bench()
+    bench = opened()
     libraries = Libraries(bench.cp)
     document = _document(options.out)
     copy_gb_s = copy_bandwidth(bench)

@@ -5,6 +5,7 @@ python benchmarks/sweep.py scan-lf:N=512 fft:N=4096 [--elements 26] [--best 6] [
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,7 +126,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    bench = Bench()
+    bench = opened()
     document: dict[str, Any] = {"provenance": provenance(), "workloads": {}}
     for text in options.workloads:
         kernel, workload = _workload(bench, text, 2**options.elements)
@@ -137,6 +138,15 @@ def main() -> None:
         ]
     if options.out is not None:
         options.out.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def opened() -> Bench:
+    """The GPU, or a message and exit code 2 where there is none."""
+    try:
+        return Bench()
+    except TunerError as error:
+        print(f"{error}\nThis benchmark needs a CUDA GPU.", file=sys.stderr)
+        sys.exit(2)
 
 
 def show(text: str, results: Sequence[Result], best: int) -> None:

@@ -1,0 +1,106 @@
+"""The results of peers.py as tables for docs/kernels.md and as a plot.
+
+    python benchmarks/show_peers.py benchmarks/results/peers-h200.json [--plot FILE.svg] [--docs docs/kernels.md]
+
+``--docs`` replaces what stands between the lines ``<!-- peers -->`` and ``<!-- end of peers -->``. The plot
+needs matplotlib.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+BEGIN, END = "<!-- peers -->\n", "<!-- end of peers -->\n"
+COLUMNS = (
+    *("N", "kernel", "configuration", "ms", "rate", "of bare"),
+    *("best correct peer", "× peer", "error", "target"),
+)
+TITLES = {
+    "scan": "Inclusive scan, float32",
+    "tridiagonal": "Tridiagonal systems, float32",
+    "fft": "Complex FFT, complex64, one kernel",
+    "fft-large": "Complex FFT, complex64, large",
+}
+_COLOURS = ("#0b6e4f", "#1f77b4", "#9467bd", "#d6a100")
+
+
+def main() -> None:
+    """Print the tables; write plot and docs where asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--docs", type=Path)
+    options = parser.parse_args()
+    document = json.loads(options.results.read_text())
+    text = tables(document)
+    print(text)
+    if options.docs is not None:
+        page = options.docs.read_text()
+        before, _, rest = page.partition(BEGIN)
+        _, _, after = rest.partition(END)
+        options.docs.write_text(f"{before}{BEGIN}{text}{END}{after}")
+    if options.plot is not None:
+        plot(document, options.plot)
+
+
+def tables(document: dict[str, Any]) -> str:
+    """One Markdown table for each family; every figure with its target."""
+    parts = []
+    for family, title in TITLES.items():
+        rows = sorted(
+            (row for row in document["rows"] if row["family"] == family),
+            key=lambda row: (row["n"], row["kernel"]),
+        )
+        if not rows:
+            continue
+        lines = [
+            f"\n**{title}**\n",
+            "| " + " | ".join(COLUMNS) + " |",
+            "| --- " * len(COLUMNS) + "|",
+        ]
+        lines += [_cells(row) for row in rows]
+        parts.append("\n".join(lines) + "\n")
+    return "".join(parts)
+
+
+def _cells(row: dict[str, Any]) -> str:
+    configuration = " ".join(f"{name}={_short(value)}" for name, value in row["configuration"].items())
+    rate = f"{row['rate']:,.0f} {row['rate_name']}"
+    target = row["target"].replace(">= ", "≥ ").replace(" x ", " × ")
+    return (
+        f"| {row['n']} | {row['kernel']} | {configuration} | {row['ms']:.4f} ± {row['spread_ms']:.4f} | {rate}"
+        f" | {100 * row['of_bare']:.1f} % | {row['best_peer']}, {row['best_peer_ms']:.4f} ms"
+        f" | {row['ratio']:.3f} | {row['error']:.1e} | {target}: {'met' if row['met'] else '**missed**'} |"
+    )
+
+
+def _short(value: object) -> object:
+    return int(value) if isinstance(value, bool) else value
+
+
+def plot(document: dict[str, Any], path: Path) -> None:
+    """Speed of every kernel and of the best peer, as a fraction of the bare kernel of the same run."""
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - only the plot needs it
+
+    figure, axes = plt.subplots(1, len(TITLES), figsize=(16, 4.2), layout="constrained")
+    for axis, (family, title) in zip(axes, TITLES.items(), strict=True):
+        rows = [row for row in document["rows"] if row["family"] == family]
+        for colour, kernel in zip(_COLOURS, sorted({row["kernel"] for row in rows}), strict=False):
+            own = sorted((row["n"], 100 * row["of_bare"]) for row in rows if row["kernel"] == kernel)
+            axis.plot(*zip(*own, strict=True), "o-", color=colour, label=kernel)
+        peers = sorted({(row["n"], 100 * row["bare_ms"] / row["best_peer_ms"]) for row in rows})
+        if peers:
+            axis.plot(*zip(*peers, strict=True), "s--", color="#888888", label="best correct peer")
+        axis.set_xscale("log", base=2)
+        axis.set_ylim(0, 105)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("N")
+        axis.set_ylabel("% of a bare kernel that moves the same bytes")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()
