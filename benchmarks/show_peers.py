@@ -1,6 +1,6 @@
 """The results of peers.py as tables for docs/kernels.md and as a plot.
 
-    python benchmarks/show_peers.py benchmarks/results/peers-h200.json [--plot FILE.svg] [--docs docs/kernels.md]
+    python benchmarks/show_peers.py RESULTS.json [--plot FILE.svg] [--docs docs/kernels.md]
 
 ``--docs`` replaces what stands between the lines ``<!-- peers -->`` and ``<!-- end of peers -->``. The plot
 needs matplotlib.
@@ -68,6 +68,7 @@ def _cells(row: dict[str, Any]) -> str:
     configuration = " ".join(f"{name}={_short(value)}" for name, value in row["configuration"].items())
     rate = f"{row['rate']:,.0f} {row['rate_name']}"
     target = row["target"].replace(">= ", "≥ ").replace(" x ", " × ")
+    met = "met" if row["met"] else "**missed**"
     return (
         f"| {row['n']} | {row['kernel']} | {configuration} | {row['ms']:.4f} ± {row['spread_ms']:.4f} | {rate}"
         f" | {100 * row['of_bare']:.1f} % | {row['best_peer']}, {row['best_peer_ms']:.4f} ms"
