@@ -71,7 +71,8 @@ def _cells(row: dict[str, Any]) -> str:
     met = "met" if row["met"] else "**missed**"
     return (
         f"| {row['n']} | {row['kernel']} | {configuration}"
-        f" | {row['ms']:.4f} ± {row['spread_ms']:.4f} | {rate} | {100 * row['of_bare']:.1f} % | {row['best_peer']}, {row['best_peer_ms']:.4f} ms"
+        f" | {row['ms']:.4f} ± {row['spread_ms']:.4f} | {rate} | {100 * row['of_bare']:.1f} %"
+        f" | {row['best_peer']}, {row['best_peer_ms']:.4f} ms"
         f" | {row['ratio']:.3f} | {row['error']:.1e} | {target}: {met} |"
     )
 
