@@ -1,4 +1,4 @@
-"""From a workload to the configurations worth trying: enumerate, compile, prune by occupancy.
+"""From a workload to the configurations worth trying: enumerate, compile, prune.
 
 Steps 1-5 of Algorithm 1 of the multi-kernel paper, up to the order (which belongs to the policy).
 """
@@ -16,6 +16,8 @@ from tuner.space import Space
 
 PAPER_MIN_OCCUPANCY = 0.8  # "e.g. occupancy > 80 %", section III-A of the multi-kernel paper
 
+_SPILLS = ("spills registers", "uses local memory")
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -31,6 +33,8 @@ class Prepared:
         min_occupancy: threshold in force.
         pruned: why configurations were dropped, with counts.
         compile_errors: one message per configuration that does not compile.
+        spilling: compiled configurations that spill registers or use local memory; they are candidates only
+            where the kernel file allows it.
     """
 
     workload: Workload
@@ -42,6 +46,7 @@ class Prepared:
     min_occupancy: float
     pruned: Mapping[str, int]
     compile_errors: tuple[str, ...]
+    spilling: frozenset[Configuration] = frozenset()
 
 
 def fit_batches(
@@ -119,7 +124,7 @@ class _Draft:
     def of(
         cls, kernel: KernelFile, workload: Workload, limits: DeviceLimits, min_occupancy: float | None
     ) -> "_Draft":
-        """Enumerate, and drop what cannot reach the threshold whatever the compiler does."""
+        """Enumerate, and drop what the device or the threshold rules out whatever the compiler does."""
         space = kernel.space(workload)
         default = kernel.default(workload)
         threshold = min_occupancy
@@ -130,6 +135,10 @@ class _Draft:
         highest_bound = 0.0
         for configuration in space:
             plan = kernel.plan(workload, configuration)
+            needed = max(stage.min_architecture for stage in plan.stages)
+            if not limits.reaches(needed):
+                pruned[f"needs compute capability {needed // 10}.{needed % 10}"] += 1
+                continue
             bound = _least([_bound(limits, plan, i) for i in range(len(plan.stages))])
             if bound.blocks_per_sm == 0:
                 pruned[f"cannot be launched ({bound.limited_by})"] += 1
@@ -143,8 +152,9 @@ class _Draft:
     def finish(
         self, reports: Sequence[tuple[Resources, ...] | CompileError], limits: DeviceLimits
     ) -> Prepared:
-        """Prune by the occupancy of compiled resources."""
+        """Prune by compiled resources: what cannot be launched, spills, or does not fill the device."""
         compiled: list[Candidate] = []
+        spilling: set[Configuration] = set()
         errors: list[str] = []
         for plan, report in zip(self.plans.values(), reports, strict=True):
             if isinstance(report, CompileError):
@@ -152,10 +162,15 @@ class _Draft:
                 self.pruned["does not compile"] += 1
             else:
                 candidate = self._candidate(plan, report, limits)
-                if candidate.blocks_per_sm > 0:
-                    compiled.append(candidate)
-                else:
+                spilled = _spilled(report)
+                if spilled:
+                    spilling.add(plan.configuration)
+                if candidate.blocks_per_sm == 0:
                     self.pruned["cannot be launched (registers)"] += 1
+                elif spilled and not self.kernel.spills:
+                    self.pruned[spilled] += 1
+                else:
+                    compiled.append(candidate)
         kept = [candidate for candidate in compiled if candidate.occupancy >= self.threshold]
         if not kept:
             raise EmptySpaceError(self._nothing_left(compiled, errors))
@@ -170,6 +185,7 @@ class _Draft:
             self.threshold,
             dict(+self.pruned),
             tuple(errors),
+            frozenset(spilling),
         )
 
     def _candidate(self, plan: Plan, resources: tuple[Resources, ...], limits: DeviceLimits) -> Candidate:
@@ -207,7 +223,16 @@ class _Draft:
             )
         reasons = ", ".join(f"{count} × {reason}" for reason, count in self.pruned.items())
         first = f"; first error: {errors[0]}" if errors else ""
+        if any(reason in self.pruned for reason in _SPILLS):
+            first += f"; spills = true under [constraints] in {self.kernel.path} lets them be tried"
         return f"{self.workload}: none of {len(self.space)} configurations is left ({reasons}){first}"
+
+
+def _spilled(resources: Sequence[Resources]) -> str:
+    """Why local memory is used, or an empty string."""
+    if any(taken.spill_bytes for taken in resources):
+        return _SPILLS[0]
+    return _SPILLS[1] if any(taken.local_bytes for taken in resources) else ""
 
 
 def _bound(limits: DeviceLimits, plan: Plan, stage: int) -> Occupancy:

@@ -231,10 +231,13 @@ def _values(values: "SizeValues") -> list[int | str] | dict[str, int]:
 
 
 def _sizes(sizes: dict[str, Any], optional: list[str]) -> str:
-    """All sizes in a line, as ``N=2…8192 [dtype=float32..float64]``; those in brackets may be left out."""
+    """All sizes in a line, as ``N=2…8192 [dtype=float32|float64]``; those in brackets may be left out."""
     shown = []
     for name, values in sizes.items():
-        choice = f"{values['from']}…{values['to']}" if isinstance(values, dict) else _range(values)
+        if isinstance(values, dict):
+            choice = f"{values['from']}…{values['to']}"
+        else:
+            choice = "|".join(values) if all(isinstance(value, str) for value in values) else _range(values)
         shown.append(f"[{name}={choice}]" if name in optional else f"{name}={choice}")
     return " ".join(shown)
 

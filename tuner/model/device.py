@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+OLDEST_ARCHITECTURE = 50  # NVRTC compiles for none below; older GPUs are only modelled, with its code
+
 
 @dataclass(frozen=True)
 class DeviceLimits:
@@ -51,6 +53,11 @@ class DeviceLimits:
     def architecture(self) -> str:
         """NVRTC's name of the compute capability, e.g. ``sm_90``."""
         return f"sm_{self.compute_capability[0]}{self.compute_capability[1]}"
+
+    def reaches(self, min_architecture: int) -> bool:
+        """Whether code for a compute capability (times ten) runs here; GPUs before 5.0 run that of 5.0."""
+        major, minor = self.compute_capability
+        return max(10 * major + minor, OLDEST_ARCHITECTURE) >= min_architecture
 
 
 @dataclass(frozen=True)

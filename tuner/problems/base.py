@@ -256,7 +256,7 @@ def agreement(reference: Array, answer: Array, tolerance: float | None, name: st
 
 
 def expect_buffers(
-    spec: ProblemSpec, buffers: Sequence[Buffer], inputs: int, kind: str, needs: str
+    spec: ProblemSpec, buffers: Sequence[Buffer], inputs: int, kinds: str, needs: str
 ) -> tuple[tuple[Buffer, ...], Buffer]:
     """Inputs and the one output of a built-in problem, which the kernel file may name as it likes.
 
@@ -264,7 +264,7 @@ def expect_buffers(
         spec: for the message.
         buffers: all buffers of the kernel file, in its order.
         inputs: how many buffers of role ``in`` or ``inout`` the problem has.
-        kind: NumPy kind letter of all of them, ``f`` or ``c``.
+        kinds: NumPy kind letters they may have, ``f``, ``c`` or ``fi``; all have the same.
         needs: what the problem needs, in words.
 
     Raises:
@@ -275,7 +275,8 @@ def expect_buffers(
     fits = (
         len(given) == inputs
         and len(made) == 1
-        and all(np.dtype(buffer.dtype).kind == kind for buffer in (*given, *made))
+        and all(np.dtype(buffer.dtype).kind in kinds for buffer in (*given, *made))
+        and len({np.dtype(buffer.dtype).kind for buffer in (*given, *made)}) == 1
         and len({buffer.shape for buffer in (*given, *made)}) == 1
         and len(made[0].shape) == 2  # noqa: PLR2004 - (batch, N)
     )

@@ -132,6 +132,7 @@ def _part(item: Prepared, outcome: Outcome, index: int | None, position: int) ->
     watts = share_j / result.time_s if share_j is not None and result.time_s else None
     return {
         "configuration": dict(trial.configurations[position]),
+        "spills": trial.configurations[position] in item.spilling,
         "status": result.status.value,
         "time_s": result.time_s,
         "time_spread_s": result.spread_s,

@@ -100,8 +100,9 @@ def _answer(document: Mapping[str, Any]) -> Iterator[str]:
         )
     if best["sensor"]:
         yield f"energy: {best['sensor']}, scope {best['scope']}; intervals are 95 %"
-    if best["flags"]:
-        yield f"beware: {'; '.join(best['flags'])}"
+    spilling = [f"{w['name']} spills registers" for w in document["workloads"] if w["best"]["spills"]]
+    if best["flags"] or spilling:
+        yield f"beware: {'; '.join([*best['flags'], *spilling])}"
 
 
 def _totals(trial: Mapping[str, Any]) -> str:
@@ -125,6 +126,14 @@ def _space(document: Mapping[str, Any]) -> Iterator[str]:
         f"trials: {space['measured']} measured of {space['size']:,} ({space['pruned']:,} after pruning)"
         f"{failed}{resumed}; policy {document['policy']}, status {document['status']}"
     )
+    for workload in document["workloads"]:
+        reasons = [
+            f"{count:,} × {reason}"
+            for reason, count in workload["space"]["dropped"].items()
+            if not reason.startswith("occupancy")
+        ]
+        if reasons:
+            yield f"never tried of {workload['name']}: {', '.join(reasons)}"
 
 
 def _cost(document: Mapping[str, Any]) -> Iterator[str]:

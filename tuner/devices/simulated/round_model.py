@@ -41,6 +41,8 @@ class RoundModel:
         for stage in plan.stages:
             if stage.blocks < 1 or stage.threads_per_block < 1:
                 return f"stage {stage.name!r}: grid {stage.grid} of blocks {stage.block} is empty"
+            if not limits.reaches(stage.min_architecture):
+                return f"stage {stage.name!r}: needs sm_{stage.min_architecture}"
         for stage, launch in zip(plan.stages, self._described(plan, resources), strict=True):
             if launch.threads > limits.max_threads_per_block:
                 return (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.devices.gpu_values import GpuModel
-from tuner.model import Plan, Resources, Stage
+from tuner.model import Buffer, Plan, Resources, Stage
 from tuner.occupancy import Occupancy, occupancy
 
 # Instructions: fitted to the energies of one scan on an H200, which follow (8 + 36/P) per element.
@@ -54,20 +54,23 @@ class Launch:
         read_bytes: of which loads.
         instructions: thread instructions.
         operations: arithmetic among them.
-        blocks: blocks of the grid.
+        units: blocks' worth of work: what the grid counts.
+        blocks: blocks launched: as many, or those that are resident at a time.
         threads: threads of a block.
         warps: warps of a block.
         occupancy: resident blocks and warps of an SM.
         registers: of a thread.
         shared_bytes: of a block.
-        warp_steps: dependent steps within a warp.
-        block_steps: dependent steps across the block, each with a barrier.
+        warp_steps: dependent steps within a warp, for one unit of work.
+        block_steps: dependent steps across the block, each with a barrier, for one unit of work.
+        launches: of the kernel, and of what sets arrays to zero before it.
     """
 
     bytes: float
     read_bytes: float
     instructions: float
     operations: float
+    units: int
     blocks: int
     threads: int
     warps: int
@@ -76,6 +79,7 @@ class Launch:
     shared_bytes: int
     warp_steps: float
     block_steps: float
+    launches: int = 1
 
 
 @dataclass(frozen=True)
@@ -103,28 +107,55 @@ def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> Lau
     """
     stage = plan.stages[index]
     moved, read = _traffic(plan, index)
-    threads = stage.blocks * stage.threads_per_block
-    spilled = float(threads * max(resources.spill_bytes, 2 * resources.local_bytes))
     shared = resources.static_shared_bytes + stage.shared_bytes
+    filled = occupancy(gpu.limits, stage.threads_per_block, resources.registers_per_thread, shared)
+    blocks = _blocks(stage, filled, gpu)
+    worked = stage.blocks * stage.threads_per_block
+    spilled = float(worked * max(resources.spill_bytes, 2 * resources.local_bytes))
     warps = -(-stage.threads_per_block // gpu.limits.warp_size)
     warp_steps, block_steps = _steps(plan, stage, shared, warps)
     operations = plan.work.operations / len(plan.stages)
-    per_thread = _PER_THREAD + _PER_STEP * warp_steps + _PER_BARRIER_STEP * block_steps
-    instructions = _PER_OPERATION * operations + _PER_WORD * (moved + spilled) / _WORD + per_thread * threads
+    per_unit = _PER_STEP * warp_steps + _PER_BARRIER_STEP * block_steps
+    instructions = (
+        _PER_OPERATION * operations
+        + _PER_WORD * (moved + spilled) / _WORD
+        + per_unit * worked
+        + _PER_THREAD * blocks * stage.threads_per_block
+    )
+    zeroed = _zeroed(plan) if index == 0 else []
     return Launch(
-        bytes=moved + spilled,
+        bytes=moved + spilled + sum(zeroed),
         read_bytes=read + spilled / 2,
         instructions=instructions,
         operations=operations,
-        blocks=stage.blocks,
+        units=stage.blocks,
+        blocks=blocks,
         threads=stage.threads_per_block,
         warps=warps,
-        occupancy=occupancy(gpu.limits, stage.threads_per_block, resources.registers_per_thread, shared),
+        occupancy=filled,
         registers=resources.registers_per_thread,
         shared_bytes=shared,
         warp_steps=warp_steps,
         block_steps=block_steps,
+        launches=1 + len(zeroed),
     )
+
+
+def _blocks(stage: Stage, filled: Occupancy, gpu: GpuModel) -> int:
+    """Blocks of a launch; a resident grid is cut to whole clusters of those the GPU holds at a time."""
+    if not stage.resident:
+        return stage.blocks
+    held = filled.blocks_per_sm * gpu.limits.multiprocessors
+    return min(stage.blocks, max(stage.cluster, held - held % stage.cluster))
+
+
+def _zeroed(plan: Plan) -> list[float]:
+    """Bytes of the arrays set to zero before a run."""
+    return [_size(buffer) for buffer in plan.buffers if buffer.role == "zeroed"]
+
+
+def _size(buffer: Buffer) -> float:
+    return float(buffer.elements * np.dtype(buffer.dtype).itemsize)
 
 
 def _traffic(plan: Plan, index: int) -> tuple[float, float]:
@@ -150,7 +181,7 @@ def _touched(plan: Plan, stage: Stage) -> tuple[float, float]:
     reads = writes = 0.0
     for buffer in plan.buffers:
         if buffer.name in stage.arguments:
-            size = float(buffer.elements * np.dtype(buffer.dtype).itemsize)
+            size = _size(buffer)
             read, written = _ROLE_MOVES[buffer.role]
             reads += read * size
             writes += written * size
@@ -183,14 +214,14 @@ def demand(launch: Launch, gpu: GpuModel, clock_mhz: float) -> Demand:
     slots = gpu.issue_per_clock * gpu.limits.warp_size * sms * hertz
     lanes = gpu.fp32_lanes * sms * hertz
     latency = gpu.memory_latency_s + gpu.memory_latency_cycles / hertz
-    doublings = max(0.0, math.log2(max(launch.bytes / launch.blocks, 1.0) / _TILE_BYTES))
+    doublings = max(0.0, math.log2(max(launch.bytes / launch.units, 1.0) / _TILE_BYTES))
     memory = launch.bytes / bandwidth(gpu, clock_mhz) * (1.0 + _TILE_LOSS * doublings)
     issue = launch.instructions / slots * imbalance
     arithmetic = launch.operations / lanes * imbalance
     dispatch = launch.blocks * gpu.dispatch_cycles / hertz
     lives = _block_life(launch, gpu, hertz, latency) * _waves(launch, sms)
     norm = sum(part**_NORM for part in (memory, issue, arithmetic, dispatch, lives)) ** (1 / _NORM)
-    seconds = gpu.launch_s + latency + norm
+    seconds = gpu.launch_s * launch.launches + latency + norm
     held = min(1.0, launch.blocks / (launch.occupancy.blocks_per_sm * sms))
     return Demand(
         seconds=seconds,
@@ -212,19 +243,19 @@ def bandwidth(gpu: GpuModel, clock_mhz: float) -> float:
 
 def _block_life(launch: Launch, gpu: GpuModel, hertz: float, latency: float) -> float:
     """Seconds one block holds its place on an SM: start, loads, dependent steps, slowest warp, stores."""
-    total_threads = launch.blocks * launch.threads
     # loads wait in registers: what does not fit there is loaded in several turns
     room = float(_WORD) * max(2, launch.registers - _BASE_REGISTERS)
-    turns = max(1.0, launch.read_bytes / total_threads / room)
+    turns = max(1.0, launch.read_bytes / (launch.units * launch.threads) / room)
+    walked = math.ceil(launch.units / launch.blocks)  # units of work, one after the other
     cycles = (
         _START_CYCLES
         + _DRAIN_CYCLES
-        + launch.instructions / total_threads * gpu.alu_cycles / _ILP
-        + launch.warp_steps * _SHUFFLE_CYCLES
-        + launch.block_steps * (_BARRIER_CYCLES + _BARRIER_CYCLES_PER_WARP * launch.warps)
+        + launch.instructions / (launch.blocks * launch.threads) * gpu.alu_cycles / _ILP
+        + walked * launch.warp_steps * _SHUFFLE_CYCLES
+        + walked * launch.block_steps * (_BARRIER_CYCLES + _BARRIER_CYCLES_PER_WARP * launch.warps)
         + (launch.warps - 1) * _STRAGGLER_CYCLES_PER_WARP
     )
-    return latency * turns + cycles / hertz
+    return latency * turns * walked + cycles / hertz
 
 
 def _waves(launch: Launch, sms: int) -> float:
