@@ -10,8 +10,7 @@ from tuner.config.argument_recipes import (
     TensorMapRecipe,
     known_dtype,
 )
-from tuner.config.formulas import Formula, Place, Template
-from tuner.config.schema import (
+from tuner.config.argument_schema import (
     DTYPES,
     MAPPED_DTYPES,
     Argument,
@@ -19,6 +18,7 @@ from tuner.config.schema import (
     ScalarArgument,
     TensorMapArgument,
 )
+from tuner.config.formulas import Formula, Place, Template
 from tuner.names import suggestion
 
 Arguments = dict[str, ArgumentRecipe]

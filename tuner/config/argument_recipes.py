@@ -6,8 +6,8 @@ from typing import cast
 
 import numpy as np
 
+from tuner.config.argument_schema import DTYPES, MAPPED_DTYPES
 from tuner.config.formulas import Environment, Formula, Place, Template
-from tuner.config.schema import DTYPES, MAPPED_DTYPES
 from tuner.model import Buffer, BufferRole, Scalar, TensorMap
 from tuner.names import suggestion
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tuner.config import schema
+from tuner.config import argument_schema, schema
 from tuner.names import suggestion
 
 MAX_SHOWN = 5
@@ -15,9 +15,9 @@ _MODELS: dict[str, type[BaseModel]] = {
     "kernel": schema.KernelTable,
     "problem": schema.ProblemTable,
     "problem.sizes": schema.SizeRange,
-    "argument.buffer": schema.BufferArgument,
-    "argument.scalar": schema.ScalarArgument,
-    "argument.tensor_map": schema.TensorMapArgument,
+    "argument.buffer": argument_schema.BufferArgument,
+    "argument.scalar": argument_schema.ScalarArgument,
+    "argument.tensor_map": argument_schema.TensorMapArgument,
     "stage": schema.StageTable,
     "roles": schema.RolesTable,
     "constraints": schema.ConstraintsTable,
