@@ -4,41 +4,32 @@ A kernel's source is compiled by g++ behind ``tests/host/cuda_host.h``; the thre
 that change only at barriers and shuffles, in an order the test chooses. Only the tests use this.
 """
 
-import atexit
 import ctypes
-import functools
-import hashlib
-import re
-import shutil
-import subprocess
-import tempfile
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from host_compile import CHECKED, COMPILER, FLAGS, HostRunError, compile_unit, runtime, with_lines
 
-from tuner.model import Plan, Scalar, Source
+from tuner.model import Plan, Scalar, Source, TensorMap
+
+__all__ = ["CHECKED", "COMPILER", "FLAGS", "HostRunError"]
 
 Order = Literal["forward", "reverse", "shuffle"]
 ORDERS: tuple[Order, ...] = ("forward", "reverse", "shuffle")
 Argument = npt.NDArray[Any] | np.generic | int | float
 Extent = int | tuple[int, ...]
 
-HOST = Path(__file__).parent / "host"
-COMPILER = shutil.which("g++")
-FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fno-gnu-unique", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-w")
 GUARD_BYTES = 1024
 GUARD = 0xFF  # NaN as float32 and float64, -1 as an integer
 ALIGNMENT = 256  # what cudaMalloc promises
-JOBS = 2  # compilations at a time
+JOBS = len(os.sched_getaffinity(0))  # compilations at a time
 ENTRIES_PER_UNIT = 8  # instantiations that share the price of reading the headers
-
-
-class HostRunError(AssertionError):
-    """A kernel broke a rule of the machine: a barrier not met by all, a write outside its arrays."""
 
 
 class _Index(ctypes.Structure):
@@ -46,7 +37,13 @@ class _Index(ctypes.Structure):
 
 
 class _Argument(ctypes.Structure):
-    _fields_ = [("value", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("is_pointer", ctypes.c_int)]
+    _fields_ = [
+        ("value", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+        ("is_pointer", ctypes.c_int),
+        ("writable", ctypes.c_int),
+        ("extent", ctypes.c_size_t),
+    ]
 
 
 class _Launch(ctypes.Structure):
@@ -84,14 +81,15 @@ def build(
     wanted = [e for e in dict.fromkeys(entries) if _key(source, e, options, flags) not in _functions]
     units = [wanted[i : i + ENTRIES_PER_UNIT] for i in range(0, len(wanted), ENTRIES_PER_UNIT)]
     if units:
-        _runtime(tuple(flags))  # once, before the threads ask for it
+        runtime(tuple(flags))  # once, before the threads ask for it
     with ThreadPoolExecutor(JOBS) as pool:
-        libraries = list(pool.map(lambda unit: _compile(source, unit, options, flags), units))
+        libraries = list(pool.map(lambda unit: compile_unit(source, unit, options, flags), units))
     for unit, library in zip(units, libraries, strict=True):
+        loaded = ctypes.CDLL(str(library))
         for i, entry in enumerate(unit):
-            function = getattr(library, f"launch_{i}")
-            function.restype = ctypes.c_char_p
-            _functions[_key(source, entry, options, flags)] = function
+            launch = getattr(loaded, f"launch_{i}")
+            launch.restype = ctypes.c_char_p
+            _functions[_key(source, entry, options, flags)] = _Function(library, launch)
 
 
 def run(  # noqa: PLR0917 - a launch, in the order CUDA gives it
@@ -130,14 +128,15 @@ def run(  # noqa: PLR0917 - a launch, in the order CUDA gives it
     pointers = [ctypes.c_void_p(place.ctypes.data) for place in places]
     table = (_Argument * len(args))()
     for i, (arg, place) in enumerate(zip(args, places, strict=True)):
-        is_array = isinstance(arg, np.ndarray)
-        value = ctypes.addressof(pointers[i]) if is_array else place.ctypes.data
-        table[i] = _Argument(value, 8 if is_array else place.itemsize, is_array)
+        if isinstance(arg, np.ndarray):
+            table[i] = _Argument(ctypes.addressof(pointers[i]), 8, 1, arg.flags.writeable, place.nbytes)
+        else:
+            table[i] = _Argument(place.ctypes.data, place.itemsize)
     launch = _Launch(_Index(*_xyz(grid)), _Index(*_xyz(block)), shared_bytes, ORDERS.index(order), seed)
     function = _functions[_key(source, entry, options, flags)]
-    trouble = function(ctypes.byref(launch), table, ctypes.c_size_t(len(args))).decode()
+    trouble = function.launch(ctypes.byref(launch), table, ctypes.c_size_t(len(args))).decode()
     if trouble:
-        raise HostRunError(f"{entry}: {trouble}")
+        raise HostRunError(f"{source.path}, {entry}: {with_lines(trouble, function.library)}")
     for i, (arg, place) in enumerate(zip(args, places, strict=True)):
         if isinstance(arg, np.ndarray):
             _take_back(f"{entry}, argument {i}", arg, place)
@@ -161,23 +160,37 @@ def run_on_host(  # noqa: PLR0917 - a launch, in the order CUDA gives it
     run(source, entry, grid, block, shared_bytes, args, options=options, order=order, seed=seed)
 
 
-def build_plans(plans: Sequence[Plan]) -> None:
+def build_plans(plans: Sequence[Plan], flags: Sequence[str] = FLAGS) -> None:
     """Compiles every stage of the plans ahead, as many together as share source and options."""
     groups: dict[tuple[Source, tuple[str, ...]], list[str]] = {}
     for stage in (stage for plan in plans for stage in plan.stages):
         groups.setdefault((stage.source, stage.options), []).append(stage.entry)
     for (source, options), entries in groups.items():
-        build(source, entries, options)
+        build(source, entries, options, flags)
 
 
 def run_plan(
-    plan: Plan, arrays: Mapping[str, npt.NDArray[Any]], *, order: Order = "forward", seed: int = 0
+    plan: Plan,
+    arrays: Mapping[str, npt.NDArray[Any]],
+    *,
+    flags: Sequence[str] = FLAGS,
+    order: Order = "forward",
+    seed: int = 0,
 ) -> None:
-    """Runs the stages of a plan one after another on ``arrays`` (one for each of its buffers, by name)."""
+    """Runs the stages of a plan one after another on ``arrays`` (one for each of its buffers, by name).
+
+    Raises:
+        HostRunError: as ``run``; or a stage takes a tensor map, which only a GPU reads.
+    """
     for stage in plan.stages:
-        args: list[Argument] = [
-            np.dtype(a.dtype).type(a.value) if isinstance(a, Scalar) else arrays[a] for a in stage.arguments
-        ]
+        args: list[Argument] = []
+        for argument in stage.arguments:
+            if isinstance(argument, TensorMap):
+                raise HostRunError(f"{stage.name}: only a GPU reads tensor maps")
+            if isinstance(argument, Scalar):
+                args.append(np.dtype(argument.dtype).type(argument.value))
+            else:
+                args.append(arrays[argument])
         run(
             stage.source,
             stage.entry,
@@ -186,67 +199,25 @@ def run_plan(
             stage.shared_bytes,
             args,
             options=stage.options,
+            flags=flags,
             order=order,
             seed=seed,
         )
 
 
-_functions: dict[str, Any] = {}  # compiled for this session, by content
+@dataclass(frozen=True)
+class _Function:
+    """A compiled instantiation; ``launch`` returns what went wrong, or nothing."""
+
+    library: Path
+    launch: Any
+
+
+_functions: dict[str, _Function] = {}  # compiled for this session, by content
 
 
 def _key(source: Source, entry: str, options: Sequence[str], flags: Sequence[str]) -> str:
     return "\0".join((source.sha256, entry, *options, "", *flags))
-
-
-@functools.cache
-def _folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="kernels-on-host-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-@functools.cache
-def _runtime(flags: tuple[str, ...]) -> Path:
-    digest = hashlib.sha256("\0".join(flags).encode()).hexdigest()[:16]
-    object_file = _folder() / f"runtime-{digest}.o"
-    _gxx(*flags, "-O2", "-c", str(HOST / "runtime.cpp"), "-o", str(object_file))
-    return object_file
-
-
-def _compile(
-    source: Source, entries: Sequence[str], options: Sequence[str], flags: Sequence[str]
-) -> ctypes.CDLL:
-    folder = Path(tempfile.mkdtemp(dir=_folder()))
-    for name, text in source.headers:
-        (folder / name).write_text(_with_host_shared_memory(text))
-    unit = folder / "unit.cpp"
-    unit.write_text(
-        f'#include "cuda_host.h"\n#line 1 "{source.path}"\n{_with_host_shared_memory(source.text)}\n'
-        + "\n".join(f"CUDA_HOST_ENTRY(launch_{i}, {entry})" for i, entry in enumerate(entries))
-        + "\n"
-    )
-    library = folder / "unit.so"
-    defines = [option for option in options if option.startswith("-D")]
-    runtime = _runtime(tuple(flags))
-    _gxx(*flags, *defines, f"-I{HOST}", f"-I{folder}", "-shared", str(unit), str(runtime), "-o", str(library))
-    return ctypes.CDLL(str(library))
-
-
-def _with_host_shared_memory(text: str) -> str:
-    """Turns block-scope ``extern __shared__ T name[];`` into a pointer to the launch's shared memory."""
-    return re.sub(
-        r"extern\s+__shared__\s+(?:(?:__align__|alignas)\s*\(\w+\)\s*)?([\w:<>\s]+?)\s+(\w+)\s*\[\s*\]\s*;",
-        r"\1* const \2 = static_cast<\1*>(cuda_host::dynamic_shared());",
-        text,
-    )
-
-
-def _gxx(*arguments: str) -> None:
-    if COMPILER is None:
-        raise HostRunError("running kernels on the host needs g++")
-    done = subprocess.run([COMPILER, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise HostRunError(f"g++ does not compile it:\n{done.stderr[:4000]}")
 
 
 def _xyz(extent: Extent) -> tuple[int, int, int]:

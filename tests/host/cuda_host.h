@@ -3,22 +3,25 @@
 // Threads of a block are fibres that run one at a time and change only at barriers and shuffles, so a
 // missing barrier, or warps in each other's memory, show as a wrong answer in some order of running them.
 // Shared memory is filled with NaN before each block. Lanes that a shuffle names but that never come read as NaN.
+// __CUDA_ARCH__ is not defined: a kernel's fallback for older devices is what runs here.
 #pragma once
-#include <cmath>
-#include <cstring>
-
+#include "cuda_atomics.h"
+#include "cuda_math.h"
+#include "cuda_types.h"
 #include "runtime.h"
 
 #define __global__
 #define __device__
 #define __host__
 #define __constant__ static
-#ifndef __shared__  // a sanitizer build may prefer plain statics, which have red zones
+#ifndef __shared__  // the build under AddressSanitizer prefers plain statics, which have red zones
 #define __shared__ static thread_local
 #endif
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#define __grid_constant__
 #define __align__(bytes) alignas(bytes)
 
 #define threadIdx (*cuda_host::thread_index)
@@ -26,23 +29,6 @@
 #define blockDim (cuda_host::block_size)
 #define gridDim (cuda_host::grid_size)
 constexpr int warpSize = 32;
-
-struct alignas(8) float2 {
-    float x, y;
-};
-struct alignas(16) float4 {
-    float x, y, z, w;
-};
-struct alignas(8) int2 {
-    int x, y;
-};
-struct alignas(16) int4 {
-    int x, y, z, w;
-};
-inline float2 make_float2(float x, float y) { return {x, y}; }
-inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-inline int2 make_int2(int x, int y) { return {x, y}; }
-inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 
 #define __syncthreads() cuda_host::block_barrier(__LINE__)
 
@@ -72,8 +58,26 @@ inline int crossed(int bits, int width) {
 }  // namespace cuda_host
 
 // The line of the call is part of a barrier's identity: threads that meet must have come to the same one.
+inline int __syncthreads_count(int predicate, int line = __builtin_LINE()) {
+    return cuda_host::block_count(predicate != 0, line);
+}
+inline int __syncthreads_or(int predicate, int line = __builtin_LINE()) {
+    return cuda_host::block_count(predicate != 0, line) != 0;
+}
+inline int __syncthreads_and(int predicate, int line = __builtin_LINE()) {
+    return cuda_host::block_count(predicate == 0, line) == 0;
+}
 inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE()) {
     cuda_host::warp_barrier(mask, line);
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
+    return cuda_host::ballot(mask, predicate != 0, line);
+}
+inline int __any_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
+    return cuda_host::ballot(mask, predicate != 0, line) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
+    return cuda_host::ballot(mask, predicate == 0, line) == 0;
 }
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32, int line = __builtin_LINE()) {
@@ -91,62 +95,26 @@ template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, int line = __builtin_LINE()) {
     return cuda_host::shuffle(mask, value, cuda_host::crossed(bits, width), line);
 }
+inline void __trap(int line = __builtin_LINE()) { cuda_host::fail("__trap()", line); }
 
-template <class T>
-T __ldg(const T* address) {
-    return *address;
-}
-template <class T>
-T __ldcs(const T* address) {
-    return *address;
-}
-template <class T>
-void __stcs(T* address, T value) {
-    *address = value;
-}
-
-inline float __fdividef(float x, float y) { return x / y; }
-inline float __frcp_rn(float x) { return 1.0f / x; }
-inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
-inline float __sinf(float x) { return std::sin(x); }
-inline float __cosf(float x) { return std::cos(x); }
-inline void __sincosf(float x, float* sine, float* cosine) { *sine = std::sin(x), *cosine = std::cos(x); }
-inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
-
-inline void sincospi(double x, double* sine, double* cosine) {
-    const double turns = std::remainder(x, 2.0);  // exact, so that large arguments lose nothing
-    *sine = std::sin(M_PI * turns);
-    *cosine = std::cos(M_PI * turns);
-}
-inline void sincospif(float x, float* sine, float* cosine) {
-    double s, c;
-    sincospi(x, &s, &c);
-    *sine = float(s);
-    *cosine = float(c);
-}
-inline float sinpif(float x) {
-    float s, c;
-    return sincospif(x, &s, &c), s;
-}
-inline float cospif(float x) {
-    float s, c;
-    return sincospif(x, &s, &c), c;
-}
-
-inline unsigned __brev(unsigned x) {
-    unsigned reversed = 0;
-    for (int bit = 0; bit < 32; ++bit) reversed |= (x >> bit & 1u) << (31 - bit);
-    return reversed;
-}
-inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
-inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-
-template <class T>
-constexpr T min(T a, T b) {
-    return b < a ? b : a;
-}
-template <class T>
-constexpr T max(T a, T b) {
-    return a < b ? b : a;
-}
+// Loads and stores with a cache hint.
+#define CUDA_HOST_LOAD(name)     \
+    template <class T>           \
+    T name(const T* address) {   \
+        return *address;         \
+    }
+#define CUDA_HOST_STORE(name)            \
+    template <class T>                   \
+    void name(T* address, T value) {     \
+        *address = value;                \
+    }
+CUDA_HOST_LOAD(__ldg)
+CUDA_HOST_LOAD(__ldca)
+CUDA_HOST_LOAD(__ldcg)
+CUDA_HOST_LOAD(__ldcs)
+CUDA_HOST_LOAD(__ldcv)
+CUDA_HOST_LOAD(__ldlu)
+CUDA_HOST_STORE(__stcg)
+CUDA_HOST_STORE(__stcs)
+CUDA_HOST_STORE(__stwb)
+CUDA_HOST_STORE(__stwt)

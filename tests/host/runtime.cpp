@@ -14,6 +14,8 @@
 #include <random>
 #include <vector>
 
+#include "checks.h"
+
 namespace cuda_host {
 
 Index grid_size, block_size, block_index;
@@ -21,9 +23,7 @@ Index* thread_index;
 
 namespace {
 
-constexpr int kWarp = 32;
-constexpr int kMaxThreads = 1024;
-constexpr std::size_t kStackBytes = 128 * 1024;
+constexpr std::size_t kStackBytes = 256 * 1024;
 constexpr unsigned char kPoison = 0xff;  // NaN as float and double, -1 as int
 
 enum class State { ready, at_warp_barrier, at_block_barrier, done };
@@ -32,85 +32,114 @@ struct Fibre {
     jmp_buf context;
     bool started = false;
     State state = State::ready;
-    Index thread{};
     int line = 0;
     unsigned mask = 0;
     int source = -1;
+    bool orders = false;  // memory, not the order of execution alone
     std::uint64_t given = 0, taken = 0;
+    unsigned votes = 0;  // of the warp, a bit for each lane
 };
 
 std::vector<Fibre> fibres;
+Index threads[kMaxThreads];
 Fibre* current;
 jmp_buf scheduler;
 char* stacks;
 char* shared;
-void (*kernel_call)(const Argument*);
+Span statics;
+Call kernel_call;
 const Argument* kernel_arguments;
-char message[512];
+char message[1024];
 bool failed;
 std::mt19937_64 rng;
 thread_local char tls_anchor;  // makes sure that this library's thread storage exists
 
-void say(const char* format, ...) {
+void say_all(const char* format, va_list rest) {
     if (failed) return;
     failed = true;
     const int used = std::snprintf(message, sizeof message, "block (%u, %u, %u): ", block_index.x, block_index.y,
                                    block_index.z);
+    std::vsnprintf(message + used, sizeof message - used, format, rest);
+}
+
+void say(const char* format, ...) {
     va_list rest;
     va_start(rest, format);
-    std::vsnprintf(message + used, sizeof message - used, format, rest);
+    say_all(format, rest);
     va_end(rest);
 }
 
 void yield() {
+    checks::watching = false;
     if (!_setjmp(current->context)) _longjmp(scheduler, 1);
+    checks::watching = true;
 }
 
 void fibre_main() {
+    checks::watching = true;
     kernel_call(kernel_arguments);
+    checks::watching = false;
     current->state = State::done;
     _longjmp(scheduler, 1);
 }
 
 void resume(Fibre& fibre) {
     current = &fibre;
-    thread_index = &fibre.thread;
+    thread_index = threads + thread_number();
     if (_setjmp(scheduler)) return;
     if (fibre.started) _longjmp(fibre.context, 1);
     fibre.started = true;
     ucontext_t start;
     getcontext(&start);
-    start.uc_stack.ss_sp = stacks + kStackBytes * std::size_t(&fibre - fibres.data());
+    start.uc_stack.ss_sp = stacks + kStackBytes * std::size_t(thread_number());
     start.uc_stack.ss_size = kStackBytes;
     start.uc_link = nullptr;
     makecontext(&start, fibre_main, 0);
     setcontext(&start);
 }
 
+// Everyone of the warp that `mask` names and that has not exited, lane by lane.
+unsigned present(int first, int last, unsigned mask) {
+    unsigned lanes = 0;
+    for (int t = first; t < last; ++t)
+        if (fibres[t].state != State::done) lanes |= 1u << (t - first);
+    return lanes & mask;
+}
+
+bool all_wait_with(const Fibre& asking, int first, unsigned lanes) {
+    for (int lane = 0; lane < kWarp; ++lane) {
+        if (!(lanes >> lane & 1u)) continue;
+        const Fibre& other = fibres[first + lane];
+        if (other.state != State::at_warp_barrier || other.mask != asking.mask || other.line != asking.line) return false;
+    }
+    return true;
+}
+
+// The lanes exchange what they gave and may go on.
+void meet(int first, unsigned lanes) {
+    unsigned votes = 0;
+    bool orders = false;
+    for (int lane = 0; lane < kWarp; ++lane) {
+        if (!(lanes >> lane & 1u)) continue;
+        Fibre& fibre = fibres[first + lane];
+        const bool came = fibre.source >= 0 && fibre.source < kWarp && (lanes >> fibre.source & 1u);
+        fibre.taken = came ? fibres[first + fibre.source].given : ~std::uint64_t{0};
+        votes |= unsigned(fibre.given & 1) << lane;
+        orders = fibre.orders;
+    }
+    for (int lane = 0; lane < kWarp; ++lane)
+        if (lanes >> lane & 1u) fibres[first + lane].votes = votes, fibres[first + lane].state = State::ready;
+    if (orders) checks::warp_met(first, lanes);
+}
+
 // Lets every lane go whose named partners (those that have not exited) all wait at the same place.
 bool release_warp(int first, int last) {
     bool any = false;
     for (int t = first; t < last; ++t) {
-        Fibre& asking = fibres[t];
-        if (asking.state != State::at_warp_barrier) continue;
-        const unsigned mask = asking.mask;
-        bool complete = true;
-        for (int u = first; u < last && complete; ++u) {
-            const Fibre& other = fibres[u];
-            if (!(mask >> (u - first) & 1u) || other.state == State::done) continue;
-            complete = other.state == State::at_warp_barrier && other.mask == mask && other.line == asking.line;
-        }
-        if (!complete) continue;
-        for (int u = first; u < last; ++u) {
-            Fibre& other = fibres[u];
-            if (!(mask >> (u - first) & 1u) || other.state == State::done) continue;
-            const int from = first + other.source;
-            const bool came = other.source >= 0 && from < last && (mask >> other.source & 1u) &&
-                              fibres[from].state != State::done;
-            other.taken = came ? fibres[from].given : ~std::uint64_t{0};
-        }
-        for (int u = first; u < last; ++u)
-            if ((mask >> (u - first) & 1u) && fibres[u].state != State::done) fibres[u].state = State::ready;
+        if (fibres[t].state != State::at_warp_barrier) continue;
+        const unsigned lanes = present(first, last, fibres[t].mask);
+        if (!all_wait_with(fibres[t], first, lanes)) continue;
+        meet(first, lanes);
         any = true;
     }
     return any;
@@ -136,13 +165,13 @@ bool step_warp(int first, int last, int order) {
 
 // Every warp goes to a block barrier or to its end. In order 2 each waits for the others at any of its steps, and
 // for several of theirs, as warps on a device may: what only a warp's own meetings keep apart then shows.
-void run_warps(int threads, int order) {
-    std::vector<int> going = arranged((threads + kWarp - 1) / kWarp, order);
+void run_warps(int count, int order) {
+    std::vector<int> going = arranged((count + kWarp - 1) / kWarp, order);
     std::size_t turn = 0;
     while (!going.empty() && !failed) {
         if (order == 2 && rng() % 2) turn = rng() % going.size();
         const int first = going[turn] * kWarp;
-        if (step_warp(first, std::min(threads, first + kWarp), order)) continue;
+        if (step_warp(first, std::min(count, first + kWarp), order)) continue;
         going.erase(going.begin() + std::ptrdiff_t(turn));
         turn = 0;
     }
@@ -151,13 +180,16 @@ void run_warps(int threads, int order) {
 // True when all threads stood at one block barrier and go on.
 bool release_block() {
     int waiting = 0, done = 0;
+    std::uint64_t votes = 0;
     const Fibre* someone = nullptr;
     for (const Fibre& fibre : fibres) {
         waiting += fibre.state == State::at_block_barrier;
         done += fibre.state == State::done;
+        votes += fibre.given;
         if (fibre.state == State::at_block_barrier && !someone) someone = &fibre;
         if (fibre.state == State::at_warp_barrier)
-            return say("thread %u waits at line %d for lanes that never come", fibre.thread.x, fibre.line), false;
+            return say("thread %d waits at line %d for lanes that never come", int(&fibre - fibres.data()), fibre.line),
+                   false;
     }
     if (!waiting) return false;
     if (done)
@@ -167,49 +199,74 @@ bool release_block() {
         if (fibre.line != someone->line)
             return say("threads wait at different barriers, lines %d and %d", someone->line, fibre.line), false;
         fibre.state = State::ready;
+        fibre.taken = votes;
     }
+    checks::block_met();
     return true;
-}
-
-// Static shared variables are thread-local ones of this library: fill all of its thread storage but the anchor.
-int poison_thread_storage(dl_phdr_info* info, std::size_t, void*) {
-    for (int i = 0; i < info->dlpi_phnum; ++i) {
-        const auto& header = info->dlpi_phdr[i];
-        if (header.p_type != PT_TLS || !info->dlpi_tls_data) continue;
-        char* begin = static_cast<char*>(info->dlpi_tls_data);
-        if (&tls_anchor < begin || &tls_anchor >= begin + header.p_memsz) continue;
-        std::memset(begin, kPoison, header.p_memsz);
-        return 1;
-    }
-    return 0;
 }
 
 void run_block(const Launch& how) {
     std::memset(shared, kPoison, how.shared_bytes);
-    *const_cast<volatile char*>(&tls_anchor) = 0;
-    dl_iterate_phdr(poison_thread_storage, nullptr);
-    const int threads = int(how.block.x * how.block.y * how.block.z);
-    fibres.assign(threads, Fibre{});
-    for (int t = 0; t < threads; ++t) {
-        const unsigned x = t % how.block.x, y = t / how.block.x % how.block.y;
-        fibres[t].thread = {x, y, t / (how.block.x * how.block.y)};
-    }
+    std::memset(const_cast<char*>(statics.begin), kPoison, statics.bytes());
+    const int count = int(how.block.x * how.block.y * how.block.z);
+    fibres.assign(count, Fibre{});
+    for (int t = 0; t < count; ++t)
+        threads[t] = {t % how.block.x, t / how.block.x % how.block.y, t / (how.block.x * how.block.y)};
+    checks::block_begins();
     do {
-        run_warps(threads, how.order);
+        run_warps(count, how.order);
         if (failed) return;
     } while (release_block());
 }
 
 }  // namespace
 
-int lane() { return int(current - fibres.data()) % kWarp; }
-
+int thread_number() { return int(current - fibres.data()); }
+int lane() { return thread_number() % kWarp; }
+Index index_of(int thread) { return threads[thread]; }
 void* dynamic_shared() { return shared; }
 
-void block_barrier(int line) {
+Span own_stack() {
+    const char* const begin = stacks + kStackBytes * std::size_t(thread_number());
+    return {begin, begin + kStackBytes};
+}
+
+// Static shared variables are thread-local ones of this library, so its thread storage is their memory.
+Span loaded(bool thread_storage) {
+    struct Search {
+        bool thread_storage;
+        Span found;
+    } search{thread_storage, {}};
+    *const_cast<volatile char*>(&tls_anchor) = 0;
+    auto look = [](dl_phdr_info* info, std::size_t, void* data) {
+        Search& wanted = *static_cast<Search*>(data);
+        const char* const mark = wanted.thread_storage ? &tls_anchor : reinterpret_cast<const char*>(&grid_size);
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+            const auto& header = info->dlpi_phdr[i];
+            if (header.p_type != (wanted.thread_storage ? PT_TLS : PT_LOAD)) continue;
+            const char* const begin = wanted.thread_storage ? static_cast<const char*>(info->dlpi_tls_data)
+                                                            : reinterpret_cast<const char*>(info->dlpi_addr);
+            const std::size_t bytes = header.p_memsz + (wanted.thread_storage ? 0 : header.p_vaddr);
+            if (begin && mark >= begin && mark < begin + bytes) wanted.found = {begin, begin + bytes};
+        }
+        return int(wanted.found.begin != nullptr);
+    };
+    dl_iterate_phdr(look, &search);
+    return search.found;
+}
+
+unsigned long offset_of(const void* place) {
+    return (unsigned long)(static_cast<const char*>(place) - 1 - loaded(false).begin);
+}
+
+void block_barrier(int line) { block_count(false, line); }
+
+int block_count(bool vote, int line) {
     current->line = line;
+    current->given = vote;
     current->state = State::at_block_barrier;
     yield();
+    return int(current->taken);
 }
 
 std::uint64_t exchange(unsigned mask, std::uint64_t bits, int source, int line) {
@@ -223,31 +280,53 @@ std::uint64_t exchange(unsigned mask, std::uint64_t bits, int source, int line) 
     return current->taken;
 }
 
-void warp_barrier(unsigned mask, int line) { exchange(mask, 0, lane(), line); }
+unsigned ballot(unsigned mask, bool vote, int line) {
+    exchange(mask, vote, lane(), line);
+    return current->votes;
+}
 
-void fail(const char* what, int line) {
-    say("thread (%u, %u, %u), line %d: %s", thread_index->x, thread_index->y, thread_index->z, line, what);
+void warp_barrier(unsigned mask, int line) {
+    current->orders = true;
+    exchange(mask, 0, lane(), line);
+    current->orders = false;
+}
+
+void atomic_access(const void* address, std::size_t bytes, int line) { checks::atomic_access(address, bytes, line); }
+
+void fail(const char* what, int line) { fail_with("line %d: %s", line, what); }
+
+void fail_with(const char* format, ...) {
+    char what[768];
+    va_list rest;
+    va_start(rest, format);
+    std::vsnprintf(what, sizeof what, format, rest);
+    va_end(rest);
+    say("thread (%u, %u, %u): %s", thread_index->x, thread_index->y, thread_index->z, what);
     yield();
     std::abort();  // a failed block is never resumed
 }
 
-const char* launch(const Launch& how, void (*call)(const Argument*), bool takes, const Argument* arguments) {
+const char* launch(const Launch& how, Call call, bool takes, const Argument* arguments, std::size_t count) {
     if (!takes) return "the arguments are not those of the kernel (number, sizes, pointers)";
-    const std::size_t threads = std::size_t(how.block.x) * how.block.y * how.block.z;
-    if (threads < 1 || threads > kMaxThreads) return "a block holds 1 to 1024 threads";
+    const std::size_t size = std::size_t(how.block.x) * how.block.y * how.block.z;
+    if (size < 1 || size > kMaxThreads) return "a block holds 1 to 1024 threads";
     if (!stacks) {
         void* memory = mmap(nullptr, kStackBytes * kMaxThreads, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) return "no memory for the stacks of a block";
         stacks = static_cast<char*>(memory);
     }
-    shared = static_cast<char*>(std::aligned_alloc(128, (how.shared_bytes + 255) / 128 * 128));
+    void* memory = nullptr;  // of the exact size, so that AddressSanitizer sees where it ends
+    if (posix_memalign(&memory, 1024, how.shared_bytes)) return "no memory for dynamic shared memory";
+    shared = static_cast<char*>(memory);
+    statics = loaded(true);
     grid_size = how.grid;
     block_size = how.block;
     kernel_call = call;
     kernel_arguments = arguments;
     rng.seed(how.seed);
     failed = false;
+    checks::launch_begins(arguments, count, statics, {shared, shared + how.shared_bytes});
     const int blocks = int(how.grid.x * how.grid.y * how.grid.z);
     for (int b : arranged(blocks, how.order)) {
         block_index = {b % how.grid.x, b / how.grid.x % how.grid.y, b / (how.grid.x * how.grid.y)};

@@ -17,7 +17,10 @@ extern Index* thread_index;  // of the thread that runs now
 int lane();
 void* dynamic_shared();
 void block_barrier(int line);
+int block_count(bool vote, int line);  // a block barrier that tells how many threads voted for
 void warp_barrier(unsigned mask, int line);
+unsigned ballot(unsigned mask, bool vote, int line);
+void atomic_access(const void* address, std::size_t bytes, int line);
 [[noreturn]] void fail(const char* what, int line);
 
 // All lanes of `mask` meet; each gives `bits` and gets those of lane `source` of its warp.
@@ -27,6 +30,8 @@ struct Argument {
     const void* value;
     std::size_t bytes;
     int is_pointer;
+    int writable;        // of an array
+    std::size_t extent;  // bytes of the array
 };
 
 struct Launch {
@@ -42,7 +47,7 @@ struct Entry;
 template <class... Parameters, void (*kernel)(Parameters...)>
 struct Entry<kernel> {
     template <std::size_t... I>
-    static void call(const Argument* arguments, std::index_sequence<I...>) {
+    static void __attribute__((no_sanitize("thread"))) call(const Argument* arguments, std::index_sequence<I...>) {
         kernel(*static_cast<std::remove_reference_t<Parameters> const*>(arguments[I].value)...);
     }
     static void call(const Argument* arguments) { call(arguments, std::index_sequence_for<Parameters...>{}); }
@@ -57,8 +62,10 @@ struct Entry<kernel> {
     }
 };
 
+using Call = void (*)(const Argument*);
+
 // Empty when the launch ran to its end; otherwise what went wrong.
-const char* launch(const Launch& launch, void (*call)(const Argument*), bool takes, const Argument* arguments);
+const char* launch(const Launch& launch, Call call, bool takes, const Argument* arguments, std::size_t count);
 
 }  // namespace cuda_host
 
@@ -67,5 +74,5 @@ const char* launch(const Launch& launch, void (*call)(const Argument*), bool tak
     extern "C" __attribute__((visibility("default"))) const char* name(                                       \
         const cuda_host::Launch* how, const cuda_host::Argument* arguments, std::size_t count) {              \
         using Entry = cuda_host::Entry<&__VA_ARGS__>;                                                         \
-        return cuda_host::launch(*how, Entry::call, Entry::takes(arguments, count), arguments);               \
+        return cuda_host::launch(*how, Entry::call, Entry::takes(arguments, count), arguments, count);        \
     }
