@@ -1,20 +1,23 @@
 """The CUDA device over a fake CuPy, with kernels that behave well and badly."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_cupy import DeviceArray, FakeCupy, Kernel
+from fake_driver import FakeLibrary
 
 from tuner.compiler import Compiled
 from tuner.devices.cuda import CudaDevice, probe
 from tuner.devices.cuda import device as cuda
+from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.rounds import RoundRunner
 from tuner.errors import CompileError
 from tuner.model import (
     Buffer,
     Configuration,
+    DeviceLimits,
     Plan,
     ProblemSpec,
     Resources,
@@ -35,11 +38,15 @@ class FakeCompiler:
 
     nvrtc_version = "12.9"
 
-    def compile_one(self, stage: Stage) -> Compiled:
-        if stage.entry == "wrong_syntax":
-            raise CompileError("line 3: expected a ';'")
-        cubin = b"" if stage.entry == "broken" else b"cubin"
-        return Compiled(cubin, stage.entry, Resources(32, architecture="sm_90"), "")
+    def compile(self, stages: Sequence[Stage]) -> list[Compiled | CompileError]:
+        return [self._compiled(stage.entry) for stage in stages]
+
+    def _compiled(self, entry: str) -> Compiled | CompileError:
+        if entry == "wrong_syntax":
+            return CompileError("line 3: expected a ';'")
+        cubin = b"" if entry == "broken" else b"cubin"
+        static_shared_bytes = 1024 if entry == "sharing" else 0
+        return Compiled(cubin, entry, Resources(32, static_shared_bytes, architecture="sm_90"), "")
 
     def close(self) -> None:
         pass
@@ -149,18 +156,20 @@ def kernels(cp: Callable[[], FakeCupy]) -> dict[str, Kernel]:
         "double": Kernel(double, 1e-3),
         "broken": Kernel(scan, 1e-3),
         "wrong_syntax": Kernel(scan, 1e-3),
+        "sharing": Kernel(scan, 1e-3),
     }
 
 
-def fake_device(patch: pytest.MonkeyPatch) -> tuple[FakeCupy, CudaDevice]:
+def fake_device(patch: pytest.MonkeyPatch, limits: DeviceLimits = LIMITS) -> tuple[FakeCupy, CudaDevice]:
     """A CUDA device of virtual time, and the CuPy it stands on."""
     made: list[FakeCupy] = []
     fake = FakeCupy(kernels(lambda: made[0]))
     made.append(fake)
     patch.setattr(probe, "open_cupy", lambda _: fake)
-    patch.setattr(probe, "gpu_limits", lambda *_: LIMITS)
+    patch.setattr(probe, "gpu_limits", lambda *_: limits)
     patch.setattr(probe, "gpu_name", lambda *_: "Fake GPU")
     patch.setattr(probe, "gpu_uuid", lambda _: "GPU-1")
     patch.setattr(probe, "driver_version", lambda _: "580.1")
+    patch.setattr(cuda, "DriverCalls", lambda: DriverCalls(lambda: FakeLibrary(fake)))
     patch.setattr(cuda, "RoundRunner", lambda module: RoundRunner(module, lambda: fake.now_s))
     return fake, CudaDevice(0, FakeCompiler())  # type: ignore[arg-type]  # compiles what is asked here

@@ -25,14 +25,25 @@ class OutOfMemoryError(MemoryError):
 
 
 class Pointer:
-    """What ``array.data`` is: a kernel argument that can be filled."""
+    """What ``array.data`` is: a kernel argument that can be filled, at once or in a stream's turn."""
 
     def __init__(self, array: "DeviceArray") -> None:
         self.array = array
 
-    def memset_async(self, value: int, size: int) -> None:
+    @property
+    def ptr(self) -> int:
+        return int(self.array.__array_interface__["data"][0])
+
+    def memset_async(self, value: int, size: int, stream: "Stream | None" = None) -> None:
         assert size == self.array.nbytes
-        self.array.view(np.uint8).reshape(-1)[...] = value
+
+        def fill() -> None:
+            self.array.view(np.uint8).reshape(-1)[...] = value
+
+        if stream is None:
+            fill()
+        else:
+            stream.do(fill)
 
 
 class DeviceArray(np.ndarray[Any, Any]):
@@ -45,12 +56,21 @@ class DeviceArray(np.ndarray[Any, Any]):
 
 
 class Kernel:
-    """A ``__global__`` function: what it does, how long it takes, and how often it ran."""
+    """A ``__global__`` function: what it does, how long it takes, how often it ran, and on which grids.
+
+    ``blocks_per_sm`` fit on a multiprocessor; the source declares a ``cluster``, 0 for none, and ``clusters``
+    fit on the device.
+    """
 
     def __init__(self, action: Callable[..., None], seconds: float) -> None:
         self.action = action
         self.seconds = seconds
+        self.blocks_per_sm = 8
+        self.cluster = 0
+        self.clusters = 0
         self.runs = 0
+        self.grids: set[tuple[int, ...]] = set()
+        self.attributes: dict[object, int] = {}
 
 
 class FakeCupy(ModuleType):
@@ -70,7 +90,6 @@ class FakeCupy(ModuleType):
         self.host_call_s = 0.0
         self.busy_until_s = 0.0
         self.idle: list[tuple[float, float]] = []
-        self.shared_opt_in: dict[str, int] = {}
         self.random = SimpleNamespace(Philox4x3210=np.random.Philox, Generator=np.random.Generator)
         self.cuda = SimpleNamespace(
             Stream=lambda non_blocking: Stream(self, non_blocking),
@@ -85,6 +104,8 @@ class FakeCupy(ModuleType):
                 CUDADriverError=CUDADriverError,
                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared",
                 funcSetAttribute=self._set_attribute,
+                funcGetAttribute=lambda number, pointer: {11: self.kernel_at(pointer).cluster}[number],
+                occupancyMaxActiveBlocksPerMultiprocessor=self._blocks_per_sm,
             ),
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             function=SimpleNamespace(Module=lambda: Module(self)),
@@ -124,9 +145,21 @@ class FakeCupy(ModuleType):
         else:
             action()
 
-    def _set_attribute(self, pointer: str, attribute: str, value: int) -> None:
-        assert attribute == "shared"
-        self.shared_opt_in[pointer] = value
+    def pointer(self, name: str) -> int:
+        return 1 + list(self.kernels).index(name)
+
+    def kernel_at(self, pointer: int) -> Kernel:
+        return list(self.kernels.values())[pointer - 1]
+
+    def _set_attribute(self, pointer: int, attribute: object, value: int) -> None:
+        self.kernel_at(pointer).attributes[attribute] = value
+
+    def _blocks_per_sm(self, pointer: int, threads: int, shared_bytes: int) -> int:
+        assert threads >= 1
+        kernel = self.kernel_at(pointer)
+        if shared_bytes > 48 * 1024:
+            assert kernel.attributes["shared"] == shared_bytes  # asked for before
+        return kernel.blocks_per_sm
 
 
 class Module:
@@ -144,7 +177,7 @@ class Module:
 class Function:
     def __init__(self, cp: FakeCupy, name: str) -> None:
         self._cp = cp
-        self.ptr = name
+        self.ptr = cp.pointer(name)
 
     def __call__(
         self,
@@ -155,15 +188,16 @@ class Function:
         stream: "Stream",
     ) -> None:
         assert len(grid) == len(block) == 3
-        cp, kernel = self._cp, self._cp.kernels[self.ptr]
+        cp, kernel = self._cp, self._cp.kernel_at(self.ptr)
         if kernel.seconds < 0:
             raise CUDADriverError("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested")
-        if shared_mem > 48 * 1024 and self._cp.shared_opt_in.get(self.ptr) != shared_mem:
+        if shared_mem > 48 * 1024 and kernel.attributes.get("shared") != shared_mem:
             raise CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
         arrays = [getattr(item, "array", item) for item in args]
 
         def run() -> None:
             kernel.runs += 1
+            kernel.grids.add(tuple(grid))
             kernel.action(*arrays)
             begin_s = max(stream.ready_s, cp.now_s)
             if begin_s > cp.busy_until_s + 1e-9:
@@ -212,6 +246,9 @@ class Stream:
         assert non_blocking
         self._cp = cp
         self.ready_s = 0.0
+
+    def do(self, action: Callable[[], None]) -> None:
+        self._cp.do(action)
 
     def wait_event(self, event: Event) -> None:
         if self._cp.captured is not None:

@@ -101,7 +101,7 @@ def test_refusals(device: CudaDevice, bad: Plan, status: Status, words: str) -> 
 def test_shared_memory_opt_in(cp: FakeCupy, device: CudaDevice) -> None:
     """More than 48 KiB of shared memory are asked for before the launch."""
     assert device.check(plan("scan", shared_bytes=100 * 1024), 1).status is Status.OK
-    assert cp.shared_opt_in == {"scan": 100 * 1024}
+    assert cp.kernels["scan"].attributes == {"shared": 100 * 1024}
 
 
 def test_illegal_access_loses_the_context(device: CudaDevice) -> None:

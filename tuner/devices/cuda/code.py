@@ -1,124 +1,212 @@
-"""Kernels on the device: cubins loaded once, bound to arrays, ready to launch."""
+"""Kernels on the device: cubins loaded once, with the attributes and the grids that their stages ask for."""
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any, Protocol
 
 import numpy as np
 
-from tuner.compiler import Compiler
-from tuner.devices.cuda.types import Array, Function, Stream
-from tuner.errors import CompileError, DeviceError
-from tuner.model import DeviceLimits, Plan, Scalar, Stage, Status
+from tuner.compiler import Compiled
+from tuner.devices.cuda.driver import DriverCallError, DriverCalls
+from tuner.devices.cuda.launches import LoadedStage, Program, RefusedError, Step
+from tuner.devices.cuda.types import Array, Function
+from tuner.errors import CompileError
+from tuner.model import DeviceLimits, Plan, Scalar, Stage, Status, TensorMap
 
 _KEPT = 512  # loaded functions; a module takes tens of kilobytes of device memory
 _SHARED_WITHOUT_ASKING = 48 * 1024
 _MAX_GRID = (2**31 - 1, 65535, 65535)
+_CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it
+_PORTABLE_CLUSTER = 8
+
+# CUfunction_attribute of cuda.h, where CuPy has no name for it
+_REQUIRED_CLUSTER_WIDTH = 11
+_NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
+_CLUSTER_SCHEDULING_POLICY_PREFERENCE = 15
+_LOAD_BALANCING = 2  # CUclusterSchedulingPolicy
 
 
-class RefusedError(DeviceError):
-    """One workload of a trial cannot be compiled, loaded or launched.
+class StageCompiler(Protocol):
+    """Compiles the stages of a plan together (``tuner.compiler.Compiler`` does)."""
 
-    Attributes:
-        status: how that workload ends.
-        lane: its position in the trial; None while it is not known.
-    """
-
-    def __init__(self, status: Status, message: str, lane: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.lane = lane
+    def compile(self, stages: Sequence[Stage]) -> list[Compiled | CompileError]:
+        """For each stage, in order, the code or the error."""
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One kernel launch with its arguments, to be put into any stream."""
+class _Loaded:
+    """A function on the device.
+
+    Attributes:
+        held: blocks of a stage that the device holds at the same time; None where the stage does not ask.
+    """
 
     function: Function
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: int
-    arguments: tuple[object, ...]
-
-    def enqueue(self, stream: Stream) -> None:
-        """Put the launch into a stream."""
-        self.function(self.grid, self.block, self.arguments, shared_mem=self.shared_bytes, stream=stream)
+    held: int | None
 
 
 class CodeCache:
-    """Functions of plans, compiled through the disk cache and loaded onto the device once."""
+    """Functions of plans, compiled through the disk cache and loaded onto the device once.
 
-    def __init__(self, cp: ModuleType, compiler: Compiler, limits: DeviceLimits) -> None:
+    Args:
+        cp: CuPy, with the device current whenever a method is called.
+        compiler: compiles for the device.
+        limits: of the device.
+        driver: the calls of the driver that CuPy lacks; those of the system if not given.
+    """
+
+    def __init__(
+        self,
+        cp: ModuleType,
+        compiler: StageCompiler,
+        limits: DeviceLimits,
+        driver: DriverCalls | None = None,
+    ) -> None:
         self._cp = cp
         self._compiler = compiler
         self._limits = limits
-        self._functions: OrderedDict[tuple[object, ...], Function] = OrderedDict()
+        self._driver = driver or DriverCalls()
+        self._functions: OrderedDict[tuple[object, ...], _Loaded] = OrderedDict()
 
-    def launches(self, plan: Plan, arrays: Mapping[str, Array]) -> tuple[Launch, ...]:
-        """The launches of one run of a plan on one set of arrays, in the order of its stages.
+    def launches(self, plan: Plan, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
+        """One run of a plan on one set of arrays, in order.
 
         Raises:
             RefusedError: a stage does not compile, or asks for more than the device has.
         """
-        return tuple(self._launch(stage, arrays) for stage in plan.stages)
+        return self.program(plan).bound(arrays)
 
-    def _launch(self, stage: Stage, arrays: Mapping[str, Array]) -> Launch:
-        arguments = tuple(_argument(item, arrays) for item in stage.arguments)
-        return Launch(self._function(stage), stage.grid, stage.block, stage.shared_bytes, arguments)
+    def program(self, plan: Plan) -> Program:
+        """A plan on the device, for any arrays.
 
-    def _function(self, stage: Stage) -> Function:
-        key = (stage.source.sha256, stage.entry, stage.options, stage.shared_bytes)
-        function = self._functions.get(key)
-        if function is None:
-            function = self._load(stage)
-            self._functions[key] = function
-            if len(self._functions) > _KEPT:
-                self._functions.popitem(last=False)
+        Raises:
+            RefusedError: a stage does not compile, or asks for more than the device has.
+        """
+        for stage in plan.stages:
+            self._fits(stage)
+        self._load([stage for stage in plan.stages if _key(stage) not in self._functions])
+        zeroed = tuple(buffer.name for buffer in plan.buffers if buffer.role == "zeroed")
+        program = Program(tuple(self._staged(stage) for stage in plan.stages), zeroed, self._driver)
+        while len(self._functions) > _KEPT:
+            self._functions.popitem(last=False)
+        return program
+
+    def _staged(self, stage: Stage) -> LoadedStage:
+        key = _key(stage)
+        loaded = self._functions[key]
         self._functions.move_to_end(key)
-        self._fits(stage)
-        return function
+        return LoadedStage(
+            stage.name,
+            loaded.function,
+            stage.grid if loaded.held is None else _cut(stage, loaded.held),
+            stage.block,
+            stage.shared_bytes,
+            tuple(_argument(item) for item in stage.arguments),
+        )
 
-    def _load(self, stage: Stage) -> Function:
-        try:
-            compiled = self._compiler.compile_one(stage)
-        except CompileError as error:
-            raise RefusedError(Status.COMPILE_ERROR, str(error)) from error
+    def _load(self, stages: Sequence[Stage]) -> None:
+        if not stages:
+            return
+        for stage, compiled in zip(stages, self._compiler.compile(stages), strict=True):
+            if isinstance(compiled, CompileError):
+                raise RefusedError(Status.COMPILE_ERROR, str(compiled)) from compiled
+            try:
+                self._functions[_key(stage)] = self._loaded(stage, compiled)
+            except (self._cp.cuda.driver.CUDADriverError, DriverCallError) as error:
+                raise _refused(stage, f"cannot be loaded: {error}") from error
+
+    def _loaded(self, stage: Stage, compiled: Compiled) -> _Loaded:
         driver = self._cp.cuda.driver
-        try:
-            module = self._cp.cuda.function.Module()
-            module.load(compiled.cubin)
-            function: Function = module.get_function(compiled.lowered_name)
-            if stage.shared_bytes + compiled.resources.static_shared_bytes > _SHARED_WITHOUT_ASKING:
-                attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                driver.funcSetAttribute(function.ptr, attribute, stage.shared_bytes)
-        except driver.CUDADriverError as error:
-            raise _refused(f"stage {stage.name}: cannot be loaded: {error}") from error
-        return function
+        shared_bytes = stage.shared_bytes + compiled.resources.static_shared_bytes
+        if shared_bytes > self._limits.shared_bytes_per_block:
+            raise _refused(
+                stage,
+                f"{shared_bytes} bytes of shared memory per block;"
+                f" the device has {self._limits.shared_bytes_per_block}",
+            )
+        module = self._cp.cuda.function.Module()
+        module.load(compiled.cubin)
+        function: Function = module.get_function(compiled.lowered_name)
+        if shared_bytes > _SHARED_WITHOUT_ASKING:
+            attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            driver.funcSetAttribute(function.ptr, attribute, stage.shared_bytes)
+        if stage.cluster > 1:
+            return _Loaded(function, self._held_in_clusters(stage, function))
+        return _Loaded(function, self._held(stage, function) if stage.resident else None)
+
+    def _held(self, stage: Stage, function: Function) -> int:
+        threads = stage.threads_per_block
+        per_sm: int = self._cp.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            function.ptr, threads, stage.shared_bytes
+        )
+        if per_sm < 1:
+            raise _refused(stage, f"no block of {threads} threads fits on a multiprocessor")
+        return per_sm * self._limits.multiprocessors
+
+    def _held_in_clusters(self, stage: Stage, function: Function) -> int | None:
+        """Ask for clusters, and make sure that the device has room for one."""
+        driver, cluster = self._cp.cuda.driver, stage.cluster
+        declared = driver.funcGetAttribute(_REQUIRED_CLUSTER_WIDTH, function.ptr)
+        if declared != cluster:
+            raise _refused(stage, f"clusters of {cluster}, and the source has __cluster_dims__({declared})")
+        if cluster > _PORTABLE_CLUSTER:
+            driver.funcSetAttribute(function.ptr, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+        driver.funcSetAttribute(function.ptr, _CLUSTER_SCHEDULING_POLICY_PREFERENCE, _LOAD_BALANCING)
+        clusters = self._driver.max_active_clusters(function.ptr, stage.block, stage.shared_bytes, cluster)
+        if clusters < 1:
+            raise _refused(
+                stage,
+                f"no cluster of {cluster} blocks of {stage.threads_per_block} threads and"
+                f" {stage.shared_bytes} bytes of dynamic shared memory fits on the device",
+            )
+        return clusters * cluster if stage.resident else None
 
     def _fits(self, stage: Stage) -> None:
         """Refuse what the driver would only call an invalid value (a grid too large is even cut silently)."""
+        major, minor = self._limits.compute_capability
+        needed = stage.min_architecture
+        if stage.cluster > 1 or any(isinstance(item, TensorMap) for item in stage.arguments):
+            needed = max(needed, _CLUSTER_ARCHITECTURE)
+        if 10 * major + minor < needed:
+            raise _refused(
+                stage,
+                f"needs compute capability {needed // 10}.{needed % 10}; the device has {major}.{minor}",
+            )
         if any(not 1 <= blocks <= most for blocks, most in zip(stage.grid, _MAX_GRID, strict=True)):
-            raise _refused(f"stage {stage.name}: grid {stage.grid} is not within 1 … {_MAX_GRID}")
+            raise _refused(stage, f"grid {stage.grid} is not within 1 … {_MAX_GRID}")
+        if stage.grid[0] % stage.cluster:
+            raise _refused(
+                stage, f"a grid of {stage.grid[0]} blocks is not made of clusters of {stage.cluster}"
+            )
         threads = math.prod(stage.block)
         if not 1 <= threads <= self._limits.max_threads_per_block:
             raise _refused(
-                f"stage {stage.name}: {threads} threads per block;"
-                f" the device takes 1 … {self._limits.max_threads_per_block}"
-            )
-        if stage.shared_bytes > self._limits.shared_bytes_per_block:
-            raise _refused(
-                f"stage {stage.name}: {stage.shared_bytes} bytes of shared memory per block;"
-                f" the device has {self._limits.shared_bytes_per_block}"
+                stage,
+                f"{threads} threads per block; the device takes 1 … {self._limits.max_threads_per_block}",
             )
 
 
-def _refused(message: str) -> RefusedError:
-    return RefusedError(Status.LAUNCH_ERROR, message)
+def _key(stage: Stage) -> tuple[object, ...]:
+    """All that decides what is loaded, and how many of its blocks the device holds."""
+    return (
+        *(stage.source.sha256, stage.entry, stage.options),
+        *(stage.shared_bytes, stage.block, stage.resident, stage.cluster),
+    )
 
 
-def _argument(item: str | Scalar, arrays: Mapping[str, Array]) -> object:
-    if isinstance(item, Scalar):
-        return np.dtype(item.dtype).type(item.value)
-    return arrays[item].data
+def _cut(stage: Stage, held: int) -> tuple[int, int, int]:
+    """The grid, along x cut to what the device holds at the same time: whole clusters, and one at least."""
+    x, y, z = stage.grid
+    most = held // (y * z * stage.cluster) * stage.cluster
+    return max(stage.cluster, min(x, most)), y, z
+
+
+def _refused(stage: Stage, message: str) -> RefusedError:
+    return RefusedError(Status.LAUNCH_ERROR, f"stage {stage.name}: {message}")
+
+
+def _argument(item: str | Scalar | TensorMap) -> "str | np.generic[Any] | TensorMap":
+    return np.dtype(item.dtype).type(item.value) if isinstance(item, Scalar) else item

@@ -16,7 +16,9 @@ from tuner.compiler import Compiler
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.buffers import BufferPool, is_cold, rotation_sets, set_bytes
 from tuner.devices.cuda.check import AnswerCheck
-from tuner.devices.cuda.code import CodeCache, Launch, RefusedError
+from tuner.devices.cuda.code import CodeCache
+from tuner.devices.cuda.driver import DriverCalls
+from tuner.devices.cuda.launches import RefusedError, Step
 from tuner.devices.cuda.rounds import RoundRunner, Rounds
 from tuner.devices.cuda.statistics import median_and_spread, uncertainty
 from tuner.devices.cuda.types import Array
@@ -56,7 +58,7 @@ class CudaDevice:
             modelled=False,
         )
         self._pool = BufferPool(self._cp)
-        self._code = CodeCache(self._cp, self._compiler, self._limits)
+        self._code = CodeCache(self._cp, self._compiler, self._limits, DriverCalls())
         self._runner = RoundRunner(self._cp)
         self._answers = AnswerCheck(self._cp, self._pool, self._code, self._runner)
         self._dead = ""
@@ -148,7 +150,7 @@ class CudaDevice:
             self._pool.load(plan, self._answers.inputs(plan, _RUN_SEED), count)
         return sets
 
-    def _launches(self, plan: Plan, lane: int, arrays: dict[str, Array]) -> tuple[Launch, ...]:
+    def _launches(self, plan: Plan, lane: int, arrays: dict[str, Array]) -> tuple[Step, ...]:
         try:
             return self._code.launches(plan, arrays)
         except RefusedError as error:

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from itertools import cycle, pairwise
 from types import ModuleType
 
-from tuner.devices.cuda.code import Launch, RefusedError
+from tuner.devices.cuda.launches import RefusedError, Step
 from tuner.devices.cuda.types import Event, Graph, Stream
 from tuner.model import Status
 
-Rotation = Sequence[Sequence[tuple[Launch, ...]]]
+Rotation = Sequence[Sequence[tuple[Step, ...]]]
 """For every set of arrays, for every workload, its launches in order."""
 
 WARM_S = 0.2
@@ -93,7 +93,7 @@ class RoundRunner:
         self._now_s = now_s
         self._open(0)
 
-    def once(self, launches: Sequence[Launch]) -> None:
+    def once(self, launches: Sequence[Step]) -> None:
         """Run launches in order and wait for them.
 
         Raises:
@@ -135,7 +135,7 @@ class RoundRunner:
 
     # --- one round -------------------------------------------------------------------------------
 
-    def _round(self, parts: Sequence[tuple[Launch, ...]], ends: Sequence[Event] = ()) -> None:
+    def _round(self, parts: Sequence[tuple[Step, ...]], ends: Sequence[Event] = ()) -> None:
         self._fork.record(self._main)
         for index, launches in enumerate(parts):
             lane = self._lanes[index]
@@ -147,7 +147,7 @@ class RoundRunner:
         for join in self._joins[: len(parts)]:
             self._main.wait_event(join)
 
-    def _enqueue(self, launches: Sequence[Launch], stream: Stream, workload: int) -> None:
+    def _enqueue(self, launches: Sequence[Step], stream: Stream, workload: int) -> None:
         cuda = self._cp.cuda
         try:
             for launch in launches:
@@ -155,7 +155,7 @@ class RoundRunner:
         except (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError) as error:
             raise RefusedError(Status.LAUNCH_ERROR, str(error), workload) from error
 
-    def _timed_round(self, parts: Sequence[tuple[Launch, ...]]) -> _TimedRound:
+    def _timed_round(self, parts: Sequence[tuple[Step, ...]]) -> _TimedRound:
         timed = _TimedRound(self._event(), [self._event() for _ in parts])
         timed.begin.record(self._main)
         self._round(parts, timed.ends)

@@ -66,6 +66,6 @@ class Function(Protocol):
         block: tuple[int, ...],
         args: Sequence[object],
         shared_mem: int,
-        stream: Stream,
+        stream: Stream | None,
     ) -> None:
-        """Put one launch into a stream."""
+        """Put one launch into a stream, None for the current one."""

@@ -1,0 +1,65 @@
+"""A libcuda that answers the calls CuPy lacks, for the kernels of a fake CuPy."""
+
+import ctypes
+from typing import Any
+
+from fake_cupy import FakeCupy
+
+INVALID_VALUE = 1
+ALIGNMENT = 16
+LARGEST_BOX = 256
+
+
+class FakeLibrary:
+    """Checks what it is handed as the driver does; a tensor map made here holds its address and extents."""
+
+    def __init__(self, cp: FakeCupy) -> None:
+        self._cp = cp
+        self.maps: list[dict[str, Any]] = []
+
+    def cuOccupancyMaxActiveClusters(self, count: Any, function: Any, config: Any) -> int:  # noqa: N802 - the driver's name
+        asked, kernel = config._obj, self._cp.kernel_at(function.value)
+        attribute = asked.attributes[0]
+        assert (asked.attribute_count, attribute.id) == (1, 4)
+        cluster = attribute.value[0]
+        if cluster != kernel.cluster or list(attribute.value[1:3]) != [1, 1]:
+            return INVALID_VALUE
+        if cluster > 8 and kernel.attributes.get(14) != 1:
+            return INVALID_VALUE
+        assert list(asked.grid) == [cluster, 1, 1]
+        assert asked.shared_bytes == kernel.attributes.get("shared", asked.shared_bytes)
+        count._obj.value = kernel.clusters
+        return 0
+
+    def cuTensorMapEncodeTiled(  # noqa: N802, PLR0917 - the driver's name and arguments
+        self,
+        encoded: Any,
+        kind: Any,
+        rank: Any,
+        address: Any,
+        dims: Any,
+        strides: Any,
+        box: Any,
+        steps: Any,
+        *modes: Any,
+    ) -> int:
+        assert encoded.value % 64 == 0
+        assert rank.value == len(dims) == len(box) == len(steps) == 2
+        interleave, swizzle, promotion, fill = (mode.value for mode in modes)
+        assert (interleave, swizzle, fill, list(steps)) == (0, 0, 0, [1, 1])
+        size = {7: 4, 8: 8}[kind.value]
+        assert strides[0] == dims[0] * size
+        if address.value % ALIGNMENT or strides[0] % ALIGNMENT or box[0] * size % ALIGNMENT:
+            return INVALID_VALUE
+        if max(box) > LARGEST_BOX:
+            return INVALID_VALUE
+        content = (ctypes.c_uint64 * 16)(address.value, *dims, *box, promotion)
+        ctypes.memmove(encoded.value, content, ctypes.sizeof(content))
+        self.maps.append({"type": kind.value, "dims": list(dims), "box": list(box), "promotion": promotion})
+        return 0
+
+    def cuGetErrorName(self, code: int, name: Any) -> int:  # noqa: N802 - the driver's name
+        if code != INVALID_VALUE:
+            return INVALID_VALUE
+        name._obj.value = b"CUDA_ERROR_INVALID_VALUE"
+        return 0

@@ -1,0 +1,147 @@
+"""The calls of the CUDA driver that CuPy does not offer: occupancy of clusters, and tensor maps.
+
+Structures and numbers are those of ``cuda.h``; the CUDA Driver API describes the calls under "Occupancy" and
+"Tensor Map Object Management".
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import DeviceError
+from tuner.model import TensorMap
+
+_CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_NONE = 0  # no interleaving, no swizzling; zeros for what lies beyond the matrix
+
+_MAP_BYTES = 128
+_MAP_ALIGNMENT = 64
+_TYPES = ("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64")
+"""Elements of tensor maps in the order of CUtensorMapDataType."""
+_PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}  # CUtensorMapL2promotion
+
+
+class DriverCallError(DeviceError):
+    """The driver refused a call; the message holds its name for the reason."""
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, whose union is as large as 16 words."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_uint * 16))
+
+
+class _LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class DriverCalls:
+    """The driver's library, opened with the first call.
+
+    Args:
+        open_library: gives the library; that of the system if not given.
+    """
+
+    def __init__(self, open_library: Callable[[], Any] = lambda: ctypes.CDLL("libcuda.so.1")) -> None:
+        self._open_library = open_library
+        self._library: Any = None
+
+    def max_active_clusters(
+        self, function: int, block: tuple[int, int, int], shared_bytes: int, cluster: int
+    ) -> int:
+        """Clusters of a function that are on the device at the same time.
+
+        Args:
+            function: the CUfunction, with its attributes set.
+            block: threads in x, y, z.
+            shared_bytes: dynamic shared memory of a block.
+            cluster: blocks of a cluster, in x.
+
+        Raises:
+            DriverCallError: the function is not made for such clusters, or the driver knows none.
+        """
+        attribute = _Attribute(_CLUSTER_DIMENSION, 0, (ctypes.c_uint * 16)(cluster, 1, 1))
+        config = _LaunchConfig((cluster, 1, 1), block, shared_bytes, None, ctypes.pointer(attribute), 1)
+        count = ctypes.c_int()
+        self._call(
+            "cuOccupancyMaxActiveClusters",
+            ctypes.byref(count),
+            ctypes.c_void_p(function),
+            ctypes.byref(config),
+        )
+        return count.value
+
+    def tensor_map(self, address: int, wanted: TensorMap) -> "np.ndarray[Any, Any]":
+        """A CUtensorMap of a contiguous matrix.
+
+        Args:
+            address: of the matrix on the device.
+            wanted: rows, boxes and elements.
+
+        Returns:
+            An array of no axes and 128 bytes, aligned to 64: what CuPy passes to a kernel by value.
+
+        Raises:
+            DriverCallError: the matrix or its boxes are not of a form that the hardware copies.
+        """
+        size = np.dtype(wanted.element).itemsize
+        room = np.zeros(_MAP_BYTES + _MAP_ALIGNMENT, np.uint8)
+        begin = -room.ctypes.data % _MAP_ALIGNMENT
+        encoded = room[begin : begin + _MAP_BYTES].view(f"V{_MAP_BYTES}").reshape(())
+        try:
+            self._call(
+                "cuTensorMapEncodeTiled",
+                ctypes.c_void_p(encoded.ctypes.data),
+                ctypes.c_int(_TYPES.index(wanted.element)),
+                ctypes.c_uint(len(wanted.dims)),
+                ctypes.c_void_p(address),
+                (ctypes.c_uint64 * 2)(*wanted.dims),
+                (ctypes.c_uint64 * 1)(wanted.dims[0] * size),
+                (ctypes.c_uint32 * 2)(*wanted.box),
+                (ctypes.c_uint32 * 2)(1, 1),
+                ctypes.c_int(_NONE),
+                ctypes.c_int(_NONE),
+                ctypes.c_int(_PROMOTIONS[wanted.promotion_bytes]),
+                ctypes.c_int(_NONE),
+            )
+        except DriverCallError as error:
+            raise DriverCallError(
+                f"no tensor map of buffer {wanted.buffer!r} ({_product(wanted.dims)} elements of {size} bytes"
+                f", boxes of {_product(wanted.box)}): {error}"
+            ) from error
+        return encoded
+
+    def _call(self, name: str, *arguments: object) -> None:
+        if self._library is None:
+            try:
+                self._library = self._open_library()
+            except OSError as error:
+                raise DriverCallError(f"no NVIDIA driver ({error})") from error
+        try:
+            function = getattr(self._library, name)
+        except AttributeError as error:
+            raise DriverCallError(f"this driver has no {name}: it is older than CUDA 12") from error
+        code = function(*arguments)
+        if code:
+            raise DriverCallError(f"{name}: {self._reason(code)}")
+
+    def _reason(self, code: int) -> str:
+        name = ctypes.c_char_p()
+        if self._library.cuGetErrorName(code, ctypes.byref(name)) or name.value is None:
+            return f"error {code}"
+        return name.value.decode()
+
+
+def _product(extents: tuple[int, int]) -> str:
+    return " x ".join(map(str, extents))
