@@ -22,8 +22,13 @@ def numbers() -> st.SearchStrategy[str]:
 
 def _extended(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     operators = st.sampled_from(["+", "-", "*", "/", "//", "%", "<", "==", "and", "or"])
-    calls = st.sampled_from(["min", "max", "ceil_div"])
-    single = st.sampled_from(["-{}", "not {}", "abs({})", "floor({})", "ceil({})", "log2({})", "is_pow2({})"])
+    calls = st.sampled_from(["min", "max", "ceil_div", "gcd"])
+    single = st.sampled_from(
+        [
+            *("-{}", "not {}", "abs({})", "floor({})", "ceil({})", "log2({})", "is_pow2({})"),
+            "next_pow2({})",
+        ]
+    )
     return st.one_of(
         st.tuples(inner, operators, inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
         st.tuples(calls, inner, inner).map(lambda t: f"{t[0]}({t[1]}, {t[2]})"),
@@ -70,6 +75,8 @@ def test_whole_numbers_are_exact_or_refused(left: int, right: int) -> None:
     ("text", "value"),
     [
         ("ceil_div(7, 2)", 4),
+        ("gcd(12, 18) + gcd(0, 7) + gcd(-4, 6)", 15),
+        ("next_pow2(1) + next_pow2(5) + next_pow2(64) + next_pow2(64.5) + next_pow2(-3)", 202),
         ("ceil_div(batch * N, P * 256)", 65536),
         ("2**26 // N", 65536),
         ("-P ** 2", -16),
@@ -180,6 +187,8 @@ def test_what_is_not_in_the_language(text: str, trouble: str) -> None:
         ("mode and P", "text is not a condition"),
         ("abs(mode)", "abs of text"),
         ("ceil_div(N, 1.5)", "takes whole numbers"),
+        ("gcd(N, 1.5)", "takes whole numbers"),
+        ("next_pow2(2**62 + 1)", "a whole number has more than 63 bits"),
     ],
 )
 @pytest.mark.parametrize("columns", [False, True], ids=["scalars", "columns"])

@@ -30,7 +30,6 @@ _ARRAYS = ("argument", "stage")
 _NESTED = ("sizes", "reference")
 _SIMPLE = {
     "missing": "is needed",
-    "too_short": "must be a list of at least one",
     "string_type": "must be text",
     "int_type": "must be a whole number",
     "float_type": "must be a number",
@@ -95,6 +94,9 @@ def _message(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # n
         return f"unknown key{suggestion(name, known)}; known here: {', '.join(known)}"
     if kind in _SIMPLE:
         return _SIMPLE[kind]
+    if kind == "too_short":
+        least = context["min_length"]
+        return f"must be a list of at least {'one' if least == 1 else least}"
     if kind == "string_pattern_mismatch":
         return f"{detail['input']!r} does not have the form {context['pattern']}"
     if kind == "literal_error":

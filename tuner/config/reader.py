@@ -124,8 +124,11 @@ class _Reader:
         for name, values in self.sizes.items():
             if isinstance(values, tuple) and len(set(map(str, values))) < len(values):
                 raise self.at(f"[problem.sizes] {name}").error("a value stands twice")
-        for name in self.document.problem.optional:
+        optional = self.document.problem.optional
+        for name in optional:
             place = self.at("[problem] optional")
+            if optional.count(name) > 1:
+                raise place.error(f"{name} stands twice")
             if name not in self.sizes:
                 choices = ", ".join(self.sizes) or "there is none"
                 raise place.error(f"no size is called {name!r}; choose from {choices}")

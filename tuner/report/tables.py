@@ -133,7 +133,7 @@ def _space(document: Mapping[str, Any]) -> Iterator[str]:
             if not reason.startswith("occupancy")
         ]
         if reasons:
-            yield f"never tried of {workload['name']}: {', '.join(reasons)}"
+            yield f"left out of {workload['name']}: {', '.join(reasons)}"
 
 
 def _cost(document: Mapping[str, Any]) -> Iterator[str]:
