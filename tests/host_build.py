@@ -136,7 +136,7 @@ def run(  # noqa: PLR0917 - a launch, in the order CUDA gives it
     function = _functions[_key(source, entry, options, flags)]
     trouble = function.launch(ctypes.byref(launch), table, ctypes.c_size_t(len(args))).decode()
     if trouble:
-        raise HostRunError(f"{source.path}, {entry}: {with_lines(trouble, function.library)}")
+        raise HostRunError(f"{source.path}, {entry}: {with_lines(trouble, function.library, source)}")
     for i, (arg, place) in enumerate(zip(args, places, strict=True)):
         if isinstance(arg, np.ndarray):
             _take_back(f"{entry}, argument {i}", arg, place)

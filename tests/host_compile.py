@@ -69,13 +69,15 @@ def runtime(flags: tuple[str, ...]) -> tuple[Path, ...]:
     return tuple(objects)
 
 
-def with_lines(trouble: str, library: Path) -> str:
+def with_lines(trouble: str, library: Path, source: Source) -> str:
     """The message with each place in the library, ``[0x...]``, as file and line, inlined callers after it."""
+    here = Path(source.path).name
 
     def lines(place: re.Match[str]) -> str:
         command = ["addr2line", "-i", "-e", str(library), place[1]]
         found = subprocess.run(command, capture_output=True, text=True, check=False).stdout
         names = [Path(line.split(" ")[0]).name for line in found.splitlines() if "?" not in line]
+        names = [name.replace("unit.cpp", here) for name in names]
         return f"({' < '.join(names)})" if names else "(line unknown)"
 
     return re.sub(r"\[(0x[0-9a-f]+)\]", lines, trouble) if shutil.which("addr2line") else trouble

@@ -2,6 +2,7 @@
 // behaviour. Whatever is found ends the launch with a message.
 #include "checks.h"
 
+#include <cstdio>
 #include <vector>
 
 namespace cuda_host {
@@ -21,24 +22,26 @@ struct Array {
 std::vector<Array> arrays;
 Span statics, dynamic, image;
 
-// How far the access lies from the nearest array or shared memory, for the message.
-void stray(const char* address, std::size_t bytes, bool writes, const void* place) {
-    std::size_t nearest = 4096;
-    const char* what = "far from any array";
-    std::size_t position = 0, extent = 0;
-    auto look = [&](Span span, const char* name, std::size_t number) {
-        const std::size_t ahead = std::size_t(span.begin - address), behind = std::size_t(address - span.end);
-        const std::size_t away = address < span.begin ? ahead : address >= span.end ? behind : 0;
-        if (!span.begin || away >= nearest) return;
-        nearest = away, what = name, position = number, extent = span.bytes();
+// Says where the access lies, by the nearest array or shared memory.
+[[noreturn]] void stray(const char* address, std::size_t bytes, bool writes, const void* place) {
+    Array nearest{{}, false, 0};
+    const char* what = "argument";
+    std::size_t away = 4096;
+    auto look = [&](const Array& array, const char* name) {
+        const std::size_t distance = array.span.begin > address ? std::size_t(array.span.begin - address)
+                                     : address >= array.span.end ? std::size_t(address - array.span.end)
+                                                                 : 0;
+        if (array.span.begin && distance < away) away = distance, nearest = array, what = name;
     };
-    for (const Array& array : arrays) look(array.span, "argument", array.position);
-    look(dynamic, "dynamic shared memory", 0);
-    look(statics, "static shared memory", 0);
+    for (const Array& array : arrays) look(array, "argument");
+    look({dynamic, true, 0}, "dynamic shared memory");
+    look({statics, true, 0}, "static shared memory");
     const char* const verb = writes ? "writes" : "reads";
-    if (what[0] == 'f') fail_with("%s %zu bytes [%#lx] %s", verb, bytes, offset_of(place), what);
-    fail_with("%s %zu bytes [%#lx], %zu bytes outside of %s %zu (%zu bytes)", verb, bytes, offset_of(place), nearest, what,
-              position, extent);
+    if (!nearest.span.begin) fail_with("%s %zu bytes far from any array [%#lx]", verb, bytes, offset_of(place));
+    char number[24] = "";
+    if (what[0] == 'a') std::snprintf(number, sizeof number, " %zu", nearest.position);
+    fail_with("%s %zu bytes [%#lx] %zu bytes %s of %s%s, which has %zu", verb, bytes, offset_of(place), away,
+              address < nearest.span.begin ? "before the start" : "past the end", what, number, nearest.span.bytes());
 }
 
 bool in_bounds(const char* address, std::size_t bytes, bool writes, const void* place) {

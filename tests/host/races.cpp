@@ -40,7 +40,7 @@ unsigned known[kMaxThreads][kWarp];
 bool ordered(const Access& earlier, int thread) {
     if (earlier.thread < 0 || earlier.thread == thread || earlier.barriers != barriers_passed) return true;
     if (earlier.thread / kWarp != thread / kWarp) return false;
-    return known[thread][earlier.thread % kWarp] >= earlier.clock;
+    return known[thread][earlier.thread % kWarp] > earlier.clock;
 }
 
 [[noreturn]] void report(const Area& area, std::size_t byte, const Access& earlier, bool wrote, const Access& now, bool writes) {
@@ -83,7 +83,7 @@ void warp_met(int first, unsigned lanes) {
     unsigned joined[kWarp] = {};
     for (int lane = 0; lane < kWarp; ++lane) {
         if (!(lanes >> lane & 1u)) continue;
-        known[first + lane][lane] = clock_of[first + lane]++;
+        known[first + lane][lane] = ++clock_of[first + lane];
         for (int other = 0; other < kWarp; ++other)
             if (joined[other] < known[first + lane][other]) joined[other] = known[first + lane][other];
     }
