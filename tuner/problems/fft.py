@@ -1,4 +1,4 @@
-"""Forward complex Fourier transforms of rows."""
+"""Complex Fourier transforms of rows, forward and inverse."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.errors import KernelFileError
 from tuner.model import Buffer
 from tuner.problems.base import (
     Array,
@@ -28,6 +29,9 @@ FUNCTIONAL_SPREAD = 8
 class Fft(Problem):
     """Rows of x of shape (batch, N) to y with ``y[k] = sum of x[n] exp(-2 pi i n k / N)``, not normalised.
 
+    Where the size ``direction`` is ``inverse`` (it may also be ``forward``, or no size of the kernel), y is
+    what gives x when transformed forward: the sign is the other one, and the sum is divided by N.
+
     Inputs are complex with standard normal real and imaginary parts: every output then has the same size, so
     that the relative L2 error of a row speaks for each of its elements.
     """
@@ -47,10 +51,10 @@ class Fft(Problem):
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Relative L2 error of a row against the transform in complex128."""
-        del sizes
+        transform = np.fft.ifft if _is_inverse(sizes) else np.fft.fft
 
         def errors(x: Array, y: Array) -> Array:
-            reference = np.fft.fft(x.astype(np.complex128), axis=1)
+            reference = transform(x.astype(np.complex128), axis=1)
             return relative(np, norm(np, y - reference), norm(np, reference))
 
         (x,), (y,) = inputs_rows.values(), outputs_rows.values()
@@ -64,14 +68,16 @@ class Fft(Problem):
         for an equation in which every element of y has weight one. For a right answer both deviations stay
         below its relative L2 error (the functional's by ``FUNCTIONAL_SPREAD`` times that).
         """
-        del sizes
+        inverse = _is_inverse(sizes)
         (x,), (y,) = inputs.values(), outputs.values()
-        phases = np.exp(2j * np.pi * np.random.default_rng(x.shape[1]).random(x.shape[1]))
-        v, w = xp.asarray(phases), xp.asarray(np.fft.fft(phases))
+        length = x.shape[1]
+        phases = np.exp(2j * np.pi * np.random.default_rng(length).random(length))
+        v, w = xp.asarray(phases), xp.asarray((np.fft.ifft if inverse else np.fft.fft)(phases))
+        growth = math.sqrt(1 / length if inverse else length)
 
         def errors(x: Array, y: Array) -> Array:
             x, y = x.astype(xp.complex128), y.astype(xp.complex128)
-            right = norm(xp, x) * math.sqrt(x.shape[1])
+            right = norm(xp, x) * growth
             parseval = abs(norm(xp, y) - right)
             # products and sums rather than @: CuPy's wheels bring no cuBLAS
             functional = abs((y * v).sum(axis=1) - (x * w).sum(axis=1))
@@ -90,3 +96,18 @@ class Fft(Problem):
 def norm(xp: Namespace, rows: Array) -> Array:
     """Euclidean norm of each row."""
     return xp.sqrt((rows.real**2 + rows.imag**2).sum(axis=1))
+
+
+def _is_inverse(sizes: Mapping[str, Any]) -> bool:
+    """Whether the workload asks for the inverse transform.
+
+    Raises:
+        KernelFileError: its direction is neither that nor forward.
+    """
+    direction = sizes.get("direction", "forward")
+    if direction not in ("forward", "inverse"):
+        raise KernelFileError(
+            f"[problem.sizes] direction: {direction!r} is neither 'forward' nor 'inverse', "
+            "which [problem] name = 'fft' knows"
+        )
+    return bool(direction == "inverse")
