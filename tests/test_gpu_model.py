@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,9 @@ from modelled import ELEMENTS, REGISTERS, device, joules, makespan, scan
 from scipy.stats import spearmanr
 
 from tuner.devices.gpus import gpu_names
-from tuner.model import Configuration, Plan, Resources, Work
+from tuner.devices.simulated.time_model import describe
+from tuner.errors import CompileError
+from tuner.model import Buffer, Configuration, Plan, Resources, TensorMap, Work
 
 # One H200, driver 580.159, clocks as found (1980 MHz): a warp-chunk scan of 2**26 floats, launched back to
 # back. P, L, extra shared bytes (a quarter of the occupancy), milliseconds, millijoules.
@@ -102,6 +105,71 @@ def test_stages_of_a_plan_add_up() -> None:
     )
     sim = device()
     assert 1.4 < makespan(sim, two) / makespan(sim, one) < 2.2
+
+
+def changed(plan: Plan, name: str, **stage: Any) -> Plan:
+    """The plan with other keys of its only stage, under a name of its own."""
+    return replace(
+        plan, stages=(replace(plan.stages[0], **stage),), configuration=Configuration({"form": name})
+    )
+
+
+def test_a_resident_grid_is_cut_to_what_fits() -> None:
+    """Units beyond the resident blocks are walked over: the same work, without starting a block for each."""
+    sim = device()
+    small = scan(2, 32)
+    walking = changed(small, "resident", resident=True)
+    (resources,) = sim.resources([walking])
+    assert not isinstance(resources, CompileError)
+    launch = describe(walking, 0, resources[0], sim.gpu)
+    assert launch.units == small.stages[0].blocks
+    assert launch.blocks == launch.occupancy.blocks_per_sm * sim.limits.multiprocessors
+    assert makespan(sim, walking) < makespan(sim, small)
+    assert joules(sim, walking) < joules(sim, small)
+    large = scan(16, 128)
+    assert makespan(sim, changed(large, "resident", resident=True)) == pytest.approx(
+        makespan(sim, large), rel=0.05
+    )
+
+
+def test_a_resident_grid_that_fits_is_not_cut() -> None:
+    """Where all units are resident at once the launch is the plain one."""
+    sim = device()
+    few = changed(scan(8, 64), "plain", grid=(132, 1, 1))
+    assert makespan(sim, changed(few, "resident", resident=True)) == makespan(sim, few)
+
+
+@pytest.mark.parametrize("cluster", [1, 5, 16])
+def test_a_resident_grid_is_made_of_whole_clusters(cluster: int) -> None:
+    """Blocks of a cluster run at the same time, so the grid is cut to a multiple of them."""
+    sim = device()
+    plan = changed(scan(8, 128), "clusters", resident=True, cluster=cluster, grid=(cluster * 10_000, 1, 1))
+    (resources,) = sim.resources([plan])
+    assert not isinstance(resources, CompileError)
+    launch = describe(plan, 0, resources[0], sim.gpu)
+    held = launch.occupancy.blocks_per_sm * sim.limits.multiprocessors
+    assert launch.blocks % cluster == 0
+    assert held - cluster < launch.blocks <= held
+
+
+def test_zeroed_arrays_cost_their_bytes_and_a_launch() -> None:
+    """Setting an array to zero is part of the run."""
+    sim = device()
+    plain = scan(8, 128)
+    flags = Buffer("flags", "uint32", (4,), "zeroed")
+    like_y = replace(plain.buffers[1], name="sums", role="zeroed")
+    some = replace(plain, buffers=(*plain.buffers, flags), configuration=Configuration({"zeroed": 1}))
+    much = replace(plain, buffers=(*plain.buffers, like_y), configuration=Configuration({"zeroed": 2}))
+    assert makespan(sim, some) - makespan(sim, plain) == pytest.approx(sim.gpu.launch_s, rel=0.01)
+    assert 1.4 < makespan(sim, much) / makespan(sim, plain) < 1.6
+
+
+def test_tensor_maps_cost_nothing() -> None:
+    """How an array is addressed changes no time of the model."""
+    sim = device()
+    plain = scan(8, 128)
+    boxes = TensorMap("x", "float32", (1024, 65536), (256, 1))
+    assert makespan(sim, changed(plain, "boxes", arguments=(boxes, "y"))) == makespan(sim, plain)
 
 
 def test_a_light_footprint_leaves_room() -> None:

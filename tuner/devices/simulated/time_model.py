@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.devices.gpu_values import GpuModel
-from tuner.model import Buffer, Plan, Resources, Stage
+from tuner.model import Buffer, Plan, Resources, Scalar, Stage, TensorMap
 from tuner.occupancy import Occupancy, occupancy
 
 # Instructions: fitted to the energies of one scan on an H200, which follow (8 + 36/P) per element.
@@ -179,8 +179,11 @@ def _traffic(plan: Plan, index: int) -> tuple[float, float]:
 def _touched(plan: Plan, stage: Stage) -> tuple[float, float]:
     """Bytes of the buffers a stage reads and of those it writes, each once."""
     reads = writes = 0.0
+    taken = {
+        a.buffer if isinstance(a, TensorMap) else a for a in stage.arguments if not isinstance(a, Scalar)
+    }
     for buffer in plan.buffers:
-        if buffer.name in stage.arguments:
+        if buffer.name in taken:
             size = _size(buffer)
             read, written = _ROLE_MOVES[buffer.role]
             reads += read * size
