@@ -83,6 +83,31 @@ def test_list_shows_every_kernel(file: Path) -> None:
     assert rows["my-rows"]["tunables"]["shuffle"] == [True, False]
 
 
+def test_ranges_and_optional_sizes_are_shown(file: Path) -> None:
+    """A range is shown by its ends, in brackets what may be left out; the document has what the file says."""
+    sizes = 'N = { from = 65, to = 129 }\nform = ["up", "down"]'
+    file.write_text(
+        TEXT.replace("N = [64, 128]", sizes).replace("[problem]", '[problem]\noptional = ["form"]')
+    )
+    for command in (["list"], ["show", "my-rows"]):
+        assert "N=65…129 [form=up|down]" in " ".join(run(*command, "--kernel", file).stdout.split())
+
+    shown = document("show", "my-rows", "--kernel", file)
+    assert shown["sizes"] == {"N": {"from": 65, "to": 129}, "form": ["up", "down"]}
+    assert shown["optional"] == ["form"]
+    assert [row["workload"] for row in shown["workloads"]] == [
+        *("my-rows:N=65", "my-rows:N=65,form=down", "my-rows:N=128", "my-rows:N=128,form=down"),
+        *("my-rows:N=129", "my-rows:N=129,form=down"),
+    ]
+
+
+def test_zeroed_arrays_need_not_hold_the_batch(file: Path) -> None:
+    """Arrays that nobody judges may have any shape."""
+    flags = '[[argument]]\nbuffer = "flags"\ndtype = "uint32"\nshape = [1, 1]\nrole = "zeroed"\n[tunables]'
+    file.write_text(SAXPY.replace("[tunables]", flags))
+    assert run("check", file).exit_code == 0
+
+
 def test_list_reports_broken_files_aside(file: Path, tmp_path: Path) -> None:
     """A broken file of the user's folder is a warning on standard error, and in the document."""
     folder = tmp_path / "config" / "tuner" / "kernels.d"

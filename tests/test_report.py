@@ -2,6 +2,7 @@
 
 import io
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -324,3 +325,22 @@ def test_flags_are_printed(prepared: tuple[Prepared, ...]) -> None:
     text = shown(make(prepared, [measured((0.004, 0.010), 2.0, flags=("throttled: thermal",))]))
 
     assert "beware: throttled: thermal" in text
+
+
+def test_what_was_left_out_is_counted(prepared: tuple[Prepared, ...]) -> None:
+    """What spilled or could not run here is said with its reason; what the threshold drops is not."""
+    pruned = {"occupancy, before compiling": 9, "spills registers": 1200, "needs compute capability 9.0": 3}
+    text = shown(make((replace(prepared[0], pruned=pruned), prepared[1]), GOOD))
+
+    assert "left out of scan-lf:N=64: 1,200 × spills registers, 3 × needs compute capability 9.0" in text
+    assert text.count("left out of") == 1
+
+
+def test_an_answer_that_spills_is_a_warning(prepared: tuple[Prepared, ...]) -> None:
+    """A default that spills can win; who reads the answer is told."""
+    first = replace(prepared[0], spilling=frozenset({prepared[0].default}))
+    record = make((first, prepared[1]), [measured((0.004, 0.010), 2.0)])
+
+    assert record["workloads"][0]["best"]["spills"] is True
+    assert record["workloads"][1]["best"]["spills"] is False
+    assert "beware: scan-lf:N=64 spills registers" in shown(record)
