@@ -104,7 +104,7 @@ def kernel(load: Load) -> KernelFile:
 
 def plan(kernel: KernelFile, load: str, rows: int = 1, B: int = 1, N: int = 64) -> Plan:
     workload = kernel.workload({"N": N}, batch=32)
-    return kernel.plan(workload, Configuration({"rows": rows, "load": load, "B": B}))
+    return kernel.plan(workload, Configuration((("rows", rows), ("load", load), ("B", B))))
 
 
 def stage(kernel: KernelFile, load: str, rows: int = 1, B: int = 1, N: int = 64) -> Stage:

@@ -43,11 +43,12 @@ def _workloads(document: Mapping[str, Any], width: int) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("workload", no_wrap=True)
     table.add_column("batch", justify="right", no_wrap=True)
-    table.add_column("configuration", min_width=12)
+    rows = [_cells(workload)[: len(columns) + 3] for workload in document["workloads"]]
+    table.add_column("configuration", min_width=max(len(word) for row in rows for word in row[2].split()))
     for title in columns:
         table.add_column(title, justify="right", no_wrap=True)
-    for workload in document["workloads"]:
-        table.add_row(*_cells(workload)[: len(columns) + 3])
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
