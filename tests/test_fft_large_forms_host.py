@@ -88,11 +88,11 @@ def test_blocks_without_a_problem_write_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "scratch", "inverse"),
     [
-        ("16, Order::last, 0, false, false, false", 0, False),
-        ("16, Order::first, 0, true, true, true", 0, True),
-        ("8, Order::rising, 4, true, false, false", 4, False),
-        ("16, Order::falling, 4, false, true, true", 4, True),
-        ("16, Order::last, 8, true, true, false", 8, False),
+        ("16, Order::last, 0, false, false, 1, false", 0, False),
+        ("16, Order::first, 0, true, true, 2, true", 0, True),
+        ("8, Order::rising, 4, true, false, 4, false", 4, False),
+        ("16, Order::falling, 4, false, true, 8, true", 4, True),
+        ("16, Order::last, 8, true, true, 1, false", 8, False),
     ],
 )
 @pytest.mark.parametrize("shape", CLUSTER_SHAPES)

@@ -46,36 +46,47 @@ struct Shape {
 
     static constexpr int pitch = N2 + N2 / 16 + 16;
     static constexpr int room = larger(rows * pitch, scratch ? 0 : columns * Columns::pitch);
-    static constexpr int bytes = 16 + room * 8 + columns * Columns::pitch * scratch;
+    static constexpr int counter_bytes = 16;  // keeps the room aligned
+    static constexpr int bytes = counter_bytes + room * 8 + columns * Columns::pitch * scratch;
 
     static_assert(columns >= 2 && rows >= 1 && G1 >= 1 && G2 >= 1 && threads <= 1024, "every thread has its points");
     static_assert(Rows::Stages::count > 1, "rows change hands after their first stage");
     static_assert(received <= pitch && turned_pitch <= pitch && Rows::pitch * rows <= room, "all fit in the room");
 };
 
-// v[j], frequency g + j G1 of column `column` of the problem, goes to the block that has this row
-template <class Here, bool wide, bool counted>
-__device__ __forceinline__ void send(const float2 (&v)[Here::P], unsigned g, unsigned column, unsigned own,
-                                     float2* room, unsigned long long* barrier) {
+// v[j], frequency g + j G1 of a column of the problem, goes to the block that has this row: `first` first, as not all
+// blocks should write to the same one at a time.
+template <class Here, bool wide, bool counted, int first>
+__device__ __forceinline__ void send(const float2 (&v)[Here::P], unsigned g, unsigned column, unsigned own, char* part) {
     constexpr int P = Here::P, G1 = Here::G1, rows = Here::rows, span = wide ? 2 : 1;
     const bool odd = wide && column % 2;
     // Neighbours in a row trade: one gets both points of an even j, the other both of the odd j behind it.
-    const unsigned k1 = g + (odd ? G1 : 0);
-    const unsigned place = (k1 % rows * Here::received + column / span * span) * 8;
+    const unsigned k1 = g + (odd ? G1 : 0), rank = span * G1 > rows ? k1 / rows : 0;
+    const unsigned place = ((k1 - rank * rows) * Here::received + column / span * span) * 8;
 #pragma unroll
-    for (int j = 0; j < P; j += span) {
-        const unsigned rank = k1 / rows + j * G1 / rows;
-        const Remote there = in_block<Here::bytes>(room, own, rank) + j * G1 % rows * Here::received * 8 + place;
-        const Remote counter = in_block<Here::bytes>(barrier, own, rank);
+    for (int i = 0; i < P; i += span) {
+        const int j = (i + first) % P;
+        const Remote there = in_block<Here::bytes>(part, own, rank + j * G1 / rows);
+        const Remote point = there + (Here::counter_bytes + j * G1 % rows * Here::received * 8) + place;
         if constexpr (wide) {
             const float2 kept = odd ? v[j + 1] : v[j], given = odd ? v[j] : v[j + 1];
             const float2 got = make_float2(__shfl_xor_sync(kAllLanes, given.x, 1), __shfl_xor_sync(kAllLanes, given.y, 1));
-            put<counted>(there, odd ? make_float4(got.x, got.y, kept.x, kept.y) : make_float4(kept.x, kept.y, got.x, got.y),
-                         counter);
+            const float2 left = odd ? got : kept, right = odd ? kept : got;
+            put<counted>(point, make_float4(left.x, left.y, right.x, right.y), there);
         } else {
-            put<counted>(there, v[j], counter);
+            put<counted>(point, v[j], there);
         }
     }
+}
+
+// Blocks start at `starts` different places of the list of blocks to send to.
+template <class Here, bool wide, bool counted, int starts, int start = 0>
+__device__ __forceinline__ void send_all(const float2 (&v)[Here::P], unsigned g, unsigned column, unsigned own,
+                                         char* part) {
+    if (start == starts - 1 || own % starts == start)
+        send<Here, wide, counted, start * (Here::P / starts)>(v, g, column, own, part);
+    else if constexpr (start < starts - 1)
+        send_all<Here, wide, counted, starts, start + 1>(v, g, column, own, part);
 }
 
 // The first `known` of P numbers in geometric progression become all; power is the ratio's power `known`.
@@ -119,7 +130,8 @@ __device__ __forceinline__ void turn(float2 (&v)[Here::P], unsigned t, float2* r
     for (int j = 0; j < P; ++j) v[j] = from[place(j * G)];
 }
 
-template <int N, int N1, int P, int B, int r, Order order, int scratch, bool wide, bool async, bool inverse, int blocks>
+template <int N, int N1, int P, int B, int r, Order order, int scratch, bool wide, bool async, int starts, bool inverse,
+          int blocks>
 __global__ void __cluster_dims__(B, 1, 1) __launch_bounds__(N / (B * P), blocks)
     fft_cluster(const float2* __restrict__ x, float2* __restrict__ y) {
     using Here = Shape<N, N1, P, B, r, order, scratch>;
@@ -131,7 +143,7 @@ __global__ void __cluster_dims__(B, 1, 1) __launch_bounds__(N / (B * P), blocks)
     const unsigned t = thread_of_block<Here::threads>(), own = block_of_cluster<Here::threads>();
     char* const part = part_of<Here::bytes>(reinterpret_cast<char*>(memory), own);
     unsigned long long* const barrier = reinterpret_cast<unsigned long long*>(part);
-    float2* const room = reinterpret_cast<float2*>(part + 16);
+    float2* const room = reinterpret_cast<float2*>(part + Here::counter_bytes);
     using Word = typename Columns::Word;
     Word* const scratch_room = reinterpret_cast<Word*>(room + (scratch ? Here::room : 0));
 
@@ -150,7 +162,7 @@ __global__ void __cluster_dims__(B, 1, 1) __launch_bounds__(N / (B * P), blocks)
         block_fft<Columns>(v, g, scratch_room + t % columns, false);
         if (!scratch) cluster_arrive<true>();
         cluster_wait();
-        send<Here, wide, async>(v, g, column, own, room, barrier);
+        send_all<Here, wide, async, starts>(v, g, column, own, part);
     }
     if (!async) cluster_arrive<true>();
     {
