@@ -7,7 +7,8 @@
 // Tunables: P points per thread; L threads per block (P L / N problems); r largest radix and order, which give the
 // list of stages; S complex elements that shared memory holds at a time: P L exchanges them whole, P L / 2 real parts
 // and then imaginary parts, 0 goes with shuffles; padding of shared memory; blocks that a multiprocessor is to hold
-// at least, which bounds the registers (bytes in flight are what a transform at the speed of memory needs).
+// at least, which bounds the registers (bytes in flight are what a transform at the speed of memory needs): with 1
+// the compiler takes what it likes, with 0 it looks for a balance of its own, which is not the same.
 #include "block_fft.cuh"
 
 // ---- exchange by shuffles ------------------------------------------------------------------------------------
