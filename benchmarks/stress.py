@@ -1,8 +1,8 @@
 """Launches configurations thousands of times and compares every output with the first, bit by bit.
 
 For forms whose blocks hand data to each other, which no race checker sees. The first output is checked
-against float64; before every launch the output is poisoned, and every other launch runs beside a kernel of another
-stream that moves memory, so that blocks start late and lines leave the L2.
+against float64; before every launch the output is poisoned, and every other launch runs beside a kernel of
+another stream that moves memory, so that blocks start late and lines leave the L2.
 
     python benchmarks/stress.py fft-large:N=262144 --only form=ring [--launches 10000] [--configurations 4]
 """
