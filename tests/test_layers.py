@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.cli",),
     ("tuner.report",),
-    ("tuner.session", "tuner.request", "tuner.answers", "tuner.bench"),
+    ("tuner.session", "tuner.request", "tuner.answers", "tuner.bench", "tuner.application"),
     ("tuner.driver",),
     ("tuner.candidates", "tuner.database"),
     ("tuner.measure",),

@@ -230,11 +230,14 @@ class Store:
             )
 
     def answered(
-        self, names: Sequence[str], objective: str, device_uuid: str | None = None
+        self, names: Sequence[str], objective: str | None, device_uuid: str | None = None
     ) -> Iterator[StoredRun]:
-        """Runs with an answer for a co-running set and objective, newest first, for one or for every GPU."""
-        where = "workload_key = ? AND objective = ? AND answer IS NOT NULL"
-        arguments: tuple[str, ...] = (workload_key(names), objective)
+        """Runs with an answer for a co-running set, newest first; None is every objective, every GPU."""
+        where = "workload_key = ? AND answer IS NOT NULL"
+        arguments: tuple[str, ...] = (workload_key(names),)
+        if objective is not None:
+            where += " AND objective = ?"
+            arguments += (objective,)
         if device_uuid is not None:
             where += " AND device_uuid = ?"
             arguments += (device_uuid,)

@@ -110,6 +110,11 @@ class Template:
         """True where the text holds no expression."""
         return all(isinstance(part, str) for part in self._parts)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names it needs a value for."""
+        return frozenset().union(*(p.expression.names for p in self._parts if isinstance(p, Formula)))
+
     def fill(self, env: Environment) -> str:
         """The text with all values in it.
 

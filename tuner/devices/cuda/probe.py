@@ -35,16 +35,7 @@ def open_cupy(index: int) -> ModuleType:
     Raises:
         DeviceUnavailableError: no driver, no permission, no CuPy, no such GPU, or CuPy cannot compile.
     """
-    problem = driver_problem()
-    if problem is not None:
-        raise DeviceUnavailableError(f"cuda:{index}: {problem}")
-    try:
-        cp = importlib.import_module("cupy")
-    except ImportError as error:
-        raise DeviceUnavailableError(
-            f"cuda:{index}: CuPy cannot be imported ({error}):"
-            " pip install 'tuner[cuda12]' or 'tuner[cuda13]', whichever the driver serves"
-        ) from error
+    cp = import_cupy(f"cuda:{index}")
     try:
         count = cp.cuda.runtime.getDeviceCount()
     except cp.cuda.runtime.CUDARuntimeError as error:
@@ -54,6 +45,27 @@ def open_cupy(index: int) -> ModuleType:
         raise DeviceUnavailableError(f"cuda:{index}: no such GPU; choose from {known}")
     _prove(cp, index)
     return cp
+
+
+def import_cupy(caller: str) -> ModuleType:
+    """CuPy, where there is a driver for it; nothing of a GPU is opened.
+
+    Args:
+        caller: what messages begin with.
+
+    Raises:
+        DeviceUnavailableError: no driver, no permission, or no CuPy.
+    """
+    problem = driver_problem()
+    if problem is not None:
+        raise DeviceUnavailableError(f"{caller}: {problem}")
+    try:
+        return importlib.import_module("cupy")
+    except ImportError as error:
+        raise DeviceUnavailableError(
+            f"{caller}: CuPy cannot be imported ({error}):"
+            " pip install 'tuner[cuda12]' or 'tuner[cuda13]', whichever the driver serves"
+        ) from error
 
 
 def gpu_count() -> int:

@@ -1,0 +1,230 @@
+"""Runs kernels on a caller's arrays: everything but the launch is worked out once and kept."""
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from tuner.application.arrays import Array, Stream, check_array, checked_stream, overlap
+from tuner.application.choice import Chosen, choose, given
+from tuner.application.signature import Form, check_count, check_forms, is_flat, shape_of, taken, workload_for
+from tuner.catalog import Catalog
+from tuner.config import KernelFile
+from tuner.devices.cuda import probe
+from tuner.devices.cuda.direct import DirectGpu, enqueue
+from tuner.devices.cuda.launches import Program
+from tuner.errors import DeviceError, InputError
+from tuner.model import Plan, TunableValue, Workload
+
+_LOG = logging.getLogger(__name__)
+
+_KEPT = 512  # calls worked out; the oldest goes first
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a caller wants to be run; see ``tuner.apply``."""
+
+    kernel: str
+    arrays: Sequence[Array]
+    configuration: Mapping[str, TunableValue] | None
+    sizes: Mapping[str, int | str]
+
+    @property
+    def device(self) -> int:
+        """The GPU of the first array."""
+        return int(self.arrays[0].data.device_id)
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """What the arrays look like."""
+        return tuple(Form(array.shape, array.dtype.name) for array in self.arrays)
+
+    def key(self) -> tuple[object, ...]:
+        """All that decides what a call does.
+
+        Raises:
+            InputError: configuration or sizes are not of a kind that can be compared.
+        """
+        try:
+            settings = None if self.configuration is None else frozenset(self.configuration.items())
+            forms = ((array.shape, array.dtype) for array in self.arrays)
+            return self.kernel, self.device, *forms, settings, frozenset(self.sizes.items())
+        except (TypeError, AttributeError) as error:
+            raise InputError(
+                f"{self.kernel}: configuration maps tunables to values, and sizes are whole numbers or names"
+                f" ({error})"
+            ) from error
+
+
+@dataclass(frozen=True)
+class _Made:
+    """An array that a call allocates."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A kernel at one problem and one configuration, on one GPU.
+
+    Attributes:
+        kernel: what messages call it.
+        program: the kernel, loaded.
+        inputs: names of the arrays that are handed over, in their order.
+        outputs: arrays that the caller may provide.
+        results: names of what is returned, in the order of the kernel file.
+        scratch: further arrays, of this call alone.
+    """
+
+    kernel: str
+    program: Program
+    inputs: tuple[str, ...]
+    outputs: tuple[_Made, ...]
+    results: tuple[str, ...]
+    scratch: tuple[_Made, ...]
+
+
+class Application:
+    """Kernels of a catalogue on the GPUs of this process. May be used by several threads.
+
+    Args:
+        catalog: the kernels.
+        database: where tuned configurations are looked up.
+    """
+
+    def __init__(self, catalog: Catalog, database: Path) -> None:
+        self._catalog = catalog
+        self._database = database
+        self._lock = threading.Lock()
+        self._gpus: dict[int, DirectGpu] = {}
+        self._calls: dict[tuple[object, ...], _Call] = {}
+
+    def apply(
+        self,
+        asked: Asked,
+        out: Array | Sequence[Array] | None = None,
+        stream: Stream | None = None,
+    ) -> Array | tuple[Array, ...]:
+        """See ``tuner.apply``."""
+        cp = self._checked(asked)
+        with ExitStack() as stack:
+            if cp.cuda.runtime.getDevice() != asked.device:
+                stack.enter_context(cp.cuda.Device(asked.device))
+            if stream is not None:
+                stack.enter_context(checked_stream(stream, asked.device))
+            key = asked.key()
+            call = self._calls.get(key) or self._work_out(cp, key, asked)
+            return _run(cp, call, asked.arrays, out)
+
+    def chosen(self, asked: Asked) -> Chosen:
+        """See ``tuner.chosen``."""
+        cp = self._checked(asked)
+        with cp.cuda.Device(asked.device), self._lock:
+            file = self._catalog.kernel(asked.kernel)
+            workload = workload_for(file, asked.forms, asked.sizes)
+            return self._choice(file, workload, self._gpu(cp, asked.device), asked.configuration)
+
+    def _checked(self, asked: Asked) -> ModuleType:
+        """CuPy, when the arrays are such that kernels can run on them as they are."""
+        file = self._catalog.kernel(asked.kernel)
+        check_count(file, len(asked.arrays))
+        cp = probe.import_cupy(f"tuner.apply({asked.kernel!r})")
+        for buffer, array in zip(taken(file), asked.arrays, strict=True):
+            check_array(cp, file.name, buffer.name, array, asked.arrays[0])
+        return cp
+
+    def _work_out(self, cp: ModuleType, key: tuple[object, ...], asked: Asked) -> _Call:
+        with self._lock:
+            file, forms = self._catalog.kernel(asked.kernel), asked.forms
+            gpu = self._gpu(cp, asked.device)
+            workload = workload_for(file, forms, asked.sizes)
+            choice = self._choice(file, workload, gpu, asked.configuration)
+            plan = file.plan(workload, choice.configuration)
+            check_forms(file, forms, plan)
+            _LOG.debug("%s, batch %d, %s: %s", workload, workload.batch, gpu.identity.spec, choice)
+            call = _call(file, plan, forms, gpu.program(plan))
+            while len(self._calls) >= _KEPT:
+                del self._calls[next(iter(self._calls))]
+            self._calls[key] = call
+            return call
+
+    def _choice(
+        self,
+        file: KernelFile,
+        workload: Workload,
+        gpu: DirectGpu,
+        configuration: Mapping[str, TunableValue] | None,
+    ) -> Chosen:
+        if configuration is not None:
+            return given(file, workload, configuration)
+        return choose(file, workload, gpu.identity, self._database)
+
+    def _gpu(self, cp: ModuleType, device: int) -> DirectGpu:
+        if device not in self._gpus:
+            self._gpus[device] = DirectGpu(cp, device)
+        return self._gpus[device]
+
+
+def _call(file: KernelFile, plan: Plan, forms: Sequence[Form], program: Program) -> _Call:
+    flat = any(is_flat(recipe, form.shape) for recipe, form in zip(taken(file), forms, strict=True))
+    recipes = {recipe.name: recipe for recipe in file.recipe.buffers}
+    return _Call(
+        kernel=file.name,
+        program=program,
+        inputs=tuple(buffer.name for buffer in taken(file)),
+        outputs=tuple(
+            _Made(b.name, shape_of(recipes[b.name], b, flat=flat), b.dtype)
+            for b in plan.buffers
+            if b.role == "out"
+        ),
+        results=tuple(b.name for b in plan.buffers if b.role in ("out", "inout")),
+        scratch=tuple(
+            _Made(b.name, b.shape, b.dtype) for b in plan.buffers if b.role in ("scratch", "zeroed")
+        ),
+    )
+
+
+def _run(
+    cp: ModuleType, call: _Call, arrays: Sequence[Array], out: Array | Sequence[Array] | None
+) -> Array | tuple[Array, ...]:
+    named = dict(zip(call.inputs, arrays, strict=True))
+    try:
+        if out is None:
+            named |= {made.name: cp.empty(made.shape, made.dtype) for made in call.outputs}
+        else:
+            named |= _provided(cp, call, named, out)
+        named |= {made.name: cp.empty(made.shape, made.dtype) for made in call.scratch}
+    except cp.cuda.memory.OutOfMemoryError as error:
+        raise DeviceError(f"{call.kernel}: output and scratch arrays do not fit: {error}") from error
+    enqueue(cp, call.program.bound(named))
+    results = tuple(named[name] for name in call.results)
+    return results if len(results) > 1 else results[0]
+
+
+def _provided(
+    cp: ModuleType, call: _Call, inputs: Mapping[str, Array], out: Array | Sequence[Array]
+) -> dict[str, Array]:
+    """The caller's output arrays, when they can be written to."""
+    arrays = tuple(out) if isinstance(out, tuple | list) else (out,)
+    names = ", ".join(made.name for made in call.outputs)
+    if len(arrays) != len(call.outputs):
+        wanted = f"{len(call.outputs)} ({names})" if names else "none: the kernel works in place"
+        raise InputError(f"{call.kernel}: out has {len(arrays)} arrays; it takes {wanted}")
+    given = dict(inputs)
+    for made, array in zip(call.outputs, arrays, strict=True):
+        label = "out" if len(arrays) == 1 else f"out ({made.name})"
+        check_array(cp, call.kernel, label, array, next(iter(inputs.values())))
+        if array.shape != made.shape or array.dtype.name != made.dtype:
+            form = Form(array.shape, array.dtype.name)
+            raise InputError(f"{call.kernel}: {label} is {form}; it must be {Form(made.shape, made.dtype)}")
+        for name, other in given.items():
+            if overlap(array, other):
+                raise InputError(f"{call.kernel}: {label} overlaps {name}; it must be an array of its own")
+        given[made.name] = array
+    return {made.name: given[made.name] for made in call.outputs}

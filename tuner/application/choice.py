@@ -1,0 +1,126 @@
+"""Which configuration a kernel is run with: the caller's, the best stored one, or the file's default."""
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.conditions import staleness
+from tuner.config import KernelFile
+from tuner.database import Store, StoredRun
+from tuner.errors import InputError, StoreError, UnknownNameError
+from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
+from tuner.names import suggestion
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A configuration and where it comes from.
+
+    Attributes:
+        configuration: values of the kernel's tunables.
+        origin: ``given``, ``default``, or which stored run it is the answer of.
+    """
+
+    configuration: Configuration
+    origin: str
+
+    def __str__(self) -> str:
+        return f"{self.configuration} ({self.origin})"
+
+
+def given(kernel: KernelFile, workload: Workload, values: Mapping[str, TunableValue]) -> Chosen:
+    """The caller's configuration.
+
+    Raises:
+        UnknownNameError: it names what is no tunable.
+        InputError: it lacks a tunable, has a value that is not in the kernel file, or breaks a rule.
+    """
+    tunables = kernel.tunables
+    for name in values:
+        if name not in tunables:
+            raise UnknownNameError(
+                f"configuration: {kernel.name} has no tunable {name!r}; choose from {', '.join(tunables)}"
+                f"{suggestion(str(name), tunables)}"
+            )
+    missing = [name for name in tunables if name not in values]
+    if missing:
+        raise InputError(
+            f"configuration: {', '.join(missing)} missing; it names all of {', '.join(tunables)}"
+        )
+    for name, choices in tunables.items():
+        if values[name] not in choices:
+            listed = ", ".join(map(str, choices))
+            raise InputError(f"configuration: {name} is {values[name]!r}; choose from {listed}")
+    configuration = _configuration(kernel, values)
+    rule = kernel.broken_rule(workload, configuration)
+    if rule is not None:
+        raise InputError(f"configuration: {configuration} breaks the rule {rule!r} at {workload}")
+    return Chosen(configuration, "given")
+
+
+def choose(kernel: KernelFile, workload: Workload, device: DeviceIdentity, database: Path) -> Chosen:
+    """The best stored configuration for a GPU, else the kernel file's default.
+
+    Only runs of this workload alone count, and only fresh ones. Those tuned for time come first, then those
+    whose batch is nearest by ratio, whose clocks were left as found, that finished, and the newest.
+
+    Args:
+        kernel: the kernel.
+        workload: the kernel at its problem.
+        device: the GPU.
+        database: where runs are stored; it need not exist.
+
+    Raises:
+        KernelFileError: nothing is stored and the default breaks a rule.
+    """
+    ranked = sorted(_stored(kernel, workload, device, database), key=lambda found: _rank(found[0], workload))
+    if not ranked:
+        return Chosen(kernel.default(workload), "default")
+    run, configuration = ranked[0]
+    origin = f"run {run.id} of {run.started_at}, for {run.objective} at a batch of {_batch(run, workload)}"
+    return Chosen(configuration, origin)
+
+
+def _stored(
+    kernel: KernelFile, workload: Workload, device: DeviceIdentity, database: Path
+) -> Iterator[tuple[StoredRun, Configuration]]:
+    """Fresh answers that the rules allow at this batch, newest first."""
+    if not database.exists():
+        return
+    name, sources = str(workload), {kernel.name: kernel.fingerprint}
+    try:
+        with Store(database) as store:
+            runs = list(store.answered([name], None, device.uuid))
+    except StoreError as error:
+        _LOG.warning("no stored configuration is looked for: %s", error)
+        return
+    for run in runs:
+        best = (run.answer or {}).get("best")
+        if best is None or staleness(run.conditions, device=device, sources=sources, batches={}):
+            continue
+        values = best["configurations"][name]
+        if set(values) == set(kernel.tunables) and all(values[n] in c for n, c in kernel.tunables.items()):
+            configuration = _configuration(kernel, values)
+            if kernel.broken_rule(workload, configuration) is None:
+                yield run, configuration
+
+
+def _rank(run: StoredRun, workload: Workload) -> tuple[bool, float, bool, bool]:
+    distance = abs(math.log2(_batch(run, workload) / workload.batch))
+    return run.objective != "time", distance, run.conditions["clocks"] != "off", run.status != "finished"
+
+
+def _batch(run: StoredRun, workload: Workload) -> int:
+    """The batch that was measured."""
+    return int(dict(run.conditions["workloads"])[str(workload)])
+
+
+def _configuration(kernel: KernelFile, values: Mapping[str, TunableValue]) -> Configuration:
+    """The values as the kernel file writes them: 8 where NumPy's 8 is given."""
+    return Configuration(
+        [(name, choices[choices.index(values[name])]) for name, choices in kernel.tunables.items()]
+    )

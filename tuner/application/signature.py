@@ -1,0 +1,146 @@
+"""From the arrays of a caller to a workload: what their shapes and types say of the sizes of a kernel."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tuner.config import KernelFile
+from tuner.config.argument_recipes import BufferRecipe
+from tuner.config.sizes import listed
+from tuner.errors import InputError
+from tuner.model import Buffer, Plan, Workload
+
+
+class Form(NamedTuple):
+    """What an array looks like; ``dtype`` is NumPy's name of it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype} of shape {self.shape}"
+
+
+_Given = tuple[BufferRecipe, Form]
+
+
+def taken(kernel: KernelFile) -> tuple[BufferRecipe, ...]:
+    """The arrays a caller hands over, in their order."""
+    return tuple(buffer for buffer in kernel.recipe.buffers if buffer.role in ("in", "inout"))
+
+
+def check_count(kernel: KernelFile, count: int) -> None:
+    """Refuse too few and too many arrays.
+
+    Raises:
+        InputError: the message names those that are taken, and those that are missing.
+    """
+    names = [buffer.name for buffer in taken(kernel)]
+    if not names:
+        raise InputError(f"{kernel.name} takes no arrays, so nothing tells its sizes; it cannot be applied")
+    if count == len(names):
+        return
+    missing = f": {', '.join(names[count:])} missing" if count < len(names) else ""
+    arrays = "array" if len(names) == 1 else "arrays"
+    raise InputError(
+        f"{kernel.name} takes {len(names)} {arrays} ({', '.join(names)}); {count} given{missing}"
+    )
+
+
+def workload_for(kernel: KernelFile, forms: Sequence[Form], sizes: Mapping[str, int | str]) -> Workload:
+    """The kernel at the problem that arrays hold.
+
+    An axis that is a size, or the batch, gives its value; a type follows from sizes, so that those not known
+    yet are found by the type. An array without its axis of the batch is a batch of one.
+
+    Args:
+        kernel: the kernel.
+        forms: of the arrays it takes, in their order.
+        sizes: what the arrays do not tell.
+
+    Raises:
+        UnknownNameError: a size is unknown, missing, or not one of the kernel's.
+        InputError: an array has another form than the kernel takes.
+    """
+    given = list(zip(taken(kernel), forms, strict=True))
+    found = {name: extent for name, extent in _extents(kernel, given).items() if name not in sizes}
+    if "batch" in sizes:
+        raise InputError(f"{kernel.name}: batch is not given, it is an axis of the arrays")
+    batch = found.pop("batch", None)
+    known = {**found, **sizes}
+    free = _unknown_types(kernel, known)
+    first = {name: listed(kernel.sizes[name])[0] for name in free}
+    try:
+        env = dict(kernel.workload({**known, **first}, batch).sizes)
+    except InputError as error:
+        shown = ", ".join(f"{buffer.name}: {form}" for buffer, form in given)
+        raise type(error)(f"{error} ({shown})") from error
+    return kernel.workload({**known, **_types(kernel, given, env, free)}, batch)
+
+
+def check_forms(kernel: KernelFile, forms: Sequence[Form], plan: Plan) -> None:
+    """Refuse arrays that are not as large as the plan's, which sizes decide alone where axes are formulas.
+
+    Raises:
+        InputError: the message names the array and the shape it must have.
+    """
+    buffers = {buffer.name: buffer for buffer in plan.buffers}
+    for recipe, form in zip(taken(kernel), forms, strict=True):
+        expected = shape_of(recipe, buffers[recipe.name], flat=is_flat(recipe, form.shape))
+        if form.shape != expected:
+            raise InputError(
+                f"{kernel.name}: {recipe.name} has shape {form.shape}; for {plan.workload} and a batch of"
+                f" {plan.workload.batch} it must be {expected}"
+            )
+
+
+def is_flat(recipe: BufferRecipe, shape: Sequence[int]) -> bool:
+    """True where an array lacks its axis of the batch."""
+    return _has_batch(recipe) and len(shape) == len(recipe.shape) - 1
+
+
+def shape_of(recipe: BufferRecipe, buffer: Buffer, *, flat: bool) -> tuple[int, ...]:
+    """Shape of an array for a buffer; without the axis of the batch where arrays are flat."""
+    return buffer.shape[1:] if flat and _has_batch(recipe) else buffer.shape
+
+
+def _has_batch(recipe: BufferRecipe) -> bool:
+    return recipe.shape[0].expression.text == "batch"
+
+
+def _extents(kernel: KernelFile, given: Sequence[_Given]) -> dict[str, int]:
+    """What the axes of arrays that are names say of them; the first array that tells counts."""
+    found: dict[str, int] = {}
+    for recipe, form in given:
+        axes = [axis.expression.text for axis in recipe.shape]
+        shape = (1, *form.shape) if is_flat(recipe, form.shape) else form.shape
+        if len(shape) != len(axes):
+            flat = f", or ({', '.join(axes[1:])}) for a batch of one" if _has_batch(recipe) else ""
+            raise InputError(
+                f"{kernel.name}: {recipe.name} has shape {form.shape}; it must be ({', '.join(axes)}){flat}"
+            )
+        for axis, extent in zip(axes, shape, strict=True):
+            if axis == "batch" or axis in kernel.sizes:
+                found.setdefault(axis, extent)
+    return found
+
+
+def _unknown_types(kernel: KernelFile, known: Mapping[str, object]) -> list[str]:
+    """Sizes that types of arrays depend on and that are not known yet."""
+    names = frozenset[str]().union(*(recipe.dtype.names for recipe in taken(kernel)))
+    return [name for name in kernel.sizes if name in names and name not in known]
+
+
+def _types(
+    kernel: KernelFile, given: Sequence[_Given], env: Mapping[str, int | str], free: Sequence[str]
+) -> dict[str, int | str]:
+    """Values of the free sizes at which the arrays have the types they have."""
+    values = itertools.product(*(listed(kernel.sizes[name]) for name in free))
+    candidates = [dict(zip(free, one, strict=True)) for one in values]
+    for recipe, form in given:
+        types = [recipe.dtype.fill({**env, **candidate}) for candidate in candidates]
+        if form.dtype not in types:
+            choice = " or ".join(dict.fromkeys(types))
+            raise InputError(f"{kernel.name}: {recipe.name} has dtype {form.dtype}; it must be {choice}")
+        candidates = [c for c, dtype in zip(candidates, types, strict=True) if dtype == form.dtype]
+    return candidates[0]
