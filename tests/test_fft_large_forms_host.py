@@ -1,4 +1,7 @@
-"""Numerics of the transforms that keep a problem on chip, without a GPU."""
+"""Numerics of the transforms that keep a problem on chip, without a GPU.
+
+The host runs one block at a time, so a cluster of B blocks is one block of B times the threads there.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -18,14 +21,29 @@ KERNELS = Path(__file__).parents[1] / "kernels"
 PERSISTENT = host_build.read_source(KERNELS / "fft-large" / "persistent.cu", [KERNELS / "common"])
 CLUSTER = host_build.read_source(KERNELS / "fft-large" / "cluster.cu", [KERNELS / "common"])
 
-PERSISTENT_SHAPES = [
-    "16384, 32, 32, Order::last",
-    "16384, 32, 32, Order::first",
-    "16384, 16, 16, Order::falling",
-    "8192, 8, 8, Order::rising",
+Walk = tuple[int, int, int, str]  # N, P, r, order
+WALKS: list[Walk] = [
+    (16384, 32, 32, "last"),
+    (16384, 32, 32, "first"),
+    (16384, 16, 16, "falling"),
+    (8192, 8, 8, "rising"),
 ]
-# N, N1, P, B: what a cluster of these blocks holds in at most 1024 threads, the most that a block has on the host
-CLUSTER_SHAPES = [(16384, 128, 16, 8), (16384, 64, 32, 16), (16384, 256, 32, 4), (32768, 256, 32, 8), (8192, 64, 16, 2)]
+Shape = tuple[int, int, int, int]  # N, N1, P, B; all in the 1024 threads that a block may have
+SHAPES: list[Shape] = [
+    (8192, 64, 16, 2),
+    (16384, 64, 32, 16),
+    (16384, 128, 16, 8),
+    (16384, 256, 32, 4),
+    (32768, 256, 32, 8),
+]
+# r, order, scratch, wide, async, starts, inverse
+OPTIONS = [
+    (16, "last", 0, False, False, 1, False),
+    (16, "first", 0, True, True, 2, True),
+    (8, "rising", 4, True, False, 4, False),
+    (16, "falling", 4, False, True, 8, True),
+    (16, "last", 8, True, True, 1, False),
+]
 
 
 def numbers(batch: int, n: int) -> Array:
@@ -33,74 +51,90 @@ def numbers(batch: int, n: int) -> Array:
     return rng.standard_normal((batch, n, 2), np.float32).view(np.complex64)[..., 0]
 
 
-def relative_error(answer: Array, x: Array, inverse: bool) -> float:
+def relative_error(answer: Array, x: Array, inverse: bool = False) -> float:
     """Largest relative L2 error of a row against NumPy's transform in complex128."""
     reference = (np.fft.ifft if inverse else np.fft.fft)(x.astype(np.complex128))
     return float((np.linalg.norm(answer - reference, axis=1) / np.linalg.norm(reference, axis=1)).max())
 
 
-def run(source: Source, entry: str, x: Array, launch: tuple[int, int, int], *scalars: int, **how: Any) -> Array:
+def words(*values: int | bool | str) -> str:
+    return ", ".join(str(value).lower() for value in values)
+
+
+def run(
+    source: Source, entry: str, x: Array, launch: tuple[int, int, int], *scalars: int, **how: Any
+) -> Array:
     y = np.full_like(x, np.nan)
     x.flags.writeable = False  # a kernel that writes its input fails
     host_build.run(source, entry, *launch, [x, y, *scalars], **how)
     return y
 
 
-def persistent(shape: str, bulk: bool, inverse: bool, x: Array, blocks: int, **how: Any) -> Array:
-    n, p = (int(word) for word in shape.split(",")[:2])
-    entry = f"fft_persistent<{shape}, {str(bulk).lower()}, {str(inverse).lower()}>"
+def walked(walk: Walk, x: Array, blocks: int, *, bulk: bool, inverse: bool = False, **how: Any) -> Array:
+    n, p, r, order = walk
+    entry = f"fft_persistent<{words(n, p, r)}, Order::{order}, {words(bulk, inverse)}>"
     shared_bytes = 16 + 8 * n * bulk + 4 * (n + n // 8)
-    return run(PERSISTENT, entry, x, (blocks, n // p, shared_bytes), len(x), **how)
+    return run(how.pop("source", PERSISTENT), entry, x, (blocks, n // p, shared_bytes), len(x), **how)
 
 
-def cluster_bytes(n: int, n1: int, b: int, scratch: int) -> int:
-    """Shared memory of a block, as the kernel file says it."""
+def clustered(shape: Shape, options: tuple[Any, ...], x: Array, **how: Any) -> Array:
+    (n, n1, p, b), (r, order, scratch, *rest) = shape, options
     n2, points = n // n1, n // b
     room = max(n1 // b * (n2 + n2 // 16 + 16), 0 if scratch else points + points // 8)
-    return 16 + 8 * room + (points + points // 8) * scratch
+    shared_bytes = 16 + 8 * room + (points + points // 8) * scratch
+    entry = f"fft_cluster<{words(n, n1, p, b, r)}, Order::{order}, {words(scratch, *rest)}, 1>"
+    return run(how.pop("source", CLUSTER), entry, x, (len(x), n // p, b * shared_bytes), **how)
 
 
-def clustered(shape: tuple[int, int, int, int], options: str, scratch: int, x: Array, **how: Any) -> Array:
-    n, n1, p, b = shape
-    entry = f"fft_cluster<{n}, {n1}, {p}, {b}, {options}, 1>"
-    return run(CLUSTER, entry, x, (len(x), n // p, b * cluster_bytes(n, n1, b, scratch)), **how)
+def changed(source: Source, code: str, instead: str) -> Source:
+    assert code in source.text
+    return Source(source.path, source.text.replace(code, instead), source.headers)
 
 
 @pytest.mark.parametrize("bulk", [False, True])
-@pytest.mark.parametrize("shape", PERSISTENT_SHAPES)
-def test_a_walking_block_transforms_every_problem(shape: str, bulk: bool) -> None:
-    """Blocks that walk over more problems than they are transform each, to rounding, in any order of threads."""
-    n = int(shape.split(",")[0])
-    x = numbers(5, n)
+@pytest.mark.parametrize("walk", WALKS)
+def test_a_walking_block_transforms_every_problem(walk: Walk, bulk: bool) -> None:
+    """Blocks that walk over several problems transform each to rounding, in any order of threads."""
+    x = numbers(5, walk[0])
     for order in host_build.ORDERS:
-        answer = persistent(shape, bulk, False, x, 2, order=order)
-        assert relative_error(answer, x, False) <= 1e-7 * np.log2(n), order
-    assert relative_error(persistent(shape, bulk, True, x, 2), x, True) <= 1e-7 * np.log2(n)
+        assert relative_error(walked(walk, x, 2, bulk=bulk, order=order), x) <= 1e-7 * np.log2(walk[0]), order
+    answer = walked(walk, x, 2, bulk=bulk, inverse=True)
+    assert relative_error(answer, x, inverse=True) <= 1e-7 * np.log2(walk[0])
 
 
 def test_blocks_without_a_problem_write_nothing() -> None:
     """A grid larger than the batch does no harm."""
     x = numbers(1, 8192)
-    answer = persistent(PERSISTENT_SHAPES[-1], True, False, x, 3)
-    assert relative_error(answer, x, False) <= 1e-7 * 13
+    assert relative_error(walked(WALKS[-1], x, 3, bulk=True), x) <= 1e-7 * 13
 
 
 @pytest.mark.parametrize(
-    ("options", "scratch", "inverse"),
-    [
-        ("16, Order::last, 0, false, false, 1, false", 0, False),
-        ("16, Order::first, 0, true, true, 2, true", 0, True),
-        ("8, Order::rising, 4, true, false, 4, false", 4, False),
-        ("16, Order::falling, 4, false, true, 8, true", 4, True),
-        ("16, Order::last, 8, true, true, 1, false", 8, False),
-    ],
+    ("bulk", "code", "instead"), [(True, "__syncthreads();", ";"), (False, "room, !bulk)", "room, false)")]
 )
-@pytest.mark.parametrize("shape", CLUSTER_SHAPES)
-def test_a_cluster_transforms_every_problem(
-    shape: tuple[int, int, int, int], options: str, scratch: int, inverse: bool
-) -> None:
+def test_a_walking_block_needs_its_barriers(bulk: bool, code: str, instead: str) -> None:
+    """Without its barriers a walk goes wrong in some order, so these orders would show a missing one."""
+    x = numbers(4, 8192)
+    broken = changed(PERSISTENT, code, instead)
+    answers = [walked(WALKS[-1], x, 1, bulk=bulk, order=order, source=broken) for order in host_build.ORDERS]
+    assert not all(relative_error(answer, x) <= 1e-6 for answer in answers)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_cluster_transforms_every_problem(shape: Shape, options: tuple[Any, ...]) -> None:
     """Every block, row and column of a cluster contributes, to rounding, in any order of threads."""
     x = numbers(2, shape[0])
     for order in host_build.ORDERS:
-        answer = clustered(shape, options, scratch, x, order=order)
-        assert relative_error(answer, x, inverse) <= 1e-7 * np.log2(shape[0]), order
+        error = relative_error(clustered(shape, options, x, order=order), x, inverse=options[-1])
+        assert error <= 1e-7 * np.log2(shape[0]), order
+
+
+@pytest.mark.parametrize(
+    ("code", "scratch"), [("cluster_wait();", 0), ("cluster_wait();", 4), ("__syncthreads();", 4)]
+)
+def test_a_cluster_needs_its_barriers(code: str, scratch: int) -> None:
+    """Without its barriers a transform goes wrong in some order, so these orders would show a missing one."""
+    options, x = (16, "last", scratch, False, False, 1, False), numbers(1, 16384)
+    broken = changed(CLUSTER, code, ";")
+    answers = [clustered(SHAPES[2], options, x, order=order, source=broken) for order in host_build.ORDERS]
+    assert not all(relative_error(answer, x) <= 1e-6 for answer in answers)
