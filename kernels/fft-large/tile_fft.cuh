@@ -41,7 +41,7 @@ struct TileFft {
 // and after each block of Ns R rows keep all of them in different banks.
 // Rows that are summed have no bit in common, which makes the function additive: a thread's place, and constants.
 template <class Tile, int Ns, int R>
-struct Rows {
+struct RowPlaces {
     static constexpr bool turned = Ns * R * Tile::Stages::at(Tile::Stages::count - 1) == Tile::M && Tile::turn > Tile::line;
     static constexpr int after_line = turned ? larger(1, Tile::banks / Tile::turn) : 0;
     static constexpr int block = larger(Tile::line, Ns * R);
@@ -60,7 +60,7 @@ template <class Tile, int Ns, int R, class Part>
 __device__ __forceinline__ void exchange_rows(float2 (&v)[Tile::P], Lane writes, Lane reads, typename Tile::Word* room,
                                          bool in_use, Part part) {
     constexpr int P = Tile::P, G = Tile::G;
-    using At = Rows<Tile, Ns, R>;
+    using At = RowPlaces<Tile, Ns, R>;
     typename Tile::Word* const to = room + At::butterfly(writes.t) + writes.c;
     const typename Tile::Word* const from = room + At::at(reads.t) + reads.c;
     if (in_use) __syncthreads();
