@@ -553,3 +553,19 @@ def test_shipped_kernels(path: Path) -> None:
             assert kernel.plan(workload, configuration).stages
     largest = max(plain, key=lambda workload: workload.sizes)
     assert len(kernel.space(largest)) >= LEAST_CONFIGURATIONS.get(kernel.name, 60)
+
+
+@pytest.mark.parametrize("path", sorted(kernels_root().glob("*/kernel.toml")), ids=lambda p: p.parent.name)
+def test_shipped_kernels_hold_in_all_of_their_ranges(path: Path) -> None:
+    """Between the powers of two, and right beside them, defaults obey the rules and plans evaluate, too."""
+    kernel = load_kernel_file(path)
+    ranges = [(name, values) for name, values in kernel.sizes.items() if isinstance(values, range)]
+    others = {name: values[0] for name, values in kernel.sizes.items()}
+    for name, values in ranges:
+        powers = [2**exponent for exponent in range(values[-1].bit_length())]
+        beside = {power + step for power in powers for step in (-1, 1)}
+        for value in sorted(beside.union(values[:: max(1, len(values) // 50)]).intersection(values)):
+            workload = kernel.workload({**others, name: value}, batch=3)
+            space = kernel.space(workload)
+            for configuration in [kernel.default(workload), *space[:: max(1, len(space) // 10)]]:
+                assert kernel.plan(workload, configuration).stages
