@@ -101,7 +101,7 @@ def _answer(document: Mapping[str, Any]) -> Iterator[str]:
         )
     if best["sensor"]:
         yield f"energy: {best['sensor']}, scope {best['scope']}; intervals are 95 %"
-    spilling = [f"{w['name']} spills registers" for w in document["workloads"] if w["best"]["spills"]]
+    spilling = [f"{w['name']} spills registers" for w in document["workloads"] if w["best"].get("spills")]
     if best["flags"] or spilling:
         yield f"beware: {'; '.join([*best['flags'], *spilling])}"
 
