@@ -28,8 +28,11 @@ __global__ void __launch_bounds__(threads) scan_row(const float* x, float* y) {
 template <int threads, int items>
 bool row_scan(const float* x, float* y, int n, long batch, cudaStream_t stream) {
     if (threads * items != n) return false;
-    scan_row<threads, items><<<dim3(unsigned(batch)), threads, 0, stream>>>(x, y);
-    return true;
+    if constexpr (threads * items <= 8192) {  // static shared memory ends there
+        scan_row<threads, items><<<dim3(unsigned(batch)), threads, 0, stream>>>(x, y);
+        return true;
+    }
+    return false;
 }
 
 template <int items>
