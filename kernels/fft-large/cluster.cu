@@ -151,6 +151,7 @@ __global__ void __cluster_dims__(B, 1, 1) __launch_bounds__(N / (B * P), blocks)
         make_barrier(barrier);
         expect(barrier, N / B * sizeof(float2));
     }
+    __syncwarp();  // the barriers of a cluster want whole warps
     if (scratch) cluster_arrive<false>();
     const long long problem = this_cluster<B>() * (long long)N;
     float2 v[P];
