@@ -205,11 +205,12 @@ class KernelFile:
         recipe = self.recipe
         try:
             env = self._environment(workload, configuration)
+            stages = recipe.launches(env)
             return Plan(
                 workload=workload,
                 configuration=configuration,
-                stages=recipe.launches(env),
-                buffers=tuple(buffer.evaluated(env) for buffer in recipe.buffers),
+                stages=stages,
+                buffers=recipe.arrays(env, stages),
                 problem=recipe.problem,
                 work=recipe.work.evaluated(env),
                 baseline=baseline,

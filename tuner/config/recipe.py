@@ -1,7 +1,7 @@
 """A kernel file with every expression parsed: what ``KernelFile.plan`` evaluates."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.config.argument_recipes import ArgumentRecipe, BufferRecipe
@@ -9,7 +9,7 @@ from tuner.config.formulas import Environment, Formula, Place, Template
 from tuner.config.sizes import SizeValues
 from tuner.errors import KernelFileError
 from tuner.expressions import Expression
-from tuner.model import ProblemSpec, Resources, Source, Stage, TensorMap, TunableValue, Work
+from tuner.model import Buffer, ProblemSpec, Resources, Source, Stage, TensorMap, TunableValue, Work
 
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, technical specifications
 MAX_BLOCK = (1024, 1024, 64)
@@ -146,6 +146,15 @@ class Recipe:
         if not stages:
             raise KernelFileError(f"{self.place.path}: [[stage]] when: every stage is left out")
         return stages
+
+    def arrays(self, env: Environment, stages: Sequence[Stage]) -> tuple[Buffer, ...]:
+        """The buffers of one configuration, without scratch arrays that none of its stages takes."""
+        taken = {a.buffer if isinstance(a, TensorMap) else a for stage in stages for a in stage.arguments}
+        return tuple(
+            buffer.evaluated(env)
+            for buffer in self.buffers
+            if buffer.role not in ("scratch", "zeroed") or buffer.name in taken
+        )
 
 
 def _extent(
