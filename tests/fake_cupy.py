@@ -31,6 +31,10 @@ class Pointer:
         self.array = array
 
     @property
+    def device_id(self) -> int:
+        return self.array.gpu
+
+    @property
     def ptr(self) -> int:
         return int(self.array.__array_interface__["data"][0])
 
@@ -47,6 +51,11 @@ class Pointer:
 
 
 class DeviceArray(np.ndarray[Any, Any]):
+    gpu = 0
+
+    def __array_finalize__(self, other: Any) -> None:
+        self.gpu = getattr(other, "gpu", 0)
+
     @property
     def data(self) -> Pointer:  # type: ignore[override]  # CuPy's is a pointer too
         return Pointer(self)
@@ -70,6 +79,7 @@ class Kernel:
         self.clusters = 0
         self.runs = 0
         self.grids: set[tuple[int, ...]] = set()
+        self.streams: set[Stream] = set()
         self.attributes: dict[object, int] = {}
 
 
@@ -79,6 +89,9 @@ class FakeCupy(ModuleType):
     def __init__(self, kernels: dict[str, Kernel], memory_bytes: int = 2**30) -> None:
         super().__init__("cupy")
         self.kernels = kernels
+        self.ndarray = DeviceArray
+        self.gpu = 0
+        self.current: list[Stream] = []
         self.now_s = 100.0
         self.dead = ""
         self.memory_bytes = memory_bytes
@@ -93,11 +106,13 @@ class FakeCupy(ModuleType):
         self.random = SimpleNamespace(Philox4x3210=np.random.Philox, Generator=np.random.Generator)
         self.cuda = SimpleNamespace(
             Stream=lambda non_blocking: Stream(self, non_blocking),
+            Device=lambda index: Gpu(self, index),
             Event=lambda **options: Event(self, **options),
             get_elapsed_time=lambda begin, end: (end.at_s - begin.at_s) * 1e3,
             runtime=SimpleNamespace(
                 CUDARuntimeError=CUDARuntimeError,
                 deviceSynchronize=self.synchronize,
+                getDevice=lambda: self.gpu,
                 memGetInfo=lambda: (self.memory_bytes - self.allocated_bytes, self.memory_bytes),
             ),
             driver=SimpleNamespace(
@@ -120,7 +135,9 @@ class FakeCupy(ModuleType):
             raise OutOfMemoryError(f"Out of memory allocating {memory.nbytes:,} bytes")
         self.allocated_bytes += memory.nbytes
         weakref.finalize(memory, self._free, memory.nbytes)
-        return memory.view(DeviceArray)
+        array = memory.view(DeviceArray)
+        array.gpu = self.gpu
+        return array
 
     def _free(self, size: int) -> None:
         self.allocated_bytes -= size
@@ -144,6 +161,11 @@ class FakeCupy(ModuleType):
             self.captured.append(action)
         else:
             action()
+
+    def current_stream(self) -> "Stream":
+        if not self.current:
+            self.current.append(Stream(self, non_blocking=True))
+        return self.current[-1]
 
     def pointer(self, name: str) -> int:
         return 1 + list(self.kernels).index(name)
@@ -185,9 +207,10 @@ class Function:
         block: Sequence[int],
         args: Sequence[Any],
         shared_mem: int,
-        stream: "Stream",
+        stream: "Stream | None",
     ) -> None:
         assert len(grid) == len(block) == 3
+        lane = stream or self._cp.current_stream()
         cp, kernel = self._cp, self._cp.kernel_at(self.ptr)
         if kernel.seconds < 0:
             raise CUDADriverError("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested")
@@ -198,13 +221,14 @@ class Function:
         def run() -> None:
             kernel.runs += 1
             kernel.grids.add(tuple(grid))
+            kernel.streams.add(lane)
             kernel.action(*arrays)
-            begin_s = max(stream.ready_s, cp.now_s)
+            begin_s = max(lane.ready_s, cp.now_s)
             if begin_s > cp.busy_until_s + 1e-9:
                 cp.idle.append((cp.busy_until_s, begin_s))
-            stream.ready_s = begin_s + kernel.seconds
-            cp.busy_until_s = max(cp.busy_until_s, stream.ready_s)
-            cp.most_queued_s = max(cp.most_queued_s, stream.ready_s - cp.now_s)
+            lane.ready_s = begin_s + kernel.seconds
+            cp.busy_until_s = max(cp.busy_until_s, lane.ready_s)
+            cp.most_queued_s = max(cp.most_queued_s, lane.ready_s - cp.now_s)
 
         cp.do(run)
 
@@ -241,11 +265,35 @@ class Graph:
             action()
 
 
+class Gpu:
+    """Makes a GPU the current one for a while."""
+
+    def __init__(self, cp: FakeCupy, index: int) -> None:
+        self._cp = cp
+        self._index = index
+        self._before: list[int] = []
+
+    def __enter__(self) -> None:
+        self._before.append(self._cp.gpu)
+        self._cp.gpu = self._index
+
+    def __exit__(self, *_: object) -> None:
+        self._cp.gpu = self._before.pop()
+
+
 class Stream:
     def __init__(self, cp: FakeCupy, non_blocking: bool) -> None:
         assert non_blocking
         self._cp = cp
+        self.ptr = id(self)
+        self.device_id = cp.gpu
         self.ready_s = 0.0
+
+    def __enter__(self) -> None:
+        self._cp.current.append(self)
+
+    def __exit__(self, *_: object) -> None:
+        assert self._cp.current.pop() is self
 
     def do(self, action: Callable[[], None]) -> None:
         self._cp.do(action)

@@ -125,6 +125,7 @@ class Application:
     def chosen(self, asked: Asked) -> Chosen:
         """See ``tuner.chosen``."""
         cp = self._checked(asked)
+        asked.key()  # refuses what apply refuses
         with cp.cuda.Device(asked.device), self._lock:
             file = self._catalog.kernel(asked.kernel)
             workload = workload_for(file, asked.forms, asked.sizes)

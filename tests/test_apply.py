@@ -1,0 +1,323 @@
+"""``tuner.apply``: kernels on a caller's arrays, and what it says of arrays they cannot run on."""
+
+import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_apply import Bench, FakeCompiler, fake_bench
+from fake_cupy import CUDADriverError, DeviceArray
+
+import tuner
+from tuner.application import signature
+from tuner.catalog import Catalog
+from tuner.config import KernelFile
+from tuner.errors import DeviceError, DeviceUnavailableError, InputError, TunerError, UnknownNameError
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
+    return fake_bench(monkeypatch, tmp_path)
+
+
+# --- what it runs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(3, 63), (1, 2), (64,), (4096,)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_sizes_follow_from_the_array(bench: Bench, shape: tuple[int, ...], dtype: str) -> None:
+    """Rows, or one row, of any type the kernel takes give an array of the same shape and type."""
+    x = bench.array(*shape, dtype=dtype)
+    y = bench.apply("sums", x)
+    assert isinstance(y, DeviceArray)
+    assert (y.shape, y.dtype) == (shape, np.dtype(dtype))
+    assert np.array_equal(y, np.cumsum(x, axis=-1))
+
+
+def test_further_sizes(bench: Bench) -> None:
+    """What arrays do not tell is named, and has the kernel file's default otherwise."""
+    x = bench.array(3, 64)
+    exclusive = bench.apply("sums", x, form="exclusive")
+    assert np.array_equal(exclusive, np.cumsum(x, axis=1) - x)
+    assert FakeCompiler.compiled == ["sums<exclusive>"]
+    bench.apply("sums", x, N=64, dtype="float32")
+    assert FakeCompiler.compiled == ["sums<exclusive>", "sums<inclusive>"]
+
+
+def test_output_of_the_caller(bench: Bench) -> None:
+    """An output array that is given is written to and returned."""
+    for shape in ((3, 64), (64,)):
+        x, y = bench.array(*shape), bench.array(*shape)
+        assert bench.apply("sums", x, out=y) is y
+        assert np.array_equal(y, np.cumsum(x, axis=-1))
+
+
+def test_several_outputs(bench: Bench) -> None:
+    """Outputs come in the order of the kernel file, those worked on in place among them."""
+    a, weights, total = bench.array(3, 16), bench.array(8), bench.array(3, 8)
+    before = total.copy()
+    results = bench.apply("blend", a, weights, total, N=8)
+    assert results[0] is total
+    assert np.array_equal(np.concatenate(results[1:], axis=1), a)
+    assert np.array_equal(total, before + weights * (a[:, :8] + a[:, 8:]))
+    left, right = bench.array(3, 8), bench.array(3, 8)
+    assert bench.apply("blend", a, weights, total, N=8, out=(left, right))[1:] == (left, right)
+    flat = bench.apply("blend", bench.array(16), weights, bench.array(8))
+    assert [result.shape for result in flat] == [(8,)] * 3
+
+
+def test_streams(bench: Bench) -> None:
+    """The kernel runs in the current stream, or in the one that is named."""
+    x, kernel = bench.array(3, 64), bench.cp.kernels["sums"]
+    own = bench.cp.cuda.Stream(non_blocking=True)
+    with own:
+        bench.apply("sums", x)
+    assert kernel.streams == {own}
+    named = bench.cp.cuda.Stream(non_blocking=True)
+    bench.apply("sums", x, stream=named)
+    assert kernel.streams == {own, named}
+    assert bench.cp.current == []
+
+
+def test_gpu_of_the_arrays(bench: Bench) -> None:
+    """The GPU that holds the arrays runs the kernel and holds the output; the current one stays."""
+    with bench.cp.cuda.Device(1):
+        x = bench.array(3, 64)
+    y = bench.apply("sums", x)
+    assert y.gpu == 1
+    assert bench.cp.gpu == 0
+    assert bench.application._gpus[1].identity.uuid == "GPU-1"
+
+
+def test_later_calls_only_launch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is worked out twice: a second call evaluates no plan, compiles nothing and looks nothing up."""
+    for batch in (3, 5):
+        bench.apply("sums", bench.array(batch, 64))
+    assert FakeCompiler.compiled == ["sums<inclusive>"]  # another batch is another plan of the same code
+
+    def never(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(KernelFile, "plan", never)
+    monkeypatch.setattr("tuner.application.calls.workload_for", never)
+    for batch in (3, 5, 3):
+        x = bench.array(batch, 64)
+        assert np.array_equal(bench.apply("sums", x), np.cumsum(x, axis=1))
+
+
+def test_calls_kept_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose batch never repeats does not fill the memory with plans."""
+    monkeypatch.setattr("tuner.application.calls._KEPT", 4)
+    for batch in range(1, 20):
+        bench.apply("sums", bench.array(batch, 64))
+    assert len(bench.application._calls) == 4
+
+
+def test_scratch_is_given_back(bench: Bench) -> None:
+    """A call leaves nothing behind but its output."""
+    x = bench.array(3, 64)
+    held = bench.cp.allocated_bytes
+    y = bench.apply("sums", x)
+    assert bench.cp.allocated_bytes == held + y.nbytes
+
+
+def test_choice_is_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """At level DEBUG the first call says what it chose and why."""
+    with caplog.at_level(logging.DEBUG, logger="tuner"):
+        for _ in range(2):
+            bench.apply("sums", bench.array(3, 64))
+    assert caplog.messages == ["sums:N=64, batch 3, cuda:0: P=2 L=64 (default)"]
+
+
+# --- what it refuses ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda b: b.apply("sum", b.array(3, 64)), UnknownNameError, "unknown kernel 'sum'"),
+        (lambda b: b.apply("sums"), InputError, "sums takes 1 array (x); 0 given: x missing"),
+        (
+            lambda b: b.apply("blend", b.array(3, 16)),
+            InputError,
+            "blend takes 3 arrays (a, weights, total); 1 given: weights, total missing",
+        ),
+        (lambda b: b.apply("sums", b.array(3, 64), b.array(3, 64)), InputError, "takes 1 array (x); 2 given"),
+        (
+            lambda b: b.apply("sums", np.zeros((3, 64))),
+            InputError,
+            "x is a numpy.ndarray; it must be a CuPy array",
+        ),
+        (lambda b: b.apply("sums", [1.0, 2.0]), InputError, "x is a builtins.list; it must be a CuPy array"),
+        (
+            lambda b: b.apply("sums", b.array(2, 3, 64)),
+            InputError,
+            "x has shape (2, 3, 64); it must be (batch, N), or (N) for a batch of one",
+        ),
+        (
+            lambda b: b.apply("sums", b.array(3, 5000)),
+            UnknownNameError,
+            "N=5000; choose N from the whole numbers from 2 to 4096 (x: float32 of shape (3, 5000))",
+        ),
+        (lambda b: b.apply("sums", b.array(0, 64)), InputError, "batch is 0; it must be a whole number"),
+        (lambda b: b.apply("sums", b.array(3, 0)), UnknownNameError, "sums has no N=0"),
+        (
+            lambda b: b.apply("sums", b.array(3, 64), N=63),
+            InputError,
+            "x has shape (3, 64); for sums:N=63 and a batch of 3 it must be (3, 63)",
+        ),
+        (
+            lambda b: b.apply("sums", b.array(3, 64, dtype="complex64")),
+            InputError,
+            "x has dtype complex64; it must be float32 or float64 or int32",
+        ),
+        (
+            lambda b: b.apply("sums", b.array(3, 64), dtype="float64"),
+            InputError,
+            "x has dtype float32; it must be float64",
+        ),
+        (
+            lambda b: b.apply("sums", b.array(3, 64), dtype="float16"),
+            UnknownNameError,
+            "sums has no dtype=float16",
+        ),
+        (lambda b: b.apply("sums", b.array(3, 64), from_=3), UnknownNameError, "unknown size 'from_'"),
+        (lambda b: b.apply("sums", b.array(3, 64), form="upwards"), UnknownNameError, "no form=upwards"),
+        (lambda b: b.apply("sums", b.array(3, 64), form=[1]), InputError, "sizes are whole numbers or names"),
+        (lambda b: b.apply("sums", b.array(3, 64), batch=3), InputError, "batch is not given"),
+        (
+            lambda b: b.apply("blend", b.array(3, 16), b.array(8), b.array(3, 4)),
+            InputError,
+            "total has shape (3, 4); for blend:N=8 and a batch of 3 it must be (3, 8)",
+        ),
+        (
+            lambda b: b.apply("blend", b.array(3, 10), b.array(8), b.array(3, 8)),
+            InputError,
+            "a has shape (3, 10); for blend:N=8 and a batch of 3 it must be (3, 16)",
+        ),
+        (
+            lambda b: b.apply("sums", b.array(64, 3).T),
+            InputError,
+            "x is not contiguous (strides (4, 12) of shape (3, 64)); cupy.ascontiguousarray",
+        ),
+        (lambda b: b.apply("sums", b.array(65)[1:]), InputError, "x begins 4 bytes past a multiple of 16"),
+        (lambda b: b.apply("sums", b.array(64), stream=7), InputError, "stream is a builtins.int"),
+    ],
+)
+def test_arrays_that_cannot_be_used(bench: Bench, call: Any, kind: type[Exception], words: str) -> None:
+    """What cannot be used is refused before anything runs; the words name it and what would be right."""
+    with pytest.raises(kind, match=re.escape(words)):
+        call(bench)
+    assert bench.cp.kernels["sums"].runs == bench.cp.kernels["blend"].runs == 0
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        (lambda b, _: b.array(4, 64), "out is float32 of shape (4, 64); it must be float32 of shape (3, 64)"),
+        (lambda b, _: b.array(3, 64, dtype="float64"), "out is float64 of shape (3, 64); it must be float32"),
+        (lambda b, _: b.array(64, 3).T, "out is not contiguous"),
+        (lambda b, _: b.array(193)[1:].reshape(3, 64), "out begins 4 bytes past a multiple of 16"),
+        (lambda _, x: x, "out overlaps x; it must be an array of its own"),
+        (lambda b, _: (b.array(3, 64), b.array(3, 64)), "out has 2 arrays; it takes 1 (y)"),
+        (lambda *_: np.zeros((3, 64), np.float32), "out is a numpy.ndarray; it must be a CuPy array"),
+    ],
+)
+def test_outputs_that_cannot_be_used(bench: Bench, out: Any, words: str) -> None:
+    """An output of another form, or one that shares memory with an input, is refused before anything runs."""
+    x = bench.array(3, 64)
+    with pytest.raises(InputError, match=re.escape(words)):
+        bench.apply("sums", x, out=out(bench, x))
+    assert bench.cp.kernels["sums"].runs == 0
+
+
+def test_partial_overlap(bench: Bench) -> None:
+    """Outputs that share a part of an input, or of each other, are refused; neighbours in memory are not."""
+    memory = bench.array(12, 64)
+    with pytest.raises(InputError, match="out overlaps x"):
+        bench.apply("sums", memory[:3], out=memory[2:5])
+    assert bench.apply("sums", memory[:3], out=memory[3:6]).shape == (3, 64)
+    a, weights, total = bench.array(3, 16), bench.array(8), bench.array(3, 8)
+    with pytest.raises(InputError, match=re.escape("out (right) overlaps left")):
+        bench.apply("blend", a, weights, total, out=(memory[:1, :24].reshape(3, 8),) * 2)
+
+
+def test_arrays_of_several_gpus(bench: Bench) -> None:
+    """All arrays, and the stream, are on one GPU."""
+    with bench.cp.cuda.Device(1):
+        far, stream = bench.array(3, 64), bench.cp.cuda.Stream(non_blocking=True)
+    x = bench.array(3, 64)
+    with pytest.raises(InputError, match="out is on GPU 1; it must be on GPU 0 as the first array is"):
+        bench.apply("sums", x, out=far)
+    with pytest.raises(InputError, match="stream is on GPU 1; the arrays are on GPU 0"):
+        bench.apply("sums", x, stream=stream)
+
+
+def test_no_gpu(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a driver the words say so; an unknown kernel is told first."""
+    monkeypatch.undo()
+    monkeypatch.setattr("tuner.devices.cuda.probe.driver_problem", lambda: "no NVIDIA driver")
+    with pytest.raises(DeviceUnavailableError, match=re.escape("tuner.apply('sums'): no NVIDIA driver")):
+        bench.apply("sums", np.zeros((3, 64)))
+    with pytest.raises(UnknownNameError):
+        bench.apply("no-such-kernel", np.zeros((3, 64)))
+
+
+def test_no_memory(bench: Bench) -> None:
+    """Where the output does not fit the error is one of this package."""
+    x = bench.array(3, 64)
+    bench.cp.memory_bytes = bench.cp.allocated_bytes + 100
+    with pytest.raises(DeviceError, match="sums: output and scratch arrays do not fit"):
+        bench.apply("sums", x)
+
+
+def test_refused_launch(bench: Bench) -> None:
+    """What the driver refuses is an error of this package with the driver's words."""
+    bench.cp.kernels["sums"].seconds = -1.0
+    with pytest.raises(DeviceError, match=r"the GPU refuses the launch: .*OUT_OF_RESOURCES") as caught:
+        bench.apply("sums", bench.array(3, 64))
+    assert isinstance(caught.value.__cause__, CUDADriverError)
+
+
+# --- the catalogue and the module -----------------------------------------------------------------
+
+
+def shipped() -> list[Any]:
+    catalog = Catalog.load()
+    return [pytest.param(catalog.kernel(name), id=name) for name in catalog.names]
+
+
+@pytest.mark.parametrize("kernel", shipped())
+def test_shipped_kernels_are_told_by_their_arrays(kernel: KernelFile) -> None:
+    """Arrays made for a workload lead back to it, with the optional sizes that they do not tell."""
+    for workload in kernel.workloads():
+        small = kernel.workload(dict(workload.sizes), 3)
+        plan = kernel.plan(small, kernel.default(small))
+        inputs = [b for b in plan.buffers if b.role in ("in", "inout")]
+        forms = [signature.Form(b.shape, b.dtype) for b in inputs]
+        hidden = {name: value for name, value in small.sizes if name not in ("N", "dtype")}
+        assert signature.workload_for(kernel, forms, hidden) == small
+        signature.check_forms(kernel, forms, plan)
+
+
+def test_import_is_light() -> None:
+    """``import tuner`` loads none of what applying needs; the functions are there all the same."""
+    code = (
+        "import sys, tuner; assert not {'numpy', 'cupy', 'sqlite3'} & set(sys.modules), sys.modules;"
+        "print(tuner.apply.__name__, tuner.chosen.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "apply chosen\n"
+    with pytest.raises(AttributeError, match="module 'tuner' has no attribute 'aply'"):
+        _ = tuner.aply  # type: ignore[attr-defined]  # the point of the test
+
+
+def test_errors_of_the_functions() -> None:
+    """``tuner.apply`` and ``tuner.chosen`` look in the user's catalogue."""
+    for function in (tuner.apply, tuner.chosen):
+        with pytest.raises(TunerError, match=r"unknown kernel 'scan-ff'.*scan-lf"):
+            function("scan-ff", None)

@@ -1,0 +1,197 @@
+"""Which configuration ``tuner.apply`` takes: given, stored or default, and how it says so."""
+
+import logging
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_apply import GPU, Bench, fake_bench
+
+from tuner.conditions import Conditions
+from tuner.database import Store
+from tuner.errors import InputError, UnknownNameError
+from tuner.model import Configuration, DeviceIdentity
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
+    return fake_bench(monkeypatch, tmp_path)
+
+
+class Tuned:
+    """Stores answers of runs for the sums of rows of 64."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._hash = bench.catalog.kernel("sums").fingerprint
+
+    def run(
+        self,
+        configuration: dict[str, Any],
+        *,
+        batch: int = 16,
+        objective: str = "time",
+        status: str = "finished",
+        device: DeviceIdentity = GPU,
+        clocks: str = "off",
+        names: tuple[str, ...] = ("sums:N=64",),
+        sources: dict[str, str] | None = None,
+    ) -> int:
+        conditions = Conditions(
+            workloads=tuple((name, batch) for name in names),
+            sources={"sums": self._hash} if sources is None else sources,
+            device=device,
+            objective=objective,
+            policy="greedy",
+            seed=0,
+            clocks=clocks,
+            settings={},
+            asked=dict.fromkeys(names, 2 * batch),
+        )
+        with Store(self._bench.database) as store:
+            number = store.begin(conditions)
+            store.end(number, status, {"best": {"configurations": dict.fromkeys(names, configuration)}})
+        return number
+
+
+@pytest.fixture
+def tuned(bench: Bench) -> Tuned:
+    return Tuned(bench)
+
+
+def configuration(bench: Bench, batch: int = 16, **sizes: Any) -> dict[str, Any]:
+    return dict(bench.chosen("sums", bench.array(batch, 64), **sizes).configuration)
+
+
+ONE, TWO, FOUR = ({"P": P, "L": 32} for P in (1, 2, 4))
+
+
+def test_default(bench: Bench) -> None:
+    """Where nothing is stored the kernel file's default is taken, and no database is made."""
+    chosen = bench.chosen("sums", bench.array(16, 64))
+    assert str(chosen) == "P=2 L=64 (default)"
+    assert not bench.database.exists()
+
+
+def test_stored(bench: Bench, tuned: Tuned) -> None:
+    """A stored answer is taken, and told with its run, objective and batch."""
+    number = tuned.run(FOUR)
+    chosen = bench.chosen("sums", bench.array(16, 64))
+    assert chosen.configuration == Configuration(FOUR)
+    assert re.fullmatch(
+        rf"run {number} of \d{{4}}-\d\d-\d\dT[\d:.+]+, for time at a batch of 16", chosen.origin
+    )
+    bench.apply("sums", bench.array(16, 64))
+    assert bench.cp.kernels["sums"].grids == {(16 * 64 // (4 * 32), 1, 1)}
+
+
+def test_other_workloads_do_not_answer(bench: Bench, tuned: Tuned) -> None:
+    """Answers of other sizes, and of runs with other kernels beside this one, are not taken."""
+    tuned.run(FOUR, names=("sums:N=128",))
+    tuned.run(FOUR, names=("sums:N=64", "fft:N=64"))
+    tuned.run(FOUR, names=("sums:N=64,form=exclusive",))
+    assert configuration(bench) == {"P": 2, "L": 64}
+    assert configuration(bench, form="exclusive") == FOUR
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [
+        {"device": replace(GPU, uuid="GPU-7")},
+        {"device": replace(GPU, driver="570.0")},
+        {"device": replace(GPU, runtime="13.0")},
+        {"sources": {"sums": "another"}},
+    ],
+)
+def test_stale_answers_are_not_taken(bench: Bench, tuned: Tuned, stale: dict[str, Any]) -> None:
+    """An answer of another GPU, driver, CUDA or source is as none."""
+    tuned.run(FOUR, **stale)
+    assert configuration(bench) == {"P": 2, "L": 64}
+
+
+def test_answers_that_do_not_fit_are_not_taken(bench: Bench, tuned: Tuned) -> None:
+    """An answer that is no configuration of the kernel, and one without a best trial, are as none."""
+    for odd in ({"P": 3, "L": 32}, {"P": 4}, {"P": 4, "L": 32, "Q": 1}):
+        tuned.run(odd)
+    with Store(bench.database) as store:
+        store.end(tuned.run(FOUR), "finished", {"best": None})
+    assert configuration(bench) == {"P": 2, "L": 64}
+
+
+@pytest.mark.parametrize(("batch", "expected"), [(1, ONE), (16, TWO), (60, TWO), (70, FOUR), (4096, FOUR)])
+def test_nearest_batch(bench: Bench, tuned: Tuned, batch: int, expected: dict[str, Any]) -> None:
+    """Of several answers the one whose batch is nearest by ratio is taken, not the newest."""
+    tuned.run(FOUR, batch=256)
+    tuned.run(TWO, batch=16)
+    tuned.run(ONE, batch=1)
+    assert configuration(bench, batch) == expected
+
+
+@pytest.mark.parametrize(
+    ("worse", "better"),
+    [
+        ({"objective": "energy"}, {"batch": 1024}),
+        ({"clocks": "1980,1500"}, {}),
+        ({"status": "interrupted"}, {}),
+    ],
+)
+def test_better_answers(bench: Bench, tuned: Tuned, worse: dict[str, Any], better: dict[str, Any]) -> None:
+    """Tuned for time, with clocks as found, in a finished run: in this order one answer is before another."""
+    tuned.run(TWO, **worse)
+    assert configuration(bench) == TWO
+    tuned.run(FOUR, **better)
+    tuned.run(TWO, **worse)
+    assert configuration(bench) == FOUR
+
+
+def test_newest_of_equals(bench: Bench, tuned: Tuned) -> None:
+    """Of two answers for the same the newer one is taken."""
+    tuned.run(TWO)
+    tuned.run(FOUR)
+    assert configuration(bench) == FOUR
+
+
+def test_database_that_cannot_be_read(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """A damaged database costs the tuned configuration, with a warning, and not the call."""
+    bench.database.write_text("no database " * 100)
+    x = bench.array(16, 64)
+    assert np.array_equal(bench.apply("sums", x), np.cumsum(x, axis=1))
+    (warning,) = (r for r in caplog.records if r.levelno == logging.WARNING)
+    assert "no stored configuration is looked for" in warning.getMessage()
+    assert "not a database" in warning.getMessage()
+
+
+def test_given(bench: Bench, tuned: Tuned) -> None:
+    """A configuration of the caller is taken before any stored one, in any order and of NumPy's numbers."""
+    tuned.run(TWO)
+    asked = {"L": np.int64(32), "P": np.int32(8)}
+    chosen = bench.chosen("sums", bench.array(16, 64), configuration=asked)
+    assert str(chosen) == "P=8 L=32 (given)"
+    assert {type(value) for value in chosen.configuration.values()} == {int}
+    for _ in range(2):
+        bench.apply("sums", bench.array(16, 64), configuration=asked)
+    assert bench.cp.kernels["sums"].grids == {(4, 1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "words"),
+    [
+        ({"P": 8}, InputError, "configuration: L missing; it names all of P, L"),
+        ({"P": 8, "L": 32, "R": 1}, UnknownNameError, "sums has no tunable 'R'; choose from P, L"),
+        ({"P": 3, "L": 32}, InputError, "configuration: P is 3; choose from 1, 2, 4, 8"),
+        ({"P": "8", "L": 32}, InputError, "configuration: P is '8'; choose from 1, 2, 4, 8"),
+        ({"P": 8, "L": 32}, InputError, "configuration: P=8 L=32 breaks the rule 'P <= N' at sums:N=4"),
+        ([8, 32], InputError, "configuration maps tunables to values"),
+        ({"P": [8], "L": 32}, InputError, "configuration maps tunables to values"),
+    ],
+)
+def test_configurations_that_cannot_be(bench: Bench, asked: Any, kind: type[Exception], words: str) -> None:
+    """A configuration that is no configuration of the kernel, or that its rules forbid, is refused."""
+    with pytest.raises(kind, match=re.escape(words)):
+        bench.apply("sums", bench.array(3, 4), configuration=asked)
+    with pytest.raises(kind, match=re.escape(words)):
+        bench.chosen("sums", bench.array(3, 4), configuration=asked)
+    assert bench.cp.kernels["sums"].runs == 0
