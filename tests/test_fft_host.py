@@ -235,7 +235,7 @@ def test_an_impulse_becomes_a_tone(design: tuple[int, Configuration], at: int, d
     y = transformed(plan_of(N, 1, configuration, direction), x)
     turns = np.arange(N) * (at % N) % N / N
     tone = np.exp(-2j * np.pi * turns) if direction == "forward" else np.exp(2j * np.pi * turns) / N
-    assert abs(y[0] - tone).max() < 10 * ROUNDING * abs(tone[0])
+    assert abs(y[0] - tone).max() < 16 * ROUNDING * abs(tone[0])
 
 
 # --- the space -----------------------------------------------------------------------------------
@@ -243,9 +243,9 @@ def test_an_impulse_becomes_a_tone(design: tuple[int, Configuration], at: int, d
 
 @pytest.mark.parametrize("N", SIZES)
 def test_space_is_one_to_search(N: int) -> None:
-    """Sizes that fill a GPU's memory units have 200 to 1000 configurations, the default one of them."""
+    """Every size has some hundred configurations, or what there is of tiny ones, the default one of them."""
     space = KERNEL.space(KERNEL.workload({"N": N}))
-    assert (200 if N >= 64 else 1) <= len(space) <= 1000
+    assert (150 if N >= 64 else 1) <= len(space) <= 450
     assert KERNEL.default(KERNEL.workload({"N": N})) in space
 
 
@@ -256,7 +256,7 @@ def design_of(chosen: dict[str, TunableValue]) -> tuple[int, Configuration]:
         "S": points,
         "shuffle": False,
         "padding": "stage",
-        "blocks": 1,
+        "blocks": 0,
     }
     values = {**rest, **chosen}
     return N, Configuration({name: values[name] for name in KERNEL.tunables})
