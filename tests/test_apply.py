@@ -1,5 +1,7 @@
 """``tuner.apply``: kernels on a caller's arrays, and what it says of arrays they cannot run on."""
 
+import ast
+import inspect
 import logging
 import re
 import subprocess
@@ -314,6 +316,25 @@ def test_import_is_light() -> None:
     assert done.stdout == "apply chosen\n"
     with pytest.raises(AttributeError, match="module 'tuner' has no attribute 'aply'"):
         _ = tuner.aply  # type: ignore[attr-defined]  # the point of the test
+
+
+def test_page_shows_the_function() -> None:
+    """docs/python.md names every argument there is, and its examples are Python that calls with those."""
+    text = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
+    parameters = inspect.signature(tuner.apply).parameters
+    named = {name for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
+    assert named == {name.strip("`") for name in re.findall(r"^\| (`?\w+`?) \|", text, re.MULTILINE)[1:]}
+    calls = [
+        node
+        for example in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        for node in ast.walk(ast.parse(example))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("tuner.")
+    ]
+    assert {ast.unparse(call.func) for call in calls} == {"tuner.apply", "tuner.chosen"}
+    for call in calls:
+        kernel = Catalog.load().kernel(ast.literal_eval(call.args[0]))
+        signature.check_count(kernel, len(call.args) - 1)
+        assert {str(keyword.arg) for keyword in call.keywords} <= named | set(kernel.sizes)
 
 
 def test_errors_of_the_functions() -> None:

@@ -20,6 +20,7 @@ def _application() -> Application:
 
 def apply(
     kernel: str,
+    /,
     *arrays: Any,  # noqa: ANN401 - cupy.ndarray, which has no type information
     out: Any | Sequence[Any] | None = None,  # noqa: ANN401 - same
     stream: Any | None = None,  # noqa: ANN401 - cupy.cuda.Stream, same
@@ -57,6 +58,7 @@ def apply(
 
 def chosen(
     kernel: str,
+    /,
     *arrays: Any,  # noqa: ANN401 - cupy.ndarray, which has no type information
     configuration: Mapping[str, TunableValue] | None = None,
     **sizes: int | str,

@@ -1,0 +1,182 @@
+"""``tuner.apply`` on a real GPU: every shipped kernel against CuPy in double precision."""
+
+import itertools
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tuner
+from tuner.catalog import Catalog, kernels_root
+from tuner.compiler import Compiler
+from tuner.config import KernelFile
+from tuner.config.sizes import listed
+from tuner.errors import CompileError, InputError
+from tuner.model import Stage
+
+pytestmark = pytest.mark.gpu
+
+CATALOG = Catalog.load(search_path=[kernels_root()])
+MOST = 2**23  # elements, so that the largest transforms fit once
+
+
+@pytest.fixture(scope="module")
+def cp() -> Any:
+    return pytest.importorskip("cupy")
+
+
+def lengths(kernel: KernelFile) -> list[int]:
+    """Ends and middle of what a kernel takes, and odd lengths between."""
+    values = kernel.sizes["N"]
+    shown = [int(value) for value in listed(values)]
+    odd = [N for N in (3, 63, 777, 1025) if isinstance(values, range) and N in values]
+    return sorted({shown[0], shown[len(shown) // 2], shown[-1], *odd})
+
+
+def cases(problem: str) -> list[tuple[str, int, int]]:
+    """Kernels of a problem, batches (one row among them) and lengths."""
+    kernels = [CATALOG.kernel(name) for name in CATALOG.names]
+    return [
+        (kernel.name, batch, N)
+        for kernel in kernels
+        if kernel.problem.name == problem
+        for N in lengths(kernel)
+        for batch in sorted({1, min(7, MOST // N), min(1000, MOST // N)})
+    ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled(cp: Any) -> None:
+    """Every default configuration in the cache on disk, compiled by all cores at once."""
+    stages: list[Stage] = []
+    for problem in ("scan", "fft", "tridiagonal"):
+        for name, batch, N in cases(problem):
+            kernel = CATALOG.kernel(name)
+            others = {size: listed(values) for size, values in kernel.sizes.items() if size != "N"}
+            for values in itertools.product(*others.values()):
+                sizes = dict(zip(others, values, strict=True))
+                workload = kernel.workload({"N": N, **sizes}, batch)
+                stages += kernel.plan(workload, kernel.default(workload)).stages
+    with Compiler(f"sm_{cp.cuda.Device().compute_capability}") as compiler:
+        assert not [found for found in compiler.compile(stages) if isinstance(found, CompileError)]
+
+
+def filled(cp: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    rng = cp.random.default_rng(sum(shape))
+    if dtype == "int32":
+        return rng.integers(-(2**20), 2**20, shape).astype(dtype)
+    parts = [2 * rng.random(shape) - 1 for _ in range(2 if dtype == "complex64" else 1)]
+    return (parts[0] if len(parts) == 1 else parts[0] + 1j * parts[1]).astype(dtype)
+
+
+@pytest.mark.parametrize(("name", "batch", "N"), cases("scan"))
+def test_scan(cp: Any, name: str, batch: int, N: int) -> None:
+    """Sums of rows are cupy.cumsum's within 1e-6 of the row's largest."""
+    x = filled(cp, (batch, N), "float32")
+    reference = cp.cumsum(x.astype(cp.float64), axis=1)
+    y = tuner.apply(name, x)
+    assert (y.shape, y.dtype) == (x.shape, x.dtype)
+    assert float((abs(y - reference).max(axis=1) / abs(reference).max(axis=1)).max()) <= 1e-6
+
+
+@pytest.mark.parametrize("form", ["inclusive", "exclusive"])
+@pytest.mark.parametrize("dtype", ["float64", "int32"])
+@pytest.mark.parametrize("name", [n for n in CATALOG.names if "form" in CATALOG.kernel(n).sizes])
+def test_scan_forms(cp: Any, name: str, dtype: str, form: str) -> None:
+    """The type follows from the array and the form from its name; whole numbers are summed exactly."""
+    for shape in ((65, 1000), (1000,)):
+        x = filled(cp, shape, dtype)
+        y = tuner.apply(name, x, form=form)
+        reference = cp.cumsum(x, axis=-1, dtype=dtype) - (x if form == "exclusive" else 0)
+        assert (y.shape, y.dtype) == (shape, np.dtype(dtype))
+        assert float(abs(y - reference).max()) <= (0 if dtype == "int32" else 1e-11)
+
+
+@pytest.mark.parametrize(("name", "batch", "N"), cases("fft"))
+def test_fft(cp: Any, name: str, batch: int, N: int) -> None:
+    """Transforms are cupy.fft's within 1e-7 per level, and the inverse leads back."""
+    x = filled(cp, (batch, N), "complex64")
+    reference = cp.fft.fft(x.astype(cp.complex128), axis=1)
+    y = tuner.apply(name, x)
+    allowed = 1e-7 * max(1.0, math.log2(N))
+    assert distance(cp, y, reference) <= allowed
+    back = tuner.apply(name, y, direction="inverse")
+    assert distance(cp, back, cp.fft.ifft(y.astype(cp.complex128), axis=1)) <= allowed
+    assert distance(cp, back, x) <= 2 * allowed
+
+
+def distance(cp: Any, y: Any, reference: Any) -> float:
+    return float(cp.linalg.norm(y - reference) / cp.linalg.norm(reference))
+
+
+@pytest.mark.parametrize(("name", "batch", "N"), cases("tridiagonal"))
+def test_tridiagonal(cp: Any, name: str, batch: int, N: int) -> None:
+    """The solution satisfies the system: its defect is within 1e-6 of the largest terms."""
+    a, c, d = (filled(cp, (batch + extra, N), "float32")[:batch] for extra in (0, 1, 2))
+    b = (abs(a) + abs(c) + 0.5).astype(cp.float32)
+    x = tuner.apply(name, a, b, c, d).astype(cp.float64)
+    defect = b * x - d
+    defect[:, 1:] += a[:, 1:] * x[:, :-1]
+    defect[:, :-1] += c[:, :-1] * x[:, 1:]
+    assert float((abs(defect).max(axis=1) / (abs(b).max(axis=1) * abs(x).max(axis=1))).max()) <= 1e-6
+
+
+def test_output_and_streams(cp: Any) -> None:
+    """A given output is written in the stream that is named, in the order of that stream."""
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        x = filled(cp, (4096, 1024), "float32")
+        y = cp.zeros_like(x)
+    for _ in range(20):
+        assert tuner.apply("scan-lf", x, out=y, stream=stream) is y
+        with stream:
+            x[...] = y / 1024
+    with stream:
+        again = cp.cumsum(x, axis=1)
+    stream.synchronize()
+    assert bool(cp.isfinite(again).all())
+    assert float(abs(x - y / 1024).max()) == 0
+
+
+def test_streams_do_not_meet(cp: Any) -> None:
+    """Calls with scratch arrays on several streams at once all give the right answer."""
+    streams = [cp.cuda.Stream(non_blocking=True) for _ in range(4)]
+    inputs = [filled(cp, (4 + i, 2**16), "complex64") for i in range(4)]
+    cp.cuda.runtime.deviceSynchronize()
+    outputs: list[Any] = [None] * 4
+    for _ in range(10):
+        for i, stream in enumerate(streams):
+            outputs[i] = tuner.apply("fft-large", inputs[i], stream=stream)
+    cp.cuda.runtime.deviceSynchronize()
+    for x, y in zip(inputs, outputs, strict=True):
+        assert distance(cp, y, cp.fft.fft(x.astype(cp.complex128), axis=1)) <= 2e-6
+
+
+def test_arrays_that_cannot_be_used(cp: Any) -> None:
+    """Strided, misaligned and overlapping arrays are refused with words, not copied."""
+    x = filled(cp, (64, 64), "float32")
+    refused = [
+        ([x.T], None, "x is not contiguous"),
+        ([x[:, ::2]], None, "x is not contiguous"),
+        ([x.ravel()[1:65]], None, "x begins 4 bytes past a multiple of 16"),
+        ([x[:32]], x[16:48], "out overlaps x"),
+        ([x.get()], None, "x is a numpy.ndarray"),
+        ([x], x.astype(cp.float64), "out is float64"),
+    ]
+    before = x.copy()
+    for arrays, out, words in refused:
+        with pytest.raises(InputError, match=re.escape(words)):
+            tuner.apply("scan-lf", *arrays, out=out)
+    assert bool((x == before).all())
+
+
+def test_chosen(cp: Any) -> None:
+    """What is chosen is a configuration of the kernel, and can be given again."""
+    x = filled(cp, (128, 512), "float32")
+    choice = tuner.chosen("scan-lf", x)
+    kernel = CATALOG.kernel("scan-lf")
+    assert set(choice.configuration) == set(kernel.tunables)
+    again = tuner.apply("scan-lf", x, configuration=choice.configuration)
+    assert bool((again == tuner.apply("scan-lf", x)).all())
