@@ -1,0 +1,192 @@
+// Rows of tridiagonal systems between memory and the registers of a block's threads.
+//
+// A system of N rows is filled up to M, the next power of two, with rows of the identity that are never in memory; its
+// G = M / P threads own P consecutive rows each. A warp has 32 P rows at a time, part of a system or several whole
+// ones. They come and go in chunks of E floats, the most that N leaves aligned:
+//   direct     each lane its own rows. Lanes are P rows apart, so with many rows an access touches many lines
+//   transpose  lanes side by side, so that an access touches whole lines; rows find their lane through a tile of
+//              shared memory that belongs to the warp alone, one array after the other
+//   async      the same, but memory is copied to tiles of all four arrays without passing registers
+#pragma once
+#include "threads.cuh"
+
+enum class Access { direct, transpose, async };
+
+__device__ constexpr int next_pow2(int n) { return n <= 1 ? 1 : 2 * next_pow2((n + 1) / 2); }
+
+template <int N_, int P_, int L_>
+struct Shape {
+    static constexpr int N = N_, P = P_, L = L_;
+    static constexpr int M = next_pow2(N);
+    static constexpr int G = M / P;
+    static constexpr int rows = kWarp * P;  // of a warp
+    static constexpr int aligned = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;
+    static constexpr int E = aligned < P ? aligned : P;
+    static_assert(2 <= P && P <= 32 && P <= M, "a thread holds rows of one system");
+    static_assert(P * L % M == 0, "a block holds whole systems");
+};
+
+template <int E>
+struct alignas(4 * E) Chunk {
+    float at[E];
+};
+
+// Place of a warp's row in its tile: lanes side by side, and lanes P rows apart, use different banks. The place of
+// a sum of rows without a common bit is the exclusive or of their places.
+__device__ constexpr int swizzled(int row) { return row ^ row / 32 % 8 * 4; }
+
+// The rows that a lane moves: its own ones, or (striped) chunks beside those of the next lane. `i` counts them, a chunk
+// at a time.
+template <class Shape, bool striped>
+struct Mine {
+    static constexpr int N = Shape::N, M = Shape::M, P = Shape::P;
+    static constexpr bool within = M >= Shape::rows;             // the warp's rows are part of one system
+    static constexpr bool dense = within || N == M || !striped;  // no gaps in memory between the lane's rows
+    static constexpr bool whole = N == M && (within || !striped);  // all of the lane's rows exist, or none
+
+    __device__ __forceinline__ explicit Mine(int batch) {
+        const int warp_row = threadIdx.x / kWarp * Shape::rows;
+        const unsigned system = blockIdx.x * (P * Shape::L / M) + warp_row / M;
+        const int left = system < batch ? min(int(batch - system), Shape::rows) : 0;  // systems from here on
+        const int row = warp_row % M;                                                  // the warp's first
+        start = threadIdx.x % kWarp * (striped ? Shape::E : P);
+        room = (!within ? left * M : left > 0 ? N - row : 0) - start;
+        first = size_t(system) * N + row;
+        if (dense) first += within || N == M ? start : start / M * N + start % M;
+    }
+    static __device__ constexpr int step(int i) { return striped ? i * kWarp : i; }
+    // False for rows that only fill up a system or the block
+    __device__ __forceinline__ bool exist(int i) const {
+        return (whole ? 0 : step(i)) < room && (within || N == M || (start + step(i)) % M < N);
+    }
+    // Elements from the first one
+    __device__ __forceinline__ int element(int i) const {
+        const int row = start + step(i);
+        return dense ? step(i) : row / M * N + row % M;
+    }
+    __device__ __forceinline__ int place(int i) const {
+        return step(i) / 128 * 128 + (swizzled(start) ^ swizzled(step(i)) % 128);
+    }
+
+    int start;     // of the warp's rows: the lane's first
+    int room;      // rows from the lane's first to the end of those that exist
+    size_t first;  // element of the arrays: the lane's first row, or where gaps follow, the warp's
+};
+
+template <int E>
+__device__ __forceinline__ void get(float* to, const float* from) {
+    const auto chunk = *reinterpret_cast<const Chunk<E>*>(from);
+#pragma unroll
+    for (int e = 0; e < E; ++e) to[e] = chunk.at[e];
+}
+
+template <int E>
+__device__ __forceinline__ void put(float* to, const float* from) {
+    Chunk<E> chunk;
+#pragma unroll
+    for (int e = 0; e < E; ++e) chunk.at[e] = from[e];
+    *reinterpret_cast<Chunk<E>*>(to) = chunk;
+}
+
+// From lanes side by side to the lanes that own the rows, and back
+template <class Shape>
+__device__ __forceinline__ void to_owners(float* tile, float (&values)[Shape::P]) {
+    constexpr int P = Shape::P, E = Shape::E, own = P < 4 ? P : 4;
+    const Mine<Shape, true> from(0);
+    const Mine<Shape, false> to(0);
+#pragma unroll
+    for (int i = 0; i < P; i += E) put<E>(tile + from.place(i), values + i);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < P; i += own) get<own>(values + i, tile + to.place(i));
+    __syncwarp();
+}
+
+template <class Shape>
+__device__ __forceinline__ void from_owners(float* tile, float (&values)[Shape::P]) {
+    constexpr int P = Shape::P, E = Shape::E, own = P < 4 ? P : 4;
+    const Mine<Shape, false> from(0);
+    const Mine<Shape, true> to(0);
+    __syncwarp();  // all lanes have read what lay there
+#pragma unroll
+    for (int i = 0; i < P; i += own) put<own>(tile + from.place(i), values + i);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < P; i += E) get<E>(values + i, tile + to.place(i));
+}
+
+// Starts a copy from memory to shared memory. Before compute capability 8.0 it is an ordinary one.
+template <int E>
+__device__ __forceinline__ void copy_async(float* to, const float* from) {
+#if __CUDA_ARCH__ >= 800
+    const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    if constexpr (E == 4)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place), "l"(from), "n"(4 * E) : "memory");
+#else
+    put<E>(to, from);
+#endif
+}
+
+// Waits for the copies that the warp's lanes started.
+__device__ __forceinline__ void await_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+    __syncwarp();
+}
+
+// Coefficients below, on and above the diagonal, and right sides; missing rows are those of the identity.
+template <class Shape, Access access>
+__device__ __forceinline__ void load_rows(const float* const (&arrays)[4], int batch, float* tile,
+                                          float (&rows)[4][Shape::P]) {
+    constexpr int P = Shape::P, E = Shape::E;
+    constexpr bool striped = access != Access::direct;
+    const Mine<Shape, striped> mine(batch);
+    const float* const from[4] = {arrays[0] + mine.first, arrays[1] + mine.first, arrays[2] + mine.first,
+                                  arrays[3] + mine.first};
+#pragma unroll
+    for (int i = 0; i < P; i += E) {
+        const bool exist = mine.exist(i);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            float chunk[E];
+#pragma unroll
+            for (int e = 0; e < E; ++e) chunk[e] = k == 1 ? 1.0f : 0.0f;
+            if constexpr (access == Access::async) {
+                float* const place = tile + k * Shape::rows + mine.place(i);
+                if (exist)
+                    copy_async<E>(place, from[k] + mine.element(i));
+                else
+                    put<E>(place, chunk);
+            } else {
+                if (exist) get<E>(chunk, from[k] + mine.element(i));
+#pragma unroll
+                for (int e = 0; e < E; ++e) rows[k][i + e] = chunk[e];
+            }
+        }
+    }
+    if constexpr (access == Access::async) {
+        constexpr int own = P < 4 ? P : 4;
+        const Mine<Shape, false> owned(0);
+        await_copies();
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+#pragma unroll
+            for (int i = 0; i < P; i += own) get<own>(rows[k] + i, tile + k * Shape::rows + owned.place(i));
+    } else if constexpr (striped) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) to_owners<Shape>(tile, rows[k]);
+    }
+}
+
+template <class Shape, Access access>
+__device__ __forceinline__ void store_rows(float* array, int batch, float* tile, float (&values)[Shape::P]) {
+    constexpr bool striped = access != Access::direct;
+    const Mine<Shape, striped> mine(batch);
+    if constexpr (striped) from_owners<Shape>(tile, values);
+#pragma unroll
+    for (int i = 0; i < Shape::P; i += Shape::E)
+        if (mine.exist(i)) put<Shape::E>(array + mine.first + mine.element(i), values + i);
+}
