@@ -7,6 +7,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import numpy as np
 
 from tuner.application.arrays import Array, Stream, check_array, checked_stream, overlap
 from tuner.application.choice import Chosen, choose, given
@@ -66,7 +69,7 @@ class _Made:
 
     name: str
     shape: tuple[int, ...]
-    dtype: str
+    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ class Application:
     def __init__(self, catalog: Catalog, database: Path) -> None:
         self._catalog = catalog
         self._database = database
+        self._cp: ModuleType | None = None
         self._lock = threading.Lock()
         self._gpus: dict[int, DirectGpu] = {}
         self._calls: dict[tuple[object, ...], _Call] = {}
@@ -135,7 +139,9 @@ class Application:
         """CuPy, when the arrays are such that kernels can run on them as they are."""
         file = self._catalog.kernel(asked.kernel)
         check_count(file, len(asked.arrays))
-        cp = probe.import_cupy(f"tuner.apply({asked.kernel!r})")
+        if self._cp is None:
+            self._cp = probe.import_cupy(f"tuner.apply({asked.kernel!r})")
+        cp = self._cp
         for buffer, array in zip(taken(file), asked.arrays, strict=True):
             check_array(cp, file.name, buffer.name, array, asked.arrays[0])
         return cp
@@ -180,13 +186,13 @@ def _call(file: KernelFile, plan: Plan, forms: Sequence[Form], program: Program)
         program=program,
         inputs=tuple(buffer.name for buffer in taken(file)),
         outputs=tuple(
-            _Made(b.name, shape_of(recipes[b.name], b, flat=flat), b.dtype)
+            _Made(b.name, shape_of(recipes[b.name], b, flat=flat), np.dtype(b.dtype))
             for b in plan.buffers
             if b.role == "out"
         ),
         results=tuple(b.name for b in plan.buffers if b.role in ("out", "inout")),
         scratch=tuple(
-            _Made(b.name, b.shape, b.dtype) for b in plan.buffers if b.role in ("scratch", "zeroed")
+            _Made(b.name, b.shape, np.dtype(b.dtype)) for b in plan.buffers if b.role in ("scratch", "zeroed")
         ),
     )
 
@@ -221,9 +227,11 @@ def _provided(
     for made, array in zip(call.outputs, arrays, strict=True):
         label = "out" if len(arrays) == 1 else f"out ({made.name})"
         check_array(cp, call.kernel, label, array, next(iter(inputs.values())))
-        if array.shape != made.shape or array.dtype.name != made.dtype:
+        if array.shape != made.shape or array.dtype != made.dtype:
             form = Form(array.shape, array.dtype.name)
-            raise InputError(f"{call.kernel}: {label} is {form}; it must be {Form(made.shape, made.dtype)}")
+            raise InputError(
+                f"{call.kernel}: {label} is {form}; it must be {Form(made.shape, made.dtype.name)}"
+            )
         for name, other in given.items():
             if overlap(array, other):
                 raise InputError(f"{call.kernel}: {label} overlaps {name}; it must be an array of its own")
