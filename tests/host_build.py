@@ -5,6 +5,7 @@ that change only at barriers and shuffles, in an order the test chooses. Only th
 """
 
 import ctypes
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +15,12 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from host_compile import CHECKED, COMPILER, FLAGS, HostRunError, compile_unit, runtime, with_lines
+from host_addresses import runner
+from host_compile import ADDRESSES, CHECKED, COMPILER, FLAGS, HostRunError, compile_unit, runtime, with_lines
 
 from tuner.model import Plan, Scalar, Source, TensorMap
 
-__all__ = ["CHECKED", "COMPILER", "FLAGS", "HostRunError"]
+__all__ = ["ADDRESSES", "CHECKED", "COMPILER", "FLAGS", "HostRunError"]
 
 Order = Literal["forward", "reverse", "shuffle"]
 ORDERS: tuple[Order, ...] = ("forward", "reverse", "shuffle")
@@ -85,11 +87,8 @@ def build(
     with ThreadPoolExecutor(JOBS) as pool:
         libraries = list(pool.map(lambda unit: compile_unit(source, unit, options, flags), units))
     for unit, library in zip(units, libraries, strict=True):
-        loaded = ctypes.CDLL(str(library))
         for i, entry in enumerate(unit):
-            launch = getattr(loaded, f"launch_{i}")
-            launch.restype = ctypes.c_char_p
-            _functions[_key(source, entry, options, flags)] = _Function(library, launch)
+            _functions[_key(source, entry, options, flags)] = _Function(library, f"launch_{i}")
 
 
 def run(  # noqa: PLR0917 - a launch, in the order CUDA gives it
@@ -124,22 +123,16 @@ def run(  # noqa: PLR0917 - a launch, in the order CUDA gives it
         HostRunError: the code does not compile, or breaks a rule of the machine.
     """
     build(source, [entry], options, flags)
-    places = [_placed(arg) if isinstance(arg, np.ndarray) else _scalar(arg) for arg in args]
-    pointers = [ctypes.c_void_p(place.ctypes.data) for place in places]
-    table = (_Argument * len(args))()
-    for i, (arg, place) in enumerate(zip(args, places, strict=True)):
-        if isinstance(arg, np.ndarray):
-            table[i] = _Argument(ctypes.addressof(pointers[i]), 8, 1, arg.flags.writeable, place.nbytes)
-        else:
-            table[i] = _Argument(place.ctypes.data, place.itemsize)
     launch = _Launch(_Index(*_xyz(grid)), _Index(*_xyz(block)), shared_bytes, ORDERS.index(order), seed)
     function = _functions[_key(source, entry, options, flags)]
-    trouble = function.launch(ctypes.byref(launch), table, ctypes.c_size_t(len(args))).decode()
-    if trouble:
-        raise HostRunError(f"{source.path}, {entry}: {with_lines(trouble, function.library, source)}")
-    for i, (arg, place) in enumerate(zip(args, places, strict=True)):
-        if isinstance(arg, np.ndarray):
-            _take_back(f"{entry}, argument {i}", arg, place)
+    try:
+        if "-fsanitize=address,undefined" in flags:
+            _run_apart(function, launch, args, flags)
+        else:
+            _run_here(function, launch, args)
+    except HostRunError as error:
+        message = with_lines(str(error), function.library, source)
+        raise HostRunError(f"{source.path}, {entry}: {message}") from None
 
 
 def run_on_host(  # noqa: PLR0917 - a launch, in the order CUDA gives it
@@ -207,13 +200,51 @@ def run_plan(
 
 @dataclass(frozen=True)
 class _Function:
-    """A compiled instantiation; ``launch`` returns what went wrong, or nothing."""
+    """A compiled instantiation."""
 
     library: Path
-    launch: Any
+    name: str
+
+    def loaded(self) -> Any:
+        """The function, in this process; it returns what went wrong, or nothing."""
+        function = getattr(_load(self.library), self.name)
+        function.restype = ctypes.c_char_p
+        return function
 
 
 _functions: dict[str, _Function] = {}  # compiled for this session, by content
+_load = functools.cache(ctypes.CDLL)
+
+
+def _run_here(function: _Function, launch: _Launch, args: Sequence[Argument]) -> None:
+    places = [_placed(arg) if isinstance(arg, np.ndarray) else _scalar(arg) for arg in args]
+    pointers = [ctypes.c_void_p(place.ctypes.data) for place in places]
+    table = (_Argument * len(args))()
+    for i, (arg, place) in enumerate(zip(args, places, strict=True)):
+        if isinstance(arg, np.ndarray):
+            table[i] = _Argument(ctypes.addressof(pointers[i]), 8, 1, arg.flags.writeable, place.nbytes)
+        else:
+            table[i] = _Argument(place.ctypes.data, place.itemsize)
+    trouble = function.loaded()(ctypes.byref(launch), table, ctypes.c_size_t(len(args))).decode()
+    if trouble:
+        raise HostRunError(trouble)
+    for i, (arg, place) in enumerate(zip(args, places, strict=True)):
+        if isinstance(arg, np.ndarray):
+            _check_guards(i, place)
+            _take_back(i, arg, place.tobytes())
+
+
+def _run_apart(function: _Function, launch: _Launch, args: Sequence[Argument], flags: Sequence[str]) -> None:
+    given = [
+        (arg.tobytes(), True, arg.flags.writeable)
+        if isinstance(arg, np.ndarray)
+        else (_scalar(arg).tobytes(), False, False)
+        for arg in args
+    ]
+    results = iter(runner(tuple(flags)).launch(function.library, function.name, bytes(launch), given))
+    for i, arg in enumerate(args):
+        if isinstance(arg, np.ndarray):
+            _take_back(i, arg, next(results))
 
 
 def _key(source: Source, entry: str, options: Sequence[str], flags: Sequence[str]) -> str:
@@ -239,15 +270,17 @@ def _placed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return room[skip : skip + array.nbytes]
 
 
-def _take_back(what: str, array: npt.NDArray[Any], place: npt.NDArray[Any]) -> None:
+def _check_guards(position: int, place: npt.NDArray[Any]) -> None:
     room = place.base
     if not isinstance(room, np.ndarray):
         raise TypeError("a placed array is a part of its room")
     skip = place.ctypes.data - room.ctypes.data
-    if (room[:skip] != GUARD).any() or (room[skip + array.nbytes :] != GUARD).any():
-        raise HostRunError(f"{what}: written outside of the array")
-    result = place.view(array.dtype).reshape(array.shape)
+    if (room[:skip] != GUARD).any() or (room[skip + place.nbytes :] != GUARD).any():
+        raise HostRunError(f"argument {position}: written outside of the array")
+
+
+def _take_back(position: int, array: npt.NDArray[Any], result: bytes) -> None:
     if array.flags.writeable:
-        array[...] = result
-    elif result.tobytes() != array.tobytes():
-        raise HostRunError(f"{what}: a read-only array was written")
+        array[...] = np.frombuffer(result, array.dtype).reshape(array.shape)
+    elif result != array.tobytes():
+        raise HostRunError(f"argument {position}: a read-only array was written")

@@ -24,6 +24,14 @@ CHECKED = (  # every access is held to its array and to the barriers, see tests/
     "-fsanitize=bool,enum,return,unreachable",
     "-nodefaultlibs",  # its calls come to checks.cpp, not to the sanitizers' libraries
 )
+ADDRESSES = (  # for host_addresses.py; static shared arrays are plain statics, which have red zones
+    *FLAGS,
+    "-O0",  # nothing is optimised away, and it compiles twice as fast
+    "-g1",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-D__shared__=static",
+)
 
 
 class HostRunError(AssertionError):
@@ -42,8 +50,9 @@ def compile_unit(
     for name, text in source.headers:
         (folder / name).write_text(_with_host_shared_memory(text))
     unit = folder / "unit.cpp"
-    unit.write_text(
-        f'#include "cuda_host.h"\n#line 1 "{source.path}"\n{_with_host_shared_memory(source.text)}\n'
+    unit.write_text(  # without a name for the linker, static shared arrays get red zones in templates too
+        f'#include "cuda_host.h"\nnamespace {{\n#line 1 "{source.path}"\n'
+        f"{_with_host_shared_memory(source.text)}\n}}\n"
         + "\n".join(f"CUDA_HOST_ENTRY(launch_{i}, {entry})" for i, entry in enumerate(entries))
         + "\n"
     )
@@ -56,6 +65,18 @@ def compile_unit(
 
 
 @functools.cache
+def compile_runner(flags: tuple[str, ...]) -> Path:
+    """The program that runs units built with ``flags`` under their sanitizers."""
+    program = _folder() / f"runner-{hashlib.sha256(repr(flags).encode()).hexdigest()[:16]}"
+    sanitizers = [flag for flag in flags if flag.startswith("-fsanitize")]
+    own = [flag for flag in flags if "sanitize" not in flag and not flag.startswith("-D")]
+    made = program.with_suffix(".o")
+    _gxx(*own, "-c", str(HOST / "runner.cpp"), "-o", str(made))
+    _gxx(*sanitizers, str(made), "-ldl", "-o", str(program))
+    return program
+
+
+@functools.cache
 def runtime(flags: tuple[str, ...]) -> tuple[Path, ...]:
     """Object files of the machine that units built with ``flags`` run on; itself it is never instrumented."""
     checked = "-fsanitize=thread" in flags
@@ -63,7 +84,7 @@ def runtime(flags: tuple[str, ...]) -> tuple[Path, ...]:
     own += ["-O2", *(["-DCUDA_HOST_CHECKED"] if checked else [])]
     digest = hashlib.sha256("\0".join(own).encode()).hexdigest()[:16]
     objects = []
-    for name in ("runtime", "checks", "races") if checked else ("runtime",):
+    for name in ("runtime", "loaded", *(("checks", "races") if checked else ())):
         objects.append(_folder() / f"{name}-{digest}.o")
         _gxx(*own, "-c", str(HOST / f"{name}.cpp"), "-o", str(objects[-1]))
     return tuple(objects)

@@ -3,8 +3,8 @@
 // Every access is stamped with its thread's clock, which advances where the thread's warp meets, and with the count of
 // block barriers. A thread knows of each lane of its warp the clock up to which a meeting has ordered it before its own
 // accesses (vector clocks, as in C. Flanagan and S. N. Freund, "FastTrack", PLDI 2009, kept apart for every warp).
-// Shuffles order no memory (CUDA C++ Programming Guide, "Warp Shuffle Functions"). Neighbouring bytes of one 4-byte word
-// count as one.
+// Shuffles order no memory (CUDA C++ Programming Guide, "Warp Shuffle Functions"). Neighbouring bytes of one 4-byte
+// word count as one.
 #include <vector>
 
 #include "checks.h"
@@ -43,7 +43,8 @@ bool ordered(const Access& earlier, int thread) {
     return known[thread][earlier.thread % kWarp] > earlier.clock;
 }
 
-[[noreturn]] void report(const Area& area, std::size_t byte, const Access& earlier, bool wrote, const Access& now, bool writes) {
+[[noreturn]] void report(const Area& area, std::size_t byte, const Access& earlier, bool wrote, const Access& now,
+                         bool writes) {
     const Index other = index_of(earlier.thread);
     fail_with("%s byte %zu of %s shared memory [%#lx], which thread (%u, %u, %u) %s [%#lx] with no barrier between",
               writes ? "writes" : "reads", byte, area.name, offset_of(now.place), other.x, other.y, other.z,

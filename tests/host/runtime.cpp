@@ -1,7 +1,6 @@
 // Blocks one after another; threads of a block as fibres, warps one after another or interleaved.
 #include "runtime.h"
 
-#include <link.h>
 #include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -23,7 +22,7 @@ Index* thread_index;
 
 namespace {
 
-constexpr std::size_t kStackBytes = 256 * 1024;
+constexpr std::size_t kStackBytes = 1024 * 1024;  // frames of unoptimised code under a sanitizer are wide
 constexpr unsigned char kPoison = 0xff;  // NaN as float and double, -1 as int
 
 enum class State { ready, at_warp_barrier, at_block_barrier, done };
@@ -52,7 +51,6 @@ const Argument* kernel_arguments;
 char message[1024];
 bool failed;
 std::mt19937_64 rng;
-thread_local char tls_anchor;  // makes sure that this library's thread storage exists
 
 void say_all(const char* format, va_list rest) {
     if (failed) return;
@@ -110,7 +108,8 @@ bool all_wait_with(const Fibre& asking, int first, unsigned lanes) {
     for (int lane = 0; lane < kWarp; ++lane) {
         if (!(lanes >> lane & 1u)) continue;
         const Fibre& other = fibres[first + lane];
-        if (other.state != State::at_warp_barrier || other.mask != asking.mask || other.line != asking.line) return false;
+        const bool waits = other.state == State::at_warp_barrier;
+        if (!waits || other.mask != asking.mask || other.line != asking.line) return false;
     }
     return true;
 }
@@ -229,34 +228,6 @@ void* dynamic_shared() { return shared; }
 Span own_stack() {
     const char* const begin = stacks + kStackBytes * std::size_t(thread_number());
     return {begin, begin + kStackBytes};
-}
-
-// Static shared variables are thread-local ones of this library, so its thread storage is their memory.
-Span loaded(bool thread_storage) {
-    struct Search {
-        bool thread_storage;
-        Span found;
-    } search{thread_storage, {}};
-    *const_cast<volatile char*>(&tls_anchor) = 0;
-    auto look = [](dl_phdr_info* info, std::size_t, void* data) {
-        Search& wanted = *static_cast<Search*>(data);
-        const char* const mark = wanted.thread_storage ? &tls_anchor : reinterpret_cast<const char*>(&grid_size);
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-            const auto& header = info->dlpi_phdr[i];
-            if (header.p_type != (wanted.thread_storage ? PT_TLS : PT_LOAD)) continue;
-            const char* const begin = wanted.thread_storage ? static_cast<const char*>(info->dlpi_tls_data)
-                                                            : reinterpret_cast<const char*>(info->dlpi_addr);
-            const std::size_t bytes = header.p_memsz + (wanted.thread_storage ? 0 : header.p_vaddr);
-            if (begin && mark >= begin && mark < begin + bytes) wanted.found = {begin, begin + bytes};
-        }
-        return int(wanted.found.begin != nullptr);
-    };
-    dl_iterate_phdr(look, &search);
-    return search.found;
-}
-
-unsigned long offset_of(const void* place) {
-    return (unsigned long)(static_cast<const char*>(place) - 1 - loaded(false).begin);
 }
 
 void block_barrier(int line) { block_count(false, line); }
