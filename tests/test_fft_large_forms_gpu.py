@@ -66,7 +66,7 @@ def test_blocks_that_walk(device: CudaDevice, bulk: bool, batch: int, direction:
     judge(device, planned(n, batch, direction, stage))
 
 
-@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize(("wide", "ahead"), [(False, True), (True, True), (False, False)])
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("scratch", [0, 4])
 @pytest.mark.parametrize(
@@ -90,23 +90,25 @@ def test_clusters(  # noqa: PLR0917 - a configuration
     scratch: int,
     counted: bool,
     wide: bool,
+    ahead: bool,
 ) -> None:
-    """Blocks of a cluster meet by barriers or by counted bytes, in rooms shared or of their own."""
+    """Clusters that walk, or have one problem each, meet by barriers or by counted bytes."""
     direction = "inverse" if wide != counted else "forward"
     points, batch = n // b, 2**22 // n + 1
     room = max(n1 // b * (n // n1 * 17 // 16 + 16), 0 if scratch else points + points // 8)
-    flags = ", ".join(str(flag).lower() for flag in (wide, counted))
+    flags = ", ".join(str(flag).lower() for flag in (wide, counted, ahead))
     stage = Stage(
         name="cluster",
         source=host_build.read_source(FORMS / "cluster.cu", [KERNELS / "common"]),
-        entry=f"fft_cluster<{n}, {n1}, {p}, {b}, {p}, Order::last, {scratch}, {flags}, 2, "
+        entry=f"fft_cluster<{n}, {n1}, {p}, {b}, {p}, Order::last, {scratch}, {flags}, "
         f"{str(direction == 'inverse').lower()}, {blocks}>",
         options=("--std=c++17",),
         grid=(batch * b, 1, 1),
         block=(points // p, 1, 1),
         shared_bytes=16 + 8 * room + (points + points // 8) * scratch,
-        arguments=("x", "y"),
+        arguments=("x", "y", Scalar("int32", batch)),
         min_architecture=90,
+        resident=ahead,
         cluster=b,
     )
     judge(device, planned(n, batch, direction, stage))

@@ -6,23 +6,26 @@
 // factors exp(-2 pi i k1 n2 / N) and transforms N1 / B rows (the four-step method; Bailey, "FFTs in External or
 // Hierarchical Memory"). A thread holds P points from the load to the store.
 //
-// A block's shared memory has a room that receives; the blocks meet before it is written, and before it is read.
-// With scratch = 0 columns are exchanged in that room too, so the blocks first meet after their columns are done. With
-// 4 or 8 bytes a point of their own (real parts and then imaginary parts, or both at once), that all have started is
-// enough, and they have long before it matters.
+// A block's shared memory has a room that receives; the blocks meet before it is written, and before it is read. With
+// scratch = 0 columns are exchanged in that room too, so the blocks first meet after their columns are done. With 4 bytes
+// a point of their own (real parts and then imaginary parts), they meet as soon as the room is free: when all have
+// started, or have done their last problem's rows, which is long before anyone waits for it.
 //
-// Tunables: B; N1; P (N / (B P) threads per block); r largest radix; order of the radices; scratch; store: bytes of a
-// remote write, 16 after neighbours traded; async: a block waits for its bytes instead of for the others; blocks asked
-// of the compiler per multiprocessor.
+// A cluster walks over problems by gridDim.x.
+//
+// Tunables: B; N1; P (N / (B P) threads per block); r largest radix; order of the radices; scratch; wide: a remote write
+// has 16 bytes instead of 8, after neighbours traded; async: a block waits for its bytes instead of for the others;
+// ahead: asks for the next problem while the present one is transformed; blocks asked of the compiler per
+// multiprocessor.
 #include "block_fft.cuh"
 #include "clusters.cuh"
 
-template <int bytes>
-struct ScratchWord {
+template <bool whole>
+struct Word {
     using type = float2;
 };
 template <>
-struct ScratchWord<4> {
+struct Word<false> {
     using type = float;
 };
 
@@ -32,7 +35,7 @@ struct Shape {
     static constexpr int threads = N / (B * P);
     static constexpr int columns = N2 / B, rows = N1 / B;  // of a block
     static constexpr int G1 = N1 / P, G2 = N2 / P;         // threads of a column, of a row
-    using Columns = BlockFft<N1, P, Ordered<N1, r, order>, typename ScratchWord<scratch>::type, Padding::stage, columns>;
+    using Columns = BlockFft<N1, P, Ordered<N1, r, order>, typename Word<scratch == 0>::type, Padding::stage, columns>;
     using Rows = BlockFft<N2, P, Ordered<N2, r, order>, float2, Padding::none, rows>;
     static constexpr int R = Rows::Stages::at(0);
 
@@ -47,16 +50,17 @@ struct Shape {
     static constexpr int pitch = N2 + N2 / 16 + 16;
     static constexpr int room = larger(rows * pitch, scratch ? 0 : columns * Columns::pitch);
     static constexpr int counter_bytes = 16;  // keeps the room aligned
+    static constexpr int scratch_place = counter_bytes + (scratch ? room * 8 : 0);
     static constexpr int bytes = counter_bytes + room * 8 + columns * Columns::pitch * scratch;
 
+    static_assert(scratch == 0 || scratch == 4, "whole numbers fit in the room, parts beside it");
     static_assert(columns >= 2 && rows >= 1 && G1 >= 1 && G2 >= 1 && threads <= 1024, "every thread has its points");
     static_assert(Rows::Stages::count > 1, "rows change hands after their first stage");
     static_assert(received <= pitch && turned_pitch <= pitch && Rows::pitch * rows <= room, "all fit in the room");
 };
 
-// v[j], frequency g + j G1 of a column of the problem, goes to the block that has this row: `first` first, as not all
-// blocks should write to the same one at a time.
-template <class Here, bool wide, bool counted, int first>
+// v[j], frequency g + j G1 of a column of the problem, goes to the block that has this row.
+template <class Here, bool wide, bool counted>
 __device__ __forceinline__ void send(const float2 (&v)[Here::P], unsigned g, unsigned column, unsigned own, char* part) {
     constexpr int P = Here::P, G1 = Here::G1, rows = Here::rows, span = wide ? 2 : 1;
     const bool odd = wide && column % 2;
@@ -64,8 +68,7 @@ __device__ __forceinline__ void send(const float2 (&v)[Here::P], unsigned g, uns
     const unsigned k1 = g + (odd ? G1 : 0), rank = span * G1 > rows ? k1 / rows : 0;
     const unsigned place = ((k1 - rank * rows) * Here::received + column / span * span) * 8;
 #pragma unroll
-    for (int i = 0; i < P; i += span) {
-        const int j = (i + first) % P;
+    for (int j = 0; j < P; j += span) {
         const Remote there = in_block<Here::bytes>(part, own, rank + j * G1 / rows);
         const Remote point = there + (Here::counter_bytes + j * G1 % rows * Here::received * 8) + place;
         if constexpr (wide) {
@@ -77,16 +80,6 @@ __device__ __forceinline__ void send(const float2 (&v)[Here::P], unsigned g, uns
             put<counted>(point, v[j], there);
         }
     }
-}
-
-// Blocks start at `starts` different places of the list of blocks to send to.
-template <class Here, bool wide, bool counted, int starts, int start = 0>
-__device__ __forceinline__ void send_all(const float2 (&v)[Here::P], unsigned g, unsigned column, unsigned own,
-                                         char* part) {
-    if (start == starts - 1 || own % starts == start)
-        send<Here, wide, counted, start * (Here::P / starts)>(v, g, column, own, part);
-    else if constexpr (start < starts - 1)
-        send_all<Here, wide, counted, starts, start + 1>(v, g, column, own, part);
 }
 
 // The first `known` of P numbers in geometric progression become all; power is the ratio's power `known`.
@@ -130,62 +123,72 @@ __device__ __forceinline__ void turn(float2 (&v)[Here::P], unsigned t, float2* r
     for (int j = 0; j < P; ++j) v[j] = from[place(j * G)];
 }
 
-template <int N, int N1, int P, int B, int r, Order order, int scratch, bool wide, bool async, int starts, bool inverse,
+// Columns of this block, from device memory to the rooms of the blocks that have their rows. `again`: their
+// exchange is where others may still read.
+template <class Here, bool wide, bool async, bool inverse>
+__device__ __forceinline__ void columns(const float2* __restrict__ x, unsigned t, unsigned own, char* part, bool again) {
+    using Columns = typename Here::Columns;
+    constexpr int C = Here::columns;
+    const unsigned g = t / C, column = own * C + t % C;
+    const float2* const from = x + g * Here::N2 + column;
+    float2 v[Here::P];
+#pragma unroll
+    for (int j = 0; j < Here::P; ++j) v[j] = swapped<inverse>(from[j * Here::G1 * Here::N2]);
+    block_fft<Columns>(v, g, reinterpret_cast<typename Columns::Word*>(part + Here::scratch_place) + t % C, again);
+    if (!Here::scratch) cluster_arrive<true>();
+    cluster_wait();
+    send<Here, wide, async>(v, g, column, own, part);
+}
+
+template <int N, int N1, int P, int B, int r, Order order, int scratch, bool wide, bool async, bool ahead, bool inverse,
           int blocks>
 __global__ void __cluster_dims__(B, 1, 1) __launch_bounds__(N / (B * P), blocks)
-    fft_cluster(const float2* __restrict__ x, float2* __restrict__ y) {
+    fft_cluster(const float2* __restrict__ x, float2* __restrict__ y, int batch) {
     using Here = Shape<N, N1, P, B, r, order, scratch>;
-    using Columns = typename Here::Columns;
-    using Rows = typename Here::Rows;
-    constexpr int N2 = Here::N2, G1 = Here::G1, G2 = Here::G2, rows = Here::rows, columns = Here::columns;
+    constexpr int G2 = Here::G2, C = Here::rows;
+    constexpr unsigned bytes = N / B * sizeof(float2);
     constexpr float scale = inverse ? 1.0f / N : 1.0f;
     extern __shared__ float4 memory[];  // the barrier, the room that receives, scratch
     const unsigned t = thread_of_block<Here::threads>(), own = block_of_cluster<Here::threads>();
     char* const part = part_of<Here::bytes>(reinterpret_cast<char*>(memory), own);
     unsigned long long* const barrier = reinterpret_cast<unsigned long long*>(part);
     float2* const room = reinterpret_cast<float2*>(part + Here::counter_bytes);
-    using Word = typename Columns::Word;
-    Word* const scratch_room = reinterpret_cast<Word*>(room + (scratch ? Here::room : 0));
 
-    if (async && t == 0) {
-        make_barrier(barrier);
-        expect(barrier, N / B * sizeof(float2));
-    }
+    if (async && t == 0) make_barrier(barrier);
     __syncwarp();  // the barriers of a cluster want whole warps
     if (scratch) cluster_arrive<false>();
-    const long long problem = this_cluster<B>() * (long long)N;
-    float2 v[P];
-    {
-        const unsigned g = t / columns, column = own * columns + t % columns;
-        const float2* const from = x + problem + g * N2 + column;
+    const int first = this_cluster<B>(), clusters = count_of_clusters<B>();
+    unsigned phase = 0;
+    for (long long problem = first; problem < batch; problem += clusters) {
+        const bool more = problem + clusters < batch;
+        if (async && t == 0) expect(barrier, bytes);
+        if (ahead && t == 0 && more) prefetch(x + (problem + clusters) * N + own * (N / B), bytes);
+        columns<Here, wide, async, inverse>(x + problem * N, t, own, part, !scratch && problem != first);
+        if (!async) cluster_arrive<true>();
+        float2 v[P];
+        {
+            const unsigned g = t % G2, row = t / G2;
+            float2 factors[P];
+            twiddles<Here>(factors, own * C + row, g);  // while the others still write
+            if (async)
+                await(barrier, phase);
+            else
+                cluster_wait();
+            phase ^= 1;
+            const float2* const from = room + row * Here::received + g;
 #pragma unroll
-        for (int j = 0; j < P; ++j) v[j] = swapped<inverse>(from[j * G1 * N2]);
-        block_fft<Columns>(v, g, scratch_room + t % columns, false);
-        if (!scratch) cluster_arrive<true>();
-        cluster_wait();
-        send_all<Here, wide, async, starts>(v, g, column, own, part);
-    }
-    if (!async) cluster_arrive<true>();
-    {
-        const unsigned g = t % G2, row = t / G2;
-        float2 factors[P];
-        twiddles<Here>(factors, own * rows + row, g);  // while the others still write
-        if (async)
-            await(barrier, 0);
-        else
-            cluster_wait();
-        const float2* const from = room + row * Here::received + g;
+            for (int j = 0; j < P; ++j) v[j] = from[j * G2] * factors[j];
+            butterflies<P, G2, 1, Here::R>(v, g);
+        }
+        turn<Here>(v, t, room);
+        const unsigned g = t / C, row = t % C;
+        block_fft<typename Here::Rows, 1, Here::R>(v, g, room + row, true);
+        if (scratch && more) cluster_arrive<true>();  // this block's room is free
+        float2* const to = y + problem * N + own * C + row + g * N1;
 #pragma unroll
-        for (int j = 0; j < P; ++j) v[j] = from[j * G2] * factors[j];
-        butterflies<P, G2, 1, Here::R>(v, g);
-    }
-    turn<Here>(v, t, room);
-    const unsigned g = t / rows, row = t % rows;
-    block_fft<Rows, 1, Here::R>(v, g, room + row, true);
-    float2* const to = y + problem + own * rows + row + g * N1;
-#pragma unroll
-    for (int j = 0; j < P; ++j) {
-        const float2 result = swapped<inverse>(v[j]);
-        to[j * G2 * N1] = make_float2(result.x * scale, result.y * scale);
+        for (int j = 0; j < P; ++j) {
+            const float2 result = swapped<inverse>(v[j]);
+            to[j * G2 * N1] = make_float2(result.x * scale, result.y * scale);
+        }
     }
 }
