@@ -3,11 +3,12 @@
 //
 // Tunables: passes; N1 points in a column, and P1, L1, r1 of the columns; P2, L2, r2 of the last pass; a tile has
 // C = P L / M columns. split: exchanges real and imaginary parts in turn, through half of the shared memory.
-// capped: registers bounded so that a multiprocessor holds 16 Ki points: bytes in flight are what a pass needs.
+// Registers are bounded so that a multiprocessor holds 16 Ki points: bytes in flight are what a pass needs.
 #include "passes.cuh"
 
+// x and y may be the same: a block writes where it alone has read.
 template <int M, int W, int C, int P, int r, int share, int turn, bool split, bool inverse, int blocks>
-__global__ void __launch_bounds__(M * C / P, blocks) columns(const float2* __restrict__ x, float2* __restrict__ y) {
+__global__ void __launch_bounds__(M * C / P, blocks) columns(const float2* x, float2* y) {
     using Pass = Columns<M, W, C, P, r, share, turn, split, inverse>;
     extern __shared__ float2 shared[];
     const unsigned tile = blockIdx.x % Pass::tiles;

@@ -39,6 +39,12 @@ struct Columns {
             v[j] = swapped<inverse>(streamed ? __ldcs(from + j * (G * W)) : from[j * (G * W)]);
     }
 
+    // from a copy of the tile alone
+    __device__ static __forceinline__ void load_tile(float2 (&v)[P], const float2* tile) {
+#pragma unroll
+        for (int j = 0; j < P; ++j) v[j] = swapped<inverse>(tile[threadIdx.x + j * L]);
+    }
+
     __device__ static __forceinline__ void store(float2 (&v)[P], float2* matrix, unsigned tile) {
         const Lane at = Tile::transformed(threadIdx.x);
         const unsigned column = tile * C + at.c;
