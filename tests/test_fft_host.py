@@ -244,9 +244,17 @@ def test_an_impulse_becomes_a_tone(design: tuple[int, Configuration], at: int, d
 @pytest.mark.parametrize("N", SIZES)
 def test_space_is_one_to_search(N: int) -> None:
     """Every size has some hundred configurations, or what there is of tiny ones, the default one of them."""
-    space = KERNEL.space(KERNEL.workload({"N": N}))
+    workload = KERNEL.workload({"N": N})
+    space = KERNEL.space(workload)
     assert (150 if N >= 64 else 1) <= len(space) <= 450
-    assert KERNEL.default(KERNEL.workload({"N": N})) in space
+    assert KERNEL.default(workload) in space
+
+
+@pytest.mark.parametrize("N", SIZES)
+def test_default_fits_every_gpu(N: int) -> None:
+    """The default needs no more than the 48 KiB of shared memory that every GPU gives a block."""
+    plan = plan_of(N, 1, KERNEL.default(KERNEL.workload({"N": N})))
+    assert plan.stages[0].shared_bytes <= 48 * 1024
 
 
 def design_of(chosen: dict[str, TunableValue]) -> tuple[int, Configuration]:
