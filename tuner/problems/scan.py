@@ -1,7 +1,7 @@
-"""Inclusive prefix sums of rows."""
+"""Prefix sums of rows, inclusive or exclusive."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,18 @@ from tuner.problems.base import (
 class Scan(Problem):
     """Rows of x of shape (batch, N) to y with ``y[i] = x[0] + ... + x[i]``.
 
-    Inputs are uniform in [-1, 1): partial sums then stay near sqrt(N), so that errors relative to them are
-    not flattered by a large total, and a single lost element stands far above rounding.
+    Where the size ``form`` is ``exclusive``, ``y[i] = x[0] + ... + x[i-1]`` and ``y[0] = 0``.
+
+    Real inputs are uniform in [-1, 1): partial sums then stay near sqrt(N), so that errors relative to them
+    are not flattered by a large total, and a single lost element stands far above rounding. Whole ones take
+    the range of int32 (or of their type), so that sums wrap, as they must.
     """
 
     def validate(self, buffers: Sequence[Buffer]) -> None:
         """See ``Problem.validate``."""
-        expect_buffers(self.spec, buffers, 1, "f", "one real input and one output of shape [batch, N]")
+        kinds = {np.dtype(buffer.dtype).kind for buffer in buffers if buffer.role in ("in", "out", "inout")}
+        needs = "one input and one output of shape [batch, N], both real or both signed whole numbers"
+        expect_buffers(self.spec, buffers, 1, "i" if kinds == {"i"} else "f", needs)
 
     def inputs(
         self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
@@ -41,43 +46,74 @@ class Scan(Problem):
         del sizes
         self.validate(buffers)
         (x,) = (buffer for buffer in buffers if buffer.role in ("in", "inout"))
-        return {x.name: fill(xp.empty(x.shape, x.dtype), uniform(rng))}
+        array = xp.empty(x.shape, x.dtype)
+        return {x.name: fill(array, uniform(rng) if array.dtype.kind == "f" else _whole(rng, array.dtype))}
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
-        """Largest error of a row by the row's largest sum, against sums in float64."""
-        del sizes
+        """Largest error of a row by the row's largest sum, against sums in float64.
+
+        Of whole numbers, how many differ from sums in the type of the output.
+        """
 
         def errors(x: Array, y: Array) -> Array:
-            reference = np.cumsum(x, axis=1, dtype=np.float64)
-            return relative(np, abs(y - reference).max(axis=1), abs(reference).max(axis=1))
+            given = _inclusive(np, x, y, sizes)
+            reference = np.cumsum(x, axis=1, dtype=given.dtype)
+            if given.dtype.kind == "i":
+                return (given != reference).sum(axis=1)
+            return relative(np, abs(given - reference).max(axis=1), abs(reference).max(axis=1))
 
         (x,), (y,) = inputs_rows.values(), outputs_rows.values()
-        what = "error of the sums by the row's largest sum"
-        return sweep(np, (x, y), errors, allowed=self._allowed(y), what=what)
+        return sweep(np, (x, y), errors, allowed=self._allowed(y), what=_metric(y, "error"))
 
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Half of the largest ``|y[i] - y[i-1] - x[i]|`` or ``|y[N-1] - sum of x|``, by the largest sum.
 
         Sums that are right within e differ from their neighbours by the element between them within 2 e; the
-        total catches errors that creep in below that.
+        total catches errors that creep in below that. Of whole numbers, how many violate this. Exclusive sums
+        are judged after their elements are added to them.
         """
-        del sizes
 
         def errors(x: Array, y: Array) -> Array:
-            x, y = x.astype(xp.float64), y.astype(xp.float64)
-            scale = abs(y).max(axis=1)
-            total = abs(y[:, -1] - x.sum(axis=1))
-            x[:, 0] -= y[:, 0]
-            x[:, 1:] -= y[:, 1:]
-            x[:, 1:] += y[:, :-1]
-            return relative(xp, xp.maximum(abs(x).max(axis=1), total) / 2, scale)
+            sums = _inclusive(xp, x, y, sizes)
+            jumps = x.astype(sums.dtype)
+            total = sums[:, -1] - jumps.sum(axis=1, dtype=sums.dtype)
+            jumps -= sums
+            jumps[:, 1:] += sums[:, :-1]
+            if sums.dtype.kind == "i":
+                return (jumps != 0).sum(axis=1) + (total != 0)
+            return relative(xp, xp.maximum(abs(jumps).max(axis=1), abs(total)) / 2, abs(sums).max(axis=1))
 
         (x,), (y,) = inputs.values(), outputs.values()
-        what = "residual of the sums by the row's largest sum"
-        return sweep(xp, (x, y), errors, allowed=self._allowed(y), what=what)
+        return sweep(xp, (x, y), errors, allowed=self._allowed(y), what=_metric(y, "residual"))
 
     def _allowed(self, y: Array) -> float:
         """Twice what serial summation may lose: N roundings of random sign, each of half the largest sum."""
         if self.spec.tolerance is not None:
             return self.spec.tolerance
-        return unit_roundoff(y) * (4 + 2 * math.sqrt(y.shape[1]))
+        return unit_roundoff(y) * (4 + 2 * math.sqrt(y.shape[1])) if y.dtype.kind == "f" else 0.0
+
+
+def _whole(rng: Generator, dtype: np.dtype[Any]) -> Callable[..., Array]:
+    """A ``draw`` of ``fill``: whole numbers of 32 bits, or as many as the type has."""
+    bound = min(2**31, 1 + int(np.iinfo(dtype).max))
+
+    def draw(count: int, dtype: np.dtype[Any]) -> Array:
+        del dtype  # single precision would leave the last bits zero
+        values = rng.random(count, dtype=np.float64)
+        values *= 2 * bound
+        values -= bound
+        return values
+
+    return draw
+
+
+def _inclusive(xp: Namespace, x: Array, y: Array, sizes: Mapping[str, Any]) -> Array:
+    """The sums with their own elements: in float64, or in the type of whole numbers, where they wrap."""
+    sums = y.astype(xp.float64 if y.dtype.kind == "f" else y.dtype)
+    if sizes.get("form") == "exclusive":
+        sums += x
+    return sums
+
+
+def _metric(y: Array, what: str) -> str:
+    return f"{what} of the sums by the row's largest sum" if y.dtype.kind == "f" else f"wrong sums ({what})"

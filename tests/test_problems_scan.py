@@ -1,0 +1,84 @@
+"""The scan as a problem: both forms and every type are judged by their own law."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tuner.errors import KernelFileError
+from tuner.model import Buffer, ProblemSpec
+from tuner.problems import problem_for
+
+SCAN = problem_for(ProblemSpec("scan"))
+DTYPES = ("float32", "float64", "int32", "int64", "int8")
+FORMS = ("inclusive", "exclusive")
+Rows = NDArray[Any]
+
+dtypes, forms = st.sampled_from(DTYPES), st.sampled_from(FORMS)
+lengths, seeds = st.sampled_from([2, 3, 64, 1000, 8192]), st.integers(0, 2**32 - 1)
+
+
+def buffers(dtype: str, N: int) -> list[Buffer]:
+    return [Buffer("x", dtype, (5, N), "in"), Buffer("y", dtype, (5, N), "out")]
+
+
+def case(dtype: str, form: str, N: int, seed: int) -> tuple[Rows, Rows]:
+    """Inputs and their right answer, element by element in extended precision or the type itself."""
+    x = SCAN.inputs(np, np.random.default_rng(seed), buffers(dtype, N), {})["x"]
+    sums = np.cumsum(x, axis=1, dtype=np.longdouble if x.dtype.kind == "f" else x.dtype)
+    if form == "exclusive":
+        sums = np.concatenate([np.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)
+    return x, sums.astype(dtype)
+
+
+def verdicts(x: Rows, y: Rows, form: str) -> list[bool]:
+    sizes = {"form": form}
+    return [
+        SCAN.compare({"x": x}, {"y": y}, sizes).ok,
+        SCAN.residual(np, {"x": x}, {"y": y}, sizes).ok,
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(dtypes, forms, lengths, seeds)
+def test_right_sums_pass(dtype: str, form: str, N: int, seed: int) -> None:
+    """What is right to its type passes both checks, also where whole numbers wrap."""
+    assert verdicts(*case(dtype, form, N, seed), form) == [True, True]
+
+
+@settings(deadline=None, max_examples=60)
+@given(dtypes, forms, lengths, seeds, st.data())
+def test_one_wrong_sum_fails(dtype: str, form: str, N: int, seed: int, data: st.DataObject) -> None:
+    """A sum off by one, or by a hundredth of the row's largest, fails both checks wherever it is."""
+    x, y = case(dtype, form, N, seed)
+    place = data.draw(st.integers(0, 4)), data.draw(st.integers(0, N - 1))
+    y[place] += 1 if y.dtype.kind == "i" else 1e-2 * max(abs(y[place[0]]).max(), abs(x).max())
+    assert verdicts(x, y, form) == [False, False]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", FORMS)
+def test_the_other_form_fails(dtype: str, form: str) -> None:
+    """Sums that start one element early or late are wrong."""
+    (other,) = set(FORMS) - {form}
+    assert verdicts(*case(dtype, other, 64, 1), form) == [False, False]
+
+
+def test_whole_inputs_wrap_and_use_every_bit() -> None:
+    """Inputs of int32 cover its range to the last bit, so that sums leave it."""
+    x = SCAN.inputs(np, np.random.default_rng(0), buffers("int32", 8192), {})["x"]
+    assert x.min() < -(2**30)
+    assert x.max() > 2**30
+    assert 0.45 < (x & 1).mean() < 0.55
+    assert abs(np.cumsum(x.astype(np.int64), axis=1)).max() > 2**31
+
+
+@pytest.mark.parametrize("made", ["float32", "uint32", "complex64"])
+def test_types_that_do_not_fit_each_other_are_refused(made: str) -> None:
+    """Whole numbers are summed to signed whole numbers only."""
+    given_, made_ = Buffer("x", "int32", (5, 64), "in"), Buffer("y", made, (5, 64), "out")
+    with pytest.raises(KernelFileError, match="both real or both signed whole numbers"):
+        SCAN.validate([given_, made_])
