@@ -121,7 +121,7 @@ def test_answers_that_set_clocks_can_be_left_out(db: Path) -> None:
     ("words", "says"),
     [
         (("scan-l:N=64",), "did you mean 'scan-lf'"),
-        (("scan-lf:N=65",), "no N=65"),
+        (("scan-lf:N=10000",), "no N=10000"),
         ((*SMALL, "--objective", "watts"), "unknown objective 'watts'"),
         (("scan-lf:N=64", "--device", "sim:none"), "sim:none"),
         ((), "WORKLOAD"),

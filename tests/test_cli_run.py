@@ -43,7 +43,7 @@ def test_document_has_what_scripts_rely_on(db: Path, tmp_path: Path) -> None:
     assert found["space"].keys() >= {"size", "pruned", "measured"}
     assert found["space"]["size"] >= found["space"]["pruned"] > found["space"]["measured"] == 4
     assert found["best"].keys() >= TRIAL_KEYS
-    assert found["best"]["configurations"]["scan-lf:N=64"].keys() == {"P", "L", "r", "S", "shuffle"}
+    assert found["best"]["configurations"]["scan-lf:N=64"].keys() >= {"P", "L", "r", "S", "shuffle"}
     assert found["best"]["clock_mhz"] in (998, 921)
     assert found["tuning_energy_j"] > 4 * found["best"]["energy_j"] > 0
     assert found["wall_s"] > 0
