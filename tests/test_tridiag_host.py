@@ -1,0 +1,266 @@
+"""The tridiagonal kernels: right on the host in every order of their threads, and lean as compiled."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import host_build
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tuner.compiler import Compiled, Compiler
+from tuner.config import KernelFile, load_kernel_file
+from tuner.errors import CompilerUnavailableError
+from tuner.model import Configuration, Plan, Source
+from tuner.problems.tridiagonal import solve
+
+pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
+
+Array = npt.NDArray[Any]
+System = dict[str, Array]
+
+FOLDER = Path(__file__).parents[1] / "kernels"
+KERNELS = {
+    name: load_kernel_file(FOLDER / name / "kernel.toml")
+    for name in ("tridiag-cr", "tridiag-pcr", "tridiag-lf", "tridiag-wm")
+}
+BATCH = 5  # odd, so that the last block is not full
+MARGIN = 0.05
+ROUNDING = 2**-24
+
+every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=list(KERNELS))
+
+
+def plans(kernel: KernelFile, n: int, batch: int = BATCH, drawn: int = 1) -> list[Plan]:
+    """The default of a size and some others, which differ from kernel to kernel."""
+    workload = kernel.workload({"N": n}, batch)
+    space = list(kernel.space(workload))
+    rng = random.Random(f"{kernel.name} {n}")  # noqa: S311 - reproducible
+    chosen = [kernel.default(workload), *rng.sample(space, drawn)]
+    return built([kernel.plan(workload, configuration) for configuration in chosen])
+
+
+def built(chosen: list[Plan]) -> list[Plan]:
+    host_build.build_plans(chosen)
+    return chosen
+
+
+def plan_of(kernel: KernelFile, n: int, batch: int = BATCH, **tunables: int | bool | str) -> Plan:
+    """The first configuration of a space with these values."""
+    workload = kernel.workload({"N": n}, batch)
+    fits = (c for c in kernel.space(workload) if tunables.items() <= dict(c).items())
+    return kernel.plan(workload, next(fits))
+
+
+def dominant(batch: int, n: int, seed: int = 0) -> System:
+    """Random systems whose diagonal exceeds the rest of its row by ``MARGIN`` at least."""
+    rng = np.random.default_rng([n, seed])
+    a, c, d = rng.uniform(-1, 1, (3, batch, n))
+    sign = rng.choice([-1, 1], (batch, n))
+    b = sign * (abs(a) + abs(c) + MARGIN + rng.uniform(0, 1, (batch, n)))
+    return {name: array.astype(np.float32) for name, array in zip("abcd", (a, b, c, d), strict=True)}
+
+
+def second_differences(batch: int, n: int) -> System:
+    """Rows (-1, 2, -1), whose condition number grows with the square of their number."""
+    system = {
+        name: np.full((batch, n), value, np.float32) for name, value in zip("abc", (-1, 2, -1), strict=True)
+    }
+    right = np.random.default_rng(n).uniform(-1, 1, (batch, n)).astype(np.float32)
+    return {**system, "d": right}
+
+
+def solved(
+    plan: Plan, system: System, order: host_build.Order = "forward", flags: Sequence[str] = host_build.FLAGS
+) -> Array:
+    x = np.full_like(system["d"], np.nan)
+    inputs = {name: array.copy() for name, array in system.items()}
+    for array in inputs.values():
+        array.flags.writeable = False  # a kernel that writes an input fails
+    host_build.run_plan(plan, {**inputs, "x": x}, order=order, seed=3, flags=flags)
+    return x
+
+
+def reference(system: System) -> Array:
+    return solve(*(system[name] for name in "abcd"))
+
+
+def error(x: Array, right: Array) -> float:
+    """Largest error of a system by its largest unknown; NaN where something was not written."""
+    return float((abs(x - right).max(axis=1) / abs(right).max(axis=1)).max())
+
+
+def backward_error(system: System, x: Array) -> float:
+    """Largest defect of a system by the norms of matrix and solution."""
+    a, b, c, d = (system[name].astype(np.float64) for name in "abcd")
+    defect = b * x - d
+    defect[:, 1:] += a[:, 1:] * x[:, :-1]
+    defect[:, :-1] += c[:, :-1] * x[:, 1:]
+    norm = (abs(a) + abs(b) + abs(c)).max(axis=1) * abs(x).max(axis=1)
+    return float((abs(defect).max(axis=1) / norm).max())
+
+
+@every_kernel
+@pytest.mark.parametrize("n", [2, 7, 97, 130, 1000, 4096])
+def test_dominant_systems_are_solved_to_rounding(kernel: KernelFile, n: int) -> None:
+    """Any number of rows, in any order of threads: within 1e-6 of max |x| at a margin of 0.05."""
+    system = dominant(BATCH, n)
+    right = reference(system)
+    for plan in plans(kernel, n):
+        for order in host_build.ORDERS:
+            assert error(solved(plan, system, order), right) <= 1e-6, (plan.label(), order)
+
+
+@every_kernel
+def test_one_system_alone_is_solved(kernel: KernelFile) -> None:
+    """A batch of one, in a block for many, is solved as well, and nothing is written beside it."""
+    system = dominant(1, 97)
+    for plan in plans(kernel, 97, batch=1):
+        assert error(solved(plan, system), reference(system)) <= 1e-6, plan.label()
+
+
+@every_kernel
+def test_every_way_between_memory_and_registers_gives_the_same(kernel: KernelFile) -> None:
+    """How rows are loaded and stored changes no bit of the answer, whether N leaves them aligned or not."""
+    for n in (52, 53, 54):
+        system = dominant(BATCH, n)
+        ways = [
+            (load, store) for load in ("direct", "transpose", "async") for store in ("direct", "transpose")
+        ]
+        chosen = built(
+            [plan_of(kernel, n, P=8, L=32, shuffle=True, load=way[0], store=way[1]) for way in ways]
+        )
+        answers = [solved(plan, system, "shuffle") for plan in chosen]
+        assert error(answers[0], reference(system)) <= 1e-6
+        for answer in answers[1:]:
+            np.testing.assert_array_equal(answer, answers[0])
+
+
+@every_kernel
+def test_outer_corners_are_never_used(kernel: KernelFile) -> None:
+    """What stands in a[0] and c[N-1] does not matter, not even NaN."""
+    for n in (97, 1000):
+        system = dominant(3, n)
+        right = reference(system)
+        system["a"][:, 0] = system["c"][:, -1] = np.nan
+        for plan in plans(kernel, n, batch=3):
+            assert error(solved(plan, system), right) <= 1e-6, plan.label()
+
+
+@every_kernel
+@pytest.mark.parametrize("trouble", ["zero pivot", "zero matrix", "not a number", "not dominant"])
+def test_a_bad_system_changes_no_other(kernel: KernelFile, trouble: str) -> None:
+    """Systems that share a warp with one that cannot be solved keep every bit of their answers."""
+    system = dominant(BATCH, 7)
+    chosen = plans(kernel, 7)
+    before = [solved(plan, system) for plan in chosen]
+    if trouble == "zero pivot":
+        system["b"][2, 0] = 0
+    elif trouble == "zero matrix":
+        for name in "abc":
+            system[name][2] = 0
+    elif trouble == "not a number":
+        system["d"][2, 3] = np.nan
+    else:
+        system["b"][2] = np.random.default_rng(0).integers(-1, 2, 7)
+    for plan, answer in zip(chosen, before, strict=True):
+        after = solved(plan, system)
+        np.testing.assert_array_equal(np.delete(after, 2, axis=0), np.delete(answer, 2, axis=0), plan.label())
+        if trouble in ("zero pivot", "zero matrix"):
+            assert not np.isfinite(after[2]).all(), plan.label()
+
+
+@every_kernel
+@pytest.mark.parametrize("n", [130, 4096])
+def test_second_differences_give_what_their_condition_leaves(kernel: KernelFile, n: int) -> None:
+    """(-1, 2, -1) gives no NaN and errs by its condition number; only LF's defect exceeds rounding."""
+    system = second_differences(3, n)
+    for plan in plans(kernel, n, batch=3):
+        x = solved(plan, system)
+        assert error(x, reference(system)) <= n**2 * ROUNDING, plan.label()
+        assert backward_error(system, x) <= (2e-4 if kernel.name == "tridiag-lf" else 4 * ROUNDING), (
+            plan.label()
+        )
+
+
+@every_kernel
+def test_powers_of_two_pass_through(kernel: KernelFile) -> None:
+    """Rows times powers of two leave every bit of the answer, and a right side twice as large doubles it."""
+    system = dominant(BATCH, 130)
+    scale = np.exp2(np.random.default_rng(1).integers(-8, 9, (BATCH, 130))).astype(np.float32)
+    scaled = {name: array * scale for name, array in system.items()}
+    doubled = {**system, "d": 2 * system["d"]}
+    for plan in plans(kernel, 130):
+        x = solved(plan, system)
+        np.testing.assert_array_equal(solved(plan, scaled), x, plan.label())
+        np.testing.assert_array_equal(solved(plan, doubled), 2 * x, plan.label())
+
+
+def with_code(plan: Plan, old: str, new: str) -> Plan:
+    (stage,) = plan.stages
+    source = stage.source
+    headers = tuple((name, text.replace(old, new)) for name, text in source.headers)
+    changed = Source(source.path, source.text.replace(old, new), headers)
+    return replace(plan, stages=(replace(stage, source=changed),))
+
+
+@every_kernel
+@pytest.mark.parametrize(
+    ("tunables", "barrier"),
+    [
+        ({"shuffle": True, "load": "direct", "store": "direct"}, "__syncthreads();"),
+        ({"shuffle": False, "load": "direct", "store": "direct"}, "__syncthreads();"),
+        ({"shuffle": True, "load": "transpose", "store": "transpose"}, "__syncwarp();"),
+        ({"shuffle": True, "load": "async", "store": "transpose"}, "__syncwarp();"),
+    ],
+    ids=["warps", "threads", "transpose", "async"],
+)
+def test_barriers_are_needed_and_enough(kernel: KernelFile, tunables: dict[str, Any], barrier: str) -> None:
+    """No two threads meet in memory without a barrier between; with none, some order gives a wrong answer."""
+    plan = plan_of(kernel, 512, 3, P=8, L=64, **tunables)
+    system = dominant(3, 512)
+    right = reference(system)
+    for order in host_build.ORDERS:
+        assert error(solved(plan, system, order, host_build.CHECKED), right) <= 1e-6, order
+    broken = with_code(plan, barrier, ";")
+    assert not all(error(solved(broken, system, order), right) <= 1e-6 for order in host_build.ORDERS)
+
+
+@every_kernel
+def test_spaces_have_a_choice_and_a_default(kernel: KernelFile) -> None:
+    """Large systems leave 60 configurations at least, none more than can be tried, the default among them."""
+    for n in (2, 3, 31, 64, 65, 100, 512, 1025, 2048, 4095, 4096):
+        workload = kernel.workload({"N": n})
+        space = kernel.space(workload)
+        assert (60 if n >= 64 else 1) <= len(space) <= 1500, n
+        assert kernel.default(workload) in space, n
+
+
+@every_kernel
+@pytest.mark.parametrize("architecture", ["sm_53", "sm_90"])
+def test_defaults_compile_lean(kernel: KernelFile, architecture: str, tmp_path: Path) -> None:
+    """Defaults spill nothing, leave room for two blocks, and take what the kernel file declares."""
+    stages = []
+    for n in (64, 1001, 4096):
+        workload = kernel.workload({"N": n})
+        for shuffle in (True, False):
+            default = {**kernel.default(workload), "shuffle": shuffle}
+            if not shuffle and default["load"] == "direct":
+                default["S"] = default["L"]
+            stages += kernel.plan(workload, Configuration(default)).stages
+    try:
+        with Compiler(architecture, tmp_path) as compiler:
+            results = compiler.compile(stages)
+    except CompilerUnavailableError as error:
+        pytest.skip(str(error))
+    for stage, result in zip(stages, results, strict=True):
+        assert isinstance(result, Compiled), result
+        found, declared = result.resources, stage.declared
+        assert declared is not None
+        assert found.spill_bytes == found.local_bytes == 0, stage.entry
+        assert found.registers_per_thread * stage.block[0] <= 32768, stage.entry
+        assert found.static_shared_bytes == declared.static_shared_bytes, stage.entry
+        assert 0.7 <= declared.registers_per_thread / found.registers_per_thread <= 1.5, stage.entry
