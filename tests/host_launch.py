@@ -130,9 +130,11 @@ def _xyz(extent: Extent) -> tuple[int, int, int]:
 
 
 def _scalar(value: np.generic | float) -> npt.NDArray[Any]:
-    if isinstance(value, np.generic):
-        return np.array([value])
-    return np.array([value], np.int32 if isinstance(value, int) else np.float32)
+    dtype = (
+        value.dtype if isinstance(value, np.generic) else np.int32 if isinstance(value, int) else np.float32
+    )
+    array = np.array([value], dtype)
+    return _placed(array).view(array.dtype)  # a struct may be aligned to more than its words
 
 
 def _placed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -142,17 +142,21 @@ def by_copies(shape: Shape, x: Array, early: bool, inverse: bool, blocks: int, *
     return y
 
 
-def through_ring(shape: Shape, x: Array, form: str, ring_of: tuple[int, int], inverse: bool = False) -> Array:
+def through_ring(
+    shape: Shape, x: Array, form: str, ring_of: tuple[int, int], inverse: bool = False, **how: Any
+) -> Array:
     """On the host the first block does all: what tickets wait for has been done, or the answer is wrong."""
     slots, lag = ring_of
     first, last, batch = shape.first, shape.last, len(x)
     ring, y, counters = poisoned(slots, shape.points), poisoned(*x.shape), np.zeros(1 + 2 * batch, np.uint32)
-    name, mode = ("ring", "") if form == "plain" else ("ring_tma", f"{text(form == 'early')}, ")
+    name, mode = ("ring", "") if form == "ring" else ("ring_tma", f"{text(form == 'early')}, ")
     entry = f"{name}<{shape.points}, {first.M}, {first}, {last}, {mode}{text(inverse)}, 1>"
-    args: list[Any] = [*[TENSOR_MAP] * (form != "plain"), x, ring, y, counters, batch, slots, lag]
+    args: list[Any] = [*[TENSOR_MAP] * (form != "ring"), x, ring, y, counters, batch, slots, lag]
     points = max(first.M * first.C, last.M * last.C)
     room = points * 27 // 2 if form == "early" else points * 11
-    host_build.run(source(f"{name}.cu"), entry, 2, first.threads, room, args, order="shuffle", seed=SEED)
+    host_build.run(
+        source(f"{name}.cu"), entry, 2, first.threads, room, args, order="shuffle", seed=SEED, **how
+    )
     return y
 
 
@@ -179,7 +183,7 @@ def test_blocks_walk_over_tiles_that_were_copied_for_them(shape: Shape, early: b
 
 
 @needs_compiler
-@pytest.mark.parametrize("form", ["plain", "late", "early"])
+@pytest.mark.parametrize("form", ["ring", "late", "early"])
 @pytest.mark.parametrize("shape", RINGS, ids=str)
 def test_a_ring_holds_problems_between_their_passes(shape: Shape, form: str) -> None:
     """Slots are used again and again; batches shorter than lag and ring, and of one, are no exception."""
@@ -187,6 +191,21 @@ def test_a_ring_holds_problems_between_their_passes(shape: Shape, form: str) -> 
         x = numbers(batch, shape.points)
         check(x, through_ring(shape, x, form, (slots, lag)), False, (batch, slots, lag))
     check(x, through_ring(shape, x, form, (2, 1), inverse=True), True)
+
+
+@needs_compiler
+@pytest.mark.parametrize("form", ["passes", "split", "late", "early", "ring", "ring-late", "ring-early"])
+def test_threads_keep_to_their_arrays_and_meet_in_between(form: str) -> None:
+    """No access is out of bounds, and none is unordered with another to the same place."""
+    shape, flags = RINGS[0] if form.startswith("ring") else SHAPES[1], host_build.CHECKED
+    x = numbers(3, shape.points)
+    if form.startswith("ring"):
+        y = through_ring(shape, x, form.removeprefix("ring-"), (2, 1), flags=flags)
+    elif form in ("late", "early"):
+        y = by_copies(shape, x, form == "early", False, 2, order="shuffle", flags=flags)
+    else:
+        y = in_passes(shape, x, form == "split", False, order="shuffle", flags=flags)
+    check(x, y, False)
 
 
 JOBS = """
