@@ -35,13 +35,16 @@ __device__ __forceinline__ Row reduced(Row row, Row before, Row after) {
 }
 
 // ---- exchange ------------------------------------------------------------------------------------------------
-// What all threads of a system publish (or those that have what is wanted), each can then take from any of them. Values
-// are structs of up to three floats. A rank outside of the system is taken modulo its size: what comes from there is multiplied by a
-// coefficient that is zero, and must come from the same system so that NaN spoils no other.
+// What all threads of a system publish (or those that have what is wanted), each can then take from any of them. A rank
+// outside of the system is taken modulo its size: what comes from there is multiplied by a coefficient that is zero,
+// and must come from the same system so that NaN spoils no other. Values are structs of up to three floats.
+
+template <class T>
+constexpr int floats = sizeof(T) / sizeof(float);
 
 template <class T>
 __device__ __forceinline__ float& part(T& value, int i) {
-    static_assert(sizeof(T) <= 3 * sizeof(float), "up to three floats");
+    static_assert(floats<T> <= 3, "up to three floats");
     return reinterpret_cast<float*>(&value)[i];
 }
 
@@ -52,13 +55,13 @@ struct ByShuffle {
     template <class T>
     __device__ __forceinline__ void publish(T value, bool = true) {
 #pragma unroll
-        for (int i = 0; i < sizeof(T) / sizeof(float); ++i) held[i] = part(value, i);
+        for (int i = 0; i < floats<T>; ++i) held[i] = part(value, i);
     }
     template <class T>
     __device__ __forceinline__ T of(int rank) const {
         T value;
 #pragma unroll
-        for (int i = 0; i < sizeof(T) / sizeof(float); ++i) part(value, i) = __shfl_sync(kAllLanes, held[i], rank, W);
+        for (int i = 0; i < floats<T>; ++i) part(value, i) = __shfl_sync(kAllLanes, held[i], rank, W);
         return value;
     }
     float held[3];
@@ -74,7 +77,7 @@ struct ByShared {
         turn ^= 1;
         if (wanted) {
 #pragma unroll
-            for (int i = 0; i < sizeof(T) / sizeof(float); ++i) places[turn][i][threadIdx.x] = part(value, i);
+            for (int i = 0; i < floats<T>; ++i) places[turn][i][threadIdx.x] = part(value, i);
         }
         meet<G>();
     }
@@ -83,7 +86,7 @@ struct ByShared {
         const int thread = threadIdx.x / G * G + rank % G;
         T value;
 #pragma unroll
-        for (int i = 0; i < sizeof(T) / sizeof(float); ++i) part(value, i) = places[turn][i][thread];
+        for (int i = 0; i < floats<T>; ++i) part(value, i) = places[turn][i][thread];
         return value;
     }
     float (*places)[3][L];

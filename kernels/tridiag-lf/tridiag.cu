@@ -1,13 +1,14 @@
 // Tridiagonal systems by prefix sums of what the Thomas algorithm does, in Ladner and Fischer's circuit.
 // "Performance Tuning for GPU-Embedded Systems", sections III and V-A and Fig. 2; R. E. Ladner and M. J. Fischer,
-// "Parallel Prefix Computation", J. ACM 27(4), 1980; H. S. Stone, "An efficient parallel algorithm for the solution of a
-// tridiagonal linear system of equations", J. ACM 20(1), 1973.
+// "Parallel Prefix Computation", J. ACM 27(4), 1980; H. S. Stone, "An efficient parallel algorithm for the solution
+// of a tridiagonal linear system of equations", J. ACM 20(1), 1973.
 //
 // With the reduced system's rows as x_i = d_i - l_i x_(i-1) - r_i x_(i+1), elimination from the first row on leaves
-// x_i = y_i - q_i x_(i+1), where q_i = r_i / (1 - l_i q_(i-1)) and y_i = (d_i - l_i y_(i-1)) / (1 - l_i q_(i-1)). Each of
-// q, y and, on the way back, x goes from row to row through a function whose compositions can be formed in any order:
-// three scans, one after the other. Scanning the matrices that take (x_(i-1), x_i) to x_(i+1) instead would be one
-// scan, but on dominant systems their products grow beyond all bounds; the fractions stay normalised.
+// x_i = y_i - q_i x_(i+1), where q_i = r_i / (1 - l_i q_(i-1)) and y_i = (d_i - l_i y_(i-1)) / (1 - l_i q_(i-1)). Each
+// of q, y and, on the way back, x goes from row to row through a function whose compositions can be formed in any
+// order: three scans, one after the other. Scanning the matrices that take (x_(i-1), x_i) to x_(i+1) instead would be
+// one scan, but on dominant systems their products grow beyond all bounds; the fractions stay normalised. They lose
+// digits where dominance is lost: on (-1, 2, -1) the defect grows with G, which the other methods keep at rounding.
 #include "tridiag_solve.cuh"
 
 // q -> (a q + b) / (c q + 1)
