@@ -1,0 +1,101 @@
+"""The kernel file of the long transforms: right launches, a space to search, lean code."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import host_build
+import numpy as np
+import pytest
+from long_transforms import FOLDER, check, numbers
+
+from tuner.compiler import Compiled, Compiler
+from tuner.config import load_kernel_file
+from tuner.errors import CompilerUnavailableError
+from tuner.model import Plan
+
+KERNEL = load_kernel_file(FOLDER / "kernel.toml")
+SIZES = [int(N) for N in KERNEL.sizes["N"]]
+SEED = 7
+
+needs_compiler = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
+
+
+def plans(N: int, form: str, count: int, batch: int | None = None) -> list[Plan]:
+    """Seeded configurations of a form."""
+    workload = KERNEL.workload({"N": N}, batch)
+    space = [c for c in KERNEL.space(workload) if c["form"] == form]
+    drawn = np.random.default_rng(SEED).choice(len(space), min(count, len(space)), replace=False)
+    return [KERNEL.plan(workload, space[i]) for i in drawn]
+
+
+@needs_compiler
+@pytest.mark.parametrize("direction", ["forward", "inverse"])
+@pytest.mark.parametrize("N", [8192, 16384])
+def test_the_kernel_file_launches_its_passes(N: int, direction: str) -> None:
+    """The default and seeded configurations of form passes answer to rounding."""
+    workload = KERNEL.workload({"N": N, "direction": direction}, 2)
+    chosen = [KERNEL.default(workload), *(plan.configuration for plan in plans(N, "passes", 2))]
+    for configuration in chosen:
+        plan = KERNEL.plan(workload, configuration)
+        x = numbers(2, N)
+        check(x, host_build.run_plan_on_host(plan, {"x": x})["y"], direction == "inverse", plan.label())
+
+
+@needs_compiler
+@pytest.mark.parametrize(("form", "N"), [("tma", 131072), ("ring", 65536), ("ring-tma", 65536)])
+def test_the_kernel_file_launches_other_forms(form: str, N: int) -> None:
+    """Rooms, slots and counters that the kernel file makes are those that the code uses."""
+    for plan in plans(N, form, 2, batch=2):
+        x = numbers(2, N)
+        check(x, host_build.run_plan_on_host(plan, {"x": x})["y"], False, plan.label())
+
+
+@pytest.mark.parametrize("N", SIZES)
+def test_space_is_one_to_search(N: int) -> None:
+    """At most 3000 configurations at any size, at least 500 at the largest, the default among them."""
+    workload = KERNEL.workload({"N": N})
+    space = KERNEL.space(workload)
+    assert 100 <= len(space) <= 3000
+    assert max(SIZES) > N or len(space) >= 500
+    assert KERNEL.default(workload) in space
+    stages = KERNEL.plan(workload, KERNEL.default(workload)).stages
+    assert all(stage.shared_bytes <= 48 * 1024 for stage in stages), "any GPU runs the default"
+
+
+def test_forms_make_only_the_scratch_they_use() -> None:
+    """A form in passes has no counters to clear, and one on chip has no array between passes."""
+    made = {form: {b.name for b in plans(16384, form, 1)[0].buffers} for form in ("passes", "cluster")}
+    made["ring"] = {b.name for b in plans(65536, "ring", 1)[0].buffers}
+    assert made["passes"] == {"x", "y", "between"}
+    assert made["cluster"] == {"x", "y"}
+    assert made["ring"] == {"x", "y", "between", "counters"}
+
+
+@pytest.fixture(params=["sm_53", "sm_87", "sm_90"])
+def compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compiler]:
+    try:
+        made = Compiler(request.param, tmp_path, jobs=2)
+    except CompilerUnavailableError as e:
+        pytest.skip(str(e))
+    with made:
+        yield made
+
+
+@pytest.mark.parametrize("N", [8192, 524288, 8388608])
+def test_compiled_kernels_are_lean(compiler: Compiler, N: int, request: pytest.FixtureRequest) -> None:
+    """The default and a sample of every form that the device runs compile without spills, as declared."""
+    architecture = int(request.node.callspec.params["compiler"].removeprefix("sm_"))
+    workload = KERNEL.workload({"N": N})
+    chosen = [KERNEL.plan(workload, KERNEL.default(workload))]
+    if architecture > 80:  # older devices have half the registers in a block
+        forms: set[Any] = {c["form"] for c in KERNEL.space(workload)}
+        chosen += [plan for form in sorted(forms) for plan in plans(N, form, 2)]
+    stages = [s for plan in chosen for s in plan.stages if s.min_architecture <= architecture]
+    for stage, result in zip(stages, compiler.compile(stages), strict=True):
+        assert isinstance(result, Compiled), result
+        made, declared = result.resources, stage.declared
+        assert declared is not None
+        assert (made.spill_bytes, made.local_bytes) == (0, 0), stage.entry
+        assert made.static_shared_bytes <= 128, stage.entry
+        assert made.registers_per_thread <= declared.registers_per_thread * 1.35, stage.entry
