@@ -66,7 +66,7 @@ def test_blocks_that_walk(device: CudaDevice, bulk: bool, batch: int, direction:
     judge(device, planned(n, batch, direction, stage))
 
 
-@pytest.mark.parametrize(("wide", "ahead"), [(False, True), (True, True), (False, False)])
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("scratch", [0, 4])
 @pytest.mark.parametrize(
@@ -90,13 +90,12 @@ def test_clusters(  # noqa: PLR0917 - a configuration
     scratch: int,
     counted: bool,
     wide: bool,
-    ahead: bool,
 ) -> None:
-    """Clusters that walk, or have one problem each, meet by barriers or by counted bytes."""
+    """Blocks of a cluster that meet by barriers or by counted bytes transform every problem."""
     direction = "inverse" if wide != counted else "forward"
     points, batch = n // b, 2**22 // n + 1
     room = max(n1 // b * (n // n1 * 17 // 16 + 16), 0 if scratch else points + points // 8)
-    flags = ", ".join(str(flag).lower() for flag in (wide, counted, ahead))
+    flags = ", ".join(str(flag).lower() for flag in (wide, counted))
     stage = Stage(
         name="cluster",
         source=host_build.read_source(FORMS / "cluster.cu", [KERNELS / "common"]),
@@ -106,9 +105,8 @@ def test_clusters(  # noqa: PLR0917 - a configuration
         grid=(batch * b, 1, 1),
         block=(points // p, 1, 1),
         shared_bytes=16 + 8 * room + (points + points // 8) * scratch,
-        arguments=("x", "y", Scalar("int32", batch)),
+        arguments=("x", "y"),
         min_architecture=90,
-        resident=ahead,
         cluster=b,
     )
     judge(device, planned(n, batch, direction, stage))

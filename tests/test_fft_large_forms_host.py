@@ -36,12 +36,12 @@ SHAPES: list[Shape] = [
     (16384, 256, 32, 4),
     (32768, 256, 32, 8),
 ]
-# r, order, scratch, wide, async, ahead, inverse
+# r, order, scratch, wide, async, inverse
 OPTIONS = [
-    (16, "last", 0, False, False, False, False),
-    (16, "first", 0, True, True, True, True),
-    (8, "rising", 4, True, False, True, False),
-    (16, "falling", 4, False, True, False, True),
+    (16, "last", 0, False, False, False),
+    (16, "first", 0, True, True, True),
+    (8, "rising", 4, True, False, False),
+    (16, "falling", 4, False, True, True),
 ]
 
 
@@ -76,13 +76,13 @@ def walked(walk: Walk, x: Array, blocks: int, *, bulk: bool, inverse: bool = Fal
     return run(how.pop("source", PERSISTENT), entry, x, (blocks, n // p, shared_bytes), len(x), **how)
 
 
-def clustered(shape: Shape, options: tuple[Any, ...], x: Array, clusters: int = 2, **how: Any) -> Array:
+def clustered(shape: Shape, options: tuple[Any, ...], x: Array, **how: Any) -> Array:
     (n, n1, p, b), (r, order, scratch, *rest) = shape, options
     n2, points = n // n1, n // b
     room = max(n1 // b * (n2 + n2 // 16 + 16), 0 if scratch else points + points // 8)
     shared_bytes = 16 + 8 * room + (points + points // 8) * scratch
     entry = f"fft_cluster<{words(n, n1, p, b, r)}, Order::{order}, {words(scratch, *rest)}, 1>"
-    return run(how.pop("source", CLUSTER), entry, x, (clusters, n // p, b * shared_bytes), len(x), **how)
+    return run(how.pop("source", CLUSTER), entry, x, (len(x), n // p, b * shared_bytes), **how)
 
 
 def changed(source: Source, code: str, instead: str) -> Source:
@@ -121,7 +121,7 @@ def test_a_walking_block_needs_its_barriers(bulk: bool, code: str, instead: str)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_cluster_transforms_every_problem(shape: Shape, options: tuple[Any, ...]) -> None:
-    """Every block, row and column of a walking cluster contributes, to rounding, in any order of threads."""
+    """Every block, row and column of a cluster contributes, to rounding, in any order of threads."""
     x = numbers(3, shape[0])
     for order in host_build.ORDERS:
         error = relative_error(clustered(shape, options, x, order=order), x, inverse=options[-1])
@@ -133,7 +133,7 @@ def test_a_cluster_transforms_every_problem(shape: Shape, options: tuple[Any, ..
 )
 def test_a_cluster_needs_its_barriers(code: str, scratch: int) -> None:
     """Without its barriers a transform goes wrong in some order, so these orders would show a missing one."""
-    options, x = (16, "last", scratch, False, False, False, False), numbers(1, 16384)
+    options, x = (16, "last", scratch, False, False, False), numbers(1, 16384)
     broken = changed(CLUSTER, code, ";")
     answers = [clustered(SHAPES[2], options, x, order=order, source=broken) for order in host_build.ORDERS]
     assert not all(relative_error(answer, x) <= 1e-6 for answer in answers)

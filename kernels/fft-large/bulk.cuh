@@ -47,14 +47,8 @@ __device__ __forceinline__ void fetch(void* to, const void* from, unsigned bytes
                  : "memory");
 }
 
-// Asks for `bytes` to be brought to the second-level cache; both are multiples of 16.
-__device__ __forceinline__ void prefetch(const void* from, unsigned bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-
 #else
 
-__device__ __forceinline__ void prefetch(const void*, unsigned) {}
 __device__ __forceinline__ void make_barrier(unsigned long long*) {}
 __device__ __forceinline__ void expect(unsigned long long*, unsigned) {}
 __device__ __forceinline__ void await(unsigned long long*, unsigned) { __syncthreads(); }

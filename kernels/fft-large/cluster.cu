@@ -7,16 +7,15 @@
 // Hierarchical Memory"). A thread holds P points from the load to the store.
 //
 // A block's shared memory has a room that receives; the blocks meet before it is written, and before it is read. With
-// scratch = 0 columns are exchanged in that room too, so the blocks first meet after their columns are done. With 4 bytes
-// a point of their own (real parts and then imaginary parts), they meet as soon as the room is free: when all have
-// started, or have done their last problem's rows, which is long before anyone waits for it.
+// scratch = 0 columns are exchanged in that room too, so the blocks first meet after their columns are done. With 4
+// bytes a point of their own (real parts and then imaginary parts), that all have started is enough, and they have
+// long before anyone waits for it.
 //
-// A cluster walks over problems by gridDim.x.
+// A cluster has one problem: the grid has B blocks for each.
 //
-// Tunables: B; N1; P (N / (B P) threads per block); r largest radix; order of the radices; scratch; wide: a remote write
-// has 16 bytes instead of 8, after neighbours traded; async: a block waits for its bytes instead of for the others;
-// ahead: asks for the next problem while the present one is transformed; blocks asked of the compiler per
-// multiprocessor.
+// Tunables: B; N1; P (N / (B P) threads per block); r largest radix; order of the radices; scratch; wide: a remote
+// write has 16 bytes instead of 8, after neighbours traded; async: a block waits for its bytes instead of for the
+// others; blocks asked of the compiler per multiprocessor.
 #include "block_fft.cuh"
 #include "clusters.cuh"
 
@@ -61,7 +60,8 @@ struct Shape {
 
 // v[j], frequency g + j G1 of a column of the problem, goes to the block that has this row.
 template <class Here, bool wide, bool counted>
-__device__ __forceinline__ void send(const float2 (&v)[Here::P], unsigned g, unsigned column, unsigned own, char* part) {
+__device__ __forceinline__ void send(const float2 (&v)[Here::P], unsigned g, unsigned column, unsigned own,
+                                     char* part) {
     constexpr int P = Here::P, G1 = Here::G1, rows = Here::rows, span = wide ? 2 : 1;
     const bool odd = wide && column % 2;
     // Neighbours in a row trade: one gets both points of an even j, the other both of the odd j behind it.
@@ -73,7 +73,8 @@ __device__ __forceinline__ void send(const float2 (&v)[Here::P], unsigned g, uns
         const Remote point = there + (Here::counter_bytes + j * G1 % rows * Here::received * 8) + place;
         if constexpr (wide) {
             const float2 kept = odd ? v[j + 1] : v[j], given = odd ? v[j] : v[j + 1];
-            const float2 got = make_float2(__shfl_xor_sync(kAllLanes, given.x, 1), __shfl_xor_sync(kAllLanes, given.y, 1));
+            const float real = __shfl_xor_sync(kAllLanes, given.x, 1), imaginary = __shfl_xor_sync(kAllLanes, given.y, 1);
+            const float2 got = make_float2(real, imaginary);
             const float2 left = odd ? got : kept, right = odd ? kept : got;
             put<counted>(point, make_float4(left.x, left.y, right.x, right.y), there);
         } else {
@@ -123,10 +124,9 @@ __device__ __forceinline__ void turn(float2 (&v)[Here::P], unsigned t, float2* r
     for (int j = 0; j < P; ++j) v[j] = from[place(j * G)];
 }
 
-// Columns of this block, from device memory to the rooms of the blocks that have their rows. `again`: their
-// exchange is where others may still read.
+// Columns of this block, from device memory to the rooms of the blocks that have their rows
 template <class Here, bool wide, bool async, bool inverse>
-__device__ __forceinline__ void columns(const float2* __restrict__ x, unsigned t, unsigned own, char* part, bool again) {
+__device__ __forceinline__ void columns(const float2* __restrict__ x, unsigned t, unsigned own, char* part) {
     using Columns = typename Here::Columns;
     constexpr int C = Here::columns;
     const unsigned g = t / C, column = own * C + t % C;
@@ -134,19 +134,17 @@ __device__ __forceinline__ void columns(const float2* __restrict__ x, unsigned t
     float2 v[Here::P];
 #pragma unroll
     for (int j = 0; j < Here::P; ++j) v[j] = swapped<inverse>(from[j * Here::G1 * Here::N2]);
-    block_fft<Columns>(v, g, reinterpret_cast<typename Columns::Word*>(part + Here::scratch_place) + t % C, again);
+    block_fft<Columns>(v, g, reinterpret_cast<typename Columns::Word*>(part + Here::scratch_place) + t % C, false);
     if (!Here::scratch) cluster_arrive<true>();
     cluster_wait();
     send<Here, wide, async>(v, g, column, own, part);
 }
 
-template <int N, int N1, int P, int B, int r, Order order, int scratch, bool wide, bool async, bool ahead, bool inverse,
-          int blocks>
+template <int N, int N1, int P, int B, int r, Order order, int scratch, bool wide, bool async, bool inverse, int blocks>
 __global__ void __cluster_dims__(B, 1, 1) __launch_bounds__(N / (B * P), blocks)
-    fft_cluster(const float2* __restrict__ x, float2* __restrict__ y, int batch) {
+    fft_cluster(const float2* __restrict__ x, float2* __restrict__ y) {
     using Here = Shape<N, N1, P, B, r, order, scratch>;
     constexpr int G2 = Here::G2, C = Here::rows;
-    constexpr unsigned bytes = N / B * sizeof(float2);
     constexpr float scale = inverse ? 1.0f / N : 1.0f;
     extern __shared__ float4 memory[];  // the barrier, the room that receives, scratch
     const unsigned t = thread_of_block<Here::threads>(), own = block_of_cluster<Here::threads>();
@@ -154,41 +152,36 @@ __global__ void __cluster_dims__(B, 1, 1) __launch_bounds__(N / (B * P), blocks)
     unsigned long long* const barrier = reinterpret_cast<unsigned long long*>(part);
     float2* const room = reinterpret_cast<float2*>(part + Here::counter_bytes);
 
-    if (async && t == 0) make_barrier(barrier);
+    if (async && t == 0) {
+        make_barrier(barrier);
+        expect(barrier, N / B * sizeof(float2));
+    }
     __syncwarp();  // the barriers of a cluster want whole warps
     if (scratch) cluster_arrive<false>();
-    const int first = this_cluster<B>(), clusters = count_of_clusters<B>();
-    unsigned phase = 0;
-    for (long long problem = first; problem < batch; problem += clusters) {
-        const bool more = problem + clusters < batch;
-        if (async && t == 0) expect(barrier, bytes);
-        if (ahead && t == 0 && more) prefetch(x + (problem + clusters) * N + own * (N / B), bytes);
-        columns<Here, wide, async, inverse>(x + problem * N, t, own, part, !scratch && problem != first);
-        if (!async) cluster_arrive<true>();
-        float2 v[P];
-        {
-            const unsigned g = t % G2, row = t / G2;
-            float2 factors[P];
-            twiddles<Here>(factors, own * C + row, g);  // while the others still write
-            if (async)
-                await(barrier, phase);
-            else
-                cluster_wait();
-            phase ^= 1;
-            const float2* const from = room + row * Here::received + g;
+    const long long problem = this_cluster<B>() * (long long)N;
+    columns<Here, wide, async, inverse>(x + problem, t, own, part);
+    if (!async) cluster_arrive<true>();
+    float2 v[P];
+    {
+        const unsigned g = t % G2, row = t / G2;
+        float2 factors[P];
+        twiddles<Here>(factors, own * C + row, g);  // while the others still write
+        if (async)
+            await(barrier, 0);
+        else
+            cluster_wait();
+        const float2* const from = room + row * Here::received + g;
 #pragma unroll
-            for (int j = 0; j < P; ++j) v[j] = from[j * G2] * factors[j];
-            butterflies<P, G2, 1, Here::R>(v, g);
-        }
-        turn<Here>(v, t, room);
-        const unsigned g = t / C, row = t % C;
-        block_fft<typename Here::Rows, 1, Here::R>(v, g, room + row, true);
-        if (scratch && more) cluster_arrive<true>();  // this block's room is free
-        float2* const to = y + problem * N + own * C + row + g * N1;
+        for (int j = 0; j < P; ++j) v[j] = from[j * G2] * factors[j];
+        butterflies<P, G2, 1, Here::R>(v, g);
+    }
+    turn<Here>(v, t, room);
+    const unsigned g = t / C, row = t % C;
+    block_fft<typename Here::Rows, 1, Here::R>(v, g, room + row, true);
+    float2* const to = y + problem + own * C + row + g * N1;
 #pragma unroll
-        for (int j = 0; j < P; ++j) {
-            const float2 result = swapped<inverse>(v[j]);
-            to[j * G2 * N1] = make_float2(result.x * scale, result.y * scale);
-        }
+    for (int j = 0; j < P; ++j) {
+        const float2 result = swapped<inverse>(v[j]);
+        to[j * G2 * N1] = make_float2(result.x * scale, result.y * scale);
     }
 }

@@ -35,11 +35,6 @@ __device__ __forceinline__ unsigned this_cluster() {
     return blockIdx.x / B;
 }
 
-template <int B>
-__device__ __forceinline__ unsigned count_of_clusters() {
-    return gridDim.x / B;
-}
-
 // The shared memory of this block
 template <int bytes>
 __device__ __forceinline__ char* part_of(char* memory, unsigned) {
@@ -105,10 +100,6 @@ unsigned block_of_cluster() {
 template <int B>
 unsigned this_cluster() {
     return blockIdx.x;
-}
-template <int B>
-unsigned count_of_clusters() {
-    return gridDim.x;
 }
 template <int bytes>
 char* part_of(char* memory, unsigned rank) {
