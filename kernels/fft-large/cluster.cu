@@ -73,7 +73,8 @@ __device__ __forceinline__ void send(const float2 (&v)[Here::P], unsigned g, uns
         const Remote point = there + (Here::counter_bytes + j * G1 % rows * Here::received * 8) + place;
         if constexpr (wide) {
             const float2 kept = odd ? v[j + 1] : v[j], given = odd ? v[j] : v[j + 1];
-            const float real = __shfl_xor_sync(kAllLanes, given.x, 1), imaginary = __shfl_xor_sync(kAllLanes, given.y, 1);
+            const float real = __shfl_xor_sync(kAllLanes, given.x, 1);
+            const float imaginary = __shfl_xor_sync(kAllLanes, given.y, 1);
             const float2 got = make_float2(real, imaginary);
             const float2 left = odd ? got : kept, right = odd ? kept : got;
             put<counted>(point, make_float4(left.x, left.y, right.x, right.y), there);
