@@ -124,7 +124,8 @@ __device__ __forceinline__ void raise(T (&value)[P], const T (&below)[P / E]) {
 // Stores a warp's results through its tile: whole rows next to each other, or what it owns of one row. `first` is where
 // the lane's own begin in y, `room` how many of them there are.
 template <class Shape, class T, int P>
-__device__ __forceinline__ void store_in_bulk(T* y, size_t first, int room, unsigned row, int batch, const T (&value)[P]) {
+__device__ __forceinline__ void store_in_bulk(T* y, size_t first, int room, unsigned row, int batch,
+                                              const T (&value)[P]) {
     constexpr int N = Shape::N, G = Shape::G, W = Shape::W, E = Shape::E;
     constexpr bool part = G > kWarp;  // of a row
     extern __shared__ float4 tiles[];
