@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The CuPy that matches the driver; without a driver CuPy for CUDA 12, which also imports there.
 CUDA_EXTRA := $(shell nvidia-smi 2>/dev/null | grep -q 'CUDA Version: 13' && echo cuda13 || echo cuda12)
 
-.PHONY: run test clean
+.PHONY: run test test-all clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/tuner run --objective energy
@@ -16,6 +16,10 @@ test: $(VENV)/.test-ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+# Also every configuration of every kernel at every listed size, on the host and for four architectures: hours.
+test-all: $(VENV)/.test-ready
+	$(BIN)/pytest -m "not gpu"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -7,11 +7,12 @@ import re
 import struct
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from host_compile import HostRunError, compile_runner
+from host_compile import HostRunError, runner_program
 
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",
@@ -34,7 +35,7 @@ class Runner:
     """
 
     def __init__(self, flags: Sequence[str]) -> None:
-        self._program = compile_runner(tuple(flags))
+        self._program = runner_program(flags)
         self._process: subprocess.Popen[bytes] | None = None
         self._report: IO[bytes] | None = None
 
@@ -108,9 +109,13 @@ class Runner:
         )
 
 
-@functools.cache
 def runner(flags: tuple[str, ...]) -> Runner:
-    """The one runner of units built with ``flags``; it ends with this process."""
+    """This thread's runner of units built with ``flags``; it ends with this process."""
+    return _runner(flags, threading.get_ident())
+
+
+@functools.cache
+def _runner(flags: tuple[str, ...], _thread: int) -> Runner:
     made = Runner(flags)
     atexit.register(made.close)
     return made

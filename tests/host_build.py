@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from host_compile import ADDRESSES, CHECKED, COMPILER, FLAGS, HostRunError, compile_unit, runtime, with_lines
+from host_compile import ADDRESSES, CHECKED, COMPILER, FLAGS, HostRunError, compile_unit, with_lines
 from host_launch import ORDERS, Argument, Extent, Function, Launch, Order, run_apart, run_here
 
 from tuner.model import Plan, Scalar, Source, Stage, TensorMap
@@ -211,8 +211,6 @@ def _build(wanted: Sequence[tuple[Source, tuple[str, ...], list[str]]], flags: S
         new = [e for e in dict.fromkeys(entries) if _key(source, e, options, flags) not in _functions]
         cut = range(0, len(new), ENTRIES_PER_UNIT)
         units += [(source, options, new[i : i + ENTRIES_PER_UNIT]) for i in cut]
-    if units:
-        runtime(tuple(flags))  # once, before the threads ask for it
     with ThreadPoolExecutor(JOBS) as pool:
         libraries = list(pool.map(lambda unit: compile_unit(unit[0], unit[2], unit[1], flags), units))
     for (source, options, entries), library in zip(units, libraries, strict=True):

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ COMPILER = shutil.which("g++")
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fno-gnu-unique", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-w")
 CHECKED = (  # every access is held to its array and to the barriers, see tests/host/checks.h
     *FLAGS,
+    "-O0",  # no access is optimised away, and it compiles faster
     "-g1",
     "-fsanitize=thread",
     "--param=tsan-instrument-func-entry-exit=0",
@@ -58,15 +60,29 @@ def compile_unit(
     )
     library = folder / "unit.so"
     defines = [option for option in options if option.startswith("-D")]
-    inputs = [str(unit), *map(str, runtime(tuple(flags)))]
+    inputs = [str(unit), *map(str, runtime(flags))]
     libraries = ("-lstdc++", "-lm", "-lc", "-lgcc_s", "-lgcc") if "-nodefaultlibs" in flags else ()
     _gxx(*flags, *defines, f"-I{HOST}", f"-I{folder}", "-shared", *inputs, "-o", str(library), *libraries)
     return library
 
 
-@functools.cache
-def compile_runner(flags: tuple[str, ...]) -> Path:
+_once = threading.Lock()  # what all units share is made by one thread
+
+
+def runner_program(flags: Sequence[str]) -> Path:
     """The program that runs units built with ``flags`` under their sanitizers."""
+    with _once:
+        return _runner(tuple(flags))
+
+
+def runtime(flags: Sequence[str]) -> tuple[Path, ...]:
+    """Object files of the machine that units built with ``flags`` run on; itself it is never instrumented."""
+    with _once:
+        return _runtime(tuple(flags))
+
+
+@functools.cache
+def _runner(flags: tuple[str, ...]) -> Path:
     program = _folder() / f"runner-{hashlib.sha256(repr(flags).encode()).hexdigest()[:16]}"
     sanitizers = [flag for flag in flags if flag.startswith("-fsanitize")]
     own = [flag for flag in flags if "sanitize" not in flag and not flag.startswith("-D")]
@@ -77,8 +93,7 @@ def compile_runner(flags: tuple[str, ...]) -> Path:
 
 
 @functools.cache
-def runtime(flags: tuple[str, ...]) -> tuple[Path, ...]:
-    """Object files of the machine that units built with ``flags`` run on; itself it is never instrumented."""
+def _runtime(flags: tuple[str, ...]) -> tuple[Path, ...]:
     checked = "-fsanitize=thread" in flags
     own = [flag for flag in flags if "sanitize" not in flag]
     own += ["-O2", *(["-DCUDA_HOST_CHECKED"] if checked else [])]

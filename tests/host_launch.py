@@ -2,6 +2,8 @@
 
 import ctypes
 import functools
+import threading
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +81,7 @@ class Function:
 
 
 _load = functools.cache(ctypes.CDLL)
+_turns: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)  # a library runs one launch at a time
 
 
 def run_here(function: Function, launch: Launch, args: Sequence[Argument]) -> None:
@@ -95,7 +98,8 @@ def run_here(function: Function, launch: Launch, args: Sequence[Argument]) -> No
             table[i] = _Argument(ctypes.addressof(pointers[i]), 8, 1, arg.flags.writeable, place.nbytes)
         else:
             table[i] = _Argument(place.ctypes.data, place.itemsize)
-    trouble = function.loaded()(ctypes.byref(launch.packed()), table, ctypes.c_size_t(len(args))).decode()
+    with _turns[function.library]:
+        trouble = function.loaded()(ctypes.byref(launch.packed()), table, ctypes.c_size_t(len(args))).decode()
     if trouble:
         raise HostRunError(trouble)
     for i, (arg, place) in enumerate(zip(args, places, strict=True)):
