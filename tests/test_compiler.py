@@ -143,7 +143,11 @@ class Fake:
             return Output(None, "", "f.cu(3): error: wrong")
         if entry == "silent":
             return Output(b"code", "f", "")
-        log = f"Compiling entry function '{entry}' for\\nUsed {len(text)} registers"
+        log = (
+            f"Function properties for {entry}\\n"
+            "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\\n"
+            f"ptxas info    : Used {len(text)} registers"
+        )
         return Output(f"{self.name} {text} {options}".encode(), entry, log)
 '''
 

@@ -110,6 +110,24 @@ ptxas info    : Used 8 registers, 1024 bytes smem, 340 bytes cmem[0], 8 bytes cm
 """
 
 
+INTERLEAVED = """\
+ptxas info    : Compiling entry function 'a' for 'sm_90'
+ptxas info    : Compiling entry function 'b' for 'sm_90'
+ptxas info    : Function properties for b
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 20 registers, used 0 barriers
+ptxas info    : Function properties for a
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, used 1 barriers, 16 bytes smem
+"""
+
+
+def test_entries_compiled_at_the_same_time_are_told_apart() -> None:
+    """A report belongs to the entry whose properties stand above it, in whatever order entries were begun."""
+    assert resources_in(INTERLEAVED, "a", "sm_90") == Resources(10, 16, 0, 0, "sm_90")
+    assert resources_in(INTERLEAVED, "b", "sm_90") == Resources(20, 0, 0, 0, "sm_90")
+
+
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [

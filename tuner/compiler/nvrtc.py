@@ -44,20 +44,19 @@ def library_files() -> list[Path]:
 
 def resources_in(log: str, lowered_name: str, architecture: str) -> Resources | None:
     """What ptxas reports of one entry under ``--ptxas-options=-v``; None if it reports nothing of it."""
-    _, found, section = log.partition(f"Compiling entry function '{lowered_name}'")
-    section = section.partition("Compiling entry function")[0]  # a unit may hold other entries
-    registers = re.search(r"Used (\d+) registers", section)
-    if not found or registers is None:
-        return None
-    shared = re.search(r"(\d+) bytes smem", section)
-    memory = re.search(
+    # The two lines stay together, also where a unit's entries are compiled at the same time.
+    report = re.search(
         rf"Function properties for {re.escape(lowered_name)}\n"
-        r"\D*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads",
-        section,
+        r"\D*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads\n"
+        r"[^\n]*Used (\d+) registers([^\n]*)",
+        log,
     )
-    stack, stores, loads = map(int, memory.groups()) if memory else (0, 0, 0)
+    if report is None:
+        return None
+    stack, stores, loads, registers = map(int, report.groups()[:4])
+    shared = re.search(r"(\d+) bytes smem", report[5])
     return Resources(
-        registers_per_thread=int(registers[1]),
+        registers_per_thread=registers,
         static_shared_bytes=int(shared[1]) if shared else 0,
         spill_bytes=stores + loads,
         local_bytes=stack,
