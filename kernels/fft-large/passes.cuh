@@ -55,8 +55,8 @@ struct Columns {
     }
 };
 
-// Transforms of length M, C of them interleaved in a tile. A problem of N points is N1 / C groups, of D tiles each, of C
-// out of N1: tile d of group g holds the frequencies g C + c + N1 (d + D k) of the problem.
+// Transforms of length M, C of them interleaved in a tile. A problem of N points is N1 / C groups, of D tiles each, of
+// C out of N1: tile d of group g holds the frequencies g C + c + N1 (d + D k) of the problem.
 template <int N, int M, int D, int C, int P, int r, bool split, bool inverse>
 struct Rows {
     using Tile = TileFft<M, C, P, Ordered<M, r, Order::falling>, typename WordOf<split>::type>;

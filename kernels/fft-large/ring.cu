@@ -3,8 +3,8 @@
 // the second-level cache holds: x is read and y is written with hints to leave the cache soon, and what a second pass
 // has read is discarded, so that of the ring next to nothing goes to device memory. sm_80.
 //
-// counters, 1 + 2 batch of them, are zero when the launch begins. Tunables: those of the passes, which have blocks of the
-// same size; slots of the ring, and by how many problems the second passes lag behind.
+// counters, 1 + 2 batch of them, are zero when the launch begins. Tunables: those of the passes, which have blocks of
+// the same size; slots of the ring, and by how many problems the second passes lag behind.
 #include "passes.cuh"
 #include "signals.cuh"
 #include "tickets.cuh"

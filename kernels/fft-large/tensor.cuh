@@ -11,9 +11,9 @@ struct alignas(64) TensorMap {
 // Rows of a box: the hardware copies 256 at most
 __device__ constexpr int box_rows(int rows) { return rows < 256 ? rows : 256; }
 
-// Brings `rows` rows of C columns, the first at (row, column) of a matrix of W columns, to shared memory, row after row.
-// Called by one thread, after a block barrier behind the last use of `to`, which is aligned to 128 bytes. `streamed`:
-// what is read leaves the second-level cache first.
+// Brings `rows` rows of C columns, the first at (row, column) of a matrix of W columns, to shared memory, row after
+// row. Called by one thread, after a block barrier behind the last use of `to`, which is aligned to 128 bytes.
+// `streamed`: what is read leaves the second-level cache first.
 template <int rows, int C, int W, bool streamed>
 __device__ __forceinline__ void fetch_tile(float2* to, const TensorMap& map, const float2* matrix, int row, int column,
                                            unsigned long long* barrier) {

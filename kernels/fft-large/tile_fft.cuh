@@ -1,9 +1,9 @@
 // Transforms of the columns of a tile by a block: M rows of C neighbouring columns, P points per thread.
 //
 //     using Tile = TileFft<M, C, P, Ordered<M, r, Order::falling>, float2, turn>;
-//     float2 v[P];                      // v[j] is row t + j G of column c, where {t, c} = Tile::loaded(threadIdx.x)
+//     float2 v[P];  // v[j] is row t + j G of column c, where {t, c} = Tile::loaded(threadIdx.x)
 //     tile_fft<Tile>(v, threadIdx.x, room, in_use, freed);
-//                                       // v[j] is frequency t + j G of column c: {t, c} = Tile::transformed(threadIdx.x)
+//                   // v[j] is frequency t + j G of column c, where {t, c} = Tile::transformed(threadIdx.x)
 //
 // Neighbouring threads have neighbouring columns, so that a warp reads and writes C points in a row. Who has what may
 // change at an exchange for nothing; at the last one it does, if so wanted: from then on `turn` neighbouring threads
@@ -42,7 +42,8 @@ struct TileFft {
 // Rows that are summed have no bit in common, which makes the function additive: a thread's place, and constants.
 template <class Tile, int Ns, int R>
 struct RowPlaces {
-    static constexpr bool turned = Ns * R * Tile::Stages::at(Tile::Stages::count - 1) == Tile::M && Tile::turn > Tile::line;
+    static constexpr bool last = Ns * R * Tile::Stages::at(Tile::Stages::count - 1) == Tile::M;
+    static constexpr bool turned = last && Tile::turn > Tile::line;
     static constexpr int after_line = turned ? larger(1, Tile::banks / Tile::turn) : 0;
     static constexpr int block = larger(Tile::line, Ns * R);
     static constexpr int in_block = block / Tile::line * after_line;

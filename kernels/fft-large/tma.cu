@@ -1,16 +1,17 @@
-// The first pass of a long complex transform, whose tiles the copy engine brings to shared memory: one thread asks for a
-// tile, and none waits for single loads of short runs. The method stands in passes.cuh; sm_90.
+// The first pass of a long complex transform, whose tiles the copy engine brings to shared memory: one thread asks for
+// a tile, and none waits for single loads of short runs. The method stands in passes.cuh; sm_90.
 //
 // Blocks walk over tiles. Launched with fewer blocks than tiles, a block asks for its next tile while it works on the
 // present one, so that loads overlap with arithmetic and stores though registers leave room for one or two blocks in a
-// multiprocessor. Either late, when the last exchange has been read, into the memory of the exchanges; or early, when the
-// present tile has been read, next to a room in which exchanges take turns by real parts and imaginary parts.
+// multiprocessor. Either late, when the last exchange has been read, into the memory of the exchanges; or early, when
+// the present tile has been read, next to a room in which exchanges take turns by real parts and imaginary parts.
 #include "passes.cuh"
 #include "tensor.cuh"
 
 template <int M, int W, int C, int P, int r, int turn, bool early, bool inverse, int blocks>
 __global__ void __launch_bounds__(M * C / P, blocks)
-    columns_tma(const __grid_constant__ TensorMap map, const float2* __restrict__ x, float2* __restrict__ y, int tiles) {
+    columns_tma(const __grid_constant__ TensorMap map, const float2* __restrict__ x, float2* __restrict__ y,
+                int tiles) {
     using Pass = Columns<M, W, C, P, r, 1, turn, early, inverse>;
     extern __shared__ __align__(128) float2 shared[];
     __shared__ unsigned long long arrived;
