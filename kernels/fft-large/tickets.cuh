@@ -8,9 +8,9 @@
 // Why no block waits forever: a job waits for jobs of smaller tickets only. A second pass waits for all of its
 // problem's first passes, which were drawn at least one problem before. A first pass of problem p overwrites that of
 // number p - slots and waits for its second passes: they were drawn with the first passes of problem p - slots + lag,
-// which is before p as slots > lag. A block has begun with the smallest ticket it holds, so the block that holds the smallest
-// unfinished ticket of all is on the device, works on it and waits for nothing; it ends, and so does, by induction,
-// every other. This needs neither all blocks on the device at a time nor any order among those that are.
+// which is before p as slots > lag. A block has begun with the smallest ticket it holds, so the block that holds the
+// smallest unfinished ticket of all is on the device, works on it and waits for nothing; it ends, and so does, by
+// induction, every other. This needs neither all blocks on the device at a time nor any order among those that are.
 #pragma once
 
 struct Job {
