@@ -37,18 +37,18 @@ def test_best_takes_the_words_of_run(db: Path) -> None:
     assert document("best", *words)["max_slowdown"] == pytest.approx(0.05)
     other = tuner("best", *SMALL, "--max-slowdown", "10%", "--database", db)
     assert other.exit_code == 1
-    assert "`tuner run scan-lf:N=64 --objective energy --max-slowdown 10%`" in other.stderr
+    assert "`tuner run scan-lf:N=4 --objective energy --max-slowdown 10%`" in other.stderr
     assert tuner("best", *SMALL, "--database", db).exit_code == 1
 
 
 def test_order_of_workloads_does_not_matter(db: Path) -> None:
     """A co-running set is the same set in any order."""
     words = ("--kernel", FAULTY, *TX1, "--database", db)
-    tuner("run", "scan-lf:N=64", "faulty:N=256", *words, "--budget", "2")
-    found = document("best", "faulty:N=256", "scan-lf:N=64", *words)
+    tuner("run", "scan-lf:N=4", "faulty:N=256", *words, "--budget", "2")
+    found = document("best", "faulty:N=256", "scan-lf:N=4", *words)
 
     assert found["stale"] == []
-    assert found["best"]["configurations"].keys() == {"faulty:N=256", "scan-lf:N=64"}
+    assert found["best"]["configurations"].keys() == {"faulty:N=256", "scan-lf:N=4"}
 
 
 def test_nothing_stored_says_how_to_get_it(db: Path) -> None:
@@ -56,14 +56,14 @@ def test_nothing_stored_says_how_to_get_it(db: Path) -> None:
     result = tuner("best", *SMALL, "--objective", "time", "--database", db, "--json", "-")
 
     assert result.exit_code == 1
-    assert "run `tuner run scan-lf:N=64 --objective time`" in result.stderr
+    assert "run `tuner run scan-lf:N=4 --objective time`" in result.stderr
     assert result.stdout == ""
 
 
 def test_another_gpu_is_stale(db: Path) -> None:
     """The answer of another GPU is served as stale, with both GPUs named."""
     tuner("run", *SMALL, "--budget", "1", "--database", db)
-    words = ("best", "scan-lf:N=64", "--device", "sim:k40c", "--database", db)
+    words = ("best", "scan-lf:N=4", "--device", "sim:k40c", "--database", db)
     found, shown = document(*words), tuner(*words).stdout
 
     assert "GPU was sim:jetson-tx1, is sim:k40c" in found["stale"]
@@ -87,12 +87,12 @@ def test_changed_source_is_stale(db: Path, tmp_path: Path) -> None:
 
 def test_named_batch_must_be_the_tuned_one(db: Path) -> None:
     """A batch that the user names and that was not tuned makes the answer stale."""
-    tuner("run", "scan-lf:N=64,batch=4096", *TX1, "--budget", "1", "--database", db)
+    tuner("run", "scan-lf:N=4,batch=4096", *TX1, "--budget", "1", "--database", db)
 
-    same = document("best", "scan-lf:N=64, batch=4096", *TX1, "--database", db)
-    other = document("best", "scan-lf:N=64,batch=8192", *TX1, "--database", db)
+    same = document("best", "scan-lf:N=4, batch=4096", *TX1, "--database", db)
+    other = document("best", "scan-lf:N=4,batch=8192", *TX1, "--database", db)
     assert same["stale"] == []
-    assert other["stale"] == ["scan-lf:N=64 was tuned for a batch of 4096, is asked for 8192"]
+    assert other["stale"] == ["scan-lf:N=4 was tuned for a batch of 4096, is asked for 8192"]
 
 
 def test_kernel_named_after_a_batch_names_none(db: Path, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_answers_that_set_clocks_can_be_left_out(db: Path) -> None:
         (("scan-l:N=64",), "did you mean 'scan-lf'"),
         (("scan-lf:N=10000",), "no N=10000"),
         ((*SMALL, "--objective", "watts"), "unknown objective 'watts'"),
-        (("scan-lf:N=64", "--device", "sim:none"), "sim:none"),
+        (("scan-lf:N=4", "--device", "sim:none"), "sim:none"),
         ((), "WORKLOAD"),
     ],
 )
@@ -160,7 +160,7 @@ def test_history_lists_the_newest_first(db: Path) -> None:
     assert [run["policy"] for run in runs] == ["random", "greedy"]
     assert [run["trials"] for run in runs] == [1, 2]
     assert {run["status"] for run in runs} == {"limited"}
-    assert all(run["workloads"] == ["scan-lf:N=64"] for run in runs)
+    assert all(run["workloads"] == ["scan-lf:N=4"] for run in runs)
     assert all(run["modelled"] and run["device"] == "sim:jetson-tx1" for run in runs)
     assert all(run["best"]["energy_j_uncertainty"] > 0 for run in runs)
 

@@ -60,7 +60,7 @@ def test_fault_in_company_is_pinned_on_the_guilty(tmp_path: Path, monkeypatch: p
     install(monkeypatch, Faults(told))
     words = (
         "run",
-        "scan-lf:N=64",
+        "scan-lf:N=4",
         WORKLOAD,
         "--kernel",
         FAULTY,
@@ -74,7 +74,7 @@ def test_fault_in_company_is_pinned_on_the_guilty(tmp_path: Path, monkeypatch: p
     failed = [trial for trial in found["trials"] if trial["status"] != "ok"]
 
     assert failed
-    assert all(trial["workloads"]["scan-lf:N=64"]["status"] == "ok" for trial in failed)
+    assert all(trial["workloads"]["scan-lf:N=4"]["status"] == "ok" for trial in failed)
     assert all(trial["workloads"][WORKLOAD]["status"] == trial["status"] for trial in failed)
     assert found["best"]["status"] == "ok"
     assert found["best"]["configurations"][WORKLOAD]["mode"] == 0
@@ -88,7 +88,7 @@ def test_fault_that_only_company_brings(tmp_path: Path, monkeypatch: pytest.Monk
         return [Status.TIMEOUT if hangs else Status.OK for _ in plans]
 
     install(monkeypatch, Faults(told, together))
-    words = ("run", "scan-lf:N=64", WORKLOAD, "--kernel", FAULTY, *TX1, "--policy", "exhaustive")
+    words = ("run", "scan-lf:N=4", WORKLOAD, "--kernel", FAULTY, *TX1, "--policy", "exhaustive")
     path = tmp_path / "run.json"
     result = tuner(*words, "--database", tmp_path / "tuner.db", "--json", path)
     found = json.loads(path.read_text())

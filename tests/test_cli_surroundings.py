@@ -75,8 +75,8 @@ def test_full_disk(db: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert not path.exists()
     with Store(db) as store:
         (run,) = store.history()
-        assert 0 < run.trials < 58
-        assert len(store.trials(run.id, ["scan-lf:N=64"])) == run.trials
+        assert 0 < run.trials < 20
+        assert len(store.trials(run.id, ["scan-lf:N=4"])) == run.trials
 
 
 def test_disk_that_fills_up_under_a_run(db: Path) -> None:
@@ -122,7 +122,7 @@ def test_database_that_may_not_be_written(db: Path) -> None:
 @pytest.mark.skipif(driver_problem() is None, reason="there is a GPU")
 def test_no_gpu(db: Path) -> None:
     """A GPU asked for by name where there is none is an error that says what is missing."""
-    refused(db, ("scan-lf:N=64", "--device", "cuda:0"), "cuda:0", "no NVIDIA driver", code=1)
+    refused(db, ("scan-lf:N=4", "--device", "cuda:0"), "cuda:0", "no NVIDIA driver", code=1)
 
 
 def install_clocks(monkeypatch: pytest.MonkeyPatch, clocks: ClockControl | None, reason: str = "") -> None:

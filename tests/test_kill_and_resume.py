@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_process import COMMAND, PATIENCE_S, await_rows, document, rows, tuner
+from cli_process import COMMAND, PATIENCE_S, TX1, await_rows, document, rows, tuner
 
 from tuner.database import Store
 
-TWO = ("scan-lf:N=256", "fft:N=256", "--device", "sim:k40c", "--clocks", "all")  # thousands of trials
-WHOLE = ("--policy", "random", "--budget", "1000")
+DEVICE = ("--device", "sim:k40c", "--clocks", "all")
+TWO = ("scan-lf:N=4", "fft:N=4", *DEVICE)  # thousands of trials of few configurations
+WHOLE = ("--policy", "random", "--budget", "500")
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -95,12 +96,12 @@ def test_killed_run_resumes_to_the_same_answer(objective: str, start: Start, tmp
     kept = rows(db)
 
     assert process.returncode == -signal.SIGKILL
-    assert 20 <= kept < 1000
+    assert 20 <= kept < 500
     resumed = document(*words, "--database", db, "--resume")
 
     assert resumed["resumed"] == kept
     assert trials_of(resumed) == trials_of(whole)
-    assert len(set(trials_of(resumed))) == 1000 == rows(db)
+    assert len(set(trials_of(resumed))) == 500 == rows(db)
     assert rows(db, "runs") == 1
     for key in ("configurations", "clock_mhz", "time_s", "status"):
         assert resumed["best"][key] == whole["best"][key]
@@ -111,7 +112,7 @@ def test_killed_run_resumes_to_the_same_answer(objective: str, start: Start, tmp
 
 def test_finished_run_is_not_resumed(tmp_path: Path) -> None:
     """--resume after a run that ended by itself is a new run, and says so."""
-    words = ("run", "scan-lf:N=64", "--device", "sim:jetson-tx1", "--database", tmp_path / "tuner.db")
+    words = ("run", "scan-lf:N=4", *TX1, "--database", tmp_path / "tuner.db")
     tuner(*words)
     again = tuner(*words, "--resume")
 
@@ -121,7 +122,7 @@ def test_finished_run_is_not_resumed(tmp_path: Path) -> None:
 
 def test_limited_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:
     """A budget that ended a run is raised by resuming it: only the missing trials are measured."""
-    words = ("run", "scan-lf:N=64", "--device", "sim:jetson-tx1", "--database", tmp_path / "tuner.db")
+    words = (*("run", "scan-lf:N=4", *TX1, "--policy", "random"), *("--database", tmp_path / "tuner.db"))
     tuner(*words, "--budget", "3")
     found = document(*words, "--budget", "5", "--resume")
 
@@ -163,7 +164,7 @@ def test_ignored_hangup_stays_ignored(start: Start, tmp_path: Path) -> None:
     _, err = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == 0, err
-    assert rows(db) == 1000
+    assert rows(db) == 500
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_no_compiler_outlives_a_stopped_run(
     """Stopped while it compiles, a run leaves no process behind and no run in the database."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     db = tmp_path / "tuner.db"
-    process = start("run", *TWO, "--database", db)
+    process = start("run", "scan-lf:N=256", "fft:N=256", *DEVICE, "--database", db)
     compilers = await_children(process)
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE_S)

@@ -74,7 +74,7 @@ def test_wheel_runs_from_a_fresh_environment(wheel: Path, tmp_path: Path) -> Non
     outcome = subprocess.run(
         [
             *(python, "-c", "from tuner.cli import main; main()"),
-            *("run", "scan-lf:N=64", "--device", "sim:jetson-tx1", "--policy", "random", "--budget", "3"),
+            *("run", "scan-lf:N=4", "--device", "sim:jetson-tx1", "--policy", "random", "--budget", "3"),
             *("--database", tmp_path / "tuner.db", "--json", tmp_path / "run.json"),
         ],
         check=False,
