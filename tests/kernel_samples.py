@@ -1,8 +1,13 @@
-"""The catalogue's kernels, and which of their configurations the tests build and run."""
+"""The catalogue's kernels, and which of their configurations the tests build and run.
 
+Kernels of one family with the same tunables share most of their code. The kernel is one more thing that
+varies there: pairs of values are tried in one of them, and every value in each.
+"""
+
+import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pairwise import pairwise
@@ -12,13 +17,24 @@ from tuner.config.sizes import listed
 from tuner.model import Configuration, Plan, TunableValue
 
 Row = dict[str, TunableValue]
-"""Sizes and tunables of one configuration of one workload."""
+"""A configuration: its ``kernel``, sizes and tunables."""
 
 CATALOGUE = Path(__file__).parents[1] / "kernels"
 KERNELS = {path.parent.name: load_kernel_file(path) for path in sorted(CATALOGUE.glob("*/kernel.toml"))}
 UNSEEN_BY_HOST = ("blocks", "cap")  # bounds of registers and of residency: the same code, word for word
 LEAST, ODD = 64, 61  # the size that samples are drawn at, and one that fills no power of two
+LONG = 2**14  # beyond, values are sampled and not pairs
 MOST_POINTS = 2**17  # of all problems of a launch, unless one has more
+
+
+def kin(kernel: KernelFile) -> list[KernelFile]:
+    """The kernels of the same family, sizes and tunables, itself among them."""
+    return [
+        other
+        for other in KERNELS.values()
+        if (other.family, set(other.sizes), set(other.tunables))
+        == (kernel.family, set(kernel.sizes), set(kernel.tunables))
+    ]
 
 
 def small_sizes(kernel: KernelFile) -> list[Row]:
@@ -34,7 +50,7 @@ def small_sizes(kernel: KernelFile) -> list[Row]:
     chosen: list[Row] = []
     for N in sorted(int(n) for n in values if int(n) >= LEAST):
         added = list(workloads(kernel, [N]))
-        seen = {item for row in rows_at(kernel, added[:1]) for item in row.items()}
+        seen = {item for row in rows_at(added[:1]) for item in row.items()}
         if not chosen or wanted & seen:
             chosen += added
         wanted -= seen
@@ -43,68 +59,103 @@ def small_sizes(kernel: KernelFile) -> list[Row]:
     return chosen
 
 
-def all_sizes(kernel: KernelFile) -> list[Row]:
-    """Every workload that the file lists, and of a range some odd ones."""
-    values = kernel.sizes["N"]
-    odd = [ODD, 1000, values[-1] - 1] if isinstance(values, range) else []
-    return list(workloads(kernel, [*listed(values), *odd]))
+def all_sizes() -> list[Row]:
+    """Every workload that the files list, and of ranges some odd ones."""
+    found: list[Row] = []
+    for kernel in KERNELS.values():
+        values = kernel.sizes["N"]
+        odd = [ODD, 1000, values[-1] - 1] if isinstance(values, range) else []
+        found += workloads(kernel, [*listed(values), *odd])
+    return found
 
 
 def workloads(kernel: KernelFile, lengths: Iterable[int | str]) -> Iterator[Row]:
     """Every combination of the sizes, N from ``lengths``."""
     sizes = {name: listed(values) for name, values in kernel.sizes.items()} | {"N": tuple(lengths)}
-    return (dict(zip(sizes, values, strict=True)) for values in itertools.product(*sizes.values()))
+    for values in itertools.product(*sizes.values()):
+        yield {"kernel": kernel.name, **dict(zip(sizes, values, strict=True))}
 
 
-def rows_at(kernel: KernelFile, workloads: Sequence[Row]) -> list[Row]:
+def rows_at(workloads: Iterable[Row]) -> list[Row]:
     """Every configuration of the workloads."""
-    return [{**sizes, **c} for sizes in workloads for c in kernel.space(kernel.workload(_texts(sizes)))]
+    return [
+        {**sizes, **configuration}
+        for sizes in workloads
+        for kernel in [KERNELS[str(sizes["kernel"])]]
+        for configuration in kernel.space(kernel.workload(_sizes(kernel, sizes)))
+    ]
 
 
-def defaults_at(kernel: KernelFile, workloads: Sequence[Row]) -> list[Row]:
+def defaults_at(workloads: Iterable[Row]) -> list[Row]:
     """The default configuration of each workload."""
-    return [{**sizes, **kernel.default(kernel.workload(_texts(sizes)))} for sizes in workloads]
+    return [
+        {**sizes, **kernel.default(kernel.workload(_sizes(kernel, sizes)))}
+        for sizes in workloads
+        for kernel in [KERNELS[str(sizes["kernel"])]]
+    ]
 
 
-def pairs_on_host(kernel: KernelFile) -> list[Row]:
-    """Rows at small sizes that hold each pair of the values that the host sees."""
-    return _sampled(kernel, [n for n in kernel.tunables if n not in UNSEEN_BY_HOST], together=2)
+def sampled(rows: Sequence[Row], counts: Callable[[str], bool], together: int = 2) -> list[Row]:
+    """Some of ``rows`` that hold each pair of values, or each value where ``together`` is 1.
 
-
-def ways_on_host(kernel: KernelFile) -> list[Row]:
-    """Rows at small sizes that hold each way to do a thing: each text and each switch among the tunables."""
-    ways = [n for n, values in kernel.tunables.items() if isinstance(values[0], str | bool)]
-    return _sampled(kernel, ways, together=1)
-
-
-def _sampled(kernel: KernelFile, names: Sequence[str], together: int) -> list[Row]:
-    small = small_sizes(kernel)
+    Args:
+        rows: all that may be drawn.
+        counts: whether the values of a name do; names that are not asked for are left to chance.
+        together: see ``pairwise``.
+    """
     whole: dict[tuple[tuple[str, TunableValue], ...], Row] = {}
-    for row in [*defaults_at(kernel, small), *rows_at(kernel, small)]:
-        whole.setdefault(tuple((name, row[name]) for name in (*kernel.sizes, *names)), row)
+    for row in rows:
+        whole.setdefault(tuple(item for item in row.items() if counts(item[0])), row)
     sample = pairwise([dict(items) for items in whole], together=together)
     return [whole[tuple(row.items())] for row in sample]
 
 
-def plan_of(kernel: KernelFile, row: Row, batch: int | None = None) -> Plan:
-    """The plan of a row.
+def pairs_of(rows: Sequence[Row], left_out: Sequence[str]) -> list[Row]:
+    """Some of ``rows`` that hold each pair of values, and where N is ``LONG`` each way to do a thing.
 
     Args:
-        kernel: the row's kernel.
-        row: its sizes and tunables; others are left out.
-        batch: problems; the file's if not given.
+        rows: all that may be drawn.
+        left_out: names whose values do not count.
     """
-    workload = kernel.workload(_texts({name: row[name] for name in kernel.sizes}), batch)
-    return kernel.plan(workload, Configuration([(name, row[name]) for name in kernel.tunables]))
+    pairs = sampled([row for row in rows if int(row["N"]) <= LONG], lambda name: name not in left_out)
+    return pairs + [row for row in ways_of(rows) if int(row["N"]) > LONG]
 
 
-def small_plan(kernel: KernelFile, row: Row) -> Plan:
+def ways_of(rows: Sequence[Row]) -> list[Row]:
+    """Some of ``rows`` that hold each size and each way to do a thing: text and switches among tunables."""
+    tunables = KERNELS[str(rows[0]["kernel"])].tunables
+    numbers = {name for name, values in tunables.items() if not isinstance(values[0], str | bool)}
+    return sampled(rows, lambda name: name not in numbers, together=1)
+
+
+def pairs_on_host(name: str) -> list[Row]:
+    """Rows of a kernel at small sizes: with those of its kin they hold each pair of values the host sees."""
+    return [row for row in _pairs_of_kin(tuple(k.name for k in kin(KERNELS[name]))) if row["kernel"] == name]
+
+
+def ways_on_host(name: str) -> list[Row]:
+    """Rows of a kernel at small sizes that hold each way to do a thing."""
+    small = small_sizes(KERNELS[name])
+    return ways_of([*defaults_at(small), *rows_at(small)])
+
+
+def plan_of(row: Row, batch: int | None = None) -> Plan:
+    """The plan of a row; the file's batch if none is given."""
+    kernel = KERNELS[str(row["kernel"])]
+    configuration = Configuration([(name, row[name]) for name in kernel.tunables])
+    return kernel.plan(kernel.workload(_sizes(kernel, row), batch), configuration)
+
+
+def small_plan(row: Row) -> Plan:
     """The plan of a row with so few problems that a launch has three blocks, the last not full, or fewer."""
-    first = plan_of(kernel, row, 1).stages[0]
-    per_block = next(
-        b for b in itertools.count(1) if plan_of(kernel, row, b + 1).stages[0].grid != first.grid
-    )
-    return plan_of(kernel, row, max(1, min(2 * per_block + 1, MOST_POINTS // int(row["N"]))))
+    first = plan_of(row, 1).stages[0]
+    per_block = next(b for b in itertools.count(1) if plan_of(row, b + 1).stages[0].grid != first.grid)
+    return plan_of(row, max(1, min(2 * per_block + 1, MOST_POINTS // int(row["N"]))))
+
+
+def shown(row: Row) -> str:
+    """A row's values, for the name of a test."""
+    return ",".join(map(str, row.values()))
 
 
 def element_count(plan: Plan) -> int:
@@ -112,5 +163,15 @@ def element_count(plan: Plan) -> int:
     return sum(math.prod(buffer.shape) for buffer in plan.buffers)
 
 
-def _texts(sizes: Row) -> dict[str, int | str]:
-    return {name: value if isinstance(value, str) else int(value) for name, value in sizes.items()}
+@functools.cache
+def _pairs_of_kin(names: tuple[str, ...]) -> list[Row]:
+    rows = []
+    for kernel in (KERNELS[name] for name in names):
+        small = small_sizes(kernel)
+        rows += [*defaults_at(small), *rows_at(small)]
+    return pairs_of(rows, UNSEEN_BY_HOST)
+
+
+def _sizes(kernel: KernelFile, row: Row) -> dict[str, int | str]:
+    values = {name: row[name] for name in kernel.sizes}
+    return {name: value if isinstance(value, str) else int(value) for name, value in values.items()}

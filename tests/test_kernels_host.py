@@ -14,11 +14,11 @@ from kernel_samples import (
     element_count,
     pairs_on_host,
     rows_at,
+    shown,
     small_plan,
     ways_on_host,
 )
 
-from tuner.config import KernelFile
 from tuner.model import Plan
 from tuner.problems import problem_for
 
@@ -27,12 +27,6 @@ pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 FEW_ELEMENTS = 2**16  # so many are computed in every order
 MANY_ELEMENTS = 2**20  # more are computed without watching each access: that takes ten times as long
 PLANS_AT_A_TIME = 8
-
-EVERY_SIZE = [(name, sizes) for name, kernel in KERNELS.items() for sizes in all_sizes(kernel)]
-
-
-def shown(parameter: str | Row) -> str:
-    return parameter if isinstance(parameter, str) else ",".join(map(str, parameter.values()))
 
 
 def compare(plan: Plan, flags: Sequence[str], order: Order) -> None:
@@ -53,8 +47,8 @@ def compare_some(plans: Sequence[Plan], flags: Sequence[str]) -> None:
             compare(plan, flags, order)
 
 
-def compare_rows(kernel: KernelFile, rows: Sequence[Row], flags: Sequence[str]) -> None:
-    plans = [plan for plan in (small_plan(kernel, row) for row in rows) if not host_build.needs_gpu(plan)]
+def compare_rows(rows: Sequence[Row], flags: Sequence[str]) -> None:
+    plans = [plan for plan in map(small_plan, rows) if not host_build.needs_gpu(plan)]
     plans.sort(key=lambda plan: plan.stages[0].source.path)  # what shares a source is compiled together
     parts = [plans[i : i + PLANS_AT_A_TIME] for i in range(0, len(plans), PLANS_AT_A_TIME)]
     with ThreadPoolExecutor(host_build.JOBS) as pool:
@@ -64,38 +58,37 @@ def compare_rows(kernel: KernelFile, rows: Sequence[Row], flags: Sequence[str]) 
 @pytest.mark.parametrize("name", KERNELS)
 def test_pairs_of_values_give_right_answers(name: str) -> None:
     """Any two values that go together answer to rounding, in every order, with no race and nothing astray."""
-    compare_rows(KERNELS[name], pairs_on_host(KERNELS[name]), CHECKED)
+    compare_rows(pairs_on_host(name), CHECKED)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_sanitizers_find_nothing(name: str) -> None:
     """Each way to load, store and exchange keeps to its arrays and to what the language defines."""
-    compare_rows(KERNELS[name], ways_on_host(KERNELS[name]), ADDRESSES)
+    compare_rows(ways_on_host(name), ADDRESSES)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("name", "sizes"), EVERY_SIZE, ids=shown)
-def test_every_configuration_gives_right_answers(name: str, sizes: Row) -> None:
+@pytest.mark.parametrize("sizes", all_sizes(), ids=shown)
+def test_every_configuration_gives_right_answers(sizes: Row) -> None:
     """Whatever a search may try, at any size that is listed, answers to rounding and keeps to its arrays."""
-    kernel = KERNELS[name]
-    rows = rows_at(kernel, [sizes])
-    watched = element_count(small_plan(kernel, rows[0])) <= MANY_ELEMENTS
-    compare_rows(kernel, rows, CHECKED if watched else FLAGS)
+    rows = rows_at([sizes])
+    watched = element_count(small_plan(rows[0])) <= MANY_ELEMENTS
+    compare_rows(rows, CHECKED if watched else FLAGS)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", KERNELS)
 def test_sanitizers_find_nothing_in_pairs(name: str) -> None:
     """Any two values that go together keep to their arrays and to what the language defines."""
-    compare_rows(KERNELS[name], pairs_on_host(KERNELS[name]), ADDRESSES)
+    compare_rows(pairs_on_host(name), ADDRESSES)
 
 
 def test_what_only_a_gpu_runs_is_known() -> None:
     """Nothing but clusters of more than 1024 threads is left out on the host."""
     left_out = {
         (name, stage.name)
-        for name, kernel in KERNELS.items()
-        for plan in (small_plan(kernel, row) for row in pairs_on_host(kernel))
+        for name in KERNELS
+        for plan in map(small_plan, pairs_on_host(name))
         if host_build.needs_gpu(plan)
         for stage in plan.stages
     }

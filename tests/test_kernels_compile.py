@@ -1,0 +1,110 @@
+"""Every kernel of the catalogue compiles for devices old and new, and nothing spills unseen."""
+
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+from kernel_samples import (
+    KERNELS,
+    Row,
+    all_sizes,
+    defaults_at,
+    kin,
+    pairs_of,
+    plan_of,
+    rows_at,
+    shown,
+    small_sizes,
+    workloads,
+)
+
+from tuner.compiler import Compiled, Compiler
+from tuner.errors import CompilerUnavailableError
+from tuner.model import Source, Stage
+
+ARCHITECTURES = (53, 72, 87, 90)  # Jetson TX1, Xavier, Orin, Hopper
+LAUNCH_ONLY = ("cap",)  # tunables that no stage's code knows
+FAMILIES = {", ".join(k.name for k in kin(kernel)): kin(kernel) for kernel in KERNELS.values()}
+
+
+def on_devices(rows: Iterable[Row]) -> list[Row]:
+    """The rows once for each architecture that runs them."""
+    return [
+        {**row, "architecture": architecture}
+        for row in rows
+        for least in [max(stage.min_architecture for stage in plan_of(row).stages)]
+        for architecture in ARCHITECTURES
+        if least <= architecture
+    ]
+
+
+def compiled(rows: Sequence[Row]) -> list[tuple[Stage, Compiled]]:
+    """Every stage of the rows, compiled for the architecture of each; none may fail."""
+    results: list[tuple[Stage, Compiled]] = []
+    for architecture in ARCHITECTURES:
+        plans = [plan_of(row) for row in rows if row["architecture"] == architecture]
+        stages = [stage for plan in plans for stage in plan.stages]
+        try:
+            with tempfile.TemporaryDirectory() as cache, Compiler(f"sm_{architecture}", Path(cache)) as nvrtc:
+                made = nvrtc.compile(stages)
+        except CompilerUnavailableError as e:
+            pytest.skip(str(e))
+        failed = [str(result) for result in made if not isinstance(result, Compiled)]
+        assert not failed, f"{len(failed)} of {len(made)} for sm_{architecture}: {failed[0]}"
+        results += [(s, r) for s, r in zip(stages, made, strict=True) if isinstance(r, Compiled)]
+    return results
+
+
+def check_no_spills(results: Sequence[tuple[Stage, Compiled]]) -> None:
+    for stage, result in results:
+        made = result.resources
+        assert (made.spill_bytes, made.local_bytes) == (0, 0), f"{stage.entry} for {made.architecture}"
+
+
+def check_report(results: Sequence[tuple[Stage, Compiled]]) -> None:
+    """Whatever ptxas says of memory that a thread takes for its registers is in the resources."""
+    memory = r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+    for stage, result in results:
+        frames, stores, loads = (sum(map(int, n)) for n in zip(*re.findall(memory, result.log), strict=True))
+        resources = result.resources
+        assert (resources.local_bytes, resources.spill_bytes) == (frames, stores + loads), stage.entry
+        assert resources.static_shared_bytes + stage.shared_bytes <= 227 * 1024, stage.entry
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pairs_of_values_compile(family: str) -> None:
+    """Any two values that go together, and any with each device that has it, compile; spills are reported."""
+    small = [sizes for kernel in FAMILIES[family] for sizes in small_sizes(kernel)]
+    check_report(compiled(pairs_of(on_devices(rows_at(small)), LAUNCH_ONLY)))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_defaults_run_anywhere_without_spills(name: str) -> None:
+    """The default, at the smallest and the largest problem, is for every device and spills nothing."""
+    largest = list(workloads(KERNELS[name], [KERNELS[name].sizes["N"][-1]]))
+    rows = on_devices(defaults_at([*small_sizes(KERNELS[name])[:1], *largest[:1]]))
+    assert {row["architecture"] for row in rows} == set(ARCHITECTURES)
+    check_no_spills(compiled(rows))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("sizes", all_sizes(), ids=shown)
+def test_every_configuration_compiles(sizes: Row) -> None:
+    """Whatever a search may try, at any size that is listed, compiles for every device that runs it."""
+    check_report(compiled(on_devices(rows_at([sizes]))))
+    check_no_spills(compiled(on_devices(defaults_at([sizes]))))
+
+
+def test_spills_are_seen(tmp_path: Path) -> None:
+    """A kernel that is given too few registers reports the bytes it spills."""
+    code = "__global__ void sums(const float* x, float* y) {\n    float v[64];\n"
+    code += "    for (int i = 0; i < 64; ++i) v[i] = x[i];\n"
+    code += "    for (int i = 0; i < 64; ++i) y[i] = v[i] * v[63 - i] + v[i / 2];\n}"
+    source = Source("sums.cu", code)
+    stage = Stage("sums", source, "sums", ("--maxrregcount=24",), (1, 1, 1), (32, 1, 1), 0, ("x", "y"))
+    with Compiler("sm_90", tmp_path) as nvrtc:
+        result = nvrtc.compile_one(stage)
+    assert result.resources.spill_bytes > 0
+    check_report([(stage, result)])
