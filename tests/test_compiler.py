@@ -116,7 +116,7 @@ from pathlib import Path
 from tuner.errors import CompilerUnavailableError
 from tuner.compiler.nvrtc import Output
 
-SERVES = {"old.so": ("12.9", (50, 75, 90)), "new.so": ("12.10", (75, 90)), "newest.so": ("13.0", (90,))}
+SERVES = {"oldest.so": ("12.4", (50, 90)), "old.so": ("12.9", (50, 75, 90)), "new.so": ("12.10", (75, 90)), "newest.so": ("13.0", (90,))}
 
 class Fake:
     """Notes every request in a file beside the library; hangs, crashes or fails by the name of the entry."""
@@ -158,7 +158,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cache = folder / "cache"
-        for name in ("old.so", "new.so", "newest.so", "broken.so", "deadly.so"):
+        for name in ("oldest.so", "old.so", "new.so", "newest.so", "broken.so", "deadly.so"):
             (folder / name).write_text(name)
 
     def compiler(
@@ -275,6 +275,13 @@ def test_another_architecture_or_nvrtc_is_another_key(bench: Bench) -> None:
     with bench.compiler() as compiler:
         compiler.compile([stage("f")])
     assert bench.asked() == {"describe:old.so": 1, "compile:f": 1}
+
+
+@pytest.mark.parametrize(("library", "asked"), [("oldest.so", False), ("old.so", True), ("newest.so", True)])
+def test_the_cache_of_nvrtc_is_left_aside(bench: Bench, library: str, asked: bool) -> None:
+    """What NVRTC 12.9 and later take from a cache of their own has no report of ptxas."""
+    with bench.compiler(libraries=(library,)) as compiler:
+        assert (b"--no-cache" in compiler.compile_one(stage("f")).cubin) == asked
 
 
 def test_what_the_compiler_does_not_see_is_not_in_the_key(bench: Bench) -> None:

@@ -25,6 +25,7 @@ from tuner.model import Resources, Source, Stage
 from tuner.process import Child
 
 _FORMAT = 1  # of cache entries; part of their keys
+_FIRST_WITH_CACHE = (12, 9)  # of NVRTC's own; what it takes from there comes without the reports of ptxas
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,8 @@ class Compiler:
         return keys
 
     def _options(self, stage: Stage) -> tuple[str, ...]:
-        return (f"--gpu-architecture={self._architecture}", "--ptxas-options=-v", *stage.options)
+        uncached = ("--no-cache",) if _as_numbers(self._library.version) >= _FIRST_WITH_CACHE else ()
+        return (f"--gpu-architecture={self._architecture}", "--ptxas-options=-v", *uncached, *stage.options)
 
     def _compile_missing(
         self, missing: Mapping[str, Stage], finish: Callable[[str, nvrtc.Output | CompileError], None]
@@ -253,3 +255,7 @@ def _first_error(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     first = next((line for line in lines if re.search(r"\berror\b", line)), lines[0] if lines else "no log")
     return re.sub(r"^__nv_name_map\(\d+\): ", "entry: ", first)  # NVRTC's name for the name expression
+
+
+def _as_numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
