@@ -116,7 +116,12 @@ from pathlib import Path
 from tuner.errors import CompilerUnavailableError
 from tuner.compiler.nvrtc import Output
 
-SERVES = {"oldest.so": ("12.4", (50, 90)), "old.so": ("12.9", (50, 75, 90)), "new.so": ("12.10", (75, 90)), "newest.so": ("13.0", (90,))}
+SERVES = {
+    "oldest.so": ("12.4", (50, 90)),
+    "old.so": ("12.9", (50, 75, 90)),
+    "new.so": ("12.10", (75, 90)),
+    "newest.so": ("13.0", (90,)),
+}
 
 class Fake:
     """Notes every request in a file beside the library; hangs, crashes or fails by the name of the entry."""
