@@ -59,6 +59,12 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.fixture
+def _no_shipped_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty catalogue: to list the shipped one counts thousands of configurations."""
+    monkeypatch.setattr("tuner.catalog.kernels_root", lambda: tmp_path / "shipped")
+
+
 def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["kernels", *map(str, arguments)])
 
@@ -74,15 +80,23 @@ def test_list_shows_every_kernel(file: Path) -> None:
     """The list has a line per kernel with family, sizes, tunables, number of configurations and origin."""
     result = run("list", "--kernel", file)
     assert result.exit_code == 0
-    (line,) = [line for line in result.stdout.splitlines() if "my-rows" in line]
+    lines = result.stdout.splitlines()
+    for kernel in ("scan-lf", "tridiag-wm", "fft", "fft-large"):
+        assert [line for line in lines if f" {kernel} " in f" {line} "], kernel
+    (line,) = [line for line in lines if "my-rows" in line]
     for word in ("sums", "N=64..128", "P L shuffle", "6..10", "file"):
         assert word in line
 
+
+@pytest.mark.usefixtures("_no_shipped_kernels")
+def test_list_as_a_document(file: Path) -> None:
+    """The document has the configurations of each size, and the values of each tunable."""
     rows = {row["name"]: row for row in document("list", "--kernel", file)["kernels"]}
     assert [size["configurations"] for size in rows["my-rows"]["workloads"]] == [6, 10]
     assert rows["my-rows"]["tunables"]["shuffle"] == [True, False]
 
 
+@pytest.mark.usefixtures("_no_shipped_kernels")
 def test_ranges_and_optional_sizes_are_shown(file: Path) -> None:
     """A range is shown by its ends, in brackets what may be left out; the document has what the file says."""
     sizes = 'N = { from = 65, to = 129 }\nform = ["up", "down"]'
@@ -108,6 +122,7 @@ def test_zeroed_arrays_need_not_hold_the_batch(file: Path) -> None:
     assert run("check", file).exit_code == 0
 
 
+@pytest.mark.usefixtures("_no_shipped_kernels")
 def test_list_reports_broken_files_aside(file: Path, tmp_path: Path) -> None:
     """A broken file of the user's folder is a warning on standard error, and in the document."""
     folder = tmp_path / "config" / "tuner" / "kernels.d"
@@ -120,6 +135,7 @@ def test_list_reports_broken_files_aside(file: Path, tmp_path: Path) -> None:
     assert "bad.toml" in document("list")["broken"][0]
 
 
+@pytest.mark.usefixtures("_no_shipped_kernels")
 def test_list_goes_on_where_rules_leave_nothing(file: Path) -> None:
     """A kernel whose rules allow nothing at a size is listed with zero configurations and the reason."""
     file.write_text(TEXT.replace("P * L <= 2 * N", "P * L < N"))
