@@ -8,6 +8,7 @@ that change only at barriers and shuffles, in an order the test chooses. Only th
 AddressSanitizer and UndefinedBehaviorSanitizer.
 """
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +17,33 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from host_compile import ADDRESSES, CHECKED, COMPILER, FLAGS, HostRunError, compile_unit, with_lines
+from host_compile import (
+    ADDRESSES,
+    CHECKED,
+    COMPILER,
+    FLAGS,
+    Barrier,
+    HostRunError,
+    barriers,
+    compile_unit,
+    with_lines,
+)
 from host_launch import ORDERS, Argument, Extent, Function, Launch, Order, run_apart, run_here
 
 from tuner.model import Plan, Scalar, Source, Stage, TensorMap
 from tuner.problems import poison
 
-__all__ = ["ADDRESSES", "CHECKED", "COMPILER", "FLAGS", "ORDERS", "Argument", "HostRunError", "Order"]
+__all__ = [
+    "ADDRESSES",
+    "CHECKED",
+    "COMPILER",
+    "FLAGS",
+    "ORDERS",
+    "Argument",
+    "Barrier",
+    "HostRunError",
+    "Order",
+]
 
 JOBS = len(os.sched_getaffinity(0))  # compilations at a time
 ENTRIES_PER_UNIT = 8  # instantiations that share the price of reading the headers
@@ -77,6 +98,7 @@ def run(  # noqa: PLR0917 - a launch, in the order CUDA gives it
     flags: Sequence[str] = FLAGS,
     order: Order = "forward",
     seed: int = 0,
+    without: Barrier | None = None,
 ) -> None:
     """Runs one launch; arrays are read and written in place, as if they lay on the device.
 
@@ -92,13 +114,15 @@ def run(  # noqa: PLR0917 - a launch, in the order CUDA gives it
         flags: options of g++.
         order: how warps and lanes take turns; in ``shuffle``, warps also change places wherever lanes meet.
         seed: of the order ``shuffle``.
+        without: a barrier to leave out, where it is one of this source and the build is ``CHECKED``.
 
     Raises:
         HostRunError: the code does not compile, or breaks a rule of the machine.
     """
     build(source, [entry], options, flags)
     function = _functions[_key(source, entry, options, flags)]
-    launch = Launch(grid, block, shared_bytes, order, seed)
+    removed = without.number if without and without.source_sha256 == source.sha256 else -1
+    launch = Launch(grid, block, shared_bytes, order, seed, removed)
     try:
         if "-fsanitize=address,undefined" in flags:
             run_apart(function, launch, args, flags)
@@ -127,6 +151,21 @@ def run_on_host(  # noqa: PLR0917 - a launch, in the order CUDA gives it
     run(source, entry, grid, block, shared_bytes, args, options=options, order=order, seed=seed)
 
 
+def barriers_reached(plan: Plan) -> list[Barrier]:
+    """Barriers that launches of the plan have come to in the checked build, or others compiled with it."""
+    found = []
+    for stage in plan.stages:
+        reached = _functions[_key(stage.source, stage.entry, stage.options, CHECKED)].reached()
+        found += [barrier for barrier in barriers_of(stage.source) if barrier.number in reached]
+    return found
+
+
+@functools.cache
+def barriers_of(source: Source) -> list[Barrier]:
+    """The barriers of a source and its headers that the host compiles."""
+    return barriers(source)
+
+
 def needs_gpu(plan: Plan) -> str:
     """Why a plan cannot run on the host; empty where it can."""
     for stage in plan.stages:
@@ -144,6 +183,7 @@ def run_plan(
     flags: Sequence[str] = FLAGS,
     order: Order = "forward",
     seed: int = 0,
+    without: Barrier | None = None,
 ) -> None:
     """Runs the stages of a plan one after another on ``arrays`` (one for each of its buffers, by name).
 
@@ -163,8 +203,19 @@ def run_plan(
                 args.append(np.dtype(argument.dtype).type(argument.value))
             else:
                 args.append(arrays[argument])
-        how: dict[str, Any] = {"options": stage.options, "flags": flags, "order": order, "seed": seed}
-        run(stage.source, stage.entry, grid, block, shared_bytes, args, **how)
+        run(
+            stage.source,
+            stage.entry,
+            grid,
+            block,
+            shared_bytes,
+            args,
+            options=stage.options,
+            flags=flags,
+            order=order,
+            seed=seed,
+            without=without,
+        )
 
 
 def run_plan_on_host(
@@ -174,6 +225,7 @@ def run_plan_on_host(
     flags: Sequence[str] = FLAGS,
     order: Order = "forward",
     seed: int = 0,
+    without: Barrier | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
     """Runs a plan on inputs that must stay as they are, with everything else as a device would have it.
 
@@ -183,6 +235,7 @@ def run_plan_on_host(
         flags: options of g++.
         order: see ``run``.
         seed: see ``run``.
+        without: see ``run``.
 
     Returns:
         The buffers that are ``out`` or ``inout``. They and scratch hold garbage before the run, ``zeroed``
@@ -201,7 +254,7 @@ def run_plan_on_host(
             if buffer.role != "zeroed":
                 poison(array)
         arrays[buffer.name] = array
-    run_plan(plan, arrays, flags=flags, order=order, seed=seed)
+    run_plan(plan, arrays, flags=flags, order=order, seed=seed, without=without)
     return {b.name: arrays[b.name] for b in plan.buffers if b.role in ("out", "inout")}
 
 

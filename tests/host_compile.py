@@ -3,12 +3,14 @@
 import atexit
 import functools
 import hashlib
+import itertools
 import re
 import shutil
 import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.model import Source
@@ -36,8 +38,51 @@ ADDRESSES = (  # for host_addresses.py; static shared arrays are plain statics, 
 )
 
 
+BARRIER = re.compile(
+    r"(?<!void )\b((?:__syncthreads|__syncwarp|meet<[^;{}]*>|cluster_wait|await)\([^;{}]*\));"
+)
+
+
 class HostRunError(AssertionError):
     """A kernel broke a rule of the machine: a barrier not met by all, a write outside its arrays."""
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """A statement of a source or its headers at which threads wait for each other.
+
+    Attributes:
+        source_sha256: of the source.
+        number: among the barriers of the source.
+        file: name of the file.
+        line: line of it.
+        code: what stands there.
+    """
+
+    source_sha256: str
+    number: int
+    file: str
+    line: int
+    code: str
+
+    @property
+    def place(self) -> tuple[str, int, str]:
+        """File, line and code: the same in every source that includes it."""
+        return self.file, self.line, self.code
+
+
+def barriers(source: Source) -> list[Barrier]:
+    """The barriers of a source and its headers that the host compiles."""
+    found: list[Barrier] = []
+    for file, text in (*source.headers, (Path(source.path).name, source.text)):
+        for match in BARRIER.finditer(text):
+            line = text.count("\n", 0, match.start())
+            code = text.splitlines()[line].strip()
+            found.append(Barrier(source.sha256, len(found), file, line + 1, code))
+    unit = _write_unit(source, [], CHECKED)
+    code = _gxx("-std=c++17", "-E", f"-I{HOST}", f"-I{unit.parent}", str(unit))
+    kept = {int(number) for number in re.findall(r"cuda_host::kept\((\d+)\)", code)}
+    return [barrier for barrier in found if barrier.number in kept]
 
 
 def compile_unit(
@@ -48,22 +93,28 @@ def compile_unit(
     Raises:
         HostRunError: g++ does not accept the code; the message is g++'s.
     """
-    folder = Path(tempfile.mkdtemp(dir=_folder()))
-    for name, text in source.headers:
-        (folder / name).write_text(_with_host_shared_memory(text))
-    unit = folder / "unit.cpp"
-    unit.write_text(  # without a name for the linker, static shared arrays get red zones in templates too
-        f'#include "cuda_host.h"\nnamespace {{\n#line 1 "{source.path}"\n'
-        f"{_with_host_shared_memory(source.text)}\n}}\n"
-        + "\n".join(f"CUDA_HOST_ENTRY(launch_{i}, {entry})" for i, entry in enumerate(entries))
-        + "\n"
-    )
-    library = folder / "unit.so"
+    unit = _write_unit(source, entries, flags)
+    library = unit.with_suffix(".so")
     defines = [option for option in options if option.startswith("-D")]
     inputs = [str(unit), *map(str, runtime(flags))]
     libraries = ("-lstdc++", "-lm", "-lc", "-lgcc_s", "-lgcc") if "-nodefaultlibs" in flags else ()
-    _gxx(*flags, *defines, f"-I{HOST}", f"-I{folder}", "-shared", *inputs, "-o", str(library), *libraries)
+    folders = (f"-I{HOST}", f"-I{unit.parent}")
+    _gxx(*flags, *defines, *folders, "-shared", *inputs, "-o", str(library), *libraries)
     return library
+
+
+def _write_unit(source: Source, entries: Sequence[str], flags: Sequence[str]) -> Path:
+    folder = Path(tempfile.mkdtemp(dir=_folder()))
+    *headers, main = _for_host([*(text for _, text in source.headers), source.text], flags)
+    for (name, _), text in zip(source.headers, headers, strict=True):
+        (folder / name).write_text(text)
+    unit = folder / "unit.cpp"
+    unit.write_text(  # without a name for the linker, static shared arrays get red zones in templates too
+        f'#include "cuda_host.h"\nnamespace {{\n#line 1 "{source.path}"\n{main}\n}}\n'
+        + "\n".join(f"CUDA_HOST_ENTRY(launch_{i}, {entry})" for i, entry in enumerate(entries))
+        + "\n"
+    )
+    return unit
 
 
 _once = threading.Lock()  # what all units share is made by one thread
@@ -126,18 +177,27 @@ def _folder() -> Path:
     return folder
 
 
-def _with_host_shared_memory(text: str) -> str:
-    """Turns block-scope ``extern __shared__ T name[];`` into a pointer to the launch's shared memory."""
-    return re.sub(
-        r"extern\s+__shared__\s+(?:(?:__align__|alignas)\s*\(\w+\)\s*)?([\w:<>,\s]+?)\s+(\w+)\s*\[\s*\]\s*;",
-        r"\1* const \2 = static_cast<\1*>(cuda_host::dynamic_shared());",
-        text,
+def _for_host(texts: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """Turns block-scope ``extern __shared__ T name[];`` into a pointer to the launch's shared memory.
+
+    In the checked build a launch may leave out any of the barriers, to see what becomes of it.
+    """
+    shared = re.compile(
+        r"extern\s+__shared__\s+(?:(?:__align__|alignas)\s*\(\w+\)\s*)?([\w:<>,\s]+?)\s+(\w+)\s*\[\s*\]\s*;"
     )
+    numbers = itertools.count()
+
+    def kept(barrier: re.Match[str]) -> str:
+        return f"(cuda_host::kept({next(numbers)}) ? {barrier[1]} : void());"
+
+    texts = [shared.sub(r"\1* const \2 = static_cast<\1*>(cuda_host::dynamic_shared());", t) for t in texts]
+    return [BARRIER.sub(kept, text) for text in texts] if "-fsanitize=thread" in flags else texts
 
 
-def _gxx(*arguments: str) -> None:
+def _gxx(*arguments: str) -> str:
     if COMPILER is None:
         raise HostRunError("running kernels on the host needs g++")
     done = subprocess.run([COMPILER, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise HostRunError(f"g++ does not compile it:\n{done.stderr[:4000]}")
+    return done.stdout

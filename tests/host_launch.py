@@ -45,25 +45,26 @@ class _Launch(ctypes.Structure):
         ("shared_bytes", ctypes.c_size_t),
         ("order", ctypes.c_int),
         ("seed", ctypes.c_uint64),
+        ("removed", ctypes.c_int),
     ]
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Blocks, threads of a block, dynamic shared memory, and the order of threads."""
+    """Blocks, threads of a block, dynamic shared memory, order of threads, a barrier to leave out or -1."""
 
     grid: Extent
     block: Extent
     shared_bytes: int
     order: Order
     seed: int
+    removed: int = -1
 
     def packed(self) -> _Launch:
         """As the runtime takes it."""
         order = ORDERS.index(self.order)
-        return _Launch(
-            _Index(*_xyz(self.grid)), _Index(*_xyz(self.block)), self.shared_bytes, order, self.seed
-        )
+        grid, block = _Index(*_xyz(self.grid)), _Index(*_xyz(self.block))
+        return _Launch(grid, block, self.shared_bytes, order, self.seed, self.removed)
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,11 @@ class Function:
         function = getattr(_load(self.library), self.name)
         function.restype = ctypes.c_char_p
         return function
+
+    def reached(self) -> set[int]:
+        """Numbers of the barriers that launches from this library have come to in this process."""
+        flags = (ctypes.c_ubyte * 256).in_dll(_load(self.library), "cuda_host_reached")
+        return {number for number, flag in enumerate(flags) if flag}
 
 
 _load = functools.cache(ctypes.CDLL)

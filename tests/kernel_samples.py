@@ -22,7 +22,7 @@ Row = dict[str, TunableValue]
 CATALOGUE = Path(__file__).parents[1] / "kernels"
 KERNELS = {path.parent.name: load_kernel_file(path) for path in sorted(CATALOGUE.glob("*/kernel.toml"))}
 UNSEEN_BY_HOST = ("blocks", "cap")  # bounds of registers and of residency: the same code, word for word
-LEAST, ODD = 64, 61  # the size that samples are drawn at, and one that fills no power of two
+LEAST, ODD = 256, 253  # sizes of samples: several warps share a problem, which fills a power of two or not
 LONG = 2**14  # beyond, values are sampled and not pairs
 MOST_POINTS = 2**17  # of all problems of a launch, unless one has more
 
@@ -111,21 +111,22 @@ def sampled(rows: Sequence[Row], counts: Callable[[str], bool], together: int = 
 
 
 def pairs_of(rows: Sequence[Row], left_out: Sequence[str]) -> list[Row]:
-    """Some of ``rows`` that hold each pair of values, and where N is ``LONG`` each way to do a thing.
+    """Some of ``rows`` that hold each pair of values; where N is above ``LONG``, of ways to do a thing alone.
 
     Args:
         rows: all that may be drawn.
         left_out: names whose values do not count.
     """
+    ways = ways_of(rows)
     pairs = sampled([row for row in rows if int(row["N"]) <= LONG], lambda name: name not in left_out)
-    return pairs + [row for row in ways_of(rows) if int(row["N"]) > LONG]
+    return pairs + sampled([row for row in rows if int(row["N"]) > LONG], lambda name: name in ways)
 
 
-def ways_of(rows: Sequence[Row]) -> list[Row]:
-    """Some of ``rows`` that hold each size and each way to do a thing: text and switches among tunables."""
+def ways_of(rows: Sequence[Row]) -> set[str]:
+    """Names of sizes and of what is a text or a switch: how a thing is done, not how much of it."""
     tunables = KERNELS[str(rows[0]["kernel"])].tunables
     numbers = {name for name, values in tunables.items() if not isinstance(values[0], str | bool)}
-    return sampled(rows, lambda name: name not in numbers, together=1)
+    return set(rows[0]) - numbers
 
 
 def pairs_on_host(name: str) -> list[Row]:
@@ -136,7 +137,9 @@ def pairs_on_host(name: str) -> list[Row]:
 def ways_on_host(name: str) -> list[Row]:
     """Rows of a kernel at small sizes that hold each way to do a thing."""
     small = small_sizes(KERNELS[name])
-    return ways_of([*defaults_at(small), *rows_at(small)])
+    rows = [*defaults_at(small), *rows_at(small)]
+    ways = ways_of(rows)
+    return sampled(rows, lambda name: name in ways, together=1)
 
 
 def plan_of(row: Row, batch: int | None = None) -> Plan:

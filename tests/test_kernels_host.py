@@ -1,18 +1,20 @@
 """Every kernel of the catalogue on the host: right in any order of its threads, without races or strays."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import functools
 
 import host_build
 import numpy as np
 import pytest
-from host_build import ADDRESSES, CHECKED, FLAGS, Order
+from host_build import ADDRESSES, CHECKED, FLAGS, Barrier, HostRunError
+from kernel_runs import compare, compare_rows, runnable
 from kernel_samples import (
     KERNELS,
     Row,
     all_sizes,
     element_count,
+    kin,
     pairs_on_host,
+    plan_of,
     rows_at,
     shown,
     small_plan,
@@ -20,45 +22,31 @@ from kernel_samples import (
 )
 
 from tuner.model import Plan
-from tuner.problems import problem_for
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 
-FEW_ELEMENTS = 2**16  # so many are computed in every order
+FAMILIES = {", ".join(k.name for k in kin(kernel)): kin(kernel) for kernel in KERNELS.values()}
+SPARE = {  # barriers that the host does not need, and why
+    "cluster.cu: __syncwarp();  // the barriers of a cluster want whole warps": "a block barrier takes any",
+    "persistent.cu: if (bulk) __syncthreads();": "shows a barrier of the copy engine, which the host has not",
+    "persistent.cu: if (bulk) await(barrier, phase);": "a copy is over when other barriers have passed",
+    "ring.cu: __syncthreads();": "shows what other blocks wrote; they are over",
+    "tma.cu: __syncthreads();": "shows a barrier of the copy engine, which the host has not",
+    "tma.cu: await(&arrived, phase);": "a copy is over when other barriers have passed",
+    "tridiag_rows.cuh: __syncwarp();  // all lanes have read what lay there": "a lane has read there alone",
+}
 MANY_ELEMENTS = 2**20  # more are computed without watching each access: that takes ten times as long
-PLANS_AT_A_TIME = 8
 
 
-def compare(plan: Plan, flags: Sequence[str], order: Order) -> None:
-    """Runs a plan on random inputs and holds every problem to the reference in float64."""
-    problem = problem_for(plan.problem)
-    sizes = {**dict(plan.workload.sizes), "batch": plan.workload.batch}
-    inputs = problem.inputs(np, np.random.default_rng(0), plan.buffers, sizes)
-    outputs = host_build.run_plan_on_host(plan, inputs, flags=flags, order=order)
-    deviation = problem.compare(inputs, outputs, sizes)
-    assert deviation.ok, f"{plan.label()}, {order}: {deviation}"
-
-
-def compare_some(plans: Sequence[Plan], flags: Sequence[str]) -> None:
-    host_build.build_plans(plans, flags)
-    for plan in plans:
-        every = flags == CHECKED and element_count(plan) <= FEW_ELEMENTS
-        for order in host_build.ORDERS if every else ("shuffle",):
-            compare(plan, flags, order)
-
-
-def compare_rows(rows: Sequence[Row], flags: Sequence[str]) -> None:
-    plans = [plan for plan in map(small_plan, rows) if not host_build.needs_gpu(plan)]
-    plans.sort(key=lambda plan: plan.stages[0].source.path)  # what shares a source is compiled together
-    parts = [plans[i : i + PLANS_AT_A_TIME] for i in range(0, len(plans), PLANS_AT_A_TIME)]
-    with ThreadPoolExecutor(host_build.JOBS) as pool:
-        list(pool.map(lambda part: compare_some(part, flags), parts))
+@functools.cache
+def compare_pairs(name: str) -> None:
+    compare_rows(pairs_on_host(name), CHECKED)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_pairs_of_values_give_right_answers(name: str) -> None:
     """Any two values that go together answer to rounding, in every order, with no race and nothing astray."""
-    compare_rows(pairs_on_host(name), CHECKED)
+    compare_pairs(name)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -93,3 +81,48 @@ def test_what_only_a_gpu_runs_is_known() -> None:
         for stage in plan.stages
     }
     assert left_out <= {("fft-large", "cluster")}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_arrays_that_are_too_short_are_noticed(name: str) -> None:
+    """Where any array ends one element early, the access behind its end fails the launch."""
+    compare_pairs(name)
+    plan = runnable(pairs_on_host(name))[0]
+    whole = {b.name: np.zeros(b.shape, b.dtype) for b in plan.buffers}
+    for buffer in plan.buffers:
+        with pytest.raises(HostRunError, match="past the end of argument"):
+            host_build.run_plan(plan, {**whole, buffer.name: whole[buffer.name].ravel()[:-1]}, flags=CHECKED)
+
+
+def is_missed(plan: Plan, barrier: Barrier) -> bool:
+    try:
+        compare(plan, CHECKED, "forward", without=barrier)
+    except (AssertionError, HostRunError):
+        return True
+    return False
+
+
+@functools.cache
+def barriers_needed(family: str) -> dict[tuple[str, int, str], bool]:
+    """The barriers that a family's kernels come to, and whether some configuration fails without them."""
+    needed: dict[tuple[str, int, str], bool] = {}
+    for kernel in FAMILIES[family]:
+        compare_pairs(kernel.name)
+        for plan in sorted(runnable(pairs_on_host(kernel.name)), key=element_count):
+            for barrier in host_build.barriers_reached(plan):
+                known = needed.get(barrier.place, False) or f"{barrier.file}: {barrier.code}" in SPARE
+                needed[barrier.place] = known or is_missed(plan, barrier)
+    return needed
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_barrier_can_be_left_out(family: str) -> None:
+    """Without any one of the barriers that a family's kernels come to, some configuration fails."""
+    assert not [place for place, is_needed in barriers_needed(family).items() if not is_needed]
+
+
+def test_every_barrier_is_met() -> None:
+    """There is no barrier in the kernels' code that the samples do not come to."""
+    sources = {stage.source for k in KERNELS for row in pairs_on_host(k) for stage in plan_of(row).stages}
+    places = {barrier.place for source in sources for barrier in host_build.barriers_of(source)}
+    assert not places - {place for family in FAMILIES for place in barriers_needed(family)}

@@ -15,6 +15,11 @@
 
 #include "checks.h"
 
+// Barriers that any launch of this library has come to.
+constexpr int kMaxBarriers = 256;
+extern "C" __attribute__((visibility("default"))) unsigned char cuda_host_reached[kMaxBarriers];
+unsigned char cuda_host_reached[kMaxBarriers];
+
 namespace cuda_host {
 
 Index grid_size, block_size, block_index;
@@ -50,6 +55,7 @@ Call kernel_call;
 const Argument* kernel_arguments;
 char message[1024];
 bool failed;
+int removed_barrier;
 std::mt19937_64 rng;
 
 void say_all(const char* format, va_list rest) {
@@ -230,6 +236,11 @@ Span own_stack() {
     return {begin, begin + kStackBytes};
 }
 
+bool kept(int barrier) {
+    cuda_host_reached[barrier] = 1;
+    return barrier != removed_barrier;
+}
+
 void block_barrier(int line) { block_count(false, line); }
 
 int block_count(bool vote, int line) {
@@ -296,6 +307,7 @@ const char* launch(const Launch& how, Call call, bool takes, const Argument* arg
     kernel_call = call;
     kernel_arguments = arguments;
     rng.seed(how.seed);
+    removed_barrier = how.removed;
     failed = false;
     checks::launch_begins(arguments, count, statics, {shared, shared + how.shared_bytes});
     const int blocks = int(how.grid.x * how.grid.y * how.grid.z);

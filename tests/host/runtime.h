@@ -20,6 +20,7 @@ void block_barrier(int line);
 int block_count(bool vote, int line);  // a block barrier that tells how many threads voted for
 void warp_barrier(unsigned mask, int line);
 unsigned ballot(unsigned mask, bool vote, int line);
+bool kept(int barrier);  // whether the launch leaves this barrier of the source in its place
 void atomic_access(const void* address, std::size_t bytes, int line);
 [[noreturn]] void fail(const char* what, int line);
 
@@ -39,6 +40,7 @@ struct Launch {
     std::size_t shared_bytes;
     int order;  // 0 forward, 1 reverse, 2 shuffled by seed, warps interleaved
     std::uint64_t seed;
+    int removed;  // number of a barrier, or -1
 };
 
 template <auto kernel>

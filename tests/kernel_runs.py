@@ -1,0 +1,47 @@
+"""Runs plans of the catalogue on the host and holds their answers to the reference."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import host_build
+import numpy as np
+from host_build import CHECKED, Barrier, Order
+from kernel_samples import Row, element_count, small_plan
+
+from tuner.model import Plan
+from tuner.problems import problem_for
+
+FEW_ELEMENTS = 2**16  # so many are computed in every order
+PLANS_AT_A_TIME = 8
+
+
+def compare(plan: Plan, flags: Sequence[str], order: Order, without: Barrier | None = None) -> None:
+    """Runs a plan on random inputs and holds every problem to the reference in float64."""
+    problem = problem_for(plan.problem)
+    sizes = {**dict(plan.workload.sizes), "batch": plan.workload.batch}
+    inputs = problem.inputs(np, np.random.default_rng(0), plan.buffers, sizes)
+    outputs = host_build.run_plan_on_host(plan, inputs, flags=flags, order=order, without=without)
+    deviation = problem.compare(inputs, outputs, sizes)
+    assert deviation.ok, f"{plan.label()}, {order}: {deviation}"
+
+
+def compare_rows(rows: Sequence[Row], flags: Sequence[str]) -> None:
+    """Runs what the host can of some configurations, small checked ones in every order."""
+    plans = runnable(rows)
+    parts = [plans[i : i + PLANS_AT_A_TIME] for i in range(0, len(plans), PLANS_AT_A_TIME)]
+
+    def compare_part(part: Sequence[Plan]) -> None:
+        host_build.build_plans(part, flags)
+        for plan in part:
+            every = flags == CHECKED and element_count(plan) <= FEW_ELEMENTS
+            for order in host_build.ORDERS if every else ("shuffle",):
+                compare(plan, flags, order)
+
+    with ThreadPoolExecutor(host_build.JOBS) as pool:
+        list(pool.map(compare_part, parts))
+
+
+def runnable(rows: Sequence[Row]) -> list[Plan]:
+    """Small plans of the rows that the host can run, those of one source together, as they compile faster."""
+    plans = [plan for plan in map(small_plan, rows) if not host_build.needs_gpu(plan)]
+    return sorted(plans, key=lambda plan: plan.stages[0].source.path)
