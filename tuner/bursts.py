@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from tuner.model import Energy, Measurement, WorkloadResult
 
@@ -67,4 +67,4 @@ def _mean(values: Sequence[tuple[float, float]]) -> tuple[float, float]:
     if count == 1:
         return mean, within
     error = statistics.stdev(value for value, _ in values) / math.sqrt(count)
-    return mean, max(within, float(student.ppf(_ONE_SIGMA, count - 1)) * error)
+    return mean, max(within, float(stdtrit(count - 1, _ONE_SIGMA)) * error)
