@@ -149,7 +149,7 @@ def test_objectives_pull_apart(db: Path) -> None:
 @pytest.mark.usefixtures("_declared")
 def test_greedy_descent_comes_near_the_optimum(db: Path) -> None:
     """On a simulated K40c greedy is within 2 % of the pruned space's optimum in a tenth of its trials."""
-    words = ("run", "scan-lf:N=256", "fft:N=256", "--device", "sim:k40c", "--objective", "energy")
+    words = ("run", "scan-lf:N=2048", "fft:N=256", "--device", "sim:k40c", "--objective", "energy")
 
     def search(policy: str) -> dict[str, Any]:
         held = ("--clocks", "all", "--min-occupancy", "80%")  # as in the paper: some thousand trials
