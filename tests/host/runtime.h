@@ -60,7 +60,7 @@ struct Entry<kernel> {
             const Argument& given = arguments[i++];
             return given.bytes == bytes && bool(given.is_pointer) == pointer;
         };
-        return (... & fits(sizeof(Parameters), std::is_pointer_v<Parameters>));
+        return (true & ... & fits(sizeof(Parameters), std::is_pointer_v<Parameters>));
     }
 };
 
