@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 # The CuPy that matches the driver; without a driver CuPy for CUDA 12, which also imports there.
 CUDA_EXTRA := $(shell nvidia-smi 2>/dev/null | grep -q 'CUDA Version: 13' && echo cuda13 || echo cuda12)
 
+# A file's tests share what was compiled for them.
+SIDE_BY_SIDE := --numprocesses auto --dist loadfile
+
 .PHONY: run test test-all clean
 
 run: $(VENV)/.run-ready
@@ -15,11 +18,11 @@ test: $(VENV)/.test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 # Also every configuration of every kernel at every listed size, on the host and for four architectures: hours.
 test-all: $(VENV)/.test-ready
-	$(BIN)/pytest -m "not gpu"
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not gpu"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
