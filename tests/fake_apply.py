@@ -113,6 +113,22 @@ bytes = "N"
 operations = "N"
 """
 
+PAIR = (
+    SUMS.replace('"sums"', '"pair"')
+    .replace('"scan"', '"consistent"')
+    .replace('buffer = "x"', 'buffer = "a"')
+    .replace(
+        '[[argument]]\nbuffer = "y"',
+        '''[[argument]]
+buffer = "b"
+dtype = "{dtype}"
+shape = ["batch", "N"]
+role = "in"
+[[argument]]
+buffer = "y"''',
+    )
+)
+
 
 def sums(x: DeviceArray, y: DeviceArray, counters: DeviceArray, exclusive: int) -> None:
     assert counters.sum() == 0
@@ -191,4 +207,5 @@ def fake_bench(patch: pytest.MonkeyPatch, folder: Path) -> Bench:
     (folder / "k.cu").write_text("")
     (folder / "sums.toml").write_text(SUMS)
     (folder / "blend.toml").write_text(BLEND)
+    (folder / "pair.toml").write_text(PAIR)
     return Bench(cp, folder)

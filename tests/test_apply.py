@@ -6,6 +6,8 @@ import logging
 import re
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +143,27 @@ def test_choice_is_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> Non
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [
+        (lambda b: b.apply(None, b.array(3, 64)), InputError, "kernel is None; it must be the name of"),
+        (
+            lambda b: b.apply("blend", b.array(3, 16), b.array(8), b.array(8)),
+            InputError,
+            "total has shape (8,); for blend:N=8 and a batch of 3 it must be (3, 8)",
+        ),
+        (
+            lambda b: b.apply("blend", b.array(16), b.array(8), b.array(3, 8)),
+            InputError,
+            "total has shape (3, 8); for blend:N=8 and a batch of 1 it must be (1, 8)",
+        ),
+        (
+            lambda b: b.apply("pair", b.array(4096, 64), b.array(64)),
+            InputError,
+            "b has shape (64,); for pair:N=64 and a batch of 4096 it must be (4096, 64)",
+        ),
+        (
+            lambda b: b.chosen("blend", b.array(3, 10), b.array(8), b.array(3, 8)),
+            InputError,
+            "a has shape (3, 10); for blend:N=8 and a batch of 3 it must be (3, 16)",
+        ),
         (lambda b: b.apply("sum", b.array(3, 64)), UnknownNameError, "unknown kernel 'sum'"),
         (lambda b: b.apply("sums"), InputError, "sums takes 1 array (x); 0 given: x missing"),
         (
@@ -215,6 +238,44 @@ def test_arrays_that_cannot_be_used(bench: Bench, call: Any, kind: type[Exceptio
     with pytest.raises(kind, match=re.escape(words)):
         call(bench)
     assert bench.cp.kernels["sums"].runs == bench.cp.kernels["blend"].runs == 0
+
+
+def test_numbers_that_are_no_sizes_stay_refused(bench: Bench) -> None:
+    """What equals a size without being one is refused before and after the size itself was run."""
+    x = bench.array(3, 60)
+    for _ in range(2):
+        with pytest.raises(UnknownNameError, match=re.escape("sums has no N=60.0")):
+            bench.apply("sums", x, N=60.0)
+        bench.apply("sums", x, N=60)
+
+
+def test_threads_share_the_first_call(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that make the same first call at the same time work it out once, and all run it."""
+    worked_out = []
+
+    def counted(*given: Any) -> Any:
+        worked_out.append(given)
+        return signature.workload_for(*given)
+
+    monkeypatch.setattr("tuner.application.calls.workload_for", counted)
+    x, barrier = bench.array(3, 64), threading.Barrier(4)
+    bench.application._lock.acquire()  # until every thread has found that the call is not known yet
+    missed = threading.Semaphore(0)
+
+    class Calls(dict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            found = super().get(key, default)
+            missed.release()
+            return found
+
+    bench.application._calls = Calls()
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(lambda: (barrier.wait(), bench.apply("sums", x))[1]) for _ in range(4)]
+        for _ in done:
+            assert missed.acquire(timeout=60)
+        bench.application._lock.release()
+        assert all(np.array_equal(one.result(), np.cumsum(x, axis=1)) for one in done)
+    assert len(worked_out) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import logging
 import re
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -162,6 +164,47 @@ def test_database_that_cannot_be_read(bench: Bench, caplog: pytest.LogCaptureFix
     (warning,) = (r for r in caplog.records if r.levelno == logging.WARNING)
     assert "no stored configuration is looked for" in warning.getMessage()
     assert "not a database" in warning.getMessage()
+
+
+def test_database_that_may_not_be_seen(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A folder that may not be searched costs the tuned configuration, with a warning, and not the call."""
+
+    def denied(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tuner.application.choice.Path.exists", denied)
+    assert configuration(bench) == {"P": 2, "L": 64}
+    (warning,) = caplog.messages
+    assert "no stored configuration is looked for: [Errno 13]" in warning
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        """answer = '{"best": {}}'""",
+        """answer = '{"best": 3}'""",
+        """answer = '{"best": {"configurations": {}}}'""",
+        """answer = '{"best": {"configurations": {"sums:N=64": null}}}'""",
+        """conditions = replace(conditions, '[["sums:N=64",256]]', '[["sums:N=64",0]]')""",
+        """conditions = replace(conditions, '[["sums:N=64",256]]', '[["sums:N=64",1e999]]')""",
+        """conditions = replace(conditions, '"clocks"', '"o-clocks"')""",
+        """conditions = '{"device": 3}'""",
+    ],
+)
+def test_damaged_runs_are_skipped(
+    bench: Bench, tuned: Tuned, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    """A run whose record has lost its form is skipped with a warning; the others answer."""
+    number = tuned.run(TWO, batch=256)
+    with closing(sqlite3.connect(bench.database)) as connection, connection:
+        changed = connection.execute(f"UPDATE runs SET {damage}")  # noqa: S608 - the text above
+        assert changed.rowcount == 1
+    tuned.run(FOUR, batch=1)
+    assert configuration(bench, 256) == FOUR
+    (warning,) = caplog.messages
+    assert f"run {number} is skipped, its record is damaged" in warning
 
 
 def test_given(bench: Bench, tuned: Tuned) -> None:

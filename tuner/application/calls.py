@@ -54,13 +54,15 @@ class Asked:
         """
         try:
             settings = None if self.configuration is None else frozenset(self.configuration.items())
-            forms = ((array.shape, array.dtype) for array in self.arrays)
-            return self.kernel, self.device, *forms, settings, frozenset(self.sizes.items())
+            # 60.0 equals 60 and is no size: what is refused once is refused always
+            sizes = frozenset((name, type(value), value) for name, value in self.sizes.items())
         except (TypeError, AttributeError) as error:
             raise InputError(
                 f"{self.kernel}: configuration maps tunables to values, and sizes are whole numbers or names"
                 f" ({error})"
             ) from error
+        forms = ((array.shape, array.dtype) for array in self.arrays)
+        return self.kernel, self.device, *forms, settings, sizes
 
 
 @dataclass(frozen=True)
@@ -133,10 +135,14 @@ class Application:
         with cp.cuda.Device(asked.device), self._lock:
             file = self._catalog.kernel(asked.kernel)
             workload = workload_for(file, asked.forms, asked.sizes)
-            return self._choice(file, workload, self._gpu(cp, asked.device), asked.configuration)
+            choice = self._choice(file, workload, self._gpu(cp, asked.device), asked.configuration)
+            check_forms(file, asked.forms, file.plan(workload, choice.configuration))
+            return choice
 
     def _checked(self, asked: Asked) -> ModuleType:
         """CuPy, when the arrays are such that kernels can run on them as they are."""
+        if not isinstance(asked.kernel, str):
+            raise InputError(f"kernel is {asked.kernel!r}; it must be the name of a kernel")
         file = self._catalog.kernel(asked.kernel)
         check_count(file, len(asked.arrays))
         if self._cp is None:
@@ -148,6 +154,8 @@ class Application:
 
     def _work_out(self, cp: ModuleType, key: tuple[object, ...], asked: Asked) -> _Call:
         with self._lock:
+            if key in self._calls:  # another thread was first
+                return self._calls[key]
             file, forms = self._catalog.kernel(asked.kernel), asked.forms
             gpu = self._gpu(cp, asked.device)
             workload = workload_for(file, forms, asked.sizes)

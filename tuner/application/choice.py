@@ -77,46 +77,69 @@ def choose(kernel: KernelFile, workload: Workload, device: DeviceIdentity, datab
     Raises:
         KernelFileError: nothing is stored and the default breaks a rule.
     """
-    ranked = sorted(_stored(kernel, workload, device, database), key=lambda found: _rank(found[0], workload))
-    if not ranked:
+    answers = [
+        answer
+        for answer in _stored(kernel, workload, device, database)
+        if kernel.broken_rule(workload, answer.configuration) is None
+    ]
+    if not answers:
         return Chosen(kernel.default(workload), "default")
-    run, configuration = ranked[0]
-    origin = f"run {run.id} of {run.started_at}, for {run.objective} at a batch of {_batch(run, workload)}"
-    return Chosen(configuration, origin)
+    best = min(answers, key=lambda answer: answer.rank)
+    return Chosen(best.configuration, best.origin)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A stored configuration; of several the one of the least rank is taken."""
+
+    configuration: Configuration
+    origin: str
+    rank: tuple[bool, float, bool, bool]
 
 
 def _stored(
     kernel: KernelFile, workload: Workload, device: DeviceIdentity, database: Path
-) -> Iterator[tuple[StoredRun, Configuration]]:
-    """Fresh answers that the rules allow at this batch, newest first."""
-    if not database.exists():
-        return
-    name, sources = str(workload), {kernel.name: kernel.fingerprint}
+) -> Iterator[_Answer]:
+    """Fresh answers for this workload, newest first."""
     try:
+        if not database.exists():
+            return
         with Store(database) as store:
-            runs = list(store.answered([name], None, device.uuid))
-    except StoreError as error:
+            runs = list(store.answered([str(workload)], None, device.uuid))
+    except (StoreError, OSError) as error:
         _LOG.warning("no stored configuration is looked for: %s", error)
         return
     for run in runs:
-        best = (run.answer or {}).get("best")
-        if best is None or staleness(run.conditions, device=device, sources=sources, batches={}):
+        try:
+            answer = _answer(run, kernel, workload, device)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            _LOG.warning("%s: run %d is skipped, its record is damaged (%r)", database, run.id, error)
             continue
-        values = best["configurations"][name]
-        if set(values) == set(kernel.tunables) and all(values[n] in c for n, c in kernel.tunables.items()):
-            configuration = _configuration(kernel, values)
-            if kernel.broken_rule(workload, configuration) is None:
-                yield run, configuration
+        if answer is not None:
+            yield answer
 
 
-def _rank(run: StoredRun, workload: Workload) -> tuple[bool, float, bool, bool]:
-    distance = abs(math.log2(_batch(run, workload) / workload.batch))
-    return run.objective != "time", distance, run.conditions["clocks"] != "off", run.status != "finished"
+def _answer(run: StoredRun, kernel: KernelFile, workload: Workload, device: DeviceIdentity) -> _Answer | None:
+    """The answer of a run; None where it has none, is stale or is no configuration of the kernel.
 
-
-def _batch(run: StoredRun, workload: Workload) -> int:
-    """The batch that was measured."""
-    return int(dict(run.conditions["workloads"])[str(workload)])
+    What a damaged record raises is for the caller.
+    """
+    best = (run.answer or {}).get("best")
+    sources = {kernel.name: kernel.fingerprint}
+    if best is None or staleness(run.conditions, device=device, sources=sources, batches={}):
+        return None
+    name = str(workload)
+    values = best["configurations"][name]
+    tunables = kernel.tunables
+    if set(values) != set(tunables) or any(values[n] not in choices for n, choices in tunables.items()):
+        return None
+    batch = int(dict(run.conditions["workloads"])[name])  # the one that was measured
+    distance = abs(math.log2(batch / workload.batch))
+    return _Answer(
+        _configuration(kernel, values),
+        f"run {run.id} of {run.started_at}, for {run.objective} at a batch of {batch}",
+        (run.objective != "time", distance, run.conditions["clocks"] != "off", run.status != "finished"),
+    )
 
 
 def _configuration(kernel: KernelFile, values: Mapping[str, TunableValue]) -> Configuration:

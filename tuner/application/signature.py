@@ -81,12 +81,15 @@ def workload_for(kernel: KernelFile, forms: Sequence[Form], sizes: Mapping[str, 
 def check_forms(kernel: KernelFile, forms: Sequence[Form], plan: Plan) -> None:
     """Refuse arrays that are not as large as the plan's, which sizes decide alone where axes are formulas.
 
+    Only a batch of one may lack its axis.
+
     Raises:
         InputError: the message names the array and the shape it must have.
     """
     buffers = {buffer.name: buffer for buffer in plan.buffers}
     for recipe, form in zip(taken(kernel), forms, strict=True):
-        expected = shape_of(recipe, buffers[recipe.name], flat=is_flat(recipe, form.shape))
+        flat = is_flat(recipe, form.shape) and plan.workload.batch == 1
+        expected = shape_of(recipe, buffers[recipe.name], flat=flat)
         if form.shape != expected:
             raise InputError(
                 f"{kernel.name}: {recipe.name} has shape {form.shape}; for {plan.workload} and a batch of"
