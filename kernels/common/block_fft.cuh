@@ -59,6 +59,16 @@ struct Ordered {
 // each line of all banks (line), or as many as a run is long after each block of runs (stage).
 enum class Padding { none, line, stage };
 
+// What shared memory exchanges: whole numbers, or their parts in turn
+template <bool whole>
+struct WordOf {
+    using type = float;
+};
+template <>
+struct WordOf<true> {
+    using type = float2;
+};
+
 template <int N_, int P_, class Stages_, class Word_, Padding padding_, int stride_ = 1>
 struct BlockFft {
     using Stages = Stages_;

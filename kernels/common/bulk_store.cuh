@@ -3,7 +3,8 @@
 #include "threads.cuh"
 
 // The lanes of a warp have written `bytes` of shared memory, a multiple of 16, that go to `to`; both are aligned to 16
-// bytes. The shared memory may be used again when this returns.
+// bytes. The first lane returns when the shared memory has been read; the others must meet it before they write there
+// again.
 __device__ __forceinline__ void bulk_store(void* to, const void* from, int bytes, int lane) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // what this lane wrote, for the copy engine

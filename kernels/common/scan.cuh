@@ -11,7 +11,6 @@
 #include "scan_exchange.cuh"
 #include "vectors.cuh"
 
-__device__ constexpr int next_pow2(int n) { return n <= 1 ? 1 : 2 * next_pow2((n + 1) / 2); }
 __device__ constexpr int least(int a, int b, int c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
 
 // A scan's template parameters, and what follows from them.

@@ -12,8 +12,6 @@
 
 enum class Access { direct, transpose, async };
 
-__device__ constexpr int next_pow2(int n) { return n <= 1 ? 1 : 2 * next_pow2((n + 1) / 2); }
-
 template <int N_, int P_, int L_>
 struct Shape {
     static constexpr int N = N_, P = P_, L = L_;

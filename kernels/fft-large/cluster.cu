@@ -19,22 +19,14 @@
 #include "block_fft.cuh"
 #include "clusters.cuh"
 
-template <bool whole>
-struct Word {
-    using type = float2;
-};
-template <>
-struct Word<false> {
-    using type = float;
-};
-
 template <int N_, int N1_, int P_, int B_, int r, Order order, int scratch_>
 struct Shape {
     static constexpr int N = N_, N1 = N1_, N2 = N / N1, P = P_, B = B_, scratch = scratch_;
     static constexpr int threads = N / (B * P);
     static constexpr int columns = N2 / B, rows = N1 / B;  // of a block
     static constexpr int G1 = N1 / P, G2 = N2 / P;         // threads of a column, of a row
-    using Columns = BlockFft<N1, P, Ordered<N1, r, order>, typename Word<scratch == 0>::type, Padding::stage, columns>;
+    using Word = typename WordOf<scratch == 0>::type;
+    using Columns = BlockFft<N1, P, Ordered<N1, r, order>, Word, Padding::stage, columns>;
     using Rows = BlockFft<N2, P, Ordered<N2, r, order>, float2, Padding::none, rows>;
     static constexpr int R = Rows::Stages::at(0);
 

@@ -3,7 +3,8 @@
 //
 // Tunables: passes; N1 points in a column, and P1, L1, r1 of the columns; P2, L2, r2 of the last pass; a tile has
 // C = P L / M columns. split: exchanges real and imaginary parts in turn, through half of the shared memory.
-// Registers are bounded so that a multiprocessor holds 16 Ki points: bytes in flight are what a pass needs.
+// Registers are bounded so that a multiprocessor holds 16 Ki points, 12 Ki for P = 8: bytes in flight are what a pass
+// needs.
 #include "passes.cuh"
 
 // x and y may be the same: a block writes where it alone has read.

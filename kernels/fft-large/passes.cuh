@@ -14,20 +14,11 @@
 #include "tile_fft.cuh"
 #include "twiddle.cuh"
 
-template <bool split>
-struct WordOf {
-    using type = float2;
-};
-template <>
-struct WordOf<true> {
-    using type = float;
-};
-
 // Columns of a matrix of M rows and W columns; `share` neighbouring columns are of the same index w. Where `turn` > 1,
 // that many neighbouring frequencies are stored interleaved; else each goes to the place of a row.
 template <int M, int W, int C, int P, int r, int share, int turn, bool split, bool inverse>
 struct Columns {
-    using Tile = TileFft<M, C, P, Ordered<M, r, Order::falling>, typename WordOf<split>::type, turn>;
+    using Tile = TileFft<M, C, P, Ordered<M, r, Order::falling>, typename WordOf<!split>::type, turn>;
     static constexpr int tiles = W / C, G = Tile::G, L = Tile::L;
 
     template <bool streamed>
@@ -59,7 +50,7 @@ struct Columns {
 // C out of N1: tile d of group g holds the frequencies g C + c + N1 (d + D k) of the problem.
 template <int N, int M, int D, int C, int P, int r, bool split, bool inverse>
 struct Rows {
-    using Tile = TileFft<M, C, P, Ordered<M, r, Order::falling>, typename WordOf<split>::type>;
+    using Tile = TileFft<M, C, P, Ordered<M, r, Order::falling>, typename WordOf<!split>::type>;
     static constexpr int N1 = N / M / D, tiles = N / M / C, G = Tile::G, L = Tile::L;
 
     // fresh: asks the second-level cache, which has what other blocks wrote during this launch

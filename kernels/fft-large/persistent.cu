@@ -13,11 +13,8 @@
 template <int N, int P, int r, Order order>
 using InBlock = BlockFft<N, P, Ordered<N, r, order>, float, Padding::stage>;
 
-// Blocks that share a multiprocessor: its registers hold 16 Ki points, with as many registers again to work with
-__device__ constexpr int neighbours(int N) { return larger(1, 16384 / N); }
-
 template <int N, int P, int r, Order order, bool bulk, bool inverse>
-__global__ void __launch_bounds__(N / P, neighbours(N))
+__global__ void __launch_bounds__(N / P, 1)
     fft_persistent(const float2* __restrict__ x, float2* __restrict__ y, int batch) {
     using Fft = InBlock<N, P, r, order>;
     constexpr int G = Fft::G;
@@ -46,7 +43,7 @@ __global__ void __launch_bounds__(N / P, neighbours(N))
             const long long following = problem + gridDim.x;
             if (t == 0 && following < batch) fetch(next, x + following * N, N * sizeof(float2), barrier);
         }
-        block_fft<Fft>(v, t, room, !bulk);  // the barrier above also parts the last problem's reads from this one's writes
+        block_fft<Fft>(v, t, room, !bulk);  // the barrier above also parts the last reads from this problem's writes
         float2* const to = y + problem * N + t;
 #pragma unroll
         for (int j = 0; j < P; ++j) {

@@ -3,8 +3,9 @@
 // the second-level cache holds: x is read and y is written with hints to leave the cache soon, and what a second pass
 // has read is discarded, so that of the ring next to nothing goes to device memory. sm_80.
 //
-// counters, 1 + 2 batch of them, are zero when the launch begins. Tunables: those of the passes, which have blocks of
-// the same size; slots of the ring, and by how many problems the second passes lag behind.
+// counters, 1 + 2 batch of them, are zero when the launch begins; `slots` is aligned to 128 bytes. Tunables: those of
+// the passes, which have blocks of the same size; slots of the ring, and by how many problems the second passes lag
+// behind.
 #include "passes.cuh"
 #include "signals.cuh"
 #include "tickets.cuh"
@@ -16,6 +17,7 @@ __global__ void __launch_bounds__(M * C1 / P1, blocks)
     using First = Columns<M, N / M, C1, P1, r1, 1, C2, false, inverse>;
     using Second = Rows<N, N / M, 1, C2, P2, r2, false, inverse>;
     static_assert(First::L == Second::L, "the passes have blocks of the same size");
+    static_assert(N / M * C2 * 8 % kLineBytes == 0, "tiles of the second pass are whole lines");
     static_assert(First::Tile::Stages::count > 1 && Second::Tile::Stages::count > 1, "a transform has barriers");
     extern __shared__ float2 shared[];
     __shared__ unsigned drawn;

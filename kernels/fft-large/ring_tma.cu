@@ -1,6 +1,7 @@
 // The single launch of ring.cu, whose tiles are brought to shared memory by the copy engine. A block asks for its next
 // tile while it works on the present one, late or early as in tma.cu, if what stands there is complete by then; it does
-// not wait for that with a job unfinished, so that tickets.cuh's argument holds. sm_90.
+// not wait for that with a job unfinished, so that tickets.cuh's argument holds. `slots` is
+// aligned to 128 bytes. sm_90.
 #include "passes.cuh"
 #include "signals.cuh"
 #include "tensor.cuh"
@@ -15,6 +16,7 @@ __global__ void __launch_bounds__(M * C1 / P1, blocks)
     static_assert(First::L == Second::L, "the passes have blocks of the same size");
     static_assert(First::Tile::Stages::count > 1 && Second::Tile::Stages::count > 1, "a transform has barriers");
     constexpr int bytes = N / M * C2 * sizeof(float2);  // of a tile of the second pass
+    static_assert(bytes % kLineBytes == 0, "tiles of the second pass are whole lines");
     extern __shared__ __align__(128) float2 shared[];
     __shared__ unsigned long long arrived;
     __shared__ unsigned drawn;

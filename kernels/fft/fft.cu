@@ -74,15 +74,6 @@ __device__ __forceinline__ void fft_by_shuffles(float2 (&v)[P], unsigned& t) {
 
 // ---- the kernel ----------------------------------------------------------------------------------------------
 
-template <bool whole>
-struct WordOf {
-    using type = float;
-};
-template <>
-struct WordOf<true> {
-    using type = float2;
-};
-
 // shared_bytes is what the launch provides
 template <int N, bool inverse, int P, int L, int r, Order order, int S, bool shuffle, Padding padding, int blocks,
           int shared_bytes>
