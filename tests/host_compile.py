@@ -103,6 +103,16 @@ def compile_unit(
     return library
 
 
+def check_syntax(source: Source, entries: Sequence[str]) -> None:
+    """Holds instantiations to their static assertions and makes no code: quick for hundreds.
+
+    Raises:
+        HostRunError: g++ does not accept the code; the message is g++'s.
+    """
+    unit = _write_unit(source, entries, FLAGS)
+    _gxx(*FLAGS, "-fsyntax-only", f"-I{HOST}", f"-I{unit.parent}", str(unit))
+
+
 def _write_unit(source: Source, entries: Sequence[str], flags: Sequence[str]) -> Path:
     folder = Path(tempfile.mkdtemp(dir=_folder()))
     *headers, main = _for_host([*(text for _, text in source.headers), source.text], flags)

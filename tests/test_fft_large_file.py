@@ -7,12 +7,13 @@ from typing import Any
 import host_build
 import numpy as np
 import pytest
+from host_compile import check_syntax
 from long_transforms import FOLDER, check, numbers
 
 from tuner.compiler import Compiled, Compiler
 from tuner.config import load_kernel_file
 from tuner.errors import CompilerUnavailableError
-from tuner.model import Plan
+from tuner.model import Plan, Source
 
 KERNEL = load_kernel_file(FOLDER / "kernel.toml")
 SIZES = [int(N) for N in KERNEL.sizes["N"]]
@@ -61,6 +62,19 @@ def test_space_is_one_to_search(N: int) -> None:
     assert KERNEL.default(workload) in space
     stages = KERNEL.plan(workload, KERNEL.default(workload)).stages
     assert all(stage.shared_bytes <= 48 * 1024 for stage in stages), "any GPU runs the default"
+
+
+@needs_compiler
+@pytest.mark.parametrize("N", SIZES)
+def test_every_configuration_keeps_its_kernels_rules(N: int) -> None:
+    """No configuration of the space breaks a static assertion, such as that a tile keeps to its room."""
+    workload = KERNEL.workload({"N": N})
+    entries: dict[Source, dict[str, None]] = {}
+    for configuration in KERNEL.space(workload):
+        for stage in KERNEL.plan(workload, configuration).stages:
+            entries.setdefault(stage.source, {})[stage.entry] = None
+    for source, names in entries.items():
+        check_syntax(source, list(names))
 
 
 def test_forms_make_only_the_scratch_they_use() -> None:

@@ -1,6 +1,7 @@
 """Every kernel of the catalogue on the host: right in any order of its threads, without races or strays."""
 
 import functools
+from collections.abc import Iterator
 
 import host_build
 import numpy as np
@@ -33,7 +34,7 @@ SPARE = {  # barriers that the host does not need, and why
     "ring.cu: __syncthreads();": "shows what other blocks wrote; they are over",
     "tma.cu: __syncthreads();": "shows a barrier of the copy engine, which the host has not",
     "tma.cu: await(&arrived, phase);": "a copy is over when other barriers have passed",
-    "tridiag_rows.cuh: __syncwarp();  // all lanes have read what lay there": "a lane has read there alone",
+    "tridiag_rows.cuh: __syncwarp();  // kept as measured: each has read there alone": "so no lane waits for another",
 }
 MANY_ELEMENTS = 2**20  # more are computed without watching each access: that takes ten times as long
 
@@ -55,7 +56,15 @@ def test_sanitizers_find_nothing(name: str) -> None:
     compare_rows(ways_on_host(name), ADDRESSES)
 
 
+@pytest.fixture
+def much() -> Iterator[None]:
+    """For tests that compile gigabytes, which nobody needs afterwards."""
+    yield
+    host_build.forget()
+
+
 @pytest.mark.exhaustive
+@pytest.mark.usefixtures("much")
 @pytest.mark.parametrize("sizes", all_sizes(), ids=shown)
 def test_every_configuration_gives_right_answers(sizes: Row) -> None:
     """Whatever a search may try, at any size that is listed, answers to rounding and keeps to its arrays."""

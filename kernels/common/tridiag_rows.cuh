@@ -105,7 +105,7 @@ __device__ __forceinline__ void from_owners(float* tile, float (&values)[Shape::
     constexpr int P = Shape::P, E = Shape::E, own = P < 4 ? P : 4;
     const Mine<Shape, false> from(0);
     const Mine<Shape, true> to(0);
-    __syncwarp();  // all lanes have read what lay there
+    __syncwarp();  // kept as measured: each has read there alone
 #pragma unroll
     for (int i = 0; i < P; i += own) put<own>(tile + from.place(i), values + i);
     __syncwarp();
