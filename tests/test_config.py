@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tuner.catalog import kernels_root
+from tuner.catalog import Catalog, kernels_root
 from tuner.config import KernelFile, json_schema, load_kernel_file
 from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
 from tuner.model import Buffer, Configuration, Resources, Scalar
@@ -265,6 +265,17 @@ def test_without_a_default_table_the_first_configuration_counts(write: Write) ->
 
 LOADING: list[tuple[str, str, str]] = [
     ("[tunables]", "[tunables", "not valid TOML"),
+    ("P = [2, 4, 8]", f"P = [2, {2**63}]", "tunables.P: a whole number has more than 63 bits"),
+    ("N = [64, 128]", f"N = [64, {-(2**63)}]", "problem.sizes.N: a whole number has more than 63 bits"),
+    ('"rows.cu"', '"rows.cu\\u0000"', "[kernel] source: "),
+    ('"rows.cu"', f'"{"r" * 5000}.cu"', "cannot be read: File name too long"),
+    ('["shared"]', '["shared\\u0000"]', "[kernel] headers: no such folder"),
+    ('["shared"]', f'["{"s" * 5000}"]', "[kernel] headers: no such folder"),
+    ('"up", "down"', '"up", ""', "[problem.sizes] kind: no workload can name ''"),
+    ('"up", "down"', '"up", " up"', "[problem.sizes] kind: no workload can name ' up'"),
+    ('"up", "down"', '"up", "a,b"', "[problem.sizes] kind: no workload can name 'a,b'"),
+    ('"up", "down"', '"up", "a=b"', "[problem.sizes] kind: no workload can name 'a=b'"),
+    ('"up", "down"', '"up", "a\\nb"', "[problem.sizes] kind: no workload can name 'a\\nb'"),
     ("[launch]", "[lanch]", "[lanch]: unknown key; did you mean 'launch'?; known here: kernel, problem"),
     ("block = ", "blok = ", "[launch] blok: unknown key; did you mean 'block'?"),
     ("block = ", "blok = ", "[launch] block: is needed"),
@@ -478,10 +489,16 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("binary.toml", b"\xff\xfe\x00", "is not UTF-8 text"),
         ("large.toml", b"#" * (2**20 + 1), "larger than 1 MiB"),
         ("empty.toml", b"", r"\[kernel\]: is needed"),
+        ("deep.toml", b"a = " + b"[" * 3000 + b"]" * 3000, r"deep.toml: nested too deeply"),
+        ("digits.toml", b"a = " + b"1" * 5000, r"digits.toml: not valid TOML: .*5000 digits"),
+        ("hexadecimal.toml", b"a.b = [0x" + b"f" * 5000 + b"]", r"hexadecimal.toml: a.b: a whole number"),
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(KernelFileError, match=trouble):
             load_kernel_file(tmp_path / name)
+    catalog = Catalog.load(search_path=[tmp_path])
+    assert len(catalog.broken) == 7
+    assert not catalog.kernels
 
 
 STRANGE = [

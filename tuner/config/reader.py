@@ -1,31 +1,23 @@
 """Reads a kernel file: TOML, form, names, sources; gives a recipe or says which key is wrong."""
 
 import math
-import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from tuner.config.argument_reader import ArgumentReader
 from tuner.config.argument_recipes import ArgumentRecipe, BufferRecipe
+from tuner.config.document import read_document
 from tuner.config.formulas import Formula, Place, Template, parsed
-from tuner.config.messages import explain
 from tuner.config.recipe import Recipe, StageRecipe, WorkRecipe
 from tuner.config.schema import KernelDocument, LaunchTable, SizeRange, StageTable, WorkTable
-from tuner.config.sizes import SizeValues, listed
-from tuner.config.source_folder import SourceFolder, read_text
-from tuner.errors import InputError, KernelFileError
+from tuner.config.sizes import SizeValues, is_text, listed
+from tuner.config.source_folder import SourceFolder
+from tuner.errors import InputError
 from tuner.expressions import is_free_name
 from tuner.model import ProblemSpec, Source, TunableValue
 from tuner.names import suggestion
 from tuner.space.enumeration import checked_values
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 MAX_WORKLOADS = 10_000  # commands list them all
 _SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -37,15 +29,7 @@ def read_recipe(path: Path) -> Recipe:
     Raises:
         KernelFileError: the file, its sources or its headers cannot be read, or a key is wrong.
     """
-    try:
-        table = tomllib.loads(read_text(path, str(path)))
-    except tomllib.TOMLDecodeError as e:
-        raise KernelFileError(f"{path}: not valid TOML: {e}") from e
-    try:
-        document = KernelDocument.model_validate(table)
-    except ValidationError as e:
-        raise KernelFileError(explain(path, e)) from e
-    return _Reader(path, document).recipe()
+    return _Reader(path, read_document(path)).recipe()
 
 
 class _Reader:
@@ -124,6 +108,12 @@ class _Reader:
         for name, values in self.sizes.items():
             if isinstance(values, tuple) and len(set(map(str, values))) < len(values):
                 raise self.at(f"[problem.sizes] {name}").error("a value stands twice")
+            unnamed = next((value for value in values if isinstance(value, str) and not is_text(value)), None)
+            if unnamed is not None:
+                raise self.at(f"[problem.sizes] {name}").error(
+                    f"no workload can name {unnamed!r}: a text is not empty, is printable, has no spaces"
+                    " around it, and neither ',' nor '='"
+                )
         optional = self.document.problem.optional
         for name in optional:
             place = self.at("[problem] optional")

@@ -12,6 +12,11 @@ def chosen(values: SizeValues, given: int | str) -> int | str | None:
     return next((value for value in values if str(value) == text), None)
 
 
+def is_text(value: str) -> bool:
+    """True where a workload, as ``kernel:size=value,...``, can name the value."""
+    return bool(value) and value == value.strip() and value.isprintable() and not set(value) & set(",=")
+
+
 def listed(values: SizeValues) -> tuple[int | str, ...]:
     """The values that commands and tests show: all of a list; ends and powers of two of a range."""
     if not isinstance(values, range):

@@ -27,7 +27,7 @@ class SourceFolder:
         self.folder = folder
         texts: dict[str, str] = {}
         for name in [".", *header_folders]:
-            if not (folder / name).is_dir():
+            if not _is_folder(folder / name):
                 raise place.error(f"no such folder: {folder / name}")
             for header in sorted((folder / name).glob("*.cuh")):
                 if header.name not in texts:
@@ -48,6 +48,13 @@ class SourceFolder:
         return self._sources[name]
 
 
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # too long, not to be seen, or with a character no name can have
+        return False
+
+
 def read_text(path: Path, subject: str) -> str:
     """Contents of a small text file; ``subject`` is what a message starts with.
 
@@ -55,15 +62,23 @@ def read_text(path: Path, subject: str) -> str:
         KernelFileError: it cannot be read, is not UTF-8 text or larger than 1 MiB.
     """
     where = subject if subject == str(path) else f"{subject}: {path}"
-    if path.exists() and not path.is_file():  # a pipe would never end
-        raise KernelFileError(f"{where}: is not a file")
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise KernelFileError(f"{where}: larger than {MAX_BYTES // 2**20} MiB")
-        return raw.decode("utf-8")
+        endless = path.exists() and not path.is_file()  # such as a pipe
+        raw = b"" if endless else _beginning(path)
     except OSError as e:
         raise KernelFileError(f"{where}: cannot be read: {e.strerror or e}") from e
+    except ValueError as e:  # a character that no file name can have
+        raise KernelFileError(f"{where}: cannot be read: {e}") from e
+    if endless:
+        raise KernelFileError(f"{where}: is not a file")
+    if len(raw) > MAX_BYTES:
+        raise KernelFileError(f"{where}: larger than {MAX_BYTES // 2**20} MiB")
+    try:
+        return raw.decode("utf-8")
     except UnicodeDecodeError as e:
         raise KernelFileError(f"{where}: is not UTF-8 text (byte {e.start})") from e
+
+
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
