@@ -253,6 +253,22 @@ def test_check_of_a_problem_that_does_not_fit(file: Path, old: str, new: str, tr
     assert f"Error: {file}: {trouble}" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("problem", "size", "words"),
+    [
+        ("scan", 'form = ["inclusive", "upwards"]', "form: 'upwards' is neither 'inclusive' nor 'exclusive'"),
+        ("fft", 'direction = ["back"]', "direction: 'back' is neither 'forward' nor 'inverse'"),
+    ],
+)
+def test_check_of_words_the_problem_does_not_know(file: Path, problem: str, size: str, words: str) -> None:
+    """A size that decides what is computed has no other values than the problem knows."""
+    text = TEXT.replace("[problem]", f'[problem]\nname = "{problem}"').replace("N = [64", f"{size}\nN = [64")
+    file.write_text(text.replace("float32", "complex64") if problem == "fft" else text)
+    result = run("check", file)
+    assert result.exit_code == 2
+    assert f"Error: {file}: [problem.sizes] {words}" in result.stderr
+
+
 def test_schema_goes_to_standard_output_or_a_file(tmp_path: Path) -> None:
     """The JSON Schema is written whole to the place asked for."""
     target = tmp_path / "schema.json"

@@ -76,6 +76,14 @@ def test_whole_inputs_wrap_and_use_every_bit() -> None:
     assert abs(np.cumsum(x.astype(np.int64), axis=1)).max() > 2**31
 
 
+def test_an_unknown_form_is_not_judged() -> None:
+    """A form the problem does not know is an error, and no inclusive one."""
+    with pytest.raises(
+        KernelFileError, match=r"\[problem.sizes\] form: 'upwards' is neither 'inclusive' nor"
+    ):
+        verdicts(*case("float32", "inclusive", 64, 1), "upwards")
+
+
 @pytest.mark.parametrize("made", ["float32", "uint32", "complex64"])
 def test_types_that_do_not_fit_each_other_are_refused(made: str) -> None:
     """Whole numbers are summed to signed whole numbers only."""

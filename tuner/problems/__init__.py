@@ -49,13 +49,15 @@ def problem_for(spec: ProblemSpec) -> Problem:
 
 
 def validate_plan(plan: Plan) -> None:
-    """Check that a plan's buffers are those of its problem, and hold as many problems as its batch.
+    """Check that a plan's buffers and words are its problem's, and hold as many problems as its batch.
 
     Raises:
         KernelFileError: they are not, or do not; the message names the key.
     """
     problem = problem_for(plan.problem)
     problem.validate(plan.buffers)
+    for name in problem.words:
+        problem.word(name, dict(plan.workload.sizes))
     if problem.needs_baseline:
         return  # judged as a whole, whatever the shapes
     judged = [buffer for buffer in plan.buffers if buffer.role not in ("scratch", "zeroed")]

@@ -70,10 +70,28 @@ class Problem(ABC):
     Attributes:
         spec: what the kernel file says of the problem.
         needs_baseline: True when only another run can tell what is right.
+        words: sizes that decide what is computed -> values known; the first where the kernel has no such
+            size.
     """
 
     spec: ProblemSpec
     needs_baseline: ClassVar[bool] = False
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def word(self, name: str, sizes: Mapping[str, Any]) -> str:
+        """The value of one of ``words`` in a workload.
+
+        Raises:
+            KernelFileError: it is none that the problem knows.
+        """
+        known = self.words[name]
+        value = sizes.get(name, known[0])
+        if value not in known:
+            raise KernelFileError(
+                f"[problem.sizes] {name}: {value!r} is neither {' nor '.join(map(repr, known))}, "
+                f"which [problem] name = {self.spec.name!r} knows"
+            )
+        return str(value)
 
     @abstractmethod
     def validate(self, buffers: Sequence[Buffer]) -> None:

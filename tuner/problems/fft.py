@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tuner.errors import KernelFileError
 from tuner.model import Buffer
 from tuner.problems.base import (
     Array,
@@ -36,6 +35,8 @@ class Fft(Problem):
     that the relative L2 error of a row speaks for each of its elements.
     """
 
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"direction": ("forward", "inverse")}
+
     def validate(self, buffers: Sequence[Buffer]) -> None:
         """See ``Problem.validate``."""
         expect_buffers(self.spec, buffers, 1, "c", "one complex input and one output of shape [batch, N]")
@@ -51,7 +52,7 @@ class Fft(Problem):
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Relative L2 error of a row against the transform in complex128."""
-        transform = np.fft.ifft if _is_inverse(sizes) else np.fft.fft
+        transform = np.fft.ifft if self._is_inverse(sizes) else np.fft.fft
 
         def errors(x: Array, y: Array) -> Array:
             reference = transform(x.astype(np.complex128), axis=1)
@@ -68,7 +69,7 @@ class Fft(Problem):
         for an equation in which every element of y has weight one. For a right answer both deviations stay
         below its relative L2 error (the functional's by ``FUNCTIONAL_SPREAD`` times that).
         """
-        inverse = _is_inverse(sizes)
+        inverse = self._is_inverse(sizes)
         (x,), (y,) = inputs.values(), outputs.values()
         length = x.shape[1]
         phases = np.exp(2j * np.pi * np.random.default_rng(length).random(length))
@@ -86,6 +87,9 @@ class Fft(Problem):
         what = "deviation of the transform from Parseval's law and a random functional"
         return sweep(xp, (x, y), errors, allowed=self._allowed(y), what=what)
 
+    def _is_inverse(self, sizes: Mapping[str, Any]) -> bool:
+        return self.word("direction", sizes) == "inverse"
+
     def _allowed(self, y: Array) -> float:
         """Two units of roundoff per radix-2 level (1.2e-7 log2 N in single precision)."""
         if self.spec.tolerance is not None:
@@ -96,18 +100,3 @@ class Fft(Problem):
 def norm(xp: Namespace, rows: Array) -> Array:
     """Euclidean norm of each row."""
     return xp.sqrt((rows.real**2 + rows.imag**2).sum(axis=1))
-
-
-def _is_inverse(sizes: Mapping[str, Any]) -> bool:
-    """Whether the workload asks for the inverse transform.
-
-    Raises:
-        KernelFileError: its direction is neither that nor forward.
-    """
-    direction = sizes.get("direction", "forward")
-    if direction not in ("forward", "inverse"):
-        raise KernelFileError(
-            f"[problem.sizes] direction: {direction!r} is neither 'forward' nor 'inverse', "
-            "which [problem] name = 'fft' knows"
-        )
-    return bool(direction == "inverse")

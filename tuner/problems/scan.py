@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,6 +33,8 @@ class Scan(Problem):
     the range of int32 (or of their type), so that sums wrap, as they must.
     """
 
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"form": ("inclusive", "exclusive")}
+
     def validate(self, buffers: Sequence[Buffer]) -> None:
         """See ``Problem.validate``."""
         kinds = {np.dtype(buffer.dtype).kind for buffer in buffers if buffer.role in ("in", "out", "inout")}
@@ -56,7 +58,7 @@ class Scan(Problem):
         """
 
         def errors(x: Array, y: Array) -> Array:
-            given = _inclusive(np, x, y, sizes)
+            given = self._inclusive(np, x, y, sizes)
             reference = np.cumsum(x, axis=1, dtype=given.dtype)
             if given.dtype.kind == "i":
                 return (given != reference).sum(axis=1)
@@ -74,7 +76,7 @@ class Scan(Problem):
         """
 
         def errors(x: Array, y: Array) -> Array:
-            sums = _inclusive(xp, x, y, sizes)
+            sums = self._inclusive(xp, x, y, sizes)
             jumps = x.astype(sums.dtype)
             total = sums[:, -1] - jumps.sum(axis=1, dtype=sums.dtype)
             jumps -= sums
@@ -85,6 +87,13 @@ class Scan(Problem):
 
         (x,), (y,) = inputs.values(), outputs.values()
         return sweep(xp, (x, y), errors, allowed=self._allowed(y), what=_metric(y, "residual"))
+
+    def _inclusive(self, xp: Namespace, x: Array, y: Array, sizes: Mapping[str, Any]) -> Array:
+        """The sums with their own elements: in float64, or in the type of whole numbers, where they wrap."""
+        sums = y.astype(xp.float64 if y.dtype.kind == "f" else y.dtype)
+        if self.word("form", sizes) == "exclusive":
+            sums += x
+        return sums
 
     def _allowed(self, y: Array) -> float:
         """Twice what serial summation may lose: N roundings of random sign, each of half the largest sum."""
@@ -105,14 +114,6 @@ def _whole(rng: Generator, dtype: np.dtype[Any]) -> Callable[..., Array]:
         return values
 
     return draw
-
-
-def _inclusive(xp: Namespace, x: Array, y: Array, sizes: Mapping[str, Any]) -> Array:
-    """The sums with their own elements: in float64, or in the type of whole numbers, where they wrap."""
-    sums = y.astype(xp.float64 if y.dtype.kind == "f" else y.dtype)
-    if sizes.get("form") == "exclusive":
-        sums += x
-    return sums
 
 
 def _metric(y: Array, what: str) -> str:
