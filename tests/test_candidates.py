@@ -12,7 +12,7 @@ from tuner.candidates import PAPER_MIN_OCCUPANCY, Prepared, fit_batches, plan_by
 from tuner.catalog import Catalog
 from tuner.config import KernelFile, load_kernel_file
 from tuner.devices.simulated import Faults
-from tuner.errors import EmptySpaceError, InputError
+from tuner.errors import EmptySpaceError, InputError, KernelFileError
 from tuner.model import Plan, Status, Workload
 
 CATALOG = Catalog.load()
@@ -151,6 +151,13 @@ def test_batches_fit_half_of_the_memory(exponent: int) -> None:
     if factor > 1:
         doubled = [Workload(w.kernel, w.sizes, 2 * w.batch) for w in fitted]
         assert sum(bytes_of(k, w) for (k, _), w in zip(pairs, doubled, strict=True)) > free // 2
+
+
+def test_a_batch_no_launch_can_have_is_an_error() -> None:
+    """A batch beyond what a grid can hold is the user's mistake, and not one of the kernel file."""
+    with pytest.raises(InputError, match=r"^scan-lf:N=16: a batch of 2147483648000 is too large: ") as error:
+        fit_batches([pair("scan-lf:N=16,batch=2147483648000")], 2**30)
+    assert not isinstance(error.value, KernelFileError)
 
 
 def test_capped_batch_is_said() -> None:

@@ -127,6 +127,7 @@ def test_workloads_are_written_as_name_and_sizes(catalog: Catalog, spec: str, te
         ("fft:N=64,batch=x", InputError, "batch=x is not a whole number"),
         ("fft:N=64,batch=-1", InputError, "batch=-1 is not a whole number"),
         ("fft:N=64,batch=0", InputError, "at least 1"),
+        ("fft:N=64,batch=1" + "0" * 18, InputError, "batch=1000000000000000000 is too large"),
     ],
 )
 def test_workloads_that_are_not(catalog: Catalog, spec: str, kind: type[Exception], trouble: str) -> None:

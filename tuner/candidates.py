@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.config import KernelFile
-from tuner.errors import CompileError, EmptySpaceError, InputError
+from tuner.errors import CompileError, EmptySpaceError, InputError, KernelFileError
 from tuner.interfaces import Candidate, Device, Progress
 from tuner.model import Configuration, DeviceLimits, Plan, Resources, Workload
 from tuner.occupancy import Occupancy, occupancy, upper_bound
@@ -61,7 +61,8 @@ def fit_batches(
         The workloads, and a notice for each that was capped.
 
     Raises:
-        InputError: a single problem of each workload is already too much.
+        InputError: a single problem of each workload is already too much, or a batch is beyond what can be
+            launched.
     """
     fitted = [workload for _, workload in workloads]
     while sum(_bytes(kernel, w) for (kernel, _), w in zip(workloads, fitted, strict=True)) > free_bytes // 2:
@@ -81,8 +82,15 @@ def fit_batches(
 
 
 def _bytes(kernel: KernelFile, workload: Workload) -> int:
-    plan = kernel.plan(workload, kernel.default(workload))
-    return plan_bytes(plan)
+    try:
+        return plan_bytes(_default_plan(kernel, workload))
+    except KernelFileError as error:
+        _default_plan(kernel, replace(workload, batch=1))  # where this fails, too, the file is wrong
+        raise InputError(f"{workload}: a batch of {workload.batch} is too large: {error}") from error
+
+
+def _default_plan(kernel: KernelFile, workload: Workload) -> Plan:
+    return kernel.plan(workload, kernel.default(workload))
 
 
 def prepare(

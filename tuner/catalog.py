@@ -16,6 +16,7 @@ from tuner.errors import InputError, KernelFileError, UnknownNameError
 from tuner.model import Workload
 from tuner.names import suggestion
 
+MAX_DIGITS = 18  # of a batch
 SYSTEM_DIRECTORY = Path("/etc/tuner/kernels.d")
 
 
@@ -129,8 +130,10 @@ def _example(kernel: KernelFile) -> str:
 
 
 def _whole(text: str, spec: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", text):
+    if not re.fullmatch(r"[0-9]+", text):
         raise InputError(f"workload {spec!r}: batch={text} is not a whole number")
+    if len(text) > MAX_DIGITS:
+        raise InputError(f"workload {spec!r}: batch={text} is too large")
     return int(text)
 
 
