@@ -192,6 +192,15 @@ def test_batch_is_the_users_to_set(db: Path) -> None:
     assert [(w["name"], w["batch"]) for w in found["workloads"]] == [("scan-lf:N=4", 4096)]
 
 
+def test_trials_without_energy_name_the_sensor_and_the_window(db: Path) -> None:
+    """Where all trials are valid and too short for the sensor, the message says so and what would help."""
+    result = tuner("run", *SMALL, "--budget", "1", "--window", "0.01", "--database", db)
+
+    assert result.exit_code == 1
+    assert "no valid trial has an energy: the sensor simulated-" in result.stderr
+    assert "a window of 0.01 s; choose a longer --window, or --objective time" in result.stderr
+
+
 def test_wall_time_is_split(db: Path) -> None:
     """The document says how long was prepared and searched, and what of it measuring needed."""
     wall = document("run", *SMALL, "--budget", "3", "--window", "0.5", "--database", db)

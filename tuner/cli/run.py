@@ -104,7 +104,7 @@ def run(
         **words,
     )
     request.check()
-    document, status = _tune(request, device, database, resume=resume)
+    document, status, measuring = _tune(request, device, database, resume=resume)
     try:
         if json_path is not None:
             write_json(json_path, document)
@@ -113,13 +113,13 @@ def run(
     if status == "interrupted":
         sys.exit(Interrupted.exit_code)
     if document["best"] is None:
-        click.echo("Error: no trial was valid; the lines above name what failed", err=True)
+        click.echo(f"Error: {_no_answer(document, measuring)}", err=True)
         sys.exit(1)
 
 
 def _tune(
     request: "Request", device_spec: str | None, database: Path | None, *, resume: bool
-) -> tuple[dict[str, Any], str]:
+) -> tuple[dict[str, Any], str, dict[str, Any]]:
     from tuner import session
     from tuner.bench import open_bench
     from tuner.catalog import Catalog
@@ -163,7 +163,17 @@ def _tune(
             document=describe,
         )
         outcome.notices[:0] = [*bench.notices, *notices]
-    return describe(outcome, with_trials=True), outcome.status
+    return describe(outcome, with_trials=True), outcome.status, bench.measuring
+
+
+def _no_answer(document: dict[str, Any], measuring: dict[str, Any]) -> str:
+    """Why there is no best trial."""
+    if all(trial["status"] != "ok" for trial in document["trials"]):
+        return "no trial was valid; the lines above name what failed"
+    return (
+        f"no valid trial has an energy: the sensor {measuring['sensor']} gave too little for a window of"
+        f" {measuring['window_s']:g} s; choose a longer --window, or --objective time"
+    )
 
 
 @contextlib.contextmanager
