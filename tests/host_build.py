@@ -10,6 +10,7 @@ AddressSanitizer and UndefinedBehaviorSanitizer.
 
 import functools
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,7 +29,7 @@ from host_compile import (
     compile_unit,
     with_lines,
 )
-from host_launch import ORDERS, Argument, Extent, Function, Launch, Order, run_apart, run_here
+from host_launch import ORDERS, Argument, Extent, Function, Launch, Order, run_apart, run_here, unload
 
 from tuner.model import Plan, Scalar, Source, Stage, TensorMap
 from tuner.problems import poison
@@ -164,6 +165,14 @@ def barriers_reached(plan: Plan) -> list[Barrier]:
 def barriers_of(source: Source) -> list[Barrier]:
     """The barriers of a source and its headers that the host compiles."""
     return barriers(source)
+
+
+def forget() -> None:
+    """Frees the memory and the files of all that was compiled."""
+    for library in {function.library for function in _functions.values()}:
+        unload(library)
+        shutil.rmtree(library.parent)
+    _functions.clear()
 
 
 def needs_gpu(plan: Plan) -> str:

@@ -1,7 +1,7 @@
 """One launch of a compiled kernel, in this process or under AddressSanitizer in another."""
 
+import _ctypes
 import ctypes
-import functools
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
@@ -67,6 +67,22 @@ class Launch:
         return _Launch(grid, block, self.shared_bytes, order, self.seed, self.removed)
 
 
+def unload(library: Path) -> None:
+    """Takes a library out of this process, if it is there."""
+    loaded = _loaded.pop(library, None)
+    if loaded is not None:
+        _ctypes.dlclose(loaded._handle)
+
+
+def _load(library: Path) -> ctypes.CDLL:
+    if library not in _loaded:
+        _loaded[library] = ctypes.CDLL(str(library))
+    return _loaded[library]
+
+
+_loaded: dict[Path, ctypes.CDLL] = {}
+
+
 @dataclass(frozen=True)
 class Function:
     """A compiled instantiation: the library it is in, and its name there."""
@@ -86,7 +102,6 @@ class Function:
         return {number for number, flag in enumerate(flags) if flag}
 
 
-_load = functools.cache(ctypes.CDLL)
 _turns: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)  # a library runs one launch at a time
 
 

@@ -292,15 +292,13 @@ const char* launch(const Launch& how, Call call, bool takes, const Argument* arg
     if (!takes) return "the arguments are not those of the kernel (number, sizes, pointers)";
     const std::size_t size = std::size_t(how.block.x) * how.block.y * how.block.z;
     if (size < 1 || size > kMaxThreads) return "a block holds 1 to 1024 threads";
-    if (!stacks) {
-        void* memory = mmap(nullptr, kStackBytes * kMaxThreads, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) return "no memory for the stacks of a block";
-        stacks = static_cast<char*>(memory);
-    }
-    void* memory = nullptr;  // of the exact size, so that AddressSanitizer sees where it ends
-    if (posix_memalign(&memory, 1024, how.shared_bytes)) return "no memory for dynamic shared memory";
-    shared = static_cast<char*>(memory);
+    void* const stack_memory = mmap(nullptr, kStackBytes * size, PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* shared_memory = nullptr;  // of the exact size, so that AddressSanitizer sees where it ends
+    if (stack_memory == MAP_FAILED || posix_memalign(&shared_memory, 1024, how.shared_bytes))
+        return "no memory for the stacks and the shared memory of a block";
+    stacks = static_cast<char*>(stack_memory);
+    shared = static_cast<char*>(shared_memory);
     statics = loaded(true);
     grid_size = how.grid;
     block_size = how.block;
@@ -317,6 +315,7 @@ const char* launch(const Launch& how, Call call, bool takes, const Argument* arg
         if (failed) break;
     }
     std::free(shared);
+    munmap(stacks, kStackBytes * size);
     return failed ? message : "";
 }
 
