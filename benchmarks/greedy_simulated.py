@@ -17,7 +17,8 @@ from typing import Any
 from provenance import provenance
 
 DEVICE = "sim:k40c"
-WORKLOADS = ("scan-lf:N=256", "fft:N=256")
+WORKLOADS = ("scan-lf:N=2048", "fft:N=256")
+MIN_OCCUPANCY = "80%"  # the paper's: some thousand trials are left
 
 
 def main() -> None:
@@ -59,6 +60,7 @@ def tune(policy: str, options: argparse.Namespace) -> dict[str, Any]:
             [
                 *(sys.executable, "-c", "from tuner.cli import main; main()", "run", *options.workloads),
                 *("--objective", "energy", "--clocks", options.clocks, "--device", options.device),
+                *("--min-occupancy", MIN_OCCUPANCY),
                 *("--policy", policy, "--database", Path(folder) / "tuner.db", "--json", result),
             ],
             check=True,
