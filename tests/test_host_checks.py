@@ -55,6 +55,12 @@ __global__ void turns(float* y, bool ordered) {
     }
 }
 
+__global__ void handed(float* y, bool ordered) {
+    y[threadIdx.x] = 1.0f;
+    if (ordered) __syncthreads();
+    y[64 + threadIdx.x] = y[threadIdx.x ^ 32];
+}
+
 __global__ void counted(unsigned* sum) {
     __shared__ unsigned room;
     if (threadIdx.x == 0) room = 0;
@@ -132,6 +138,14 @@ def test_wide_and_repeated_accesses_are_watched(entry: str, shared: int) -> None
     host_build.run(KERNELS, entry, 1, 32, shared, [y, np.bool_(1)], flags=CHECKED)
     with pytest.raises(HostRunError, match="with no barrier between"):
         host_build.run(KERNELS, entry, 1, 32, shared, [y, np.bool_(0)], flags=CHECKED)
+
+
+def test_arrays_are_watched_within_a_block() -> None:
+    """What threads of a block hand each other through an array needs a barrier too; blocks need none."""
+    y = np.zeros(128, np.float32)
+    host_build.run(KERNELS, "handed", 2, 64, 0, [y, np.bool_(1)], flags=CHECKED)
+    with pytest.raises(HostRunError, match="of an array .* with no barrier between"):
+        host_build.run(KERNELS, "handed", 2, 64, 0, [y, np.bool_(0)], flags=CHECKED)
 
 
 def test_atomics_are_no_races() -> None:

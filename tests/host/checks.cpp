@@ -44,11 +44,10 @@ Span statics, dynamic, image;
               address < nearest.span.begin ? "before the start" : "past the end", what, number, nearest.span.bytes());
 }
 
-bool in_bounds(const char* address, std::size_t bytes, bool writes, const void* place) {
+bool is_read_only(const char* address, std::size_t bytes, bool writes, const void* place) {
     for (const Array& array : arrays) {
-        if (!array.span.holds(address, bytes)) continue;
-        if (writes && !array.writable)
-            fail_with("writes to argument %zu [%#lx], a read-only array", array.position, offset_of(place));
+        if (array.writable || !array.span.holds(address, bytes)) continue;
+        if (writes) fail_with("writes to argument %zu [%#lx], a read-only array", array.position, offset_of(place));
         return true;
     }
     return false;
@@ -57,16 +56,19 @@ bool in_bounds(const char* address, std::size_t bytes, bool writes, const void* 
 }  // namespace
 
 void launch_begins(const Argument* arguments, std::size_t count, Span statics_, Span dynamic_) {
+    statics = statics_, dynamic = dynamic_, image = loaded(false);
+    races::watch(statics, "static shared memory");
+    races::watch(dynamic, "dynamic shared memory");
     arrays.clear();
     for (std::size_t i = 0; i < count; ++i) {
         if (!arguments[i].is_pointer) continue;
         const char* const begin = *static_cast<const char* const*>(arguments[i].value);
         arrays.push_back({{begin, begin + arguments[i].extent}, bool(arguments[i].writable), i});
+        if (arguments[i].writable) races::watch(arrays.back().span, "an array");
     }
-    statics = statics_, dynamic = dynamic_, image = loaded(false);
-    races::launch_begins(statics, dynamic);
 }
 
+void launch_ends() { races::launch_ends(); }
 void block_begins() { races::block_met(); }
 void block_met() { races::block_met(); }
 void warp_met(int first, unsigned lanes) { races::warp_met(first, lanes); }
@@ -74,16 +76,16 @@ void warp_met(int first, unsigned lanes) { races::warp_met(first, lanes); }
 void access(const void* where, std::size_t bytes, bool writes, const void* place) {
     const char* const address = static_cast<const char*>(where);
     if (!watching || own_stack().holds(address, bytes)) return;
-    if (races::watches(address, bytes)) return races::access(address, bytes, writes, place);
-    if (in_bounds(address, bytes, writes, place)) return;
+    if (races::access(address, bytes, writes, place) || is_read_only(address, bytes, writes, place)) return;
     if (!writes && image.holds(address, bytes)) return;
     stray(address, bytes, writes, place);
 }
 
 void atomic_access(const void* where, std::size_t bytes, int line) {
     const char* const address = static_cast<const char*>(where);
-    if (races::watches(address, bytes) || in_bounds(address, bytes, true, nullptr)) return;
-    fail_with("line %d: an atomic function outside of any array", line);
+    bool inside = statics.holds(address, bytes) || dynamic.holds(address, bytes);
+    for (const Array& array : arrays) inside = inside || (array.writable && array.span.holds(address, bytes));
+    if (!inside) fail_with("line %d: an atomic function outside of any array that may be written", line);
 }
 
 }  // namespace checks

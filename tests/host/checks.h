@@ -31,6 +31,7 @@ namespace checks {
 #ifdef CUDA_HOST_CHECKED
 extern bool watching;  // while code of a kernel runs
 void launch_begins(const Argument* arguments, std::size_t count, Span statics, Span dynamic);
+void launch_ends();
 void block_begins();
 void block_met();
 void warp_met(int first, unsigned lanes);
@@ -38,6 +39,7 @@ void atomic_access(const void* address, std::size_t bytes, int line);
 #else
 static bool watching;
 inline void launch_begins(const Argument*, std::size_t, Span, Span) {}
+inline void launch_ends() {}
 inline void block_begins() {}
 inline void block_met() {}
 inline void warp_met(int, unsigned) {}
@@ -46,14 +48,14 @@ inline void atomic_access(const void*, std::size_t, int) {}
 
 }  // namespace checks
 
-// Orders accesses to shared memory by the barriers between them.
+// Orders accesses to memory by the barriers between them.
 namespace races {
 
-void launch_begins(Span statics, Span dynamic);
+void watch(Span span, const char* name);  // until the launch ends
+void launch_ends();
 void block_met();
 void warp_met(int first, unsigned lanes);
-bool watches(const char* address, std::size_t bytes);
-void access(const char* address, std::size_t bytes, bool writes, const void* place);
+bool access(const char* address, std::size_t bytes, bool writes, const void* place);  // false where nobody watches
 
 }  // namespace races
 

@@ -1,4 +1,5 @@
-// Finds two threads of a block that touch one word of shared memory, one of them writing, with no barrier between.
+// Finds two threads of a block that touch one word of shared memory, or of an array that may be written, one of them
+// writing, with no barrier between. (What two blocks do is not compared: they run one after another.)
 //
 // Every access is stamped with its thread's clock, which advances where the thread's warp meets, and with the count of
 // block barriers. A thread knows of each lane of its warp the clock up to which a meeting has ordered it before its own
@@ -27,12 +28,12 @@ struct Word {
 constexpr std::size_t kWordBytes = 4;
 
 struct Area {
-    const char* name;
     Span span;
+    const char* name;
     std::vector<Word> words;
 };
 
-Area areas[2] = {{"static", {}, {}}, {"dynamic", {}, {}}};
+std::vector<Area> areas;
 unsigned barriers_passed;  // by the block; never goes back, so that a new block finds no old accesses
 unsigned clock_of[kMaxThreads];
 unsigned known[kMaxThreads][kWarp];
@@ -46,7 +47,7 @@ bool ordered(const Access& earlier, int thread) {
 [[noreturn]] void report(const Area& area, std::size_t byte, const Access& earlier, bool wrote, const Access& now,
                          bool writes) {
     const Index other = index_of(earlier.thread);
-    fail_with("%s byte %zu of %s shared memory [%#lx], which thread (%u, %u, %u) %s [%#lx] with no barrier between",
+    fail_with("%s byte %zu of %s [%#lx], which thread (%u, %u, %u) %s [%#lx] with no barrier between",
               writes ? "writes" : "reads", byte, area.name, offset_of(now.place), other.x, other.y, other.z,
               wrote ? "wrote" : "read", offset_of(earlier.place));
 }
@@ -69,14 +70,11 @@ void touch(Area& area, std::size_t at, const Access& now, bool writes) {
 
 }  // namespace
 
-void launch_begins(Span statics, Span dynamic) {
-    const Span spans[2] = {statics, dynamic};
-    for (int i = 0; i < 2; ++i) {
-        areas[i].span = spans[i];
-        areas[i].words.resize((spans[i].bytes() + kWordBytes - 1) / kWordBytes);
-    }
-    ++barriers_passed;
+void watch(Span span, const char* name) {
+    areas.push_back({span, name, std::vector<Word>((span.bytes() + kWordBytes - 1) / kWordBytes)});
 }
+
+void launch_ends() { areas.clear(); }
 
 void block_met() { ++barriers_passed; }
 
@@ -93,16 +91,16 @@ void warp_met(int first, unsigned lanes) {
             for (int other = 0; other < kWarp; ++other) known[first + lane][other] = joined[other];
 }
 
-bool watches(const char* address, std::size_t bytes) {
-    return areas[0].span.holds(address, bytes) || areas[1].span.holds(address, bytes);
-}
-
-void access(const char* address, std::size_t bytes, bool writes, const void* place) {
+bool access(const char* address, std::size_t bytes, bool writes, const void* place) {
     const int thread = thread_number();
     const Access now{thread, clock_of[thread], barriers_passed, place};
-    Area& area = areas[0].span.holds(address, bytes) ? areas[0] : areas[1];
-    const std::size_t from = std::size_t(address - area.span.begin);
-    for (std::size_t at = from / kWordBytes; at * kWordBytes < from + bytes; ++at) touch(area, at, now, writes);
+    for (Area& area : areas) {
+        if (!area.span.holds(address, bytes)) continue;
+        const std::size_t from = std::size_t(address - area.span.begin);
+        for (std::size_t at = from / kWordBytes; at * kWordBytes < from + bytes; ++at) touch(area, at, now, writes);
+        return true;
+    }
+    return false;
 }
 
 }  // namespace cuda_host::races

@@ -314,6 +314,7 @@ const char* launch(const Launch& how, Call call, bool takes, const Argument* arg
         run_block(how);
         if (failed) break;
     }
+    checks::launch_ends();
     std::free(shared);
     munmap(stacks, kStackBytes * size);
     return failed ? message : "";
