@@ -144,7 +144,7 @@ def test_arrays_are_watched_within_a_block() -> None:
     """What threads of a block hand each other through an array needs a barrier too; blocks need none."""
     y = np.zeros(128, np.float32)
     host_build.run(KERNELS, "handed", 2, 64, 0, [y, np.bool_(1)], flags=CHECKED)
-    with pytest.raises(HostRunError, match="of an array .* with no barrier between"):
+    with pytest.raises(HostRunError, match=r"of an array .* with no barrier between"):
         host_build.run(KERNELS, "handed", 2, 64, 0, [y, np.bool_(0)], flags=CHECKED)
 
 
