@@ -149,6 +149,10 @@ class SampledRecording:
         """Energy of the whole recording, best estimate; 0.0 without samples."""
         return total_joules(Trace.of(self._samples), self._end_s - self._start_s, self._sampler.info)
 
+    def samples(self) -> list[Sample]:
+        """Every fresh sample of the recording as the sensor gave it, oldest first."""
+        return list(self._samples)
+
     def _poll(self) -> bool:
         """Add fresh samples; False when there were none."""
         if self._sensor_failed:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import Sample, SensorInfo
+from tuner.interfaces import Response, Sample, SensorInfo
 
 from .changes import ChangeSource, Gaps
 from .nvml_library import NvmlGpu, translated
@@ -17,6 +17,7 @@ MICRO = 1e-6  # and stamps samples in microseconds
 _AMPERE = 7  # NVML's number of the architecture
 _GA100 = ("A100", "A30")  # the Ampere chips whose power reading is no mean over a second
 _LAGS = (("K20", 0.833), ("K40", 0.79))  # below equation (6) of the multi-kernel paper, in seconds
+_POLLED_S = 0.1  # update period of polled power
 _LAG_SIGMA_S = 0.01  # published values for the K20 differ by 0.007 s, and boards of a model by as much
 _UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
 
@@ -164,10 +165,11 @@ def _choices(
     """The readings of NVML, best first."""
     nvml, handle = gpu.nvml, gpu.handle
     published = next((c for word, c in _LAGS if word in gpu.name), 0.0)
-    lag = {
-        "capacitance_s": published if capacitance_s is None else capacitance_s,
-        "capacitance_sigma_s": _LAG_SIGMA_S if published and capacitance_s is None else 0.0,
-    }
+    lag = Response()
+    if capacitance_s:
+        lag = Response("lag", capacitance_s=capacitance_s, origin="calibrated")
+    elif published and capacitance_s is None:
+        lag = Response("lag", capacitance_s=published, capacitance_sigma_s=_LAG_SIGMA_S, origin="published")
 
     def watch(read: Callable[[], float]) -> Callable[[], _Source]:
         return lambda: ChangeSource(_positive(read), MILLI, now)
@@ -182,22 +184,29 @@ def _choices(
         "nvml-energy-counter", "counter", "gpu", 0.1, poll_interval_s=0.001, resolution=MILLI
     )
     samples = SensorInfo(
-        "nvml-power-ring", "ring", "gpu", 0.02, poll_interval_s=0.25, resolution=MILLI, **lag
+        "nvml-power-ring", "ring", "gpu", 0.02, poll_interval_s=0.25, resolution=MILLI, response=lag
     )
-    polled = SensorInfo("", "stream", "gpu", 0.1, poll_interval_s=0.002, resolution=MILLI, **lag)
+    polled = SensorInfo("", "stream", "gpu", _POLLED_S, poll_interval_s=0.002, resolution=MILLI, response=lag)
     return (
         _Choice(counter, watch(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))),
         _Choice(samples, ring),
         _Choice(
             # 25 ms on an A100 and an H100, 100 ms on other chips: the longer loses a sample, no truth
-            replace(polled, name="nvml-power-instant", window_s=0.1),
+            replace(polled, name="nvml-power-instant", response=_mean(lag, 0.1)),
             watch(lambda: _field(gpu, nvml.NVML_FI_DEV_POWER_INSTANT)),
         ),
         _Choice(
-            replace(polled, name="nvml-power-usage", window_s=_usage_window_s(gpu)),
+            replace(polled, name="nvml-power-usage", response=_mean(lag, _usage_window_s(gpu))),
             watch(lambda: nvml.nvmlDeviceGetPowerUsage(handle)),
         ),
     )
+
+
+def _mean(lag: Response, window_s: float) -> Response:
+    """A mean over a window where no lag is known, else the lag."""
+    if lag.kind == "lag" or window_s == 0:
+        return lag
+    return Response("boxcar" if window_s <= _POLLED_S else "ramp", window_s=window_s)
 
 
 def _positive(read: Callable[[], float]) -> Callable[[], float]:

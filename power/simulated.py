@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import ClockError, InputError
-from tuner.interfaces import ClockReading, PowerSource, Sample, SensorInfo
+from tuner.interfaces import ClockReading, PowerSource, Response, Sample, SensorInfo
 
 from .response import Array
 
@@ -60,14 +60,14 @@ class SimulatedSampler:
         self._lag_s, self._window_s = capacitance_s, window_s
         self._noise, self._seed = noise, seed
         watts = kind != "counter"
+        known = capacitance_s if known_capacitance_s is None else known_capacitance_s
         self._info = SensorInfo(
             name=f"simulated-{kind}",
             kind=kind,
             scope=scope,
             period_s=period_s,
-            capacitance_s=(capacitance_s if known_capacitance_s is None else known_capacitance_s) * watts,
-            window_s=window_s * watts,
             resolution=0.0 if watts else _COUNTER_STEP_J,
+            response=_response(known, window_s, period_s) if watts else Response(),
         )
         self._time_s = source.now_s()
         self._next = int(np.floor(self._time_s / period_s)) + 1
@@ -139,6 +139,15 @@ class SimulatedSampler:
         if self._lag_s == 0 or len(pieces) == 0:
             return 0.0
         return _lagged(pieces, np.empty(0), self._lag_s, float(pieces[0, 2]))[1]
+
+
+def _response(capacitance_s: float, window_s: float, period_s: float) -> Response:
+    """What a calibration without error would find."""
+    if capacitance_s > 0:
+        return Response("lag", capacitance_s=capacitance_s)
+    if window_s > 0:
+        return Response("boxcar" if window_s <= period_s else "ramp", window_s=window_s)
+    return Response()
 
 
 def standard_normals(seed: int, first: int, count: int) -> Array:

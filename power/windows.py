@@ -50,7 +50,7 @@ def mean_power(trace: Trace, start_s: float, end_s: float, info: SensorInfo) -> 
         if len(ticks) >= _PAIR:
             return _between_ticks(ticks, info)
         return _around_ticks(trace, start_s, end_s, info)
-    samples = trace.between(start_s + info.window_s, end_s)
+    samples = trace.between(start_s + info.response.window_s, end_s)
     return _under_trace(samples, info) if len(samples) >= _PAIR else None
 
 
@@ -61,7 +61,7 @@ def total_joules(trace: Trace, duration_s: float, info: SensorInfo) -> float:
     if info.kind == "counter":
         joules = float(trace.values[-1] - trace.values[0])
     else:
-        joules = energy_j(trace.times_s, trace.values, info.capacitance_s)
+        joules = energy_j(trace.times_s, trace.values, info.response.capacitance_s)
     return joules * duration_s / trace.duration_s
 
 
@@ -102,7 +102,7 @@ def _around_ticks(trace: Trace, start_s: float, end_s: float, info: SensorInfo) 
 
 def _under_trace(samples: Trace, info: SensorInfo) -> MeanPower:
     """Mean of the corrected trace; u_n is sample noise, C times its noise at the ends, and C's own."""
-    capacitance = info.capacitance_s
+    capacitance = info.response.capacitance_s
     times, power = samples.times_s, samples.values
     watts = energy_j(times, power, capacitance) / samples.duration_s
     noise_w2 = _sample_noise(power)
@@ -115,7 +115,7 @@ def _under_trace(samples: Trace, info: SensorInfo) -> MeanPower:
     counts = np.diff(edges)
     noise = noise_w2 / counts + 2.0 * noise_w2 * (capacitance / spans) ** 2
     own = noise_w2 / (len(samples) - 1) + 2.0 * noise_w2 * (capacitance / samples.duration_s) ** 2
-    own += (info.capacitance_sigma_s * float(power[-1] - power[0]) / samples.duration_s) ** 2
+    own += (info.response.capacitance_sigma_s * float(power[-1] - power[0]) / samples.duration_s) ** 2
     own += info.resolution**2 / 12.0  # a reading that never toggles is rounded by the same amount each time
     return MeanPower(watts, _joined(own, noise, np.asarray(pieces), spans))
 

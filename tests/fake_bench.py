@@ -9,7 +9,7 @@ from modelled import NoNvrtc, scan
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
 from tuner.errors import ClockPermissionError
-from tuner.interfaces import Check, ClockReading, PowerReading, RunRecord, SensorInfo
+from tuner.interfaces import Check, ClockReading, PowerReading, RunRecord, Sample, SensorInfo
 from tuner.model import Plan, Trial
 
 PLANS = (scan(4, 256), scan(8, 128, kernel="other"))
@@ -62,6 +62,9 @@ class FakeMeter:
     def clock(self, start_s: float, end_s: float) -> ClockReading:
         del start_s, end_s
         return self.clocks.pop(0) if self.clocks else ClockReading(875.0)
+
+    def samples(self) -> list[Sample]:
+        return []
 
     def joules(self) -> float:
         return 7.0

@@ -12,7 +12,7 @@ from tuner import registry
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
 from tuner.errors import SensorUnavailableError
-from tuner.interfaces import RunRecord, SensorInfo
+from tuner.interfaces import Response, RunRecord, SensorInfo
 from tuner.measure import Measurer, open_clocks, open_meter, suggested_window_s
 from tuner.model import Measurement, Plan, Status
 
@@ -229,9 +229,9 @@ def test_missing_nvml_is_a_reason(error: Exception, words: str, monkeypatch: pyt
     [
         (None, 0.3),
         (SensorInfo("counter", "counter", "gpu", period_s=0.1), 2.0),
-        (SensorInfo("ring", "ring", "gpu", period_s=0.02, capacitance_s=0.017), 1.2),
-        (SensorInfo("stream", "stream", "gpu", period_s=0.015, capacitance_s=0.79), 3.95),
-        (SensorInfo("stream", "stream", "gpu", period_s=0.1, window_s=1.0), 4.0),
+        (SensorInfo("ring", "ring", "gpu", period_s=0.02, response=Response("lag", 0.017)), 1.2),
+        (SensorInfo("stream", "stream", "gpu", period_s=0.015, response=Response("lag", 0.79)), 3.95),
+        (SensorInfo("stream", "stream", "gpu", period_s=0.1, response=Response("ramp", window_s=1.0)), 4.0),
         (SensorInfo("counter", "counter", "gpu", period_s=0.001), 1.2),
     ],
 )

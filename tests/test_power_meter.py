@@ -16,7 +16,7 @@ from tuner.power.ticks import Trace
 from tuner.power.windows import mean_power, student_factor, total_joules
 
 from tuner.errors import ClockError, PowerError
-from tuner.interfaces import ClockReading, Recording, Sample, SensorInfo
+from tuner.interfaces import ClockReading, Recording, Response, Sample, SensorInfo
 
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1, resolution=0.001)
 STREAM = SensorInfo("stream", "stream", "gpu", 0.1)
@@ -123,7 +123,10 @@ def test_too_few_ticks_are_interpolated_and_said() -> None:
         ([(5.0, 1.0), (5.1, 2.0)], COUNTER),
         ([], STREAM),
         ([(0.5, 100.0)], STREAM),
-        ([(0.5, 100.0), (0.6, 100.0)], SensorInfo("mean", "stream", "gpu", 0.1, window_s=1.0)),
+        (
+            [(0.5, 100.0), (0.6, 100.0)],
+            SensorInfo("mean", "stream", "gpu", 0.1, response=Response("ramp", window_s=1.0)),
+        ),
     ],
 )
 def test_too_little_is_no_answer(samples: list[tuple[float, float]], info: SensorInfo) -> None:
@@ -138,7 +141,7 @@ def test_an_empty_window_has_no_power() -> None:
 
 def test_an_average_must_lie_in_the_window() -> None:
     """Samples whose averaging window reaches back before the window are left out."""
-    info = SensorInfo("mean", "stream", "gpu", 0.1, window_s=0.2)
+    info = SensorInfo("mean", "stream", "gpu", 0.1, response=Response("ramp", window_s=0.2))
     samples = trace((0.1, 999.0), (0.2, 100.0), (0.3, 100.0), (0.4, 100.0))
 
     mean = mean_power(samples, 0.0, 0.4, info)
@@ -160,8 +163,8 @@ def test_tick_timing_enters_the_uncertainty() -> None:
 def test_the_capacitances_own_uncertainty_enters() -> None:
     """An uncertain C moves the mean by sigma_C * (Pm(last) - Pm(first)) / T."""
     samples = trace(*((0.1 * i, 10.0 * i) for i in range(11)))
-    sigma = SensorInfo("lag", "stream", "gpu", 0.1, capacitance_s=0.5, capacitance_sigma_s=0.05)
-    known = SensorInfo("lag", "stream", "gpu", 0.1, capacitance_s=0.5)
+    sigma = SensorInfo("lag", "stream", "gpu", 0.1, response=Response("lag", 0.5, capacitance_sigma_s=0.05))
+    known = SensorInfo("lag", "stream", "gpu", 0.1, response=Response("lag", 0.5))
 
     with_sigma, without = (mean_power(samples, 0.0, 1.0, info) for info in (sigma, known))
 

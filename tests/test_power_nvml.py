@@ -216,9 +216,9 @@ def test_kepler_starts_from_the_papers_capacitance(
 
     sampler, fitted = opened(), opened(capacitance_s=0.8)
 
-    assert (sampler.info.capacitance_s, sampler.info.window_s) == (capacitance_s, window_s)
-    assert sampler.info.capacitance_sigma_s > 0
-    assert (fitted.info.capacitance_s, fitted.info.capacitance_sigma_s) == (0.8, 0.0)
+    assert (sampler.info.response.capacitance_s, sampler.info.response.window_s) == (capacitance_s, window_s)
+    assert sampler.info.response.capacitance_sigma_s > 0
+    assert (fitted.info.response.capacitance_s, fitted.info.response.capacitance_sigma_s) == (0.8, 0.0)
     sampler.close()
     fitted.close()
 
@@ -236,7 +236,7 @@ def test_power_usage_is_a_mean_over_a_second_since_ampere(
 
     sampler = opened()
 
-    assert (sampler.info.window_s, sampler.info.capacitance_s) == (window_s, 0.0)
+    assert (sampler.info.response.window_s, sampler.info.response.capacitance_s) == (window_s, 0.0)
     sampler.close()
 
 

@@ -61,7 +61,7 @@ def test_a_lag_answers_a_step_exponentially() -> None:
 
     times = np.array([s.time_s for s in samples])
     assert [s.value for s in samples] == pytest.approx(150.0 - 100.0 * np.exp(-times / 0.833))
-    assert sampler.info.capacitance_s == 0.833
+    assert sampler.info.response.capacitance_s == 0.833
 
 
 def test_a_mean_sees_its_window_only() -> None:

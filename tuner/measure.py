@@ -264,7 +264,7 @@ def suggested_window_s(info: SensorInfo | None) -> float:
     wanted_s = max(
         _POWER_WINDOW_S,
         _WINDOW_PERIODS[info.kind] * info.period_s,
-        _WINDOW_LAGS * info.capacitance_s,
-        _WINDOW_LAGS * info.window_s,
+        _WINDOW_LAGS * info.response.capacitance_s,
+        _WINDOW_LAGS * info.response.window_s,
     )
     return min(wanted_s, _LONGEST_WINDOW_S)

@@ -1,9 +1,8 @@
 """The command line. Commands are imported when they are named, so that ``tuner --help`` is instant."""
 
-import importlib
-
 import click
 
+from tuner.cli.lazy import LazyGroup
 from tuner.errors import Interrupted, TunerError
 
 COMMANDS = {
@@ -13,6 +12,9 @@ COMMANDS = {
     "kernels": "tuner.cli.kernels:kernels",
     "devices": "tuner.cli.devices:devices",
     "occupancy": "tuner.cli.occupancy:occupancy",
+    "power": "tuner.cli.power:power",
+    "clocks": "tuner.cli.clocks:clocks",
+    "doctor": "tuner.cli.doctor:doctor",
 }
 
 
@@ -23,27 +25,11 @@ def _failure(error: TunerError) -> click.ClickException:
     return failure
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are named in a table and imported on use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the table."""
-        del ctx
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command, or None for an unknown name."""
-        del ctx
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{COMMANDS[cmd_name]} is not a command")
-        return command
+class MainGroup(LazyGroup):
+    """The root group; turns this package's errors into messages and exit codes."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; turn this package's errors into messages and exit codes."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except TunerError as error:
@@ -52,7 +38,7 @@ class LazyGroup(click.Group):
             ctx.exit(Interrupted.exit_code)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=MainGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tuner")
 @click.option("-v", "--verbose", count=True, help="Log what happens to standard error; twice for debugging.")
 def main(verbose: int) -> None:
