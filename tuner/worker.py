@@ -122,17 +122,23 @@ class WorkerDevice:
             self._drop()
         return record
 
+    def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        """See ``LoadSource.pulse``.
+
+        Raises:
+            DeviceError: the worker does not answer.
+        """
+        timeout_s = self._run_timeout_s + sum(busy_s + idle_s for busy_s, idle_s in pulses)
+        played: list[tuple[float, float]] = self._ask("pulse", tuple(pulses), timeout_s=timeout_s)
+        return played
+
     def free_memory_bytes(self) -> int:
         """See ``Device.free_memory_bytes``.
 
         Raises:
             DeviceError: the worker does not answer.
         """
-        try:
-            free_bytes: int = self._running().call("free_memory_bytes", timeout_s=_ASK_S)
-        except ChildError as error:
-            self._drop()
-            raise DeviceError(f"{self._spec}: {error}") from error
+        free_bytes: int = self._ask("free_memory_bytes", timeout_s=_ASK_S)
         return free_bytes
 
     def now_s(self) -> float:
@@ -148,6 +154,14 @@ class WorkerDevice:
         self._drop()
         if self._own_compiler and self._compiler is not None:
             self._compiler.close()
+
+    def _ask(self, method: str, *args: object, timeout_s: float) -> Any:  # noqa: ANN401 - the method's answer
+        """Call the worker for what it must be able to answer."""
+        try:
+            return self._running().call(method, *args, timeout_s=timeout_s)
+        except ChildError as error:
+            self._drop()
+            raise DeviceError(f"{self._spec}: {error}") from error
 
     def _attempt(self, method: str, *args: object, timeout_s: float) -> "Any | _Lost":  # noqa: ANN401
         """Call the worker; what takes it down is told, not raised."""

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable, Sequence
 
+from tuner.errors import DeviceError
 from tuner.interfaces import Check, Device, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Plan
 
@@ -31,6 +32,18 @@ class DeviceServer:
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """See ``Device.run``."""
         return self._device.run(plans, window_s)
+
+    def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        """See ``LoadSource.pulse``.
+
+        Raises:
+            DeviceError: this device draws no pulses.
+        """
+        play = getattr(self._device, "pulse", None)
+        if play is None:
+            raise DeviceError(f"{self._device.identity.spec} has no load to calibrate a sensor with")
+        played: list[tuple[float, float]] = play(pulses)
+        return played
 
     def free_memory_bytes(self) -> int:
         """See ``Device.free_memory_bytes``."""

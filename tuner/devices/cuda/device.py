@@ -19,6 +19,7 @@ from tuner.devices.cuda.check import AnswerCheck
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.launches import RefusedError, Step
+from tuner.devices.cuda.pulses import PulsePlayer
 from tuner.devices.cuda.rounds import RoundRunner, Rounds
 from tuner.devices.cuda.statistics import median_and_spread, uncertainty
 from tuner.devices.cuda.types import Array
@@ -103,6 +104,10 @@ class CudaDevice:
             end_s=rounds.end_s,
             notes=notes,
         )
+
+    def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        """See ``LoadSource.pulse``."""
+        return PulsePlayer(self._cp, self._code).play(pulses)
 
     def free_memory_bytes(self) -> int:
         """See ``Device.free_memory_bytes``."""

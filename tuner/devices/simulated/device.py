@@ -15,7 +15,7 @@ import numpy as np
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.faults import Faults
-from tuner.devices.simulated.power_model import active_watts, idle_watts
+from tuner.devices.simulated.power_model import active_watts, idle_watts, load_watts
 from tuner.devices.simulated.resources import ModelResources, StageCompiler
 from tuner.devices.simulated.round_model import RoundModel
 from tuner.devices.simulated.timeline import Timeline
@@ -181,6 +181,17 @@ class SimulatedDevice:
             start_s=start,
             end_s=self.now_s(),
         )
+
+    def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        """See ``LoadSource.pulse``: arithmetic at full rate, as far as the power limit goes."""
+        watts = load_watts(self.gpu, self._set_mhz)
+        played = []
+        for busy_s, idle_s in pulses:
+            begin_s = self.now_s()
+            self._timeline.pass_time(busy_s, watts)
+            played.append((begin_s, self.now_s()))
+            self.sleep(idle_s)
+        return played
 
     def free_memory_bytes(self) -> int:
         """All of the GPU's memory."""

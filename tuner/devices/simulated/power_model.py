@@ -21,6 +21,12 @@ def active_watts(gpu: GpuModel, clock_mhz: float) -> float:
     return idle_watts(gpu, clock_mhz) + gpu.power.active_w * _switching(gpu, clock_mhz)
 
 
+def load_watts(gpu: GpuModel, clock_mhz: float) -> float:
+    """Power with every multiprocessor issuing arithmetic at full rate."""
+    issue_w = gpu.power.issue_w * _switching(gpu, clock_mhz)
+    return min(gpu.power.limit_w, active_watts(gpu, clock_mhz) + issue_w)
+
+
 def work_joules(launch: Launch, gpu: GpuModel, clock_mhz: float) -> float:
     """Joules of the bytes and instructions of one launch, beside ``active_watts``."""
     power = gpu.power
