@@ -200,3 +200,16 @@ def test_what_does_not_fit_is_a_launch_error(plan: Plan, words: str) -> None:
     assert check.status is Status.LAUNCH_ERROR
     assert words in check.detail
     assert sim.run([plan], 0.1).results[0].status is Status.LAUNCH_ERROR
+
+
+def test_pulses_of_load() -> None:
+    """A pulse draws more than idle power for as long as asked, and is reported in virtual time."""
+    device = SimulatedDevice("h200")
+
+    (first, second) = device.pulse([(0.05, 0.1), (0.2, 0.3)])
+
+    assert first == pytest.approx((0.0, 0.05))
+    assert second == pytest.approx((0.15, 0.35))
+    busy_w, idle_w = (device.power_segments(0.0)[place][2] for place in (0, 1))
+    assert device.gpu.power.limit_w >= busy_w > 2.0 * idle_w
+    assert device.now_s() == pytest.approx(0.65)
