@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_nvml_state import CLOCKS_MHZ, UUID, State, fake_nvml, fill_ring, library
+from fake_nvml_state import CLOCKS_MHZ, UUID, State, fake_nvml, fill_ring, library, script
 from tuner.power.changes import ChangeSource
 from tuner.power.meter import SamplingMeter
 from tuner.power.nvml import NvmlSampler
@@ -254,7 +254,8 @@ def test_a_lost_gpu_is_a_power_error(nvml: State) -> None:
 
 def test_meter_and_counter_agree_with_the_gpu(nvml: State) -> None:
     """A polled counter gives the power behind its ticks, within its stated uncertainty."""
-    nvml.watts, nvml.tick_us = 500, 4000
+    script(nvml, (0.0, 500.0))
+    nvml.counter_sensor.period_us = 4000
     clocks = NvmlClocks(UUID)
     meter = SamplingMeter(NvmlSampler.open(UUID), clocks, time.monotonic)
     pause = threading.Event()
