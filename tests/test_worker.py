@@ -66,6 +66,11 @@ class Moody:
     def free_memory_bytes(self):
         return 12345
 
+    def pulse(self, pulses):
+        if len(pulses) > 2:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return self.model.pulse(pulses)
+
     def close(self):
         pass
 '''
@@ -137,6 +142,15 @@ def test_hosted_device_answers(hosted: WorkerDevice, pids: Path) -> None:
     assert device.free_memory_bytes() == 12345
     assert started(pids) == [hosted.pid]
     assert hosted.pid != os.getpid()
+
+
+def test_pulses_are_played_by_the_hosted_device(hosted: WorkerDevice) -> None:
+    """The worker plays pulses and tells when they were; one that dies of them is an error, and replaced."""
+    assert hosted.pulse([(0.5, 0.25), (1.0, 0.0)]) == [(0.0, 0.5), (0.75, 1.75)]
+
+    with pytest.raises(DeviceError, match="killed by SIGSEGV"):
+        hosted.pulse([(0.1, 0.1)] * 3)
+    assert hosted.pulse([(0.5, 0.0)]) == [(0.0, 0.5)]
 
 
 @pytest.mark.parametrize(

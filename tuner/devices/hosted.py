@@ -2,10 +2,14 @@
 
 import importlib
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from tuner.errors import DeviceError
-from tuner.interfaces import Check, Device, RunRecord
+from tuner.interfaces import Check, Device, LoadSource, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Plan
+
+
+class HostedDevice(Device, LoadSource, Protocol):
+    """What a worker hosts."""
 
 
 class DeviceServer:
@@ -18,7 +22,7 @@ class DeviceServer:
 
     def __init__(self, target: str, *args: object) -> None:
         module, _, attribute = target.partition(":")
-        build: Callable[..., Device] = getattr(importlib.import_module(module), attribute)
+        build: Callable[..., HostedDevice] = getattr(importlib.import_module(module), attribute)
         self._device = build(*args)
 
     def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
@@ -34,16 +38,8 @@ class DeviceServer:
         return self._device.run(plans, window_s)
 
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """See ``LoadSource.pulse``.
-
-        Raises:
-            DeviceError: this device draws no pulses.
-        """
-        play = getattr(self._device, "pulse", None)
-        if play is None:
-            raise DeviceError(f"{self._device.identity.spec} has no load to calibrate a sensor with")
-        played: list[tuple[float, float]] = play(pulses)
-        return played
+        """See ``LoadSource.pulse``."""
+        return self._device.pulse(pulses)
 
     def free_memory_bytes(self) -> int:
         """See ``Device.free_memory_bytes``."""
