@@ -156,7 +156,7 @@ BOARDS: dict[str, Board] = {
         Gpu(
             "17000000.gpu",
             "gpu",
-            steps_hz(306_000, 102_000, 10) + (1_300_500_000,),
+            (*steps_hz(306_000, 102_000, 10), 1_300_500_000),
             below="platform/bus@0",
         ),
     ),
