@@ -16,7 +16,8 @@
     ├── PowerError                a power sensor failed
     │   └── SensorUnavailableError  it is not here, or does not answer a read
     ├── ClockError                a clock could not be read, set or restored
-    │   └── ClockPermissionError  the process may not set clocks
+    │   └── ClockRefusedError     it cannot be set, and nothing was changed
+    │       └── ClockPermissionError  the process may not set clocks
     ├── StoreError                the database is locked, corrupted, full or unwritable
     └── Interrupted               the user or the system asked to stop; results so far are stored
 
@@ -92,7 +93,11 @@ class ClockError(TunerError):
     """A clock could not be read, set, verified or restored."""
 
 
-class ClockPermissionError(ClockError):
+class ClockRefusedError(ClockError):
+    """A clock cannot be set on this GPU or by this process; nothing was changed."""
+
+
+class ClockPermissionError(ClockRefusedError):
     """This process may not set clocks."""
 
 
