@@ -1,0 +1,243 @@
+"""Trace files: what a power sensor gave while something ran, with all that is needed to judge it later.
+
+This is the one place of the format. JSON holds everything; so does CSV, whose first lines are comments, so
+that the rest is a plain table of numbers::
+
+    # tuner-power-trace 1
+    # info {"name": "nvml-power-ring", "kind": "ring", ...}
+    # provenance {"host": "...", ...}
+    # marks [[0.5, "launch"], ...]
+    # clocks [[0.5, {"mhz": 1980.0, "throttle_reasons": []}], ...]
+    # samples 2
+    time_s,watts,time_sigma_s
+    0.02,123.4,0.0001
+    0.04,125.0,0.0001
+
+A CSV of another origin needs no comments, only the columns ``time_s`` and ``watts`` (or ``joules`` of a
+counter).
+"""
+
+import csv
+import dataclasses
+import io
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
+
+from tuner.errors import InputError
+from tuner.interfaces import ClockReading, Sample, SensorInfo
+
+FORMAT = "tuner-power-trace"
+VERSION = 1
+_SUFFIX_CSV = ".csv"
+_SHOWN = 5  # complaints about one file; more would hide the first
+_NOT_STATED = "not stated"
+_VALUES = ("watts", "joules")  # the column of a CSV that holds the values; joules for a counter
+
+Scalar = str | int | float | bool | None
+
+
+class _Document(BaseModel):
+    """The form of a trace file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    format: Literal["tuner-power-trace"]
+    version: Literal[1]
+    info: SensorInfo
+    samples: list[tuple[float, float, NonNegativeFloat]]
+    marks: list[tuple[float, str]] = Field(default_factory=list)
+    clocks: list[tuple[float, ClockReading]] = Field(default_factory=list)
+    provenance: dict[str, Scalar] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A trace.
+
+    Attributes:
+        info: the sensor, and how it follows power.
+        samples: fresh samples in the order the sensor gave them, uncorrected; of a counter, joules.
+        marks: (time in seconds, label), e.g. where a phase of the traced program began.
+        clocks: (time in seconds, clock and throttle reasons).
+        provenance: where the trace comes from: host, GPU, driver, command, date. Times of samples, marks and
+            clocks are on one clock, whose origin is arbitrary.
+    """
+
+    info: SensorInfo
+    samples: tuple[Sample, ...]
+    marks: tuple[tuple[float, str], ...] = ()
+    clocks: tuple[tuple[float, ClockReading], ...] = ()
+    provenance: Mapping[str, Scalar] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Recorded":
+        """Read a trace file: CSV where its name ends in ``.csv``, else JSON.
+
+        Raises:
+            InputError: the file cannot be read, is truncated, or is no trace; names file and line or key.
+        """
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: is not text, and so no trace: byte {error.start}") from error
+        if path.suffix.lower() == _SUFFIX_CSV:
+            return _from_csv(path, text)
+        return _checked(path, text)
+
+    def write(self, path: str | Path) -> None:
+        """Write a trace file: CSV where its name ends in ``.csv``, else JSON.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        path = Path(path)
+        text = self.to_csv() if path.suffix.lower() == _SUFFIX_CSV else self.to_json()
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def to_json(self) -> str:
+        """The trace as JSON, one sample per line."""
+        head = {"format": FORMAT, "version": VERSION, **self._head()}
+        parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+        rows = ",\n".join(json.dumps([s.time_s, s.value, s.time_sigma_s]) for s in self.samples)
+        return "{\n" + ",\n".join(parts) + ',\n"samples": [\n' + rows + "\n]\n}\n"
+
+    def to_csv(self) -> str:
+        """The trace as a table of samples below comments that hold the rest."""
+        text = io.StringIO()
+        text.write(f"# {FORMAT} {VERSION}\n")
+        for key, value in self._head().items():
+            text.write(f"# {key} {json.dumps(value)}\n")
+        text.write(f"# samples {len(self.samples)}\n")
+        column = "joules" if self.info.kind == "counter" else "watts"
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("time_s", column, "time_sigma_s"))
+        writer.writerows((s.time_s, s.value, s.time_sigma_s) for s in self.samples)
+        return text.getvalue()
+
+    def _head(self) -> dict[str, Any]:
+        """Everything but the samples, as JSON values."""
+        return {
+            "info": dataclasses.asdict(self.info),
+            "provenance": dict(self.provenance),
+            "marks": [list(mark) for mark in self.marks],
+            "clocks": [[time_s, dataclasses.asdict(reading)] for time_s, reading in self.clocks],
+        }
+
+
+def _checked(path: Path, text: str) -> Recorded:
+    """A trace out of JSON text."""
+    try:
+        document = _Document.model_validate_json(text)
+    except ValidationError as error:
+        raise InputError("\n".join(_complaints(path, error))) from error
+    return Recorded(
+        info=document.info,
+        samples=tuple(Sample(*row) for row in document.samples),
+        marks=tuple(document.marks),
+        clocks=tuple(document.clocks),
+        provenance=document.provenance,
+    )
+
+
+def _complaints(path: Path, error: ValidationError) -> Iterator[str]:
+    """One line per wrong key: file, key, what is wrong; a truncated file has its line instead of a key."""
+    details = error.errors(include_url=False, include_context=False)
+    for detail in details[:_SHOWN]:
+        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in detail["loc"])
+        key = "".join(steps).removeprefix(".")
+        truncated = " (truncated?)" if detail["type"] == "json_invalid" else ""
+        yield ": ".join(part for part in (str(path), key, detail["msg"] + truncated) if part)
+    if len(details) > _SHOWN:
+        yield f"{path}: and {len(details) - _SHOWN} more"
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+def _from_csv(path: Path, text: str) -> Recorded:
+    head = _comments(path, text)
+    rows = list(_rows(path, text))
+    columns = rows[0][1] if rows else []
+    value = next((name for name in _VALUES if name in columns), "")
+    if "time_s" not in columns or not value:
+        raise InputError(f"{path}: needs a line with the columns time_s and {' or '.join(_VALUES)}")
+    samples = tuple(
+        _sample(path, line, dict(zip(columns, cells, strict=False)), value) for line, cells in rows[1:]
+    )
+    if head is None:
+        return Recorded(_guessed(path, samples, value), samples)
+    announced = head.pop("samples", None)
+    if announced != len(samples) or not text.endswith("\n"):
+        raise InputError(
+            f"{path}: holds {len(samples)} samples, {announced} announced in its head (truncated?)"
+        )
+    trace = _checked(path, json.dumps({"format": FORMAT, "version": VERSION, "samples": [], **head}))
+    return dataclasses.replace(trace, samples=samples)
+
+
+def _comments(path: Path, text: str) -> dict[str, Any] | None:
+    """What the comments of one of our files say; None for a table of another origin."""
+    if not text.startswith(f"# {FORMAT} "):
+        return None
+    head: dict[str, Any] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.startswith("#"):
+            break
+        key, _, value = line[1:].strip().partition(" ")
+        try:
+            head[key] = json.loads(value)
+        except ValueError as error:
+            raise InputError(f"{path}: line {number}: {key}: is no JSON: {error}") from error
+    head["version"] = head.pop(FORMAT, None)
+    return head
+
+
+def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """(line number, cells) of what is neither comment nor empty."""
+    reader = csv.reader(text.splitlines())
+    try:
+        for cells in reader:
+            if cells and not cells[0].startswith("#"):
+                yield reader.line_num, [cell.strip() for cell in cells]
+    except csv.Error as error:
+        raise InputError(f"{path}: line {reader.line_num}: {error}") from error
+
+
+def _sample(path: Path, line: int, cells: Mapping[str, str], value: str) -> Sample:
+    numbers = []
+    for column in ("time_s", value, "time_sigma_s"):
+        text = cells.get(column, "" if column != "time_sigma_s" else "0")
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number) or (column == "time_sigma_s" and number < 0):
+            raise InputError(f"{path}: line {line}: {column}: {text!r} is no such number (truncated?)")
+        numbers.append(number)
+    return Sample(*numbers)
+
+
+def _guessed(path: Path, samples: Iterable[Sample], value: str) -> SensorInfo:
+    """What can be said of a sensor that only its numbers are known of."""
+    times_s = [sample.time_s for sample in samples]
+    gaps_s = [b - a for a, b in itertools.pairwise(times_s) if b > a]
+    return SensorInfo(
+        name=path.stem,
+        kind="counter" if value == "joules" else "stream",
+        scope=_NOT_STATED,
+        period_s=statistics.median(gaps_s) if gaps_s else 0.0,
+    )

@@ -1,0 +1,202 @@
+"""Trace files: what is written is read again, and what is wrong is named."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tuner.power.recorded import Recorded
+
+from tuner.errors import InputError
+from tuner.interfaces import ClockReading, Response, Sample, SensorInfo
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+SIGMA = st.floats(0.0, 1e6)
+TEXT = st.text(max_size=12)
+
+TRACE = Recorded(
+    SensorInfo("nvml-power-ring", "ring", "gpu", 0.02, resolution=0.001),
+    (Sample(0.5, 100.0, 0.001), Sample(0.52, 101.5, 0.001), Sample(0.54, -0.4)),
+    marks=((0.5, "launch"), (0.53, 'second "phase"\n')),
+    clocks=((0.5, ClockReading(1980.0, ("sw-power-cap",))), (0.6, ClockReading(None))),
+    provenance={"host": "a", "driver": "580.1", "seconds": 3},
+)
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> Recorded:
+    response = Response(
+        "lag", capacitance_s=draw(SIGMA), origin=draw(st.sampled_from(["assumed", "calibrated"]))
+    )
+    info = SensorInfo(
+        draw(TEXT),
+        draw(st.sampled_from(["counter", "ring", "stream"])),
+        draw(TEXT),
+        draw(SIGMA),
+        response=response,
+    )
+    reading = st.builds(ClockReading, st.none() | FINITE, st.lists(TEXT, max_size=2).map(tuple))
+    return Recorded(
+        info,
+        tuple(draw(st.lists(st.builds(Sample, FINITE, FINITE, SIGMA), max_size=6))),
+        tuple(draw(st.lists(st.tuples(FINITE, TEXT), max_size=3))),
+        tuple(draw(st.lists(st.tuples(FINITE, reading), max_size=3))),
+        draw(st.dictionaries(TEXT, TEXT | st.integers(-9, 9) | st.booleans() | st.none(), max_size=3)),
+    )
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv", "CSV"])
+def test_what_is_written_is_read_again(tmp_path: Path, suffix: str) -> None:
+    """Both forms keep every part of a trace."""
+    path = tmp_path / f"trace.{suffix}"
+
+    TRACE.write(path)
+
+    assert Recorded.read(path) == TRACE
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv"])
+@given(trace=traces())
+def test_every_trace_survives(tmp_path_factory: pytest.TempPathFactory, suffix: str, trace: Recorded) -> None:
+    """Whatever the labels and numbers are, writing and reading is the identity."""
+    path = tmp_path_factory.mktemp("trace") / f"trace.{suffix}"
+
+    trace.write(path)
+
+    assert Recorded.read(path) == trace
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv"])
+def test_every_truncation_is_refused(tmp_path: Path, suffix: str) -> None:
+    """A file that lost its end is an input error that names the file; only the last line break may go."""
+    path = tmp_path / f"trace.{suffix}"
+    TRACE.write(path)
+    whole = path.read_text()
+    shortest_whole = len(whole) - (suffix == "json")
+
+    for length in range(shortest_whole):
+        path.write_text(whole[:length])
+        with pytest.raises(InputError, match=path.name):
+            Recorded.read(path)
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(TRACE.to_json())
+    return document | changes
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (changed(format="nvidia-smi"), "format: .*tuner-power-trace"),
+        (changed(version=2), "version: .*1"),
+        (changed(info={"name": "a", "kind": "ring", "period_s": 0.1}), "info.scope: "),
+        (changed(info={**changed()["info"], "kind": "rings"}), "info.kind: .*'counter', 'ring' or 'stream'"),
+        (changed(info={**changed()["info"], "scop": "gpu"}), "info.scop: Unexpected"),
+        (changed(info={**changed()["info"], "response": {"kind": "rc"}}), "info.response.kind: .*'lag'"),
+        (changed(samples=[[0.0, 1.0, 0.0], [0.1, "2", 0.0]]), r"samples\[1\]\[1\]: .*number"),
+        (changed(samples=[[0.0, float("nan"), 0.0]]), r"samples\[0\]\[1\]: .*finite"),
+        (changed(samples=[[0.0, 1.0, -1.0]]), r"samples\[0\]\[2\]: .*greater than or equal to 0"),
+        (changed(samples=[[0.0, 1.0]]), r"samples\[0\]\[2\]: "),
+        (changed(marks=[["a", 0.0]]), r"marks\[0\]\[0\]: "),
+        (changed(extra=1), "extra: "),
+        ([1, 2], "trace.json: "),
+    ],
+)
+def test_a_wrong_key_is_named(tmp_path: Path, document: Any, message: str) -> None:
+    """The complaint names the file, the key, and what would be right."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(InputError, match=message) as caught:
+        Recorded.read(path)
+
+    assert str(path) in str(caught.value)
+
+
+def test_many_wrong_keys_are_few_lines(tmp_path: Path) -> None:
+    """A file that is wrong all over is not repeated line by line."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(changed(samples=[["a", "b", "c"]] * 100)))
+
+    with pytest.raises(InputError, match="and 295 more") as caught:
+        Recorded.read(path)
+
+    assert len(str(caught.value).splitlines()) == 6
+
+
+HEAD = "\n".join(TRACE.to_csv().splitlines()[:5]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "columns time_s and watts or joules"),
+        ("time,power\n1,2\n", "columns time_s and watts or joules"),
+        ("time_s,watts\n0.1,100\n0.2,abc\n", "line 3: watts: 'abc'"),
+        ("time_s,watts\n0.1,100\n0.2\n", "line 3: watts: ''"),
+        ("time_s,watts\ninf,100\n", "line 2: time_s: 'inf'"),
+        ("time_s,watts,time_sigma_s\n0.1,1,-1\n", "line 2: time_sigma_s: '-1'"),
+        (HEAD + "# samples 2\ntime_s,watts\n0,1\n", "holds 1 samples, 2 announced"),
+        (HEAD + "time_s,watts\n0,1\n", "None announced"),
+        (HEAD + "# extra 2\n# samples 0\ntime_s,watts\n", "extra: "),
+        (HEAD.replace('"kind": "ring"', '"kind": 3') + "# samples 0\ntime_s,watts\n", "info.kind: "),
+        (HEAD.replace('"kind"', "kind") + "# samples 0\ntime_s,watts\n", "line 2: info: is no JSON"),
+        (HEAD.replace("trace 1", "trace 7") + "# samples 0\ntime_s,watts\n", "version: "),
+    ],
+)
+def test_a_wrong_table_is_named(tmp_path: Path, text: str, message: str) -> None:
+    """A CSV is refused with its file and line, or the key of its head."""
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+
+    with pytest.raises(InputError, match=message) as caught:
+        Recorded.read(path)
+
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "kind", "value"), [("watts", "stream", 100.0), ("joules", "counter", 100.0)]
+)
+def test_a_table_of_another_origin_can_be_read(tmp_path: Path, header: str, kind: str, value: float) -> None:
+    """Two columns are enough; what the sensor saw is then not stated, and its period is the usual gap."""
+    path = tmp_path / "meter.csv"
+    path.write_text(
+        f"phase,time_s,{header}\nidle,1.0,{value}\nidle, 1.1,{value}\nbusy,1.2,{value}\nbusy,1.9,{value}\n"
+    )
+
+    trace = Recorded.read(path)
+
+    assert (trace.info.name, trace.info.kind, trace.info.scope) == ("meter", kind, "not stated")
+    assert trace.info.period_s == pytest.approx(0.1)
+    assert trace.samples[1] == Sample(1.1, value)
+
+
+@pytest.mark.parametrize(("name", "data"), [("a.json", b"\xff\xfe\x00"), ("a.csv", b"\x80")])
+def test_a_binary_file_is_no_trace(tmp_path: Path, name: str, data: bytes) -> None:
+    """Bytes that are no text are an input error as well."""
+    (tmp_path / name).write_bytes(data)
+
+    with pytest.raises(InputError, match="not text"):
+        Recorded.read(tmp_path / name)
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    """Missing files and folders that cannot be written are input errors with the path and the reason."""
+    with pytest.raises(InputError, match=r"nowhere\.json: cannot be read: No such file"):
+        Recorded.read(tmp_path / "nowhere.json")
+    with pytest.raises(InputError, match="cannot be written: No such file"):
+        TRACE.write(tmp_path / "nowhere" / "a.json")
+
+
+@given(st.text(max_size=60) | st.text(max_size=60).map(lambda text: "# tuner-power-trace 1\n# " + text))
+def test_garbage_is_refused(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    """No text raises anything but an input error."""
+    folder = tmp_path_factory.mktemp("garbage")
+    for name in ("a.json", "a.csv"):
+        (folder / name).write_text(text)
+        with pytest.raises(InputError):
+            Recorded.read(folder / name)
