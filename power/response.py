@@ -1,41 +1,137 @@
-"""Response of a power sensor: equation (6) and the energy under a corrected trace."""
+"""From what a reading showed back to power and joules: the inverses of the response models.
+
+Every energy here is a weighted sum of the samples, ``E = sum(w_i * Pm_i)``, from the first sample to the last
+and ``delay_s`` earlier. The weights are seconds, and independent noise of standard deviation s in each sample
+makes ``s * sqrt(sum(w_i^2))`` of E. With the trapezoid rule over samples dt apart and a span T:
+
+- identity: ``sqrt(T dt)``.
+- lag: equation (6) telescopes to ``E = integral(Pm) + C * (Pm(last) - Pm(first))``, for any spacing, so that
+  only the ends carry C: ``sqrt(T dt + 2 C^2)``. One corrected sample has ``sqrt(1 + 2 (C / dt)^2)`` of noise.
+- boxcar: what lies between two windows was never seen and no formula brings it back. The samples stand for
+  power half a window before them: ``E = integral(Pm) + W/2 * (Pm(last) - Pm(first))``, which for windows that
+  tile (W = dt) is the exact sum of ``Pm * W``.
+- ramp: from ``Pm(t) * W = E(t) - E(t - W)`` follows E(t) a window at a time: exact for any power where W is a
+  multiple of dt and power was steady for W before the first sample, interpolated between samples where it is
+  no multiple. ``sqrt(T W)`` of noise: that of one reading in each window, as if the others were not there.
+"""
 
 import numpy as np
 import numpy.typing as npt
 
+from tuner.interfaces import Response
+
 Array = npt.NDArray[np.float64]
 
+_PAIR = 2  # a slope, or an area, needs two samples
+_SLACK = 1e-9  # of a window: one that begins on a sample must not miss it by a rounding error
 
-def corrected_watts(times_s: Array, watts: Array, capacitance_s: float) -> Array:
-    """Undo a first-order lag: ``P(t_i) = Pm(t_i) + C * (Pm(t_i+1) - Pm(t_i-1)) / (t_i+1 - t_i-1)``.
 
-    Equation (6) of "Multi-Kernel Auto-Tuning on GPUs: Performance and Energy-Aware Optimization". At the ends
-    of a trace, where a neighbour is missing, the difference is one-sided. Nothing is clamped: a corrected
-    sample may be negative or above the board's limit, and their sum is right only if it stays so.
+def corrected(times_s: Array, watts: Array, response: Response) -> Array:
+    """Power at samples that a reading showed; it is ``age_s(response)`` old.
+
+    A lag is undone by equation (6), a ramp by differences of the energy that its means imply, which gives the
+    mean power since the sample before. Identity and boxcar are returned as they are. Nothing is clamped: a
+    corrected sample may be negative or above the board's limit, and their sum is right only if it stays so.
 
     Args:
         times_s: strictly increasing times of fresh samples in seconds, shape (n,).
         watts: measured power, shape (n,).
-        capacitance_s: C in seconds; 0 returns the samples as they are.
+        response: how the reading follows power.
     """
-    if len(times_s) < 2 or capacitance_s == 0:  # noqa: PLR2004 - a slope needs two points
+    if len(times_s) < _PAIR:
         return watts.copy()
-    before = np.concatenate(([0], np.arange(len(times_s) - 1)))
-    after = np.concatenate((np.arange(1, len(times_s)), [len(times_s) - 1]))
-    slope = (watts[after] - watts[before]) / (times_s[after] - times_s[before])
-    return watts + capacitance_s * slope
+    if response.kind == "lag":
+        return _without_lag(times_s, watts, response.capacitance_s)
+    if response.kind == "ramp":
+        joules = _energy_of_means(times_s, watts, response.window_s)
+        return np.concatenate((watts[:1], np.diff(joules) / np.diff(times_s)))
+    return watts.copy()
 
 
-def energy_j(times_s: Array, watts: Array, capacitance_s: float = 0.0) -> float:
-    """Joules under the corrected trace, by the trapezoid rule, from the first sample to the last.
+def age_s(response: Response) -> float:
+    """Age of the power that ``corrected`` shows; what it shows of a boxcar is half a window older."""
+    return response.delay_s + (response.window_s / 2.0 if response.kind == "boxcar" else 0.0)
 
-    With the differences of equation (6) the sum telescopes for any spacing of the samples:
-    ``E = integral(Pm) + C * (Pm(last) - Pm(first))``.
+
+def energy_j(times_s: Array, watts: Array, response: Response) -> float:
+    """Joules from the first sample to the last, ``response.delay_s`` before each; 0.0 of fewer than two.
 
     Args:
         times_s: strictly increasing times in seconds, shape (n,).
         watts: measured power, shape (n,).
-        capacitance_s: C of equation (6) in seconds.
+        response: how the reading follows power.
     """
-    power = corrected_watts(times_s, watts, capacitance_s)
-    return float(np.sum(np.diff(times_s) * (power[1:] + power[:-1])) / 2.0)
+    return float(energy_weights_s(times_s, response) @ watts)
+
+
+def energy_weights_s(times_s: Array, response: Response) -> Array:
+    """Weights w of ``E = sum(w * Pm)`` in seconds, shape (n,); see the top of this file."""
+    if len(times_s) < _PAIR:
+        return np.zeros(len(times_s))
+    if response.kind == "ramp":
+        return _weights_of_means(times_s, response.window_s)
+    gaps = np.diff(times_s)
+    weights = (np.append(gaps, 0.0) + np.insert(gaps, 0, 0.0)) / 2.0
+    mean_age_s = response.capacitance_s + response.window_s / 2.0
+    weights[0] -= mean_age_s
+    weights[-1] += mean_age_s
+    return weights
+
+
+def _without_lag(times_s: Array, watts: Array, capacitance_s: float) -> Array:
+    """``P(t_i) = Pm(t_i) + C * (Pm(t_i+1) - Pm(t_i-1)) / (t_i+1 - t_i-1)``, one-sided at the ends.
+
+    Equation (6) of "Multi-Kernel Auto-Tuning on GPUs: Performance and Energy-Aware Optimization".
+    """
+    before = np.concatenate(([0], np.arange(len(times_s) - 1)))
+    after = np.concatenate((np.arange(1, len(times_s)), [len(times_s) - 1]))
+    slope = (watts[after] - watts[before]) / (times_s[after] - times_s[before])
+    return np.asarray(watts + capacitance_s * slope)
+
+
+def _reaches(times_s: Array, window_s: float) -> tuple[npt.NDArray[np.intp], Array]:
+    """For each sample the one at or before the begin of its window (-1: none), and the way from there on."""
+    begins = times_s - window_s
+    earlier = np.searchsorted(times_s, begins + _SLACK * window_s, side="right") - 1
+    return earlier, np.maximum(begins - times_s[np.maximum(earlier, 0)], 0.0)
+
+
+def _energy_of_means(times_s: Array, watts: Array, window_s: float) -> Array:
+    """Joules since the first sample, of running means: ``E(t) = E(t - W) + Pm(t) * W``.
+
+    Before the first sample power is its reading. What a gap longer than the window leaves unseen is taken to
+    have been at the mean after it.
+    """
+    joules = np.zeros(len(times_s))
+    reaches, rests = _reaches(times_s, window_s)
+    for i in range(1, len(times_s)):
+        j = int(reaches[i])
+        if j < 0:
+            known = watts[0] * (times_s[i] - window_s - times_s[0])
+        elif j == i - 1:
+            known = joules[j] + watts[i] * rests[i]
+        else:
+            known = joules[j] + (joules[j + 1] - joules[j]) * rests[i] / (times_s[j + 1] - times_s[j])
+        joules[i] = known + watts[i] * window_s
+    return joules
+
+
+def _weights_of_means(times_s: Array, window_s: float) -> Array:
+    """The weights of the last of ``_energy_of_means``: the same steps backwards."""
+    weights = np.zeros(len(times_s))
+    share = np.zeros(len(times_s))  # of each sample's energy in the result
+    share[-1] = 1.0
+    reaches, rests = _reaches(times_s, window_s)
+    for i in range(len(times_s) - 1, 0, -1):
+        j = int(reaches[i])
+        weights[i] += share[i] * window_s
+        if j < 0:
+            weights[0] += share[i] * (times_s[i] - window_s - times_s[0])
+        elif j == i - 1:
+            share[j] += share[i]
+            weights[i] += share[i] * rests[i]
+        else:
+            part = rests[i] / (times_s[j + 1] - times_s[j])
+            share[j] += share[i] * (1.0 - part)
+            share[j + 1] += share[i] * part
+    return weights

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tuner.interfaces import SensorInfo
 
-from .response import Array, energy_j
+from .response import Array, energy_j, energy_weights_s
 from .ticks import Trace, on_rhythm
 
 PIECES = 8
@@ -61,7 +61,7 @@ def total_joules(trace: Trace, duration_s: float, info: SensorInfo) -> float:
     if info.kind == "counter":
         joules = float(trace.values[-1] - trace.values[0])
     else:
-        joules = energy_j(trace.times_s, trace.values, info.response.capacitance_s)
+        joules = energy_j(trace.times_s, trace.values, info.response)
     return joules * duration_s / trace.duration_s
 
 
@@ -101,23 +101,21 @@ def _around_ticks(trace: Trace, start_s: float, end_s: float, info: SensorInfo) 
 
 
 def _under_trace(samples: Trace, info: SensorInfo) -> MeanPower:
-    """Mean of the corrected trace; u_n is sample noise, C times its noise at the ends, and C's own."""
-    capacitance = info.response.capacitance_s
+    """Mean of the corrected trace; u_n is the samples' noise as their weights carry it, and C's own."""
     times, power = samples.times_s, samples.values
-    watts = energy_j(times, power, capacitance) / samples.duration_s
     noise_w2 = _sample_noise(power)
     edges = _edges(len(samples))
     spans = np.diff(times[edges])
-    pieces = [
-        energy_j(times[a : b + 1], power[a : b + 1], capacitance) / (times[b] - times[a])
-        for a, b in itertools.pairwise(edges)
-    ]
-    counts = np.diff(edges)
-    noise = noise_w2 / counts + 2.0 * noise_w2 * (capacitance / spans) ** 2
-    own = noise_w2 / (len(samples) - 1) + 2.0 * noise_w2 * (capacitance / samples.duration_s) ** 2
+    parts = [slice(a, b + 1) for a, b in itertools.pairwise(edges)]
+    weights = [energy_weights_s(times[part], info.response) for part in parts]
+    pieces = [w @ power[part] for w, part in zip(weights, parts, strict=True)] / spans
+    noise = noise_w2 * np.array([w @ w for w in weights]) / spans**2
+    whole = energy_weights_s(times, info.response)
+    watts = float(whole @ power) / samples.duration_s
+    own = noise_w2 * float(whole @ whole) / samples.duration_s**2
     own += (info.response.capacitance_sigma_s * float(power[-1] - power[0]) / samples.duration_s) ** 2
     own += info.resolution**2 / 12.0  # a reading that never toggles is rounded by the same amount each time
-    return MeanPower(watts, _joined(own, noise, np.asarray(pieces), spans))
+    return MeanPower(watts, _joined(own, noise, pieces, spans))
 
 
 def _sample_noise(power: Array) -> float:

@@ -1,59 +1,210 @@
-"""Equation (6) and the energy under a corrected trace."""
+"""Forward and inverse response models: what a reading shows of a power curve, and the power back from it."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.response import corrected_watts, energy_j
+from power_source import Source
+from tuner.power.curve import Curve, shown_joules, shown_watts
+from tuner.power.response import age_s, corrected, energy_j, energy_weights_s
+from tuner.power.simulated import SimulatedSampler
+
+from tuner.interfaces import Response
 
 TRACES = st.lists(
     st.tuples(st.floats(1e-3, 1.0), st.floats(-1e3, 1e3)), min_size=2, max_size=40
 )  # (time since the sample before, watts)
 CAPACITANCES = st.floats(0.0, 2.0)
+POWERS = st.lists(st.floats(0.0, 700.0), min_size=2, max_size=40)
+PERIOD_S = 0.1
+
+
+def arrays(trace: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
+    gaps, watts = (np.array(column) for column in zip(*trace, strict=True))
+    return np.cumsum(gaps), watts
+
+
+def lag(capacitance: float) -> Response:
+    return Response("lag", capacitance_s=capacitance)
+
+
+def held(powers: list[float], start: float = 0.0) -> Curve:
+    """A curve that takes a new value each period, and is at the first before."""
+    changes = start + PERIOD_S * np.arange(1, len(powers))
+    return Curve(changes, np.array(powers))
 
 
 @given(TRACES, CAPACITANCES)
-def test_the_integral_telescopes(trace: list[tuple[float, float]], capacitance: float) -> None:
-    """E = integral(Pm) + C * (Pm(last) - Pm(first)), whatever the spacing of the samples."""
-    gaps, watts = (np.array(column) for column in zip(*trace, strict=True))
-    times = np.cumsum(gaps)
+def test_the_integral_of_a_lag_telescopes(trace: list[tuple[float, float]], capacitance: float) -> None:
+    """E = integral(Pm) + C * (Pm(last) - Pm(first)), and is what trapezoids under equation (6) enclose."""
+    times, watts = arrays(trace)
     plain = np.sum(np.diff(times) * (watts[1:] + watts[:-1])) / 2.0
+    power = corrected(times, watts, lag(capacitance))
 
     expected = plain + capacitance * (watts[-1] - watts[0])
 
-    assert energy_j(times, watts, capacitance) == pytest.approx(expected, rel=1e-9, abs=1e-6)
+    assert energy_j(times, watts, lag(capacitance)) == pytest.approx(expected, rel=1e-9, abs=1e-6)
+    assert np.sum(np.diff(times) * (power[1:] + power[:-1])) / 2.0 == pytest.approx(
+        expected, rel=1e-9, abs=1e-6
+    )
 
 
-@given(TRACES)
-def test_no_capacitance_changes_nothing(trace: list[tuple[float, float]]) -> None:
-    """With C = 0 the samples stay as they are."""
-    gaps, watts = (np.array(column) for column in zip(*trace, strict=True))
+@given(
+    TRACES,
+    st.one_of(
+        st.just(Response()),
+        CAPACITANCES.map(lag),
+        st.floats(0.01, 2.0).map(lambda window: Response("boxcar", window_s=window)),
+        st.floats(0.01, 2.0).map(lambda window: Response("ramp", window_s=window)),
+    ),
+    st.floats(1.0, 700.0),
+)
+def test_constant_power_is_itself(trace: list[tuple[float, float]], response: Response, watts: float) -> None:
+    """Of constant power every model gives that power back, and its energy, for any spacing."""
+    times, _ = arrays(trace)
+    flat = np.full(len(times), watts)
 
-    assert np.array_equal(corrected_watts(np.cumsum(gaps), watts, 0.0), watts)
+    assert corrected(times, flat, response) == pytest.approx(flat, rel=1e-6)
+    assert energy_j(times, flat, response) == pytest.approx(watts * (times[-1] - times[0]), rel=1e-6)
+
+
+@pytest.mark.parametrize("response", [Response(), Response("boxcar", window_s=0.025)])
+def test_what_cannot_be_undone_stays(response: Response) -> None:
+    """Identity and boxcar are returned as they are; a boxcar stands for power half a window before."""
+    times, watts = np.arange(4.0), np.array([1.0, 5.0, 2.0, 2.0])
+
+    assert np.array_equal(corrected(times, watts, response), watts)
+    assert age_s(response) == response.window_s / 2.0
 
 
 def test_inner_samples_follow_the_paper() -> None:
     """An inner sample takes its neighbours' difference, an end its only neighbour's."""
     times, watts = np.array([0.0, 1.0, 3.0]), np.array([10.0, 20.0, 70.0])
 
-    corrected = corrected_watts(times, watts, 0.5)
+    power = corrected(times, watts, lag(0.5))
 
-    assert corrected.tolist() == [10.0 + 0.5 * 10.0, 20.0 + 0.5 * 60.0 / 3.0, 70.0 + 0.5 * 25.0]
+    assert power.tolist() == [10.0 + 0.5 * 10.0, 20.0 + 0.5 * 60.0 / 3.0, 70.0 + 0.5 * 25.0]
 
 
 def test_a_step_seen_through_a_lag_comes_back() -> None:
     """The correction of a first-order lag's answer to a step is the step, to the order of the sampling."""
-    capacitance, times = 0.833, np.arange(0.0, 3.0, 0.015)
-    shown = 150.0 - 100.0 * np.exp(-times / capacitance)
+    times = np.arange(0.0, 3.0, 0.015)
+    shown = shown_watts(Curve.of_load([(0.0, 9.0)], 50.0, 150.0), times, lag(0.833))
 
-    corrected = corrected_watts(times, shown, capacitance)
-
-    assert corrected[1:-1] == pytest.approx(150.0, rel=1e-4)
+    assert corrected(times, shown, lag(0.833))[1:-1] == pytest.approx(150.0, rel=1e-4)
 
 
-def test_one_sample_has_no_slope() -> None:
+@given(POWERS, st.integers(1, 12), st.floats(-0.05, 0.2))
+def test_a_mean_over_whole_periods_is_undone_exactly(powers: list[float], periods: int, delay: float) -> None:
+    """Where windows tile, every curve that was steady for a window before the trace comes back."""
+    response = Response("ramp", window_s=periods * PERIOD_S, delay_s=delay)
+    times = PERIOD_S * np.arange(len(powers) + 1) + delay
+    curve = held(powers)
+
+    shown = shown_watts(curve, times, response)
+    power = corrected(times, shown, response)
+
+    assert power[1:] == pytest.approx(powers, abs=1e-6)
+    drawn = PERIOD_S * sum(powers)
+    assert energy_j(times, shown, response) == pytest.approx(drawn, rel=1e-9, abs=1e-6)
+
+
+@given(POWERS)
+def test_tiling_boxcars_add_up(powers: list[float]) -> None:
+    """Means over exactly one update period each miss nothing: their energy is that of the curve."""
+    response = Response("boxcar", window_s=PERIOD_S)
+    times = PERIOD_S * np.arange(len(powers) + 1)
+
+    shown = shown_watts(held(powers), times, response)
+
+    assert energy_j(times, shown, response) == pytest.approx(PERIOD_S * sum(powers), rel=1e-9, abs=1e-6)
+
+
+def test_a_window_that_is_no_multiple_is_interpolated() -> None:
+    """A running mean over 10.3 periods gives a second's pulse back to a few percent, its edges smeared."""
+    response = Response("ramp", window_s=1.03)
+    times = np.arange(0.0, 6.0, PERIOD_S)
+    shown = shown_watts(Curve.of_load([(1.52, 2.52)], 100.0, 600.0), times, response)
+
+    power = corrected(times, shown, response)
+
+    assert power[(times > 1.8) & (times < 2.5)] == pytest.approx(600.0, rel=0.02)
+    assert energy_j(times, shown, response) - 100.0 * times[-1] == pytest.approx(500.0, rel=0.03)
+
+
+@given(TRACES, st.floats(0.01, 3.0), st.sampled_from(["lag", "boxcar", "ramp", "identity"]))
+def test_weights_are_the_energy_of_single_samples(
+    trace: list[tuple[float, float]], size: float, kind: str
+) -> None:
+    """Energy is linear in the samples: weights times watts, the weights summing to the trace's duration."""
+    times, watts = arrays(trace)
+    response = {
+        "identity": Response(),
+        "lag": lag(size),
+        "boxcar": Response("boxcar", window_s=size),
+        "ramp": Response("ramp", window_s=size),
+    }[kind]
+    weights = energy_weights_s(times, response)
+    power = corrected(times, watts, response)
+
+    assert weights.sum() == pytest.approx(times[-1] - times[0])
+    if kind == "ramp":  # corrected samples are the means since the sample before
+        assert weights @ watts == pytest.approx(np.sum(np.diff(times) * power[1:]), rel=1e-6, abs=1e-5)
+
+
+def test_the_noise_of_a_ramp_is_that_of_one_reading_a_window() -> None:
+    """White noise s in samples gives the energy of a running mean s * sqrt(T * W)."""
+    times = PERIOD_S * np.arange(101)
+
+    weights = energy_weights_s(times, Response("ramp", window_s=1.0))
+
+    assert np.linalg.norm(weights) == pytest.approx(np.sqrt(10.0 * 1.0), rel=0.05)
+
+
+def test_one_sample_has_no_slope_and_no_energy() -> None:
     """A single sample is returned as it is and encloses no energy."""
     time, watts = np.array([1.0]), np.array([42.0])
 
-    assert corrected_watts(time, watts, 0.8).tolist() == [42.0]
-    assert energy_j(time, watts, 0.8) == 0.0
+    for response in (Response(), lag(0.8), Response("ramp", window_s=1.0)):
+        assert corrected(time, watts, response).tolist() == [42.0]
+        assert energy_j(time, watts, response) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("response", "options"),
+    [
+        (Response(), {}),
+        (lag(0.03), {"capacitance_s": 0.03}),
+        (Response("boxcar", window_s=0.025), {"window_s": 0.025}),
+        (Response("ramp", window_s=0.5), {"window_s": 0.5}),
+    ],
+)
+@given(curve=st.lists(st.tuples(st.floats(0.01, 0.5), st.floats(0.0, 700.0)), min_size=2, max_size=8))
+def test_forward_models_are_what_simulated_sensors_show(
+    response: Response, options: dict[str, float], curve: list[tuple[float, float]]
+) -> None:
+    """The models that are fitted and the sensors that are simulated are the same."""
+    source = Source()
+    sampler = SimulatedSampler(source, "stream", period_s=0.0137, **options)
+    for seconds, watts in curve:
+        source.draw(seconds, watts)
+    samples = sampler.poll()
+    pieces = source.power_segments(-9.0)
+    changes = np.array([begin for begin, _, _ in pieces[1:]])
+    truth = Curve(changes, np.array([watts for _, _, watts in pieces]))
+
+    shown = shown_watts(truth, np.array([s.time_s for s in samples]), response)
+
+    assert shown == pytest.approx(np.array([s.value for s in samples]), rel=1e-9, abs=1e-6)
+
+
+def test_a_counter_integrates_what_it_is_fed() -> None:
+    """Counted joules are the integral of shown watts, through a lag or without, and delayed alike."""
+    curve = Curve.of_load([(0.1, 0.4), (0.55, 0.6)], 10.0, 200.0)
+    fine = np.linspace(-0.5, 2.0, 250_001)
+    for response in (Response(delay_s=0.03), Response("lag", capacitance_s=0.2, delay_s=0.03)):
+        watts = shown_watts(curve, fine, response)
+        integral = np.concatenate(([0.0], np.cumsum(np.diff(fine) * (watts[1:] + watts[:-1]) / 2.0)))
+        counted = shown_joules(curve, fine, response)
+
+        assert counted - counted[0] == pytest.approx(integral, abs=2e-3)
