@@ -1,0 +1,117 @@
+"""Rails of Jetson boards: what their names say, and which of them energy is tuned by."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jetson_trees import BOARDS
+from tuner.power.rails import choices, distinct, is_connected, parts
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("VDD_IN", ("input",)),
+        ("POM_5V_IN", ("input",)),
+        ("VIN", ("input",)),
+        ("vdd_in", ("input",)),
+        ("VDD_IN#2", ("input",)),
+        ("VDD_GPU", ("gpu",)),
+        ("POM_5V_GPU", ("gpu",)),
+        ("VDD_SYS_GPU", ("gpu",)),
+        ("GPU", ("gpu",)),
+        ("VDD_GPU_SOC", ("gpu", "soc")),
+        ("VDD_CPU_GPU_CV", ("gpu", "cpu", "cv")),
+        ("VDD_CPU_CV", ("cpu", "cv")),
+        ("CPU", ("cpu",)),
+        ("SOC", ("soc",)),
+        ("VDD_SYS_SOC", ("soc",)),
+        ("CV", ("cv",)),
+        ("VDD_CPU_SOC_MSS", ("cpu", "soc", "memory")),
+        ("VDDRQ", ("memory",)),
+        ("VDDQ_VDD2_1V8AO", ("memory",)),
+        ("VDD_SYS_DDR", ("memory",)),
+        ("SYS5V", ("system",)),
+        ("VIN_SYS_5V0", ("system",)),
+        ("VDD_4V0_WIFI", ()),
+        ("VDD_MUX", ()),
+        ("VDD_GPU_IN", ("gpu",)),
+        ("GPU0_MEM_VDD", ("gpu", "memory")),
+        ("", ()),
+    ],
+)
+def test_a_name_says_what_hangs_on_the_rail(name: str, expected: tuple[str, ...]) -> None:
+    """Rails that several parts share belong to all of them, and a supply of the board is not its input."""
+    assert parts(name) == expected
+
+
+@pytest.mark.parametrize("name", ["NC", "nc", "", " ", "(null)"])
+def test_unconnected_channels_are_no_rails(name: str) -> None:
+    """A channel whose name says that nothing hangs on it is left out."""
+    assert not is_connected(name)
+    assert is_connected("VDD_IN")
+
+
+@pytest.mark.parametrize(
+    ("board", "first", "scope"),
+    [
+        ("tx1", "VDD_IN", "VDD_IN (total input)"),
+        ("nano", "POM_5V_IN", "POM_5V_IN (total input)"),
+        ("agx-xavier", "GPU", "GPU (gpu)"),
+        ("xavier-nx", "VDD_IN", "VDD_IN (total input)"),
+        ("orin-nx", "VDD_IN", "VDD_IN (total input)"),
+        ("agx-orin", "VDD_GPU_SOC", "VDD_GPU_SOC (gpu, soc)"),
+        ("thor", "VIN", "VIN (total input)"),
+    ],
+)
+def test_the_first_choice_of_each_board(board: str, first: str, scope: str) -> None:
+    """The total input where there is one, else the rail the GPU hangs on; the scope says which it is."""
+    names = [rail.name for monitor in BOARDS[board].monitors for rail in monitor.rails]
+
+    best = choices([name for name in names if is_connected(name)])[0]
+
+    assert (best.name, best.scope) == (first, scope)
+
+
+def test_a_board_without_input_offers_the_sum() -> None:
+    """All rails together are named as the sum they are, after what the GPU hangs on."""
+    names = ["GPU", "CPU", "SOC"]
+
+    assert [choice.name for choice in choices(names)] == ["GPU", "GPU+CPU+SOC", "CPU", "SOC"]
+    assert choices(names)[1].scope == "GPU + CPU + SOC (sum of all rails)"
+
+
+def test_an_input_is_not_added_to_what_hangs_on_it() -> None:
+    """Where a rail is the input of the others no sum is offered: it would count power twice."""
+    found = choices(["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"])
+
+    assert [choice.name for choice in found] == ["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"]
+
+
+def test_several_gpu_rails_are_added() -> None:
+    """A GPU that hangs on two rails is their sum, and each can still be had alone."""
+    found = choices(["VDD_GPU0", "VDD_GPU1", "VDD_CPU"])
+
+    assert found[0].name == "VDD_GPU0+VDD_GPU1"
+    assert found[0].scope == "VDD_GPU0 (gpu) + VDD_GPU1 (gpu)"
+    assert {"VDD_GPU0", "VDD_GPU1", "VDD_CPU"} < {choice.name for choice in found}
+
+
+def test_unknown_rails_are_offered_as_their_sum_first() -> None:
+    """Names that say nothing leave the sum as the only thing the GPU is surely in."""
+    assert [choice.name for choice in choices(["A", "B"])] == ["A+B", "A", "B"]
+
+
+@given(st.lists(st.text(max_size=8), max_size=6))
+def test_every_rail_can_be_chosen_once(names: list[str]) -> None:
+    """Whatever rails are called, each can be read alone; no choice and no name comes twice."""
+    unique = distinct(names)
+    found = choices(unique)
+
+    assert len(set(unique)) == len(names)
+    assert {(name,) for name in unique} <= {choice.rails for choice in found}
+    assert len({choice.rails for choice in found}) == len(found)
+
+
+def test_a_name_that_comes_twice_is_numbered() -> None:
+    """Two chips may call their rails alike."""
+    assert distinct(["VDD_IN", "VDD_IN", "A", "VDD_IN"]) == ["VDD_IN", "VDD_IN#2", "A", "VDD_IN#3"]
