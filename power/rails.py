@@ -68,8 +68,8 @@ def choices(names: Sequence[str]) -> list[Choice]:
     """Ways to read power from these rails, the best to tune energy by first.
 
     First what the whole board draws, since a configuration that saves power on the GPU may spend it on
-    memory; then what the GPU hangs on; then the sum of all rails, where no rail is the input of the others; then
-    every other rail alone.
+    memory; then what the GPU hangs on; then, where no rail is the input of the others, the sum of all; then
+    every rail alone.
 
     Args:
         names: connected rails, each name once.

@@ -1,0 +1,121 @@
+"""Fresh samples of a value that stands until it is updated: none is missed, none comes twice."""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tuner.power.fresh import Freshness
+
+from tuner.interfaces import Sample
+
+PERIOD_S = 0.04
+
+
+def looks(
+    values: list[float], gap_s: float, phase_s: float, period_s: float
+) -> Iterator[tuple[float, float]]:
+    """Looks every ``gap_s`` at a register that takes the next value every ``period_s``, from time 0 on."""
+    for number in itertools.count():
+        time_s = phase_s + number * gap_s
+        if time_s >= len(values) * period_s:
+            return
+        yield time_s, values[int(time_s / period_s)]
+
+
+def sampled(fresh: Freshness, seen: Iterator[tuple[float, float]]) -> list[Sample]:
+    found = (fresh.look(time_s, value) for time_s, value in seen)
+    return [sample for sample in found if sample is not None]
+
+
+@given(
+    st.lists(st.sampled_from([4.0, 4.04, 4.08]), min_size=8, max_size=60),
+    st.floats(0.1, 0.25),
+    st.floats(0.0, 0.9),
+)
+def test_each_update_is_one_sample(values: list[float], looks_per_period: float, phase: float) -> None:
+    """An update that changes the value and one that repeats it both give one sample, at its time."""
+    seen = looks(values, looks_per_period * PERIOD_S, phase * PERIOD_S, PERIOD_S)
+    samples = sampled(Freshness(PERIOD_S), seen)
+
+    # The first look is of unknown age, and what no change has shown yet is dated from it.
+    assert abs(len(samples) - (len(values) - 1)) <= 2
+    assert [s.time_s for s in samples] == sorted({s.time_s for s in samples})
+    changed = [n for n in range(2, len(values)) if values[n] != values[n - 1]]
+    for number in changed[:-1]:
+        nearest = min(samples, key=lambda s: abs(s.time_s - number * PERIOD_S))
+        assert nearest.value == values[number]
+        assert abs(nearest.time_s - number * PERIOD_S) <= 3.0**0.5 * nearest.time_sigma_s + 1e-9
+
+
+@given(st.lists(st.sampled_from([4.0, 9.0]), min_size=40, max_size=80), st.floats(0.1, 0.25))
+def test_repeats_do_not_bias_the_mean(values: list[float], looks_per_period: float) -> None:
+    """A value that stands longer weighs more, as it must."""
+    samples = sampled(Freshness(PERIOD_S), looks(values, looks_per_period * PERIOD_S, 0.0, PERIOD_S))
+
+    mean = sum(s.value for s in samples) / len(samples)
+    assert mean == pytest.approx(sum(values) / len(values), abs=5.0 * 3 / len(values))
+
+
+@given(st.floats(1.0, 30.0))
+def test_looks_further_apart_than_updates_are_all_fresh(periods: float) -> None:
+    """Who looks less often than the sensor updates sees a new sample each time, half a period old."""
+    fresh = Freshness(PERIOD_S)
+    times_s = [periods * PERIOD_S * number * 1.3 for number in range(20)]
+
+    samples = sampled(fresh, ((time_s, 5.0) for time_s in times_s))
+
+    assert len(samples) == 19
+    for sample, time_s in zip(samples, times_s[1:], strict=True):
+        assert time_s - PERIOD_S <= sample.time_s <= time_s
+    assert samples[-1].time_sigma_s <= PERIOD_S / 12.0**0.5 + 1e-12
+
+
+@pytest.mark.parametrize("change", [float, lambda n: float(n % 3 == 0), lambda n: float(n // 4)])
+def test_the_period_is_learnt_from_the_changes(change: Callable[[int], float]) -> None:
+    """Where the period is not known, changes teach it, though most updates may repeat the value."""
+    fresh = Freshness(0.01, learn=True)
+    values = [change(number) for number in range(400)]
+
+    samples = sampled(fresh, looks(values, 0.01, 0.003, PERIOD_S))
+
+    assert fresh.period_s in (pytest.approx(PERIOD_S, abs=0.011), pytest.approx(4 * PERIOD_S, abs=0.011))
+    late = [sample for sample in samples if sample.time_s > 8.0]
+    assert 200 * PERIOD_S / fresh.period_s * 0.7 <= len(late) <= 200 * PERIOD_S / fresh.period_s * 1.4
+
+
+def test_before_anything_is_learnt_every_look_counts() -> None:
+    """A source whose looks are assumed to be a period apart gives one sample each, changed or not."""
+    fresh = Freshness(0.1, learn=True)
+
+    assert len(sampled(fresh, ((0.1 * number, 7.0) for number in range(11)))) >= 9
+
+
+def test_both_halves_of_one_update_are_one_sample() -> None:
+    """Of two numbers that are read one after the other the second may change a look later."""
+    fresh = Freshness(PERIOD_S)
+    seen = [(0.0, 1.0), (0.01, 1.0), (0.02, 2.0), (0.03, 3.0), (0.04, 3.0), (0.05, 3.0), (0.062, 5.0)]
+
+    assert [sample.value for sample in sampled(fresh, iter(seen))] == [2.0, 5.0]
+
+
+def test_a_change_after_a_pause_is_recent() -> None:
+    """What is first seen after a long time without looks was updated within the last period."""
+    fresh = Freshness(PERIOD_S)
+
+    samples = sampled(fresh, iter([(0.0, 1.0), (60.0, 2.0)]))
+
+    assert samples[0].time_s == pytest.approx(60.0 - PERIOD_S / 2.0)
+    assert samples[0].time_sigma_s == pytest.approx(PERIOD_S / 12.0**0.5)
+
+
+def test_time_that_goes_backwards_begins_anew() -> None:
+    """A look before the last one is no sample, and the next change is dated on the new time."""
+    fresh = Freshness(PERIOD_S)
+    seen = [(5.0, 1.0), (5.01, 2.0), (1.0, 3.0), (1.05, 3.5)]
+
+    samples = sampled(fresh, iter(seen))
+
+    assert [sample.value for sample in samples[-1:]] == [3.5]
+    assert samples[-1].time_s == pytest.approx(1.03)
