@@ -13,6 +13,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.cli",),
     ("tuner.report",),
     ("tuner.session", "tuner.request", "tuner.answers", "tuner.bench", "tuner.application"),
+    ("tuner.tracing", "tuner.doctor"),
     ("tuner.driver",),
     ("tuner.candidates", "tuner.database"),
     ("tuner.measure",),
@@ -21,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         *("tuner.compiler", "tuner.config", "tuner.problems", "tuner.occupancy", "tuner.objective"),
         *("tuner.records", "tuner.bursts", "tuner.clock_choice", "tuner.process", "tuner.owner"),
+        *("tuner.marks", "tuner.database_check"),
     ),
     ("tuner.interfaces",),
     ("tuner.space",),

@@ -1,0 +1,159 @@
+"""What NVML tells of a GPU beside power and clocks that a measurement depends on; it only reads."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tuner.errors import SensorUnavailableError
+
+from .nvml_library import NvmlGpu
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that computes on a GPU: its number, as the driver sees it, and its memory there."""
+
+    pid: int
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class GpuHealth:
+    """A GPU's facts; None for what it, its driver or this process's permissions do not tell.
+
+    Attributes:
+        index: NVML's number of the GPU.
+        uuid: e.g. ``GPU-6f0...``.
+        name: product name.
+        driver: version of the driver, e.g. ``580.159.03``.
+        cuda: version of CUDA that the driver serves, e.g. ``13.0``.
+        capability: compute capability.
+        persistence: True when the driver stays loaded between programs.
+        mig: True when the GPU is, or at the next reset will be, cut into instances.
+        virtual: True when it is a virtual GPU's guest side.
+        restricted: True when only root may set application clocks.
+        processes: what computes on it now.
+        temperature_c: of the chip.
+        power_limit_w: the limit in force.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    driver: str | None = None
+    cuda: str | None = None
+    capability: tuple[int, int] | None = None
+    persistence: bool | None = None
+    mig: bool | None = None
+    virtual: bool | None = None
+    restricted: bool | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    temperature_c: float | None = None
+    power_limit_w: float | None = None
+
+
+def gpu_count(library: str | None = None) -> int:
+    """Number of GPUs that NVML lists.
+
+    Raises:
+        SensorUnavailableError: no binding, no driver, or it does not list any GPU.
+    """
+    gpu = NvmlGpu.open(0, library, error=SensorUnavailableError)
+    try:
+        return _told(gpu, gpu.nvml.nvmlDeviceGetCount) or 1
+    finally:
+        gpu.close()
+
+
+def health(gpu: str | int, library: str | None = None) -> GpuHealth:
+    """Read the facts of a GPU.
+
+    Args:
+        gpu: UUID or NVML's index.
+        library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
+
+    Raises:
+        SensorUnavailableError: it cannot be opened.
+    """
+    opened = NvmlGpu.open(gpu, library, error=SensorUnavailableError)
+    try:
+        return _health(opened)
+    finally:
+        opened.close()
+
+
+class Thermometer:
+    """The temperature of a GPU's chip.
+
+    Args:
+        gpu: UUID or NVML's index.
+        library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
+
+    Raises:
+        SensorUnavailableError: the GPU cannot be opened.
+    """
+
+    def __init__(self, gpu: str | int, library: str | None = None) -> None:
+        self._gpu = NvmlGpu.open(gpu, library, error=SensorUnavailableError)
+
+    def read(self) -> float | None:
+        """Degrees Celsius, or None where the GPU does not tell."""
+        return _temperature_c(self._gpu)
+
+    def close(self) -> None:
+        """Release NVML."""
+        self._gpu.close()
+
+
+def _health(gpu: NvmlGpu) -> GpuHealth:
+    nvml, handle = gpu.nvml, gpu.handle
+    limit_mw = _told(gpu, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+    capability = _told(gpu, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
+    mig = _told(gpu, lambda: nvml.nvmlDeviceGetMigMode(handle))
+    mode = _told(gpu, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle))
+    return GpuHealth(
+        index=_told(gpu, lambda: int(nvml.nvmlDeviceGetIndex(handle))) or 0,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        driver=_told(gpu, nvml.nvmlSystemGetDriverVersion),
+        cuda=_cuda(_told(gpu, nvml.nvmlSystemGetCudaDriverVersion)),
+        capability=None if capability is None else (int(capability[0]), int(capability[1])),
+        persistence=_told(gpu, lambda: bool(nvml.nvmlDeviceGetPersistenceMode(handle))),
+        mig=None if mig is None else any(mig),
+        virtual=None if mode is None else mode == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
+        restricted=_told(
+            gpu,
+            lambda: bool(
+                nvml.nvmlDeviceGetAPIRestriction(handle, nvml.NVML_RESTRICTED_API_SET_APPLICATION_CLOCKS)
+            ),
+        ),
+        processes=_processes(_told(gpu, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))),
+        temperature_c=_temperature_c(gpu),
+        power_limit_w=None if limit_mw is None else limit_mw / 1e3,
+    )
+
+
+def _told(gpu: NvmlGpu, read: Callable[[], T]) -> T | None:
+    """What a read gives; None where the board, the driver or the permissions withhold it."""
+    try:
+        return read()
+    except gpu.nvml.NVMLError:
+        return None
+
+
+def _cuda(version: int | None) -> str | None:
+    return None if version is None else f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _processes(found: Sequence[Any] | None) -> tuple[GpuProcess, ...] | None:
+    if found is None:
+        return None
+    return tuple(GpuProcess(int(process.pid), process.usedGpuMemory) for process in found)
+
+
+def _temperature_c(gpu: NvmlGpu) -> float | None:
+    nvml = gpu.nvml
+    value = _told(gpu, lambda: nvml.nvmlDeviceGetTemperature(gpu.handle, nvml.NVML_TEMPERATURE_GPU))
+    return None if value is None else float(value)

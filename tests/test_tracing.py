@@ -1,0 +1,254 @@
+"""Commands run between two idle times while their power is recorded."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import ClockError, InputError, Interrupted, PowerError
+from tuner.interfaces import ClockReading, Response, Sample, SensorInfo
+from tuner.tracing import run as module
+from tuner.tracing.recorder import Recorder, pause_s
+from tuner.tracing.run import Idle, Outcome, run_traced
+
+RING = SensorInfo("ring", "ring", "gpu", 0.005)
+COUNTER = SensorInfo("counter", "counter", "gpu", 0.01)
+BRIEF = Idle(before_s=0.02)
+
+
+class FakeSampler:
+    """A sensor with a sample for each period since the last poll; may fail at a poll."""
+
+    def __init__(self, info: SensorInfo = RING, fails_at: int = -1) -> None:
+        self.info = info
+        self.due_s = 0.0
+        self.polls = 0
+        self._fails_at = fails_at
+        self._last_s = time.monotonic()
+
+    def poll(self) -> list[Sample]:
+        self.polls += 1
+        if self.polls == self._fails_at:
+            raise PowerError("GPU is lost")
+        count = int((time.monotonic() - self._last_s) / self.info.period_s)
+        start_s, self._last_s = self._last_s, self._last_s + count * self.info.period_s
+        return [Sample(start_s + (i + 1) * self.info.period_s, 100.0) for i in range(count)]
+
+    def close(self) -> None:
+        pass
+
+
+class FakeClock:
+    """A clock control that can be read."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error = error
+
+    def read(self) -> ClockReading:
+        if self.error:
+            raise ClockError(self.error)
+        return ClockReading(1500.0, ("sw-power-cap",))
+
+    def supported_mhz(self) -> tuple[int, ...]:
+        return ()
+
+    def locked(self, mhz: int) -> None:  # type: ignore[override]
+        raise AssertionError(f"{mhz} MHz asked for")
+
+    def close(self) -> None:
+        pass
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", code)
+
+
+def run(*command: str, sampler: FakeSampler | None = None, idle: Idle = BRIEF) -> Outcome:
+    return run_traced(command, Recorder([sampler or FakeSampler()]), idle)
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 130])
+def test_exit_codes_pass_through(code: int) -> None:
+    """The exit code is the command's."""
+    assert run("sh", "-c", f"exit {code}").exit_code == code
+
+
+def test_killed_commands_end_as_in_a_shell() -> None:
+    """A command that a signal ended has 128 and its number."""
+    assert run("sh", "-c", "kill -TERM $$").exit_code == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("command", ["/nowhere/program", "", "nul\0"])
+def test_a_command_that_cannot_be_started(command: str) -> None:
+    """It is named, and the signals are what they were."""
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(InputError, match="cannot be started"):
+        run(command)
+
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_times_are_in_order() -> None:
+    """Idle, command, decay and idle again follow each other and last as long as asked for at least."""
+    lag = SensorInfo("lag", "ring", "gpu", 0.005, response=Response("lag", capacitance_s=0.01))
+    outcome = run("true", sampler=FakeSampler(lag), idle=Idle(before_s=0.05, after_s=0.03))
+    line = outcome.timeline
+
+    assert line.started_s - line.began_s >= 0.05
+    assert line.finished_s - line.ended_s >= 5 * 0.01 + 0.03
+    assert line.idle_after_s >= 0.03
+    assert not outcome.cut_short
+
+
+def test_the_sensor_decides_on_idle_time() -> None:
+    """Without a wish, a sensor with a long mean has idle power measured for longer than its window."""
+    slow = SensorInfo("slow", "ring", "gpu", 0.01, response=Response("ramp", window_s=5.0))
+
+    assert module._idle_s(Recorder([FakeSampler()]), Idle()) == module.IDLE_S
+    assert module._idle_s(Recorder([FakeSampler(), FakeSampler(slow)]), Idle()) > 5.0
+    assert module._idle_s(Recorder([FakeSampler(slow)]), BRIEF) == BRIEF.before_s
+
+
+def test_a_signal_before_the_start() -> None:
+    """A signal while idle power is measured ends the trace; the command is not started."""
+    timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    with pytest.raises(Interrupted, match="before the command"):
+        run("/nowhere/program", idle=Idle(before_s=60.0))
+    timer.join()
+
+
+def test_marks_have_the_times_of_the_command(tmp_path: Path) -> None:
+    """What the command marks lies between its start and its end, in order."""
+    script = 'for i in one two three; do echo "$i" > "$TUNER_MARKS"; done'
+    outcome = run("sh", "-c", script)
+
+    assert [label for _, label in outcome.marks] == ["one", "two", "three"]
+    times_s = [time_s for time_s, _ in outcome.marks]
+    assert times_s == sorted(times_s)
+    assert outcome.timeline.started_s <= times_s[0] <= times_s[-1] <= outcome.timeline.ended_s
+    assert tmp_path.exists()
+
+
+def test_python_programs_set_marks() -> None:
+    """A program sets marks by the function, as often as it likes."""
+    outcome = run(*python("from tuner.marks import mark\nfor i in range(50): mark(f'step {i}')"))
+
+    assert [label for _, label in outcome.marks] == [f"step {i}" for i in range(50)]
+
+
+def test_samples_are_collected_throughout() -> None:
+    """A ring is polled to the end, and no sample comes twice."""
+    sampler = FakeSampler()
+    recorder = Recorder([sampler], FakeClock())
+    outcome = run_traced(("sleep", "0.05"), recorder, BRIEF)
+    (channel,) = recorder.channels
+    times_s = [sample.time_s for sample in channel.samples]
+
+    assert times_s == sorted(set(times_s))
+    assert times_s[0] <= outcome.timeline.started_s
+    assert times_s[-1] >= outcome.timeline.ended_s
+    assert recorder.clocks[0][1].mhz == 1500.0
+
+
+def test_counters_are_read_at_the_edges_only() -> None:
+    """While the command runs a counter is left alone."""
+    sampler = FakeSampler(COUNTER)
+    run("sleep", "0.01", sampler=sampler)
+    brief = sampler.polls
+    sampler = FakeSampler(COUNTER)
+    run("sleep", "0.3", sampler=sampler)
+
+    assert sampler.polls < 2 * brief
+    assert pause_s(COUNTER) == float("inf")
+
+
+def test_a_sensor_that_fails_ends_nothing() -> None:
+    """The command runs on, and the failure is told."""
+    sampler = FakeSampler(fails_at=2)
+    recorder = Recorder([sampler], FakeClock("gone"))
+    outcome = run_traced(("sh", "-c", "exit 3"), recorder, BRIEF)
+
+    assert outcome.exit_code == 3
+    assert recorder.channels[0].failure == "ring stopped answering: GPU is lost"
+    assert recorder.clocks == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT])
+def test_signals_reach_the_command(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal to the tracer goes on to the command, whose answer ends the trace."""
+    monkeypatch.setattr("tuner.tracing.run.in_foreground", lambda: False)
+    code = (
+        "import signal, sys\n"
+        f"signal.signal({int(number)}, lambda *_: sys.exit(9))\n"
+        "from tuner.marks import mark\nmark('ready')\n"
+        "while True: signal.pause()"
+    )
+    outcome = _when_ready(python(code), lambda: os.kill(os.getpid(), number))
+
+    assert outcome.exit_code == 9
+
+
+def test_the_terminals_signals_are_not_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the foreground the command has Ctrl-C from its terminal; a second one would hit its clean-up."""
+    monkeypatch.setattr("tuner.tracing.run.in_foreground", lambda: True)
+    code = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, lambda *_: sys.exit(9))\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))\n"
+        "from tuner.marks import mark\nmark('ready')\n"
+        "while True: signal.pause()"
+    )
+
+    def both() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    assert _when_ready(python(code), both).exit_code == 4
+
+
+def _when_ready(command: tuple[str, ...], act: Callable[[], None]) -> Outcome:
+    """Run a command and act as soon as it has set its first mark."""
+
+    class Watching(Recorder):
+        acted = False
+
+        def poll(self) -> None:
+            super().poll()
+            if desk and desk[0].marks and not self.acted:
+                self.acted = True
+                act()
+
+    desk: list[object] = []
+    recorder = Watching([FakeSampler()])
+
+    class Pipe(module.MarkPipe):
+        def __init__(self, now: Callable[[], float]) -> None:
+            super().__init__(now)
+            desk.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MarkPipe", Pipe)
+        return run_traced(command, recorder, BRIEF)
+
+
+def test_ignored_signals_stay_ignored() -> None:
+    """`nohup` holds for the tracer and for what it runs."""
+    code = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from tuner.tracing.signals import SignalPipe, TO_PASS_ON\n"
+        "with SignalPipe(TO_PASS_ON) as pipe:\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "    print([n.name for n in pipe.take()])\n"
+    )
+    done = subprocess.run(python(code), check=True, capture_output=True, text=True)
+
+    assert done.stdout.strip() == "['SIGUSR1']"

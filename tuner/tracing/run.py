@@ -1,0 +1,189 @@
+"""Runs a command between two idle times while its power is recorded."""
+
+import contextlib
+import math
+import os
+import resource
+import select
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.errors import InputError, Interrupted
+from tuner.marks import VARIABLE, MarkPipe
+from tuner.tracing.energy import Timeline, memory_s
+from tuner.tracing.recorder import Recorder
+from tuner.tracing.signals import FROM_THE_TERMINAL, TO_PASS_ON, SignalPipe, in_foreground
+
+IDLE_S = 2.0
+"""How long idle power is measured unless something else is asked for."""
+
+_IDLE_SAMPLES = 10.0  # give an idle power to a tenth of its noise or so
+_LAST_PERIODS = 2.0  # until what the sensor has seen can be read
+_GRACE_S = 10.0  # for a command to end when this process fails
+_KILLED = 128  # what shells add to the number of the signal that ended a program
+
+
+@dataclass(frozen=True)
+class Idle:
+    """How long idle power is measured: before the command, and after it; None for what the sensor needs."""
+
+    before_s: float | None = None
+    after_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a traced command.
+
+    Attributes:
+        exit_code: the command's, or 128 and the number of the signal that ended it.
+        timeline: when what happened.
+        marks: (time, label) of what the command marked.
+        dropped_marks: how many more it marked than are kept.
+        overhead: processor time of this process while the command ran, in cores.
+        cut_short: True when a signal ended the recording before the sensor had forgotten the command.
+    """
+
+    exit_code: int
+    timeline: Timeline
+    marks: tuple[tuple[float, str], ...]
+    dropped_marks: int
+    overhead: float
+    cut_short: bool
+
+
+def run_traced(
+    command: Sequence[str],
+    recorder: Recorder,
+    idle: Idle = Idle(),
+    environment: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Run a command; record before, during and after it.
+
+    The command keeps this process's terminal, input and output. Signals that this process gets go on to it,
+    except those that the terminal has sent to both; the recording ends when the command does.
+
+    Args:
+        command: program and arguments.
+        recorder: keeps what the sensors give.
+        idle: how long idle power is measured.
+        environment: of the command; this process's if None.
+
+    Raises:
+        InputError: the command cannot be started.
+        Interrupted: a signal came before the command was started.
+    """
+    with SignalPipe((*TO_PASS_ON, signal.SIGCHLD)) as signals, MarkPipe(recorder.now) as marks:
+        desk = _Desk(recorder, signals, marks)
+        began_s = recorder.now()
+        recorder.edge(desk.pause)
+        desk.attend(began_s + _idle_s(recorder, idle))
+        recorder.edge(desk.pause)
+        if desk.orders:
+            raise Interrupted("interrupted before the command was started")
+        started_s, started_cpu_s = recorder.now(), _cpu_s()
+        with _started(command, {**(environment or os.environ), VARIABLE: str(marks.path)}, marks) as child:
+            desk.attend(math.inf, child)
+        ended_s = recorder.now()
+        overhead = (_cpu_s() - started_cpu_s) / (ended_s - started_s)
+        marks.end()
+        desk.orders.clear()
+        desk.attend(ended_s + _after_s(recorder))
+        recorder.edge(desk.pause)
+        settled_s = recorder.now()
+        desk.attend(settled_s + idle.after_s)
+        if idle.after_s > 0:
+            recorder.edge(desk.pause)
+        finished_s = recorder.now()
+        after_s = min(idle.after_s, finished_s - settled_s)
+        return Outcome(
+            exit_code=child.returncode if child.returncode >= 0 else _KILLED - child.returncode,
+            timeline=Timeline(began_s, started_s, ended_s, finished_s, after_s),
+            marks=tuple(marks.marks),
+            dropped_marks=marks.dropped,
+            overhead=overhead,
+            cut_short=bool(desk.orders),
+        )
+
+
+def _idle_s(recorder: Recorder, idle: Idle) -> float:
+    """How long to measure idle power before the command."""
+    if idle.before_s is not None:
+        return idle.before_s
+    infos = [channel.info for channel in recorder.channels]
+    return max(IDLE_S, *(memory_s(info.response) + _IDLE_SAMPLES * info.period_s for info in infos))
+
+
+def _after_s(recorder: Recorder) -> float:
+    """How long after its end the sensors still show the command."""
+    infos = [channel.info for channel in recorder.channels]
+    return max(memory_s(info.response) + _LAST_PERIODS * info.period_s for info in infos)
+
+
+def _cpu_s() -> float:
+    """Processor time of this process so far; not that of the command."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+@contextlib.contextmanager
+def _started(
+    command: Sequence[str], environment: Mapping[str, str], marks: MarkPipe
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start the command; should this process fail while it runs, it is ended."""
+    try:
+        # The command's copy of the pipe lets marks be written to even if this process is killed.
+        child = subprocess.Popen(command, env=environment, pass_fds=(marks.fileno(),))  # noqa: S603 - the user's own
+    except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
+        raise InputError(f"{command[0]}: cannot be started: {error}") from error
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.terminate()
+            try:
+                child.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+class _Desk:
+    """Waits for what comes next: a sensor that is due, a mark, a signal, the end of the command.
+
+    Attributes:
+        orders: signals that came and were not passed on to a command.
+    """
+
+    def __init__(self, recorder: Recorder, signals: SignalPipe, marks: MarkPipe) -> None:
+        self._recorder = recorder
+        self._signals = signals
+        self._marks = marks
+        self.orders: list[signal.Signals] = []
+        self._watch = select.poll()
+        self._watch.register(signals.fileno(), select.POLLIN)
+        self._watch.register(marks.fileno(), select.POLLIN)
+
+    def attend(self, until_s: float, child: "subprocess.Popen[bytes] | None" = None) -> None:
+        """Record until a time, the child's end, or, without a child, a signal."""
+        now: Callable[[], float] = self._recorder.now
+        while now() < until_s and not self.orders:
+            self.pause(min(until_s, self._recorder.due_s) - now(), child)
+            self._recorder.poll()
+            if child is not None and child.poll() is not None:
+                return
+
+    def pause(self, duration_s: float, child: "subprocess.Popen[bytes] | None" = None) -> None:
+        """Wait for so long at most; take marks and signals that come."""
+        # upwards: a wait that ends too early would be followed by one of zero
+        self._watch.poll(math.ceil(max(0.0, duration_s) * 1e3) if duration_s < math.inf else None)
+        self._marks.read()
+        for number in self._signals.take():
+            if number == signal.SIGCHLD:
+                continue
+            if child is None:
+                self.orders.append(number)
+            elif not (number in FROM_THE_TERMINAL and in_foreground()):
+                child.send_signal(number)
