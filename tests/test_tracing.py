@@ -7,12 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tuner.errors import ClockError, InputError, Interrupted, PowerError
 from tuner.interfaces import ClockReading, Response, Sample, SensorInfo
+from tuner.marks import MarkPipe
 from tuner.tracing import run as module
 from tuner.tracing.recorder import Recorder, pause_s
 from tuner.tracing.run import Idle, Outcome, run_traced
@@ -58,7 +60,7 @@ class FakeClock:
     def supported_mhz(self) -> tuple[int, ...]:
         return ()
 
-    def locked(self, mhz: int) -> None:  # type: ignore[override]
+    def locked(self, mhz: int) -> AbstractContextManager[None]:
         raise AssertionError(f"{mhz} MHz asked for")
 
     def close(self) -> None:
@@ -225,10 +227,10 @@ def _when_ready(command: tuple[str, ...], act: Callable[[], None]) -> Outcome:
                 self.acted = True
                 act()
 
-    desk: list[object] = []
+    desk: list[MarkPipe] = []
     recorder = Watching([FakeSampler()])
 
-    class Pipe(module.MarkPipe):
+    class Pipe(MarkPipe):
         def __init__(self, now: Callable[[], float]) -> None:
             super().__init__(now)
             desk.append(self)
