@@ -24,7 +24,7 @@ NOT_SUPPORTED, NO_PERMISSION, GPU_IS_LOST, UNKNOWN = 3, 4, 15, 999
 CALLS = (
     *("energy", "ring", "instant", "average", "usage", "clock", "reasons", "supported", "set", "reset"),
     *("applications", "set_applications", "reset_applications", "processes", "persistence", "mig"),
-    *("temperature", "limit", "identity"),
+    *("temperature", "limit", "identity", "capability", "virtualization", "restriction"),
 )
 _U32, _U64, _I32 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32
 
@@ -80,6 +80,8 @@ class Gpu(ctypes.Structure):
         ("process_count", _U32),
         ("pids", _U32 * 16),
         *((name, _U32) for name in ("persistence_mode", "mig_mode", "temperature_c")),
+        *((name, _U32) for name in ("capability_major", "capability_minor")),
+        *((name, _U32) for name in ("virtualization_mode", "restricted")),
         *((f"{name}_milliwatts", _U32) for name in ("limit", "enforced_limit", "least_limit", "most_limit")),
     ]
 
@@ -97,6 +99,8 @@ class State(ctypes.Structure):
         ("stamp_offset_us", ctypes.c_int64),
         ("driver", ctypes.c_char * 80),
         ("version", ctypes.c_char * 80),
+        ("cuda", _I32),
+        ("spare", _U32),
     ]
 
 
@@ -153,7 +157,7 @@ def fake_nvml(folder: Path) -> Iterator[State]:
     file.write_bytes(bytes(ctypes.sizeof(State)))
     with file.open("r+b") as stream:
         state = State.from_buffer(mmap.mmap(stream.fileno(), 0))
-    state.gpu_count, state.driver, state.version = 1, b"580.159", b"13.580.159"
+    state.gpu_count, state.driver, state.version, state.cuda = 1, b"580.159", b"13.580.159", 13000
     for gpu, uuid in ((state.first, UUID), (state.second, SECOND_UUID)):
         _default(gpu, uuid)
     real = pynvml.nvmlLib
@@ -168,6 +172,7 @@ def fake_nvml(folder: Path) -> Iterator[State]:
 def _default(gpu: Gpu, uuid: str) -> None:
     """An idle H200 that one may read, but whose power readings show nothing yet."""
     gpu.uuid, gpu.name, gpu.architecture = uuid.encode(), b"NVIDIA H200", 9
+    gpu.capability_major, gpu.restricted = 9, 1
     gpu.memory_mhz[:] = (2201, 3201)
     gpu.clock_mhz, gpu.clock_count = CLOCKS_MHZ[0], len(CLOCKS_MHZ)
     gpu.clocks_mhz[: len(CLOCKS_MHZ)] = CLOCKS_MHZ

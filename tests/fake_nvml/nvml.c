@@ -72,6 +72,11 @@ int nvmlSystemGetDriverVersion(char *to, unsigned size) { return text(state->dri
 
 int nvmlSystemGetNVMLVersion(char *to, unsigned size) { return text(state->version, to, size); }
 
+int nvmlSystemGetCudaDriverVersion(int *version) {
+    *version = state->cuda;
+    return SUCCESS;
+}
+
 int nvmlDeviceGetCount_v2(unsigned *count) {
     *count = state->gpu_count;
     return SUCCESS;
@@ -103,6 +108,22 @@ int nvmlDeviceGetName(struct gpu *gpu, char *to, unsigned size) { return text(gp
 int nvmlDeviceGetArchitecture(struct gpu *gpu, uint32_t *architecture) {
     *architecture = gpu->architecture;
     return SUCCESS;
+}
+
+int nvmlDeviceGetCudaComputeCapability(struct gpu *gpu, int *major, int *minor) {
+    *major = (int)gpu->capability_major;
+    *minor = (int)gpu->capability_minor;
+    return CALLED(gpu, capability);
+}
+
+int nvmlDeviceGetVirtualizationMode(struct gpu *gpu, uint32_t *mode) {
+    *mode = gpu->virtualization_mode;
+    return CALLED(gpu, virtualization);
+}
+
+int nvmlDeviceGetAPIRestriction(struct gpu *gpu, int what, uint32_t *restricted) {
+    *restricted = gpu->restricted;
+    return what ? INVALID_ARGUMENT : CALLED(gpu, restriction);
 }
 
 int nvmlDeviceGetPersistenceMode(struct gpu *gpu, uint32_t *mode) {

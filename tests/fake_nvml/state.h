@@ -20,7 +20,7 @@ enum { RING = 256, CLOCKS = 256, SEGMENTS = 64, PIDS = 16, GPUS = 2 };
 #define CALLS(X) \
     X(energy) X(ring) X(instant) X(average) X(usage) X(clock) X(reasons) X(supported) X(set) X(reset) \
     X(applications) X(set_applications) X(reset_applications) X(processes) X(persistence) X(mig) \
-    X(temperature) X(limit) X(identity)
+    X(temperature) X(limit) X(identity) X(capability) X(virtualization) X(restriction)
 
 #define AS_ENUM(name) CALL_##name,
 enum { CALLS(AS_ENUM) CALL_COUNT };
@@ -85,6 +85,7 @@ struct gpu {
     /* surroundings */
     uint32_t process_count, pids[PIDS];
     uint32_t persistence_mode, mig_mode, temperature_c;
+    uint32_t capability_major, capability_minor, virtualization_mode, restricted;
     uint32_t limit_milliwatts, enforced_limit_milliwatts, least_limit_milliwatts, most_limit_milliwatts;
 };
 
@@ -95,6 +96,8 @@ struct state {
     uint64_t time_us;        /* the time a test plays; 0 for the monotonic clock */
     int64_t stamp_offset_us; /* from that time to the stamps of the ring */
     char driver[80], version[80];
+    int32_t cuda; /* 13000 is 13.0 */
+    uint32_t spare;
 };
 
 uint64_t now_us(void);
