@@ -1,9 +1,11 @@
-"""What an administrator rules for clocks: ``/etc/tuner/clockd.toml``, which need not be there::
+"""What an administrator rules for clocks: ``/etc/tuner/clockd.toml``, which need not be there.
 
-[baseline]                  # locked again after a reset: NVML does not tell which lock was there before
-"GPU-6f0d..." = [345, 1410] # MHz, lowest and highest; "*" is every GPU that is not named
-[limits]                    # clocks that may be set
-"*" = [345, 1755]
+The format, in MHz, lowest and highest; ``"*"`` is every GPU that is not named::
+
+    [baseline]  # locked again after a reset, as NVML does not tell which lock was there before
+    "GPU-6f0d..." = [345, 1410]
+    [limits]    # clocks that may be set
+    "*" = [345, 1755]
 """
 
 import re

@@ -7,31 +7,23 @@ only when the guardian has finished. Should guardian and owner be killed togethe
 and ``restore_stale`` acts on it at the next start. After a reboot there is nothing to restore.
 """
 
-import fcntl
 import logging
-import os
 import select
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from tuner.errors import ClockError, TunerError
-from tuner.owner import is_alive, pid_of, this_process
+from tuner.errors import ClockError
 
-from .journal import Entry, Place
+from .journal import Place
+from .ownership import Ownership, Undo
 
 _LOG = logging.getLogger(__name__)
-_HANDOVER_S = 10.0  # a guardian that restores after its owner's death has let go by then
-_RETRY_S = 0.05
 _PATIENCE_S = 10.0  # a guardian that takes longer hangs in the driver
 
 # Guardians left at work when their owner had waited long enough.
 _left: list[subprocess.Popen[bytes]] = []
-
-Restore = Callable[[Entry], None]
-"""Undoes what an entry announces; raises a TunerError if it cannot."""
 
 
 class ClockGuard:
@@ -39,15 +31,14 @@ class ClockGuard:
 
     Args:
         place: where journal and lock are; the directory is made if missing.
-        restore: undoes what a dead owner left.
+        undo: undoes what a dead owner left.
         options: options of ``tuner.power.guardian``, e.g. which library to load.
     """
 
-    def __init__(self, place: Place, restore: Restore, options: Sequence[str] = ()) -> None:
+    def __init__(self, place: Place, undo: Undo, options: Sequence[str] = ()) -> None:
         self._place = place
-        self._restore = restore
+        self._ownership = Ownership(place, undo)
         self._options = tuple(options)
-        self._lock: int | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
 
     @property
@@ -55,36 +46,40 @@ class ClockGuard:
         """Process id of the guardian, None while there is none."""
         return self._guardian.pid if self._guardian else None
 
-    def prepare(self, mhz: int) -> None:
+    def prepare(self, before: Callable[[], Mapping[str, Any]], new_mhz: int) -> Mapping[str, Any]:
         """Own the clocks, have a guardian, and put the entry on disk; to be called before each change.
+
+        Args:
+            before: reads what is there; called when what a dead owner left is undone.
+            new_mhz: the clock that is about to be set.
+
+        Returns:
+            What ``before`` said.
 
         Raises:
             ClockError: another process owns the clocks (it is named), the runtime directory cannot be
                 written, a stale change cannot be restored, or the guardian does not start.
         """
-        if self._lock is None:
-            self._lock = _take(self._place)
-            if restored(self._place, self._restore):
-                _LOG.warning("reset the clocks of %s, which a killed process had left set", self._place.gpu)
+        self._ownership.take()
         if self._guardian is None or self._guardian.poll() is not None:
             self._dismiss()
-            self._hire(self._lock)
-        self._place.write(mhz)
+            self._hire()
+        old = before()
+        self._ownership.announce(old, new_mhz)
+        return old
 
     def clear(self) -> None:
         """Remove the journal entry; to be called when the change is undone."""
-        self._place.clear()
+        self._ownership.clear()
 
     def close(self) -> None:
         """Let the guardian go, which restores if an entry is left, and give up ownership."""
         self._dismiss()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._ownership.give_up()
 
-    def _hire(self, lock: int) -> None:
+    def _hire(self) -> None:
         """Start a guardian and wait until it says that it could restore."""
-        place = self._place
+        place, lock = self._place, self._ownership.lock
         command = [sys.executable, "-m", "tuner.power.guardian", place.control, place.gpu]
         command += [str(place.directory.absolute()), *self._options]
         try:
@@ -92,7 +87,7 @@ class ClockGuard:
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                pass_fds=(lock,),
+                pass_fds=() if lock is None else (lock,),
                 start_new_session=True,  # a Ctrl-C of the terminal goes to the owner alone
                 cwd="/",
             )
@@ -136,75 +131,6 @@ class ClockGuard:
                 _PATIENCE_S,
                 self._place.journal,
             )
-
-
-def restore_stale(directory: Path, control: str, restore: Restore) -> list[str]:
-    """Restore every GPU of a control whose journal entry has no living owner or guardian.
-
-    Goes on past errors: an entry that cannot be restored is logged and kept.
-
-    Returns:
-        The GPUs that were restored.
-    """
-    done = []
-    for path in sorted(directory.glob(f"{control}-*.json")):
-        place = Place(directory, control, path.stem.removeprefix(f"{control}-"))
-        try:
-            lock = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                if _locked(lock) and restored(place, restore):
-                    done.append(place.gpu)
-            finally:
-                os.close(lock)
-        except (TunerError, OSError) as error:
-            _LOG.error("a clock that a killed process left set stays so: %s", error)
-    return done
-
-
-def restored(place: Place, restore: Restore) -> bool:
-    """Undo what the entry of a place announces and remove it; True if there was something to undo."""
-    entry = place.read()
-    if entry is not None:
-        restore(entry)
-    place.clear()
-    return entry is not None
-
-
-def _take(place: Place) -> int:
-    """Get the lock of a place and sign it; the descriptor is the ownership."""
-    deadline = time.monotonic() + _HANDOVER_S
-    try:
-        place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ClockError(f"the clock journal cannot be kept in {place.directory}: {error}") from error
-    while not _locked(lock):
-        holder = _signature(lock)
-        # After an owner's death its guardian needs a moment; a living owner is not waited for.
-        if not holder or is_alive(holder) or time.monotonic() > deadline:
-            os.close(lock)
-            who = f"process {pid_of(holder)}" if holder else "another process"
-            if holder and not is_alive(holder):
-                who = f"the guardian of {who}, which has ended"
-            raise ClockError(f"the clocks of {place.gpu} are held by {who}: wait for it or end it")
-        time.sleep(_RETRY_S)
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, this_process().encode(), 0)
-    return lock
-
-
-def _locked(lock: int) -> bool:
-    """Lock the file unless somebody else has."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _signature(lock: int) -> str:
-    """Identity of who signed the lock file last; empty before it is signed."""
-    return os.pread(lock, 4096, 0).decode(errors="replace")
 
 
 def _says(guardian: subprocess.Popen[bytes]) -> bytes:

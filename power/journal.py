@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,18 @@ class Entry:
     """What the journal says of one GPU.
 
     Attributes:
-        gpu: what the clock control knows the GPU by, e.g. its UUID.
-        requested_mhz: the clock that is or was about to be set.
+        control: which clock control can undo the change, e.g. ``nvml``.
+        gpu: what that control knows the GPU by, e.g. its UUID.
         owner: identity of the process that sets it (``tuner.owner``), which tells its boot too.
+        old: what was there before, in the words of the control (``Actuator.before``).
+        new_mhz: the clock that is or was about to be set.
     """
 
+    control: str
     gpu: str
-    requested_mhz: int
     owner: str
+    old: Mapping[str, Any]
+    new_mhz: int
 
 
 @dataclass(frozen=True)
@@ -49,51 +54,73 @@ class Place:
         """The file whose lock is the ownership of the GPU's clocks; it stays."""
         return self.journal.with_suffix(".lock")
 
-    def write(self, requested_mhz: int) -> None:
+    def write(self, old: Mapping[str, Any], new_mhz: int) -> None:
         """Put an entry of the calling process on disk, all of it or none.
 
         Raises:
             ClockError: it cannot be written.
         """
-        entry = Entry(self.gpu, requested_mhz, this_process())
-        draft = self.journal.with_suffix(".draft")
+        entry = Entry(self.control, self.gpu, this_process(), old, new_mhz)
         try:
-            with draft.open("w", encoding="utf-8") as file:
+            with self._draft.open("w", encoding="utf-8") as file:
                 json.dump(asdict(entry), file)
                 file.flush()
                 os.fsync(file.fileno())
-            draft.replace(self.journal)
+            self._draft.replace(self.journal)
         except OSError as error:
             raise ClockError(f"the clock journal {self.journal} cannot be written: {error}") from error
 
     def read(self) -> Entry | None:
-        """The entry; None where there is none, or it is of an earlier boot (which undid the change).
+        """The entry; None where there is none.
 
         Raises:
             ClockError: it cannot be read or understood.
         """
         try:
-            record: dict[str, Any] = json.loads(self.journal.read_text(encoding="utf-8"))
-            entry = Entry(str(record["gpu"]), int(record["requested_mhz"]), str(record["owner"]))
+            return self._entry(json.loads(self.journal.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ClockError(
-                f"the clock journal {self.journal} is unreadable ({error}): reset the clocks of {self.gpu} "
-                "(nvidia-smi --reset-gpu-clocks), then remove it"
+                f"the clock journal {self.journal} is unreadable ({error}): give the clock back with "
+                f"`tuner clocks restore --reset {self.gpu}`"
             ) from error
-        return entry if is_of_this_boot(entry.owner) else None
+
+    def _entry(self, record: dict[str, Any]) -> Entry:
+        """An entry from JSON, as far as all controls agree on what must be in it."""
+        control, gpu, owner = (str(record[name]) for name in ("control", "gpu", "owner"))
+        if (control, gpu) != (self.control, self.gpu):
+            raise ValueError(f"it is of {control} {gpu}")
+        return Entry(control, gpu, owner, dict(record["old"]), int(record["new_mhz"]))
 
     def clear(self) -> None:
-        """Remove the entry if there is one.
+        """Remove the entry if there is one, and what a killed writer left of the next.
 
         Raises:
             ClockError: it cannot be removed.
         """
         try:
             self.journal.unlink(missing_ok=True)
+            self._draft.unlink(missing_ok=True)
         except OSError as error:
             raise ClockError(f"the clock journal {self.journal} cannot be removed: {error}") from error
+
+    @property
+    def _draft(self) -> Path:
+        return self.journal.with_suffix(".draft")
+
+
+def is_undone(entry: Entry) -> bool:
+    """True for an entry of an earlier boot: settings of clocks do not outlive a reboot."""
+    return not is_of_this_boot(entry.owner)
+
+
+def places(directory: Path) -> Iterator[Place]:
+    """Where something was or is announced in a runtime directory, in order."""
+    found = {path.stem for pattern in ("*.json", "*.draft") for path in directory.glob(pattern)}
+    for name in sorted(found):
+        control, _, gpu = name.partition("-")
+        yield Place(directory, control, gpu)
 
 
 def runtime_directory() -> Path:

@@ -1,20 +1,19 @@
-"""GPU clocks through NVML: read freely, set only when asked, restored on every way out."""
+"""GPU clocks through NVML: locked clocks, or application clocks where that is all there is."""
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from tuner.errors import ClockError, ClockPermissionError
+from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
 from tuner.interfaces import ClockReading
 
-from .guard import ClockGuard, restore_stale
-from .journal import Entry, Place, runtime_directory
+from .actuator import NO_RULES, Rules
 from .nvml_library import NvmlGpu, translated
 
 CONTROL = "nvml"  # how journal entries name this control
 _VOLTA = 5  # NVML's number of the first architecture whose clocks can be locked
-_LOG = logging.getLogger(__name__)
+_CAP_SYS_ADMIN = 1 << 21  # capabilities(7); the driver asks for it
 
 # Bits of nvmlDeviceGetCurrentClocksEventReasons that hold a clock back. Left out are GpuIdle (0x1), normal
 # between kernels, and ApplicationsClocksSetting (0x2), which a lock of our own raises too.
@@ -29,44 +28,67 @@ REASONS: tuple[tuple[int, str], ...] = (
 )
 
 
-class NvmlClocks:
-    """Implements ``tuner.interfaces.ClockControl`` over NVML; opening and reading change nothing.
+class NvmlActuator:
+    """Implements ``Actuator`` over NVML.
 
-    NVML tells no lock that was there before, so what is restored is "not locked", by
-    nvmlDeviceResetGpuLockedClocks. That happens at the end of ``locked``; should this process die inside it,
-    by SIGKILL even, the guardian process does it (see ``guard``).
+    From Volta on the clock is locked. NVML tells no lock that was there before, so what is restored is "not
+    locked", and then the administrator's baseline where there is one. On older boards application clocks
+    are set; those can be read, and what was there is restored.
 
     Args:
         gpu: UUID (as CUDA names it) or NVML's index.
         library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
-        runtime_dir: directory of journal and lock; None for the default of ``runtime_directory``.
+        rules: what the administrator rules for this GPU, or tells which by its UUID.
 
     Raises:
         ClockError: no driver or no such GPU.
     """
 
+    control = CONTROL
+
     def __init__(
-        self, gpu: str | int, *, library: str | None = None, runtime_dir: Path | None = None
+        self,
+        gpu: str | int,
+        *,
+        library: str | None = None,
+        rules: Rules | Callable[[str], Rules] = NO_RULES,
     ) -> None:
         self._gpu = NvmlGpu.open(gpu, library, error=ClockError)
-        self._library = library
-        self._runtime_dir = runtime_dir
-        self._guard: ClockGuard | None = None
-        self._locked_mhz: int | None = None
+        self._rules = rules if isinstance(rules, Rules) else rules(self._gpu.uuid)
+        self._locks = not 0 < self._gpu.architecture() < _VOLTA
         self._supported: tuple[int, ...] | None = None
 
+    @property
+    def gpu(self) -> str:
+        """UUID of the GPU."""
+        return self._gpu.uuid
+
+    @property
+    def name(self) -> str:
+        """Product name of the GPU."""
+        return self._gpu.name
+
+    def permitted(self) -> bool:
+        """See ``Actuator.permitted``: CAP_SYS_ADMIN, or application clocks that anybody may set."""
+        if _capabilities() & _CAP_SYS_ADMIN:
+            return True
+        nvml = self._gpu.nvml
+        if self._locks:
+            return False
+        api = nvml.NVML_RESTRICTED_API_SET_APPLICATION_CLOCKS
+        restricted = self._optional(
+            "who may set clocks", lambda: nvml.nvmlDeviceGetAPIRestriction(self._gpu.handle, api)
+        )
+        return bool(restricted == nvml.NVML_FEATURE_DISABLED)
+
     def supported_mhz(self) -> tuple[int, ...]:
-        """Graphics clocks at the highest memory clock, highest first; empty where none can be locked."""
+        """See ``Actuator.supported_mhz``: at the highest memory clock; for application clocks at theirs."""
         if self._supported is None:
-            self._supported = self._read_supported()
+            self._supported = self._rules.allowed(self._listed())
         return self._supported
 
     def read(self) -> ClockReading:
-        """Present SM clock and throttle reasons; never changes anything.
-
-        Raises:
-            ClockError: the GPU stopped answering.
-        """
+        """See ``Actuator.read``: the SM clock."""
         nvml, handle = self._gpu.nvml, self._gpu.handle
         mhz = self._optional("the clock", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
         bits = self._optional(
@@ -77,65 +99,99 @@ class NvmlClocks:
         reasons = tuple(name for bit, name in REASONS if (bits or 0) & bit)
         return ClockReading(None if mhz is None else float(mhz), reasons)
 
-    @contextmanager
-    def locked(self, mhz: int) -> Iterator[None]:
-        """Lock the GPU at ``mhz`` while the block runs and reset the lock on every way out.
+    def before(self) -> dict[str, Any]:
+        """See ``Actuator.before``: which setting is used, and all that can be known of it."""
+        if self._locks:
+            baseline = self._rules.baseline_mhz
+            return {"setting": "locked", "baseline_mhz": None if baseline is None else list(baseline)}
+        present = self._applications()
+        if present is None:
+            raise ClockError(f"{self.name} tells no application clocks, so that they could not be restored")
+        return {"setting": "application", "memory_mhz": present[0], "graphics_mhz": present[1]}
 
-        Whether the GPU follows is for the measurer to see: NVML only confirms that the lock was asked for.
+    def set(self, mhz: int) -> None:
+        """See ``Actuator.set``."""
+        nvml, handle = self._gpu.nvml, self._gpu.handle
+        with self._setting(f"{self.name} cannot be set to {mhz} MHz"):
+            if self._locks:
+                nvml.nvmlDeviceSetGpuLockedClocks(handle, mhz, mhz)
+            else:
+                memory_mhz = nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_MEM)
+                nvml.nvmlDeviceSetApplicationsClocks(handle, memory_mhz, mhz)
 
-        Raises:
-            ClockPermissionError: this process may not set clocks.
-            ClockError: the clock is not supported, another process holds this GPU's clocks, or they could
-                not be set or reset.
-        """
-        self._demand(mhz)
-        self._guarded().prepare(mhz)
-        self._locked_mhz = mhz
+    def restore(self, old: Mapping[str, Any], new_mhz: int) -> list[str]:
+        """See ``Actuator.restore``."""
         try:
-            self._set(mhz)
-            yield
-        except BaseException:
-            self._release(quietly=True)
-            raise
-        self._release(quietly=False)
+            if old["setting"] == "locked":
+                baseline = old["baseline_mhz"]
+                self._unlock(None if baseline is None else (int(baseline[0]), int(baseline[1])))
+                return []
+            return self._reapply((int(old["memory_mhz"]), int(old["graphics_mhz"])), new_mhz)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ClockError(f"what was set on {self.gpu} before is not understood: {dict(old)}") from error
+
+    def reset(self) -> None:
+        """See ``Actuator.reset``: unlocks and applies the baseline, or resets application clocks."""
+        if self._locks:
+            self._unlock(self._rules.baseline_mhz)
+            return
+        with self._setting(f"the application clocks of {self.gpu} could not be reset"):
+            self._gpu.nvml.nvmlDeviceResetApplicationsClocks(self._gpu.handle)
 
     def close(self) -> None:
-        """Reset the clock if it is still locked and release everything."""
-        if self._locked_mhz is not None:
-            self._release(quietly=True)
-        if self._guard is not None:
-            self._guard.close()
-            self._guard = None
+        """Release NVML."""
         self._gpu.close()
 
-    @staticmethod
-    def restore_stale(runtime_dir: Path | None = None, library: str | None = None) -> list[str]:
-        """Reset the GPUs whose clocks a process left locked that was killed together with its guardian.
-
-        To be called when the program starts. A GPU whose owner lives is left alone; a failure is logged,
-        keeps its journal entry and stops no other.
-
-        Returns:
-            UUIDs of the GPUs that were reset.
-        """
-        try:
-            directory = runtime_dir or runtime_directory()
-        except ClockError:  # no place for journals: none was written
-            return []
-        return restore_stale(directory, CONTROL, lambda entry: reset(entry, library))
-
-    def _read_supported(self) -> tuple[int, ...]:
+    def _unlock(self, baseline_mhz: tuple[int, int] | None) -> None:
         nvml, handle = self._gpu.nvml, self._gpu.handle
-        if 0 < self._gpu.architecture() < _VOLTA:
-            return ()
+        with self._setting(f"the clock lock of {self.gpu} could not be reset"):
+            nvml.nvmlDeviceResetGpuLockedClocks(handle)
+        if baseline_mhz is not None:
+            low, high = baseline_mhz
+            with self._setting(f"the baseline of {low} to {high} MHz could not be locked on {self.gpu}"):
+                nvml.nvmlDeviceSetGpuLockedClocks(handle, low, high)
+
+    def _reapply(self, old: tuple[int, int], new_mhz: int) -> list[str]:
+        """Set the application clocks (memory, graphics) that were there, unless they are not ours now."""
+        present = self._applications()
+        if present == old:
+            return []
+        if present != (old[0], new_mhz):
+            return [f"application clocks are {present}, which is not what was set ({new_mhz} MHz): left so"]
+        with self._setting(f"the application clocks of {self.gpu} could not be restored"):
+            self._gpu.nvml.nvmlDeviceSetApplicationsClocks(self._gpu.handle, *old)
+        if self._applications() != old:
+            raise ClockError(f"the application clocks of {self.gpu} did not become {old} again")
+        return []
+
+    def _applications(self) -> tuple[int, int] | None:
+        """Application clocks for memory and graphics in MHz; None where there are none."""
+        nvml = self._gpu.nvml
+        memory, graphics = map(self._application, (nvml.NVML_CLOCK_MEM, nvml.NVML_CLOCK_GRAPHICS))
+        return None if memory is None or graphics is None else (memory, graphics)
+
+    def _application(self, kind: int) -> int | None:
+        nvml, handle = self._gpu.nvml, self._gpu.handle
+        return self._optional(
+            "the application clocks", lambda: nvml.nvmlDeviceGetApplicationsClock(handle, kind)
+        )
+
+    def _listed(self) -> list[int]:
+        """Graphics clocks that can be set; empty where none can."""
+        nvml, handle = self._gpu.nvml, self._gpu.handle
+        if not self._locks and self._applications() is None:
+            return []
         try:
-            memory = nvml.nvmlDeviceGetSupportedMemoryClocks(handle)
-            clocks = nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, max(memory)) if memory else []
-        except nvml.NVMLError_NotSupported:
-            return ()
+            memory_mhz = max(nvml.nvmlDeviceGetSupportedMemoryClocks(handle), default=None)
+            if not self._locks:
+                memory_mhz = nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_MEM)
+            if memory_mhz is None:
+                return []
+            return list(nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory_mhz))
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
+            return []
         except nvml.NVMLError as error:
-            raise ClockError(f"the clocks of {self._gpu.name} cannot be listed: {error}") from error
-        return tuple(sorted(set(clocks), reverse=True))
+            raise ClockError(f"the clocks of {self.name} cannot be listed: {error}") from error
 
     def _optional(self, what: str, *reads: Callable[[], int]) -> int | None:
         """The first of ``reads`` that this GPU and driver have; None where they have none."""
@@ -148,78 +204,32 @@ class NvmlClocks:
                     continue
         return None
 
-    def _demand(self, mhz: int) -> None:
-        if self._locked_mhz is not None:
-            raise ClockError(f"{self._gpu.uuid} is locked at {self._locked_mhz} MHz already")
-        supported = self.supported_mhz()
-        if not supported:
-            raise ClockError(f"the clocks of {self._gpu.name} cannot be locked: use --clocks off")
-        if mhz not in supported:
-            near = sorted(sorted(supported, key=lambda clock: abs(clock - mhz))[:3])
-            raise ClockError(
-                f"{self._gpu.name} has no clock of {mhz} MHz; near it are {', '.join(map(str, near))}"
-            )
-
-    def _guarded(self) -> ClockGuard:
-        if self._guard is None:
-            directory = self._runtime_dir or runtime_directory()
-            self._guard = ClockGuard(
-                Place(directory, CONTROL, self._gpu.uuid),
-                lambda entry: reset(entry, self._library),
-                ("--library", str(Path(self._library).absolute())) if self._library else (),
-            )
-        return self._guard
-
-    def _set(self, mhz: int) -> None:
+    @contextmanager
+    def _setting(self, what: str) -> Iterator[None]:
+        """Translate what NVML raises while it sets something, what was refused apart."""
         nvml = self._gpu.nvml
         try:
-            nvml.nvmlDeviceSetGpuLockedClocks(self._gpu.handle, mhz, mhz)
+            yield
         except nvml.NVMLError_NoPermission as error:
-            self._forget()
-            raise ClockPermissionError(_how_to_set(self._gpu.name)) from error
-        except nvml.NVMLError_NotSupported as error:
-            self._forget()
-            raise ClockError(f"the clocks of {self._gpu.name} cannot be locked: use --clocks off") from error
+            raise ClockPermissionError(_how_to_set(self.name)) from error
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound) as error:
+            raise ClockRefusedError(f"{what}: this GPU or driver cannot do that; use --clocks off") from error
         except nvml.NVMLError as error:
-            raise ClockError(f"{self._gpu.name} cannot be locked at {mhz} MHz: {error}") from error
-
-    def _forget(self) -> None:
-        """A lock that the driver refused is none: there is nothing to reset."""
-        self._locked_mhz = None
-        if self._guard is not None:
-            self._guard.clear()
-
-    def _release(self, *, quietly: bool) -> None:
-        """Reset the lock; a failure keeps the journal, so that the guardian tries again."""
-        if self._locked_mhz is None:
-            return
-        try:
-            with translated(ClockError, f"the clock lock of {self._gpu.uuid} could not be reset"):
-                self._gpu.nvml.nvmlDeviceResetGpuLockedClocks(self._gpu.handle)
-        except ClockError as error:
-            _LOG.error("%s; it is tried again when this process ends", error)
-            if not quietly:
-                raise
-            return
-        self._forget()
+            raise ClockError(f"{what}: {error}") from error
 
 
-def reset(entry: Entry, library: str | None = None) -> None:
-    """Undo what a journal entry of this control announces.
-
-    Raises:
-        ClockError: the driver is gone or refuses.
-    """
-    gpu = NvmlGpu.open(entry.gpu, library, error=ClockError)
+def _capabilities() -> int:
+    """Effective capabilities of this process; 0 where the kernel does not tell."""
     try:
-        with translated(ClockError, f"the clock lock of {entry.gpu} could not be reset"):
-            gpu.nvml.nvmlDeviceResetGpuLockedClocks(gpu.handle)
-    finally:
-        gpu.close()
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return int(status.partition("\nCapEff:")[2].split(maxsplit=1)[0], 16)
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _how_to_set(name: str) -> str:
     return (
-        f"this process may not set the clocks of {name}: run as root (in a container with "
-        "--cap-add SYS_ADMIN), ask an administrator, or use --clocks off"
+        f"this process may not set the clocks of {name}: let an administrator start tuner-clockd.socket and "
+        "put you into the group tuner, run as root (in a container also with --cap-add SYS_ADMIN), "
+        "or use --clocks off"
     )

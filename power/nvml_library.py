@@ -61,6 +61,23 @@ class NvmlGpu:
             NVML.nvmlShutdown()
             raise
 
+    @staticmethod
+    def count(library: str | None = None) -> int:
+        """How many GPUs NVML knows; 0 where there is no driver or no binding."""
+        if NVML is None:
+            return 0
+        try:
+            _use(library, TunerError)
+            NVML.nvmlInit()
+        except (TunerError, NVML.NVMLError):
+            return 0
+        try:
+            return int(NVML.nvmlDeviceGetCount())
+        except NVML.NVMLError:
+            return 0
+        finally:
+            NVML.nvmlShutdown()
+
     def architecture(self) -> int:
         """NVML's number of the architecture (5 is Volta, 7 Ampere); 0 where it tells none."""
         try:

@@ -14,20 +14,25 @@ from pathlib import Path
 import pytest
 from fake_nvml_state import UUID, State, fake_nvml, library
 from tuner.power import guard as guarding
-from tuner.power.guard import ClockGuard, restore_stale
+from tuner.power.actuator import Where
+from tuner.power.clocks import GuardedClocks
+from tuner.power.controls import open_control, restore_stale
+from tuner.power.guard import ClockGuard
 from tuner.power.journal import Entry, Place, runtime_directory
-from tuner.power.nvml_clocks import NvmlClocks
+from tuner.power.ownership import Outcome
 
 from tuner.errors import ClockError
 from tuner.owner import this_process
 
 LOST, UNKNOWN = 15, 999
+UNLOCKED = {"setting": "locked", "baseline_mhz": None}
 OWNER = """
 import signal, sys
 from pathlib import Path
-from tuner.power.nvml_clocks import NvmlClocks
+from tuner.power.actuator import Where
+from tuner.power.controls import open_control
 
-clocks = NvmlClocks(sys.argv[1], library=sys.argv[2], runtime_dir=Path(sys.argv[3]))
+clocks = open_control(sys.argv[1], Where(library=sys.argv[2], directory=Path(sys.argv[3])))
 with clocks.locked(900):
     print(clocks._guard.guardian_pid, flush=True)
     signal.pause()
@@ -46,11 +51,27 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def clocks(nvml: State, run_dir: Path) -> Iterator[NvmlClocks]:
+def clocks(nvml: State, run_dir: Path) -> Iterator[GuardedClocks]:
     assert nvml.sets == 0
-    control = NvmlClocks(UUID, library=library(), runtime_dir=run_dir)
+    control = opened(run_dir)
     yield control
     control.close()
+
+
+def where(run_dir: Path) -> Where:
+    nothing = run_dir.with_name("nothing")
+    return Where(library(), devfreq=nothing, config=nothing, directory=run_dir, socket=nothing)
+
+
+def opened(run_dir: Path) -> GuardedClocks:
+    control = open_control(UUID, where(run_dir))
+    assert isinstance(control, GuardedClocks)
+    return control
+
+
+def stale(run_dir: Path) -> list[tuple[str, str]]:
+    """GPUs that the journal names at a start, and what becomes of them."""
+    return [(outcome.gpu, outcome.state) for outcome in restore_stale(where(run_dir))]
 
 
 def place_in(run_dir: Path) -> Place:
@@ -81,18 +102,18 @@ def write_stale(run_dir: Path, entry: Entry | None = None) -> Entry:
     """Leave the journal entry of a process that is dead."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         boot, _, start = this_process().split(":")
-    entry = entry or Entry(UUID, 900, f"{boot}:{process.pid}:{start}")
+    entry = entry or Entry("nvml", UUID, f"{boot}:{process.pid}:{start}", UNLOCKED, 900)
     run_dir.mkdir(exist_ok=True)
     place_in(run_dir).journal.write_text(json.dumps(vars(entry)))
     return entry
 
 
-def test_a_lock_is_held_and_reset(nvml: State, clocks: NvmlClocks, run_dir: Path) -> None:
+def test_a_lock_is_held_and_reset(nvml: State, clocks: GuardedClocks, run_dir: Path) -> None:
     """Inside the block the clock is locked and announced; after it neither is left."""
     with clocks.locked(900):
         assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (900, 900)
         entry = place_in(run_dir).read()
-        assert entry == Entry(UUID, 900, this_process())
+        assert entry == Entry("nvml", UUID, this_process(), UNLOCKED, 900)
 
     assert (nvml.locked_max_mhz, nvml.sets, nvml.resets) == (0, 1, 1)
     assert journals(run_dir) == []
@@ -101,7 +122,7 @@ def test_a_lock_is_held_and_reset(nvml: State, clocks: NvmlClocks, run_dir: Path
 def test_the_journal_is_written_before_the_change(nvml: State, run_dir: Path) -> None:
     """Where the journal cannot be kept, the clock stays as it is."""
     run_dir.write_text("a file where the directory should be")
-    clocks = NvmlClocks(UUID, library=library(), runtime_dir=run_dir)
+    clocks = opened(run_dir)
 
     with pytest.raises(ClockError, match="cannot be kept in"), clocks.locked(900):
         pass
@@ -112,7 +133,7 @@ def test_the_journal_is_written_before_the_change(nvml: State, run_dir: Path) ->
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
 def test_an_exception_resets(
-    nvml: State, clocks: NvmlClocks, run_dir: Path, error: type[BaseException]
+    nvml: State, clocks: GuardedClocks, run_dir: Path, error: type[BaseException]
 ) -> None:
     """Whatever leaves the block, Ctrl-C included, finds the clock reset on the way and is passed on."""
     with pytest.raises(error), clocks.locked(900):
@@ -147,7 +168,7 @@ def test_the_guardian_outlives_what_ends_a_service(nvml: State, run_dir: Path) -
         assert nvml.locked_max_mhz == 0
 
 
-def test_a_gpu_has_one_owner(nvml: State, clocks: NvmlClocks, run_dir: Path) -> None:
+def test_a_gpu_has_one_owner(nvml: State, clocks: GuardedClocks, run_dir: Path) -> None:
     """A second process is told who holds the clocks, and changes nothing."""
     with owner(run_dir) as (process, _):
         with pytest.raises(ClockError, match=f"held by process {process.pid}"), clocks.locked(1500):
@@ -157,7 +178,7 @@ def test_a_gpu_has_one_owner(nvml: State, clocks: NvmlClocks, run_dir: Path) -> 
 
 
 def test_the_next_owner_waits_for_the_guardian_of_a_dead_one(
-    nvml: State, clocks: NvmlClocks, run_dir: Path
+    nvml: State, clocks: GuardedClocks, run_dir: Path
 ) -> None:
     """A guardian that restores never undoes what a next owner has set."""
     with owner(run_dir) as (process, _):
@@ -169,18 +190,18 @@ def test_the_next_owner_waits_for_the_guardian_of_a_dead_one(
             assert nvml.resets == 2
 
 
-def test_ownership_is_given_up(nvml: State, clocks: NvmlClocks, run_dir: Path) -> None:
+def test_ownership_is_given_up(nvml: State, clocks: GuardedClocks, run_dir: Path) -> None:
     """After close another control can lock the same GPU."""
     with clocks.locked(900):
         pass
     clocks.close()
-    second = NvmlClocks(UUID, library=library(), runtime_dir=run_dir)
+    second = opened(run_dir)
     with second.locked(1500):
         assert nvml.locked_max_mhz == 1500
     second.close()
 
 
-def test_locks_do_not_nest(nvml: State, clocks: NvmlClocks) -> None:
+def test_locks_do_not_nest(nvml: State, clocks: GuardedClocks) -> None:
     """A lock inside a lock is refused: its end would undo the outer one."""
     with clocks.locked(900):
         with pytest.raises(ClockError, match="locked at 900 MHz already"), clocks.locked(1500):
@@ -188,18 +209,18 @@ def test_locks_do_not_nest(nvml: State, clocks: NvmlClocks) -> None:
         assert nvml.locked_max_mhz == 900
 
 
-def test_a_failed_lock_is_reset(nvml: State, clocks: NvmlClocks, run_dir: Path) -> None:
+def test_a_failed_lock_is_reset(nvml: State, clocks: GuardedClocks, run_dir: Path) -> None:
     """When the driver fails in the middle of setting, the lock is reset all the same."""
     nvml.set = UNKNOWN
 
-    with pytest.raises(ClockError, match="cannot be locked at 900 MHz"), clocks.locked(900):
+    with pytest.raises(ClockError, match="cannot be set to 900 MHz"), clocks.locked(900):
         pass
 
     assert nvml.resets == 1
     assert journals(run_dir) == []
 
 
-def test_a_failed_reset_is_tried_again(nvml: State, clocks: NvmlClocks, run_dir: Path) -> None:
+def test_a_failed_reset_is_tried_again(nvml: State, clocks: GuardedClocks, run_dir: Path) -> None:
     """A reset that fails is an error, keeps the journal, and is repeated when the control closes."""
     nvml.reset_failures_left = 1
     with pytest.raises(ClockError, match="could not be reset"), clocks.locked(900):
@@ -212,14 +233,14 @@ def test_a_failed_reset_is_tried_again(nvml: State, clocks: NvmlClocks, run_dir:
     assert journals(run_dir) == []
 
 
-def test_the_blocks_own_error_comes_first(nvml: State, clocks: NvmlClocks) -> None:
+def test_the_blocks_own_error_comes_first(nvml: State, clocks: GuardedClocks) -> None:
     """A reset that fails does not hide what went wrong in the block."""
     nvml.reset_failures_left = 1
     with pytest.raises(ValueError, match="the real trouble"), clocks.locked(900):
         raise ValueError("the real trouble")
 
 
-def test_a_dead_guardian_is_replaced(nvml: State, clocks: NvmlClocks) -> None:
+def test_a_dead_guardian_is_replaced(nvml: State, clocks: GuardedClocks) -> None:
     """No clock is changed without a living guardian."""
     with clocks.locked(900):
         assert clocks._guard is not None
@@ -237,10 +258,10 @@ def test_a_dead_guardian_is_replaced(nvml: State, clocks: NvmlClocks) -> None:
 
 def test_no_guardian_no_change(nvml: State, run_dir: Path) -> None:
     """A guardian that cannot reach the GPU keeps the clock from being changed."""
-    guard = ClockGuard(Place(run_dir, "nvml", "GPU-other"), lambda _: None, ("--library", library()))
+    guard = ClockGuard(Place(run_dir, "nvml", "GPU-other"), lambda _: [], ("--library", library()))
 
     with pytest.raises(ClockError, match="guardian of the clocks ended with 1"):
-        guard.prepare(900)
+        guard.prepare(dict, 900)
 
     guard.close()
     assert nvml.sets == 0
@@ -257,7 +278,7 @@ def hung(folder: Path, monkeypatch: pytest.MonkeyPatch, *, ready: bool) -> None:
 
 
 def test_a_guardian_that_hangs_at_its_start_is_killed(
-    nvml: State, clocks: NvmlClocks, tmp_path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    nvml: State, clocks: GuardedClocks, tmp_path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that does not answer the guardian keeps the clock as it is, and the run goes on."""
     hung(tmp_path, monkeypatch, ready=False)
@@ -279,8 +300,8 @@ def test_a_guardian_that_hangs_at_the_end_is_left(
 ) -> None:
     """The end of a run does not wait for ever: that is said, and the journal stays for the next start."""
     hung(tmp_path, monkeypatch, ready=True)
-    guard = ClockGuard(place_in(run_dir), lambda _: None)
-    guard.prepare(900)
+    guard = ClockGuard(place_in(run_dir), lambda _: [])
+    guard.prepare(dict, 900)
     guardian = guard._guardian
     assert guardian is not None
     monkeypatch.setattr(guarding, "_PATIENCE_S", 0.05)
@@ -300,8 +321,8 @@ def test_a_stale_journal_is_restored_at_the_start(nvml: State, run_dir: Path) ->
     write_stale(run_dir)
     nvml.locked_max_mhz = 900
 
-    assert NvmlClocks.restore_stale(run_dir) == [UUID]
-    assert NvmlClocks.restore_stale(run_dir) == []
+    assert stale(run_dir) == [(UUID, "restored")]
+    assert stale(run_dir) == []
     assert (nvml.locked_max_mhz, nvml.resets) == (0, 1)
 
 
@@ -314,18 +335,18 @@ def test_owner_and_guardian_killed_together(nvml: State, run_dir: Path) -> None:
         wait_for_release(run_dir)
         assert nvml.locked_max_mhz == 900
 
-        assert NvmlClocks.restore_stale(run_dir) == [UUID]
+        assert stale(run_dir) == [(UUID, "restored")]
         assert nvml.locked_max_mhz == 0
 
 
 def test_a_living_owner_is_left_alone(nvml: State, run_dir: Path) -> None:
-    """Restoring at a start touches no GPU whose owner lives."""
-    with owner(run_dir):
-        assert NvmlClocks.restore_stale(run_dir) == []
+    """Restoring at a start touches no GPU whose owner lives, and says who that is."""
+    with owner(run_dir) as (process, _):
+        assert restore_stale(where(run_dir)) == [Outcome("nvml", UUID, "owned", (f"process {process.pid}",))]
         assert nvml.locked_max_mhz == 900
 
 
-def test_an_owner_restores_what_a_dead_one_left(nvml: State, clocks: NvmlClocks, run_dir: Path) -> None:
+def test_an_owner_restores_what_a_dead_one_left(nvml: State, clocks: GuardedClocks, run_dir: Path) -> None:
     """Taking a GPU over from a killed owner resets it before anything is set."""
     write_stale(run_dir)
 
@@ -338,21 +359,21 @@ def test_a_reboot_has_restored(nvml: State, run_dir: Path) -> None:
     """An entry of an earlier boot is removed and nothing is reset."""
     write_stale(run_dir, replace(write_stale(run_dir), owner="another:1:1"))
 
-    assert NvmlClocks.restore_stale(run_dir) == []
+    assert stale(run_dir) == [(UUID, "undone")]
     assert nvml.resets == 0
     assert journals(run_dir) == []
 
 
 def test_restoring_goes_on_past_errors(nvml: State, run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     """An entry that cannot be read or restored is logged and kept, and the others are restored."""
-    good = write_stale(run_dir)
+    write_stale(run_dir)
     broken, lost = run_dir / "nvml-GPU-a.json", run_dir / "nvml-GPU-b.json"
     broken.write_text("{")
     lost.write_text(place_in(run_dir).journal.read_text().replace(UUID, "GPU-b"))
 
-    assert NvmlClocks.restore_stale(run_dir) == [good.gpu]
+    assert stale(run_dir) == [(UUID, "restored"), ("GPU-a", "failed"), ("GPU-b", "failed")]
     assert sorted(journals(run_dir)) == [broken, lost]
-    assert "--reset-gpu-clocks" in caplog.text
+    assert "tuner clocks restore --reset GPU-a" in caplog.text
     assert "GPU-b" in caplog.text
     assert nvml.locked_max_mhz == 0
 
@@ -383,7 +404,7 @@ def test_entries_are_written_whole(run_dir: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ClockError, match="No space left"):
-        place.write(900)
+        place.write({}, 900)
 
     assert journals(run_dir) == []
 
@@ -398,9 +419,9 @@ def test_no_runtime_directory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     with pytest.raises(ClockError, match="set XDG_RUNTIME_DIR"):
         runtime_directory()
-    assert NvmlClocks.restore_stale() == []
+    assert restore_stale() == []
 
 
 def test_restoring_where_nothing_was_kept(tmp_path: Path) -> None:
     """A missing directory holds no entries."""
-    assert restore_stale(tmp_path / "none", "nvml", lambda _: None) == []
+    assert stale(tmp_path / "none") == []

@@ -1,4 +1,4 @@
-"""Power readings and clocks of NVML, through the real binding and a fake library."""
+"""Power readings of NVML, through the real binding and a fake library."""
 
 import math
 import threading
@@ -7,20 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_nvml_state import CLOCKS_MHZ, UUID, State, fake_nvml, fill_ring, library, script
+from fake_nvml_state import UUID, State, fake_nvml, fill_ring, library, script
 from tuner.power.changes import ChangeSource
 from tuner.power.meter import SamplingMeter
 from tuner.power.nvml import NvmlSampler
-from tuner.power.nvml_clocks import NvmlClocks
+from tuner.power.nvml_clocks import NvmlActuator
 
 from tuner.errors import (
-    ClockError,
-    ClockPermissionError,
     PowerError,
     SensorUnavailableError,
 )
 
-NOT_SUPPORTED, NO_PERMISSION, LOST = 3, 4, 15
+NOT_SUPPORTED, LOST = 3, 15
 
 
 class HandClock:
@@ -256,7 +254,7 @@ def test_meter_and_counter_agree_with_the_gpu(nvml: State) -> None:
     """A polled counter gives the power behind its ticks, within its stated uncertainty."""
     script(nvml, (0.0, 500.0))
     nvml.counter_sensor.period_us = 4000
-    clocks = NvmlClocks(UUID)
+    clocks = NvmlActuator(UUID)
     meter = SamplingMeter(NvmlSampler.open(UUID), clocks, time.monotonic)
     pause = threading.Event()
     with meter.recording() as recording:
@@ -272,70 +270,3 @@ def test_meter_and_counter_agree_with_the_gpu(nvml: State) -> None:
     assert reading.sensor == "nvml-energy-counter"
     meter.close()
     clocks.close()
-
-
-def test_reading_clocks_changes_nothing(nvml: State) -> None:
-    """Opening, listing and reading call no setter; the GPU's clocks come highest first."""
-    clocks = NvmlClocks(UUID)
-
-    assert clocks.supported_mhz() == CLOCKS_MHZ
-    assert clocks.read().mhz == 1980.0
-    clocks.close()
-    assert (nvml.sets, nvml.resets) == (0, 0)
-
-
-def test_idle_and_our_own_lock_are_no_throttling(nvml: State) -> None:
-    """Of the reason bits those count that hold a clock back."""
-    clocks = NvmlClocks(UUID)
-    nvml.reason_bits = 0x1 | 0x2
-    assert clocks.read().throttle_reasons == ()
-    nvml.reason_bits = 0x4 | 0x40 | 0x1
-
-    assert clocks.read().throttle_reasons == ("sw-power-cap", "hw-thermal-slowdown")
-    clocks.close()
-
-
-def test_what_cannot_be_read_is_none(nvml: State) -> None:
-    """A board without clock readings has none to show; a lost GPU is an error."""
-    clocks = NvmlClocks(UUID)
-    nvml.clock = nvml.reasons = NOT_SUPPORTED
-    assert clocks.read().mhz is None
-    nvml.clock = LOST
-    with pytest.raises(ClockError, match="GPU is lost"):
-        clocks.read()
-    clocks.close()
-
-
-def test_clocks_that_cannot_be_locked_are_not_offered(nvml: State) -> None:
-    """Boards older than Volta, or without a list, have no clocks to lock, and locking says so."""
-    nvml.architecture = 4
-    old = NvmlClocks(UUID)
-    nvml.architecture, nvml.supported = 9, NOT_SUPPORTED
-    mute = NvmlClocks(UUID)
-
-    assert (old.supported_mhz(), mute.supported_mhz()) == ((), ())
-    with pytest.raises(ClockError, match="--clocks off"), old.locked(900):
-        pass
-    old.close()
-    mute.close()
-    assert nvml.sets == 0
-
-
-def test_an_unsupported_clock_names_its_neighbours(nvml: State, tmp_path: Path) -> None:
-    """A clock the GPU has not is refused before anything is set, with those near it."""
-    clocks = NvmlClocks(UUID, runtime_dir=tmp_path)
-    with pytest.raises(ClockError, match="near it are 345, 900, 1500"), clocks.locked(901):
-        pass
-    clocks.close()
-    assert nvml.sets == 0
-
-
-def test_missing_permission_says_what_to_do(nvml: State, tmp_path: Path) -> None:
-    """A refused lock is nothing to restore: no reset, no journal, and advice in the message."""
-    nvml.set = NO_PERMISSION
-    clocks = NvmlClocks(UUID, runtime_dir=tmp_path, library=library())
-    with pytest.raises(ClockPermissionError, match="as root"), clocks.locked(900):
-        pass
-    clocks.close()
-    assert (nvml.sets, nvml.resets) == (1, 0)
-    assert list(tmp_path.glob("*.json")) == []

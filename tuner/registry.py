@@ -19,8 +19,12 @@ TABLE: dict[str, dict[str, str]] = {
         "simulated": "tuner.power.simulated:SimulatedSampler",
     },
     "clocks": {
-        "nvml": "tuner.power.nvml_clocks:NvmlClocks",
+        "automatic": "tuner.power.controls:open_control",
         "simulated": "tuner.power.simulated:SimulatedClocks",
+    },
+    "clock-care": {
+        "restore-stale": "tuner.power.controls:restore_stale",
+        "reset": "tuner.power.controls:reset",
     },
     "meter": {
         "sampling": "tuner.power.meter:SamplingMeter",

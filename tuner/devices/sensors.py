@@ -10,10 +10,7 @@ def restore_stale_clocks() -> None:
 
     Only journals of this program are acted on: without one, nothing is set.
     """
-    try:
-        registry.load("clocks", "nvml").restore_stale()
-    except ImportError:
-        return  # no NVML bindings: whoever locked a clock had them
+    registry.load("clock-care", "restore-stale")()
 
 
 def open_clocks(device: Device) -> tuple[ClockControl | None, str]:
@@ -21,7 +18,7 @@ def open_clocks(device: Device) -> tuple[ClockControl | None, str]:
     try:
         if device.identity.modelled:
             return registry.load("clocks", "simulated")(device), ""
-        return registry.load("clocks", "nvml")(device.identity.uuid), ""
+        return registry.load("clocks", "automatic")(device.identity.uuid), ""
     except (ClockError, SensorUnavailableError, ImportError) as error:
         return None, _reason(error)
 

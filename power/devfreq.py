@@ -1,0 +1,264 @@
+"""GPU clocks of a Jetson, through the kernel's devfreq class: ``min_freq`` and ``max_freq``, in hertz.
+
+Both limits at one clock hold the GPU there, whatever the governor; governor and power gating are not changed.
+Limits are not this program's alone: nvpmodel and jetson_clocks write them too. So what is restored is a limit
+that still has the value we gave it; another one is left and told.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import ClockError, ClockPermissionError
+from tuner.interfaces import ClockReading
+
+from .actuator import NO_RULES, Rules
+from .jetson_throttle import JetsonThrottle
+
+CONTROL = "devfreq"  # how journal entries name this control
+CLASS = Path("/sys/class/devfreq")
+_THOR = "gpu-gpc-0"  # its graphics clock; gpu-nvd-0 beside it is the video decoder's
+_KINDS = ("gv11b", "gp10b", "ga10b", "gb10b", "gpu")  # Xavier, TX2, Orin, Thor; and what several call it
+_QOS_HZ = 1000  # kernels since 5.5 keep limits in kHz: a limit read may be this much off the one written
+_MEGA = 1_000_000
+_ATTRIBUTE_BYTES = 4096  # of sysfs, at most
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The clocks between which the governor may choose, in hertz."""
+
+    min_hz: int
+    max_hz: int
+
+
+class DevfreqActuator:
+    """Implements ``Actuator`` over devfreq.
+
+    Args:
+        gpu: the node's name, e.g. ``17000000.gpu``, or the CUDA UUID of the board's one GPU.
+        root: the kernel's class of devices with a scalable clock.
+        rules: what the administrator rules for this GPU, or tells which by its node.
+
+    Raises:
+        ClockError: this machine has no such GPU.
+    """
+
+    control = CONTROL
+
+    def __init__(
+        self, gpu: str | int, *, root: Path = CLASS, rules: Rules | Callable[[str], Rules] = NO_RULES
+    ) -> None:
+        node = find(root)
+        if node is None:
+            raise ClockError(f"{root} has no node of a Jetson's GPU")
+        if (root / str(gpu)).exists() and node.name != gpu:
+            raise ClockError(f"{root / str(gpu)} is no GPU; that of this board is {node.name}")
+        self._node = node
+        self._rules = rules if isinstance(rules, Rules) else rules(node.name)
+        self._throttle = JetsonThrottle(root.parent.parent)
+
+    @property
+    def gpu(self) -> str:
+        """Name of the node."""
+        return self._node.name
+
+    @property
+    def name(self) -> str:
+        """Name of the node, for people."""
+        return f"the GPU {self._node.name}"
+
+    def permitted(self) -> bool:
+        """See ``Actuator.permitted``."""
+        return all(os.access(self._node / name, os.W_OK) for name in ("min_freq", "max_freq"))
+
+    def supported_mhz(self) -> tuple[int, ...]:
+        """See ``Actuator.supported_mhz``; rounded to whole megahertz."""
+        return self._rules.allowed(list(self._clocks()))
+
+    def read(self) -> ClockReading:
+        """See ``Actuator.read``; None for a GPU whose power is gated."""
+        try:
+            mhz = int(_text(self._node / "cur_freq")) / _MEGA
+        except (OSError, ValueError):
+            mhz = 0.0
+        return ClockReading(mhz or None, self._throttle.reasons())
+
+    def before(self) -> dict[str, Any]:
+        """See ``Actuator.before``: limits in hertz; governor and power gating to see whether they change."""
+        limits = self._limits()
+        return {"min_hz": limits.min_hz, "max_hz": limits.max_hz, **self._surroundings()}
+
+    def set(self, mhz: int) -> None:
+        """See ``Actuator.set``."""
+        hertz = self._hertz(mhz)
+        if not self.permitted():
+            raise ClockPermissionError(_how_to_set(self._node))
+        failures = self._write(writes(self._limits(), Limits(hertz, hertz)))
+        present = self._limits()
+        held = _same(present.min_hz, hertz) and _same(present.max_hz, hertz)
+        if failures or not (held or self._throttle.cooling()):
+            why = "; ".join(failures) or f"limits are {_shown(present)} instead"
+            raise ClockError(f"{self.name} cannot be set to {mhz} MHz: {why}")
+
+    def restore(self, old: Mapping[str, Any], new_mhz: int) -> list[str]:
+        """See ``Actuator.restore``."""
+        try:
+            before = Limits(int(old["min_hz"]), int(old["max_hz"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ClockError(f"the limits {self.gpu} had before are not understood: {dict(old)}") from error
+        ours_hz, present = self._hertz(new_mhz), self._limits()
+        cooling = self._throttle.cooling()
+        target = Limits(
+            *(
+                was if _ours(now, ours_hz, cooling=cooling) else now
+                for now, was in ((present.min_hz, before.min_hz), (present.max_hz, before.max_hz))
+            )
+        )
+        failures = self._write(writes(present, target))
+        left = self._left(target, before, old)
+        if failures:
+            raise ClockError(f"{self.name} cannot be restored: {'; '.join([*failures, *left])}")
+        after = self._limits()
+        if not cooling and not (_same(after.min_hz, target.min_hz) and _same(after.max_hz, target.max_hz)):
+            raise ClockError(f"{self.name} is at {_shown(after)}, not at {_shown(target)}")
+        return left
+
+    def reset(self) -> None:
+        """See ``Actuator.reset``: the whole range of clocks, as after a boot."""
+        clocks_hz = self._clocks().values()
+        if not clocks_hz:
+            raise ClockError(f"{self.name} tells no available clocks")
+        failures = self._write(writes(self._limits(), Limits(min(clocks_hz), max(clocks_hz))))
+        if failures:
+            raise ClockError(f"{self.name} cannot be reset: {'; '.join(failures)}")
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _clocks(self) -> dict[int, int]:
+        """Available clocks: megahertz to hertz."""
+        try:
+            words = _text(self._node / "available_frequencies").split()
+            return {round(int(word) / _MEGA): int(word) for word in words}
+        except (OSError, ValueError):
+            return {}
+
+    def _hertz(self, mhz: int) -> int:
+        return self._clocks().get(mhz, mhz * _MEGA)
+
+    def _limits(self) -> Limits:
+        try:
+            return Limits(*(int(_text(self._node / name).split()[0]) for name in ("min_freq", "max_freq")))
+        except (OSError, ValueError, IndexError) as error:
+            raise ClockError(f"the limits of {self.name} cannot be read: {error}") from error
+
+    def _surroundings(self) -> dict[str, str]:
+        """Governor and power gating, where the board has them."""
+        found = {}
+        for key, path in (("governor", "governor"), ("railgate", "device/railgate_enable")):
+            try:
+                found[key] = _text(self._node / path)
+            except OSError:  # noqa: PERF203 - two
+                continue
+        return found
+
+    def _left(self, target: Limits, before: Limits, old: Mapping[str, Any]) -> list[str]:
+        """What somebody else has changed meanwhile."""
+        now = self._surroundings()
+        pairs = (
+            *(
+                (f"{key}_freq", getattr(target, f"{key}_hz"), getattr(before, f"{key}_hz"))
+                for key in ("min", "max")
+            ),
+            *((key, now[key], old[key]) for key in now if key in old),
+        )
+        return [f"{what} is {is_now}, and was {was}: left so" for what, is_now, was in pairs if is_now != was]
+
+    def _write(self, changes: Sequence[tuple[str, int]]) -> list[str]:
+        """Write limits, going on past failures, which are returned."""
+        failures = []
+        for name, hertz in changes:
+            try:
+                _put(self._node / name, hertz)
+            except OSError as error:  # noqa: PERF203 - two
+                if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    failures.append(_how_to_set(self._node))
+                else:
+                    failures.append(f"{self._node / name} refuses {hertz}: {error.strerror}")
+        return failures
+
+
+def find(root: Path = CLASS) -> Path | None:
+    """The node of this board's GPU, whatever it is called here; None where there is none."""
+    try:
+        nodes = sorted(root.iterdir())
+    except OSError:
+        return None
+    if root / _THOR in nodes:
+        return root / _THOR
+    return next((node for node in nodes if _is_gpu(node)), None)
+
+
+def writes(present: Limits, target: Limits) -> list[tuple[str, int]]:
+    """The writes that lead from one pair of limits to another, without the lower one above the upper between.
+
+    The kernel refuses, or bends, what would cross: the upper limit goes first when it rises, else the lower.
+    """
+    changes = []
+    if target.min_hz != present.min_hz:
+        changes.append(("min_freq", target.min_hz))
+    if target.max_hz != present.max_hz:
+        changes.append(("max_freq", target.max_hz))
+    return changes[::-1] if target.max_hz > present.max_hz else changes
+
+
+def _is_gpu(node: Path) -> bool:
+    """By the end of its name or by what the device tree calls it; other makers have nodes called gpu too."""
+    names = {node.name.rpartition(".")[2], _tree(node, "name")}
+    compatible = _tree(node, "compatible")
+    return bool(names & set(_KINDS)) and (not compatible or "nvidia," in compatible)
+
+
+def _tree(node: Path, name: str) -> str:
+    """A property of the device tree, whose texts end with NUL; empty where there is none."""
+    try:
+        return (node / "device/of_node" / name).read_text(encoding="utf-8", errors="replace").strip("\0\n ")
+    except OSError:
+        return ""
+
+
+def _ours(present_hz: int, ours_hz: int, *, cooling: bool) -> bool:
+    """True for a limit as we set it, or as the thermal framework shows one that it has lowered."""
+    return _same(present_hz, ours_hz) or (cooling and present_hz < ours_hz)
+
+
+def _same(one_hz: int, other_hz: int) -> bool:
+    return abs(one_hz - other_hz) < _QOS_HZ
+
+
+def _shown(limits: Limits) -> str:
+    return f"{limits.min_hz / _MEGA:g} to {limits.max_hz / _MEGA:g} MHz"
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace").strip("\0\n ")
+
+
+def _put(path: Path, value: int) -> None:
+    """Write an attribute in one call, so that it is changed or is not."""
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(file, f"{value}\n".encode())
+    finally:
+        os.close(file)
+
+
+def _how_to_set(node: Path) -> str:
+    return (
+        f"this process may not write {node}/min_freq and max_freq: let an administrator start "
+        "tuner-clockd.socket and put you into the group tuner, run as root, or use --clocks off"
+    )

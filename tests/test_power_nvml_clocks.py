@@ -1,0 +1,278 @@
+"""Clocks through NVML: locked ones, application clocks, what is restored and what is left."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_nvml_state import CLOCKS_MHZ, NO_PERMISSION, NOT_SUPPORTED, UUID, State, fail, fake_nvml, library
+from tuner.power import nvml_clocks
+from tuner.power.actuator import Rules
+from tuner.power.clocks import GuardedClocks
+from tuner.power.nvml_clocks import NvmlActuator
+
+from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
+
+KEPLER, PASCAL, HOPPER = 2, 4, 9
+LOST, UNKNOWN = 15, 999
+UNLOCKED = {"setting": "locked", "baseline_mhz": None}
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> Iterator[State]:
+    with fake_nvml(tmp_path) as state:
+        yield state
+
+
+@pytest.fixture
+def gpu(nvml: State) -> Iterator[NvmlActuator]:
+    assert setters(nvml) == 0
+    actuator = NvmlActuator(UUID)
+    yield actuator
+    actuator.close()
+
+
+@pytest.fixture
+def old_gpu(nvml: State) -> Iterator[NvmlActuator]:
+    """A Kepler at application clocks that are not the default."""
+    nvml.architecture, nvml.app_clock_mhz = KEPLER, 1500
+    actuator = NvmlActuator(UUID)
+    yield actuator
+    actuator.close()
+
+
+def guarded(actuator: NvmlActuator, run_dir: Path) -> GuardedClocks:
+    return GuardedClocks(actuator, runtime_dir=run_dir, options=("--library", library()))
+
+
+def setters(nvml: State) -> int:
+    return int(nvml.sets + nvml.resets + nvml.app_sets + nvml.app_resets)
+
+
+@pytest.mark.parametrize("architecture", [0, KEPLER, PASCAL, HOPPER])
+def test_reading_changes_nothing(nvml: State, architecture: int) -> None:
+    """Opening, listing, reading and looking at what is there call no setter; clocks come highest first."""
+    nvml.architecture = architecture
+    actuator = NvmlActuator(UUID)
+
+    assert actuator.supported_mhz() == CLOCKS_MHZ
+    assert actuator.read().mhz == 1980.0
+    actuator.before()
+    actuator.permitted()
+    actuator.close()
+    assert setters(nvml) == 0
+
+
+def test_idle_and_our_own_lock_are_no_throttling(nvml: State, gpu: NvmlActuator) -> None:
+    """Of the reason bits those count that hold a clock back."""
+    nvml.reason_bits = 0x1 | 0x2
+    assert gpu.read().throttle_reasons == ()
+    nvml.reason_bits = 0x4 | 0x40 | 0x1
+    assert gpu.read().throttle_reasons == ("sw-power-cap", "hw-thermal-slowdown")
+
+
+def test_what_cannot_be_read_is_none(nvml: State, gpu: NvmlActuator) -> None:
+    """A board without clock readings has none to show; a lost GPU is an error."""
+    nvml.clock = nvml.reasons = NOT_SUPPORTED
+    assert gpu.read().mhz is None
+    nvml.clock = LOST
+    with pytest.raises(ClockError, match="GPU is lost"):
+        gpu.read()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "call"), [(HOPPER, "supported"), (PASCAL, "supported"), (PASCAL, "applications")]
+)
+def test_clocks_that_cannot_be_set_are_not_offered(
+    nvml: State, tmp_path: Path, architecture: int, call: str
+) -> None:
+    """Boards without a list, or old ones without application clocks, have no clocks to set, and say so."""
+    nvml.architecture = architecture
+    setattr(nvml, call, NOT_SUPPORTED)
+    clocks = guarded(NvmlActuator(UUID), tmp_path)
+
+    assert clocks.supported_mhz() == ()
+    with pytest.raises(ClockError, match="--clocks off"), clocks.locked(900):
+        pass
+    clocks.close()
+    assert setters(nvml) == 0
+
+
+def test_a_list_that_fails_is_an_error(nvml: State, gpu: NvmlActuator) -> None:
+    """A GPU that fails to list its clocks is not one that has none."""
+    fail(nvml, "supported", UNKNOWN)
+    with pytest.raises(ClockError, match="cannot be listed"):
+        gpu.supported_mhz()
+    assert gpu.supported_mhz() == CLOCKS_MHZ
+
+
+def test_an_unsupported_clock_names_its_neighbours(nvml: State, tmp_path: Path) -> None:
+    """A clock the GPU has not is refused before anything is set, with those near it."""
+    clocks = guarded(NvmlActuator(UUID), tmp_path)
+    with pytest.raises(ClockError, match="near it are 345, 900, 1500"), clocks.locked(901):
+        pass
+    clocks.close()
+    assert setters(nvml) == 0
+
+
+def test_limits_of_the_administrator_hold(nvml: State, tmp_path: Path) -> None:
+    """Clocks outside the configured limits are neither offered nor set."""
+    clocks = guarded(NvmlActuator(UUID, rules=Rules(limits_mhz=(900, 1500))), tmp_path)
+
+    assert clocks.supported_mhz() == (1500, 900)
+    with pytest.raises(ClockError, match="no clock of 1980 MHz"), clocks.locked(1980):
+        pass
+    clocks.close()
+    assert setters(nvml) == 0
+
+
+@pytest.mark.parametrize(
+    ("refusal", "error"),
+    [
+        (NO_PERMISSION, pytest.raises(ClockPermissionError, match="as root")),
+        (NOT_SUPPORTED, pytest.raises(ClockRefusedError, match="use --clocks off")),
+    ],
+)
+@pytest.mark.parametrize("architecture", [KEPLER, HOPPER])
+def test_a_refused_clock_is_nothing_to_restore(
+    nvml: State, tmp_path: Path, refusal: int, error: AbstractContextManager[object], architecture: int
+) -> None:
+    """What the driver refuses leaves no journal, is not reset, and the message says what to do."""
+    nvml.architecture, nvml.set, nvml.set_applications = architecture, refusal, refusal
+    clocks = guarded(NvmlActuator(UUID), tmp_path)
+    with error, clocks.locked(900):
+        pass
+    clocks.close()
+    assert setters(nvml) == 1
+    assert list(tmp_path.glob("*.json")) == []
+
+
+def test_the_baseline_returns_after_a_reset(nvml: State, tmp_path: Path) -> None:
+    """NVML tells no lock: where the administrator configured one, it is locked again, and only then."""
+    clocks = guarded(NvmlActuator(UUID, rules=Rules(baseline_mhz=(345, 1500))), tmp_path)
+    with clocks.locked(900):
+        assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (900, 900)
+    clocks.close()
+    assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (345, 1500)
+    assert (nvml.resets, nvml.sets) == (1, 2)
+
+
+def test_a_baseline_that_fails_keeps_the_journal(nvml: State, tmp_path: Path) -> None:
+    """A reset without its baseline is half a restore: the guardian does the rest, from the journal alone."""
+    clocks = guarded(NvmlActuator(UUID, rules=Rules(baseline_mhz=(345, 1500))), tmp_path)
+    with pytest.raises(ClockError, match="baseline of 345 to 1500 MHz"), clocks.locked(900):
+        fail(nvml, "set", UNKNOWN)
+    assert len(list(tmp_path.glob("*.json"))) == 1
+
+    clocks.close()
+
+    assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (345, 1500)
+    assert list(tmp_path.glob("*.json")) == []
+
+
+def test_application_clocks_return_to_what_they_were(
+    nvml: State, old_gpu: NvmlActuator, tmp_path: Path
+) -> None:
+    """A board older than Volta is set by application clocks, which can be read: those before come back."""
+    clocks = guarded(old_gpu, tmp_path)
+    with clocks.locked(900):
+        assert (nvml.app_memory_mhz, nvml.app_clock_mhz) == (3201, 900)
+    assert (nvml.app_memory_mhz, nvml.app_clock_mhz) == (3201, 1500)
+    clocks.close()
+    assert (nvml.sets, nvml.resets, nvml.app_resets) == (0, 0, 0)
+
+
+def test_the_guardian_restores_application_clocks(nvml: State, old_gpu: NvmlActuator, tmp_path: Path) -> None:
+    """What the owner cannot restore, another process can, from the journal."""
+    clocks = guarded(old_gpu, tmp_path)
+    with pytest.raises(ClockError, match="could not be restored"), clocks.locked(900):
+        fail(nvml, "set_applications", UNKNOWN)
+    assert nvml.app_clock_mhz == 900
+
+    clocks.close()
+
+    assert nvml.app_clock_mhz == 1500
+    assert list(tmp_path.glob("*.json")) == []
+
+
+def test_application_clocks_of_somebody_else_are_left(nvml: State, old_gpu: NvmlActuator) -> None:
+    """Application clocks that are not what was set any more are not ours to restore; that is told."""
+    old = old_gpu.before()
+    old_gpu.set(900)
+    nvml.app_clock_mhz = 345
+
+    (told,) = old_gpu.restore(old, 900)
+
+    assert "not what was set (900 MHz)" in told
+    assert nvml.app_clock_mhz == 345
+    assert nvml.app_sets == 1
+
+
+def test_application_clocks_that_do_not_return_are_an_error(
+    old_gpu: NvmlActuator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that says yes and restores nothing is found out by reading back."""
+    old = old_gpu.before()
+    old_gpu.set(900)
+    monkeypatch.setattr(old_gpu._gpu.nvml, "nvmlDeviceSetApplicationsClocks", lambda *_: None)
+    with pytest.raises(ClockError, match=r"did not become \(3201, 1500\) again"):
+        old_gpu.restore(old, 900)
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        {},
+        {"setting": "locked"},
+        {"setting": "locked", "baseline_mhz": 7},
+        {"setting": "application", "memory_mhz": "many", "graphics_mhz": 1},
+    ],
+)
+def test_a_journal_that_is_not_understood_changes_nothing(
+    nvml: State, gpu: NvmlActuator, old: dict[str, Any]
+) -> None:
+    """An entry of another version or of a broken disk is an error, and no setter is called."""
+    with pytest.raises(ClockError, match="is not understood"):
+        gpu.restore(old, 900)
+    assert setters(nvml) == 0
+
+
+def test_a_reset_is_for_whoever_set_it(nvml: State, gpu: NvmlActuator, old_gpu: NvmlActuator) -> None:
+    """An explicit reset unlocks, or gives application clocks their defaults."""
+    nvml.locked_max_mhz = 900
+    gpu.reset()
+    old_gpu.reset()
+    assert (nvml.locked_max_mhz, nvml.app_clock_mhz) == (0, 1980)
+
+
+@pytest.mark.parametrize(
+    ("mask", "architecture", "permitted"),
+    [(0x1FF, HOPPER, False), (1 << 21, HOPPER, True), (0, PASCAL, False)],
+)
+def test_who_may_set(
+    nvml: State, monkeypatch: pytest.MonkeyPatch, mask: int, architecture: int, permitted: bool
+) -> None:
+    """The driver asks for CAP_SYS_ADMIN; that is told without setting anything."""
+    nvml.architecture = architecture
+    monkeypatch.setattr(nvml_clocks, "_capabilities", lambda: mask)
+    actuator = NvmlActuator(UUID)
+    assert actuator.permitted() == permitted
+    actuator.close()
+    assert setters(nvml) == 0
+
+
+def test_capabilities_are_those_of_this_process() -> None:
+    """What the kernel says of this process is understood."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (told,) = (line.split()[1] for line in lines if line.startswith("CapEff:"))
+    assert nvml_clocks._capabilities() == int(told, 16)
+
+
+def test_rules_sort_and_limit() -> None:
+    """Allowed clocks come highest first, once, and both ends of a range are in it."""
+    rules = Rules(limits_mhz=(900, 1500))
+    assert rules.allowed([345, 1500, 900, 900, 1980]) == (1500, 900)
+    assert replace(rules, limits_mhz=None).allowed([1, 2]) == (2, 1)
+    assert rules.allowed([]) == ()
