@@ -33,10 +33,8 @@ class GpuHealth:
         persistence: True when the driver stays loaded between programs.
         mig: True when the GPU is, or at the next reset will be, cut into instances.
         virtual: True when it is a virtual GPU's guest side.
-        restricted: True when only root may set application clocks.
         processes: what computes on it now.
         temperature_c: of the chip.
-        power_limit_w: the limit in force.
     """
 
     index: int
@@ -48,23 +46,8 @@ class GpuHealth:
     persistence: bool | None = None
     mig: bool | None = None
     virtual: bool | None = None
-    restricted: bool | None = None
     processes: tuple[GpuProcess, ...] | None = None
     temperature_c: float | None = None
-    power_limit_w: float | None = None
-
-
-def gpu_count(library: str | None = None) -> int:
-    """Number of GPUs that NVML lists.
-
-    Raises:
-        SensorUnavailableError: no binding, no driver, or it does not list any GPU.
-    """
-    gpu = NvmlGpu.open(0, library, error=SensorUnavailableError)
-    try:
-        return _told(gpu, gpu.nvml.nvmlDeviceGetCount) or 1
-    finally:
-        gpu.close()
 
 
 def health(gpu: str | int, library: str | None = None) -> GpuHealth:
@@ -109,7 +92,6 @@ class Thermometer:
 
 def _health(gpu: NvmlGpu) -> GpuHealth:
     nvml, handle = gpu.nvml, gpu.handle
-    limit_mw = _told(gpu, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
     capability = _told(gpu, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
     mig = _told(gpu, lambda: nvml.nvmlDeviceGetMigMode(handle))
     mode = _told(gpu, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle))
@@ -123,15 +105,8 @@ def _health(gpu: NvmlGpu) -> GpuHealth:
         persistence=_told(gpu, lambda: bool(nvml.nvmlDeviceGetPersistenceMode(handle))),
         mig=None if mig is None else any(mig),
         virtual=None if mode is None else mode == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
-        restricted=_told(
-            gpu,
-            lambda: bool(
-                nvml.nvmlDeviceGetAPIRestriction(handle, nvml.NVML_RESTRICTED_API_SET_APPLICATION_CLOCKS)
-            ),
-        ),
         processes=_processes(_told(gpu, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))),
         temperature_c=_temperature_c(gpu),
-        power_limit_w=None if limit_mw is None else limit_mw / 1e3,
     )
 
 

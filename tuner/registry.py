@@ -25,6 +25,21 @@ TABLE: dict[str, dict[str, str]] = {
     "clock-care": {
         "restore-stale": "tuner.power.controls:restore_stale",
         "reset": "tuner.power.controls:reset",
+        "actuators": "tuner.power.controls:actuators",
+        "where": "tuner.power.actuator:Where",
+        "places": "tuner.power.journal:places",
+        "is-undone": "tuner.power.journal:is_undone",
+        "runtime-directory": "tuner.power.journal:runtime_directory",
+        "helper-answers": "tuner.power.lease:helper_answers",
+    },
+    "nvml": {
+        "health": "tuner.power.nvml_health:health",
+        "thermometer": "tuner.power.nvml_health:Thermometer",
+    },
+    "trace": {
+        "recorded": "tuner.power.recorded:Recorded",
+        "corrected": "tuner.power.response:corrected",
+        "age": "tuner.power.response:age_s",
     },
     "meter": {
         "sampling": "tuner.power.meter:SamplingMeter",
