@@ -1,0 +1,284 @@
+"""Least squares of the response models to what a reading showed of a known load.
+
+A reading of a load that is on or off shows ``P0 + dP * g(t)``, where g is what the model makes of the load as
+a curve between 0 and 1. P0, dP and slow terms (drift, warming) are linear and are projected out; what remains
+are at most two numbers, size (C or W) and delay, which are searched on a grid first and then refined, as the
+sum of squares has many local minima where samples pass edges.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.interfaces import Response, Sample
+
+from .curve import Array, Curve, shown_joules, shown_watts
+from .ticks import Trace
+
+Kind = Literal["identity", "lag", "mean"]
+
+_SIZES_S = np.geomspace(0.003, 6.0, 23)  # time constants and windows that are tried: 5 ms to 5 s, and beyond
+_STEP = 0.25  # of the delays that are tried, in periods or sizes, whichever is longer
+_FINE_STEP = 0.05  # of them where nothing but the delay is fitted, in periods
+_FINEST = 201  # delays within a fine step to either side
+_EARLIEST = -0.5  # delay in periods: time stamps may be as wrong as this
+_LATEST, _LATEST_S = 1.5, 0.1  # delay: periods, and what a driver takes
+_WARMING_S = 5.0  # of a package that heats up: far from any reading's own memory
+_RATIO = 0.3  # between the sizes that are tried, about, as a logarithm
+_TOLERANCE = 1e-3  # of the refinement, relative to size and period
+_ITERATIONS = 200  # of it at most; some fifty are usual
+_BLOCKS = 40  # stretches of time whose residuals count as independent of each other
+_SIZE_STEP = 0.02  # of derivatives, relative
+_DELAY_STEP = 0.05  # of derivatives, in periods
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a reading showed of a known load.
+
+    Attributes:
+        times_s: of the samples, shape (n,).
+        watts: shown by them; of a counter the mean power since its tick before, shape (n,).
+        since_s: of a counter the times of the ticks before, shape (n,); None of watts.
+        load: 1 while the load was on, 0 else.
+        period_s: median time between samples.
+    """
+
+    times_s: Array
+    watts: Array
+    since_s: Array | None
+    load: Curve
+    period_s: float
+
+    @staticmethod
+    def of(samples: Sequence[Sample], *, counter: bool, busy: Sequence[tuple[float, float]]) -> "Evidence":
+        """Evidence of samples (of joules if ``counter``) and the times in which the load was on."""
+        trace = Trace.of(samples)
+        gaps = np.diff(trace.times_s)
+        period_s = float(np.median(gaps)) if len(gaps) else 0.0
+        load = Curve.of_load(busy)
+        if not counter:
+            return Evidence(trace.times_s, trace.values, None, load, period_s)
+        return Evidence(trace.times_s[1:], np.diff(trace.values) / gaps, trace.times_s[:-1], load, period_s)
+
+    def __len__(self) -> int:
+        return len(self.times_s)
+
+    def shape(self, response: Response, delays_s: Array | float = 0.0) -> Array:
+        """What the model shows of the load, shape (n,), or (m, n) for m delays beyond the response's own."""
+        later = np.asarray(delays_s)[..., None] if np.ndim(delays_s) else delays_s
+        if self.since_s is None:
+            return shown_watts(self.load, self.times_s - later, response)
+        now, then = (shown_joules(self.load, t - later, response) for t in (self.times_s, self.since_s))
+        return np.asarray((now - then) / (self.times_s - self.since_s))
+
+    def background(self, *, slow: bool) -> Array:
+        """Orthonormal columns beside the load's step: idle power and, if ``slow``, drift and warming."""
+        columns = [np.ones(len(self))]
+        if slow:
+            columns += [self.times_s - self.times_s[0], self.load.lagged(self.times_s, _WARMING_S)]
+        return np.asarray(np.linalg.qr(np.stack(columns, axis=1))[0])
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The best of one kind of model.
+
+    Attributes:
+        kind: of the model; ``mean`` is boxcar or ramp, which differ by the period only.
+        response: with standard uncertainties.
+        step_w: dP, power of the load above idle as the reading shows it.
+        idle_w: P0.
+        residuals_w: what the model leaves, shape (n,).
+        parameters: fitted numbers in all.
+    """
+
+    kind: Kind
+    response: Response
+    step_w: float
+    idle_w: float
+    residuals_w: Array
+    parameters: int
+
+    @property
+    def size_s(self) -> float:
+        """C or W; 0 of an identity."""
+        return self.response.capacitance_s + self.response.window_s
+
+    @property
+    def squares(self) -> float:
+        """Sum of squared residuals."""
+        return float(self.residuals_w @ self.residuals_w)
+
+    def bic(self, effective: float) -> float:
+        """Bayesian information criterion for ``effective`` independent samples of the residuals' variance."""
+        mean = max(self.squares, np.finfo(np.float64).tiny) / len(self.residuals_w)
+        return float(effective * np.log(mean) + self.parameters * np.log(effective))
+
+
+def model(kind: Kind, size_s: float, delay_s: float) -> Response:
+    """A response with this size (time constant or window)."""
+    if kind == "lag":
+        return Response("lag", capacitance_s=size_s, delay_s=delay_s)
+    if kind == "mean":
+        return Response("ramp", window_s=size_s, delay_s=delay_s)
+    return Response(delay_s=delay_s)
+
+
+def fit(evidence: Evidence, kind: Kind, *, slow: bool = False) -> Fit:
+    """The best model of a kind, with the standard uncertainties of its size and delay."""
+    projected = _Projected(evidence, evidence.background(slow=slow))
+    size_s, delay_s = _on_grid(projected, kind)
+    if kind == "identity":
+        return _described(projected, kind, _scanned(projected, delay_s))
+    return _described(projected, kind, _refined(projected, kind, size_s, delay_s))
+
+
+def refit(evidence: Evidence, start: Fit, part: npt.NDArray[np.bool_]) -> Fit:
+    """The model's size and delay for a part of the samples, idle power and step as they are."""
+    steady = _Fixed(evidence, start, part)
+    found = _refined(steady, start.kind, start.size_s, start.response.delay_s)
+    return replace(start, response=found)
+
+
+class _Projected:
+    """Sum of squares after the best linear terms."""
+
+    def __init__(self, evidence: Evidence, background: Array) -> None:
+        self.evidence = evidence
+        self.background = background
+        self.target = evidence.watts - background @ (background.T @ evidence.watts)
+        self._total = float(self.target @ self.target)
+
+    def without(self, shapes: Array) -> Array:
+        """Shapes, (..., n), less what the background explains of them."""
+        return np.asarray(shapes - (shapes @ self.background) @ self.background.T)
+
+    def squares(self, shapes: Array) -> Array:
+        """Sum of squares for each of the shapes (..., n); a step must be one upwards."""
+        shapes = self.without(shapes)
+        along = shapes @ self.target
+        norms = np.maximum(np.einsum("...i,...i->...", shapes, shapes), np.finfo(np.float64).tiny)
+        return np.asarray(self._total - np.maximum(along, 0.0) ** 2 / norms)
+
+
+class _Fixed:
+    """Sum of squares over a part of the samples with the linear terms of a fit."""
+
+    def __init__(self, evidence: Evidence, start: Fit, part: npt.NDArray[np.bool_]) -> None:
+        self.evidence = evidence
+        shape = evidence.shape(start.response)
+        self._rest = (evidence.watts - start.residuals_w - start.step_w * shape - evidence.watts)[part] * -1.0
+        self._step_w = start.step_w
+        self._part = part
+
+    def squares(self, shapes: Array) -> Array:
+        """Sum of squares for a shape of all samples."""
+        left = self._rest - self._step_w * shapes[..., self._part]
+        return np.asarray(np.einsum("...i,...i->...", left, left))
+
+
+def _on_grid(projected: _Projected, kind: Kind) -> tuple[float, float]:
+    """Size and delay of the best grid point."""
+    evidence = projected.evidence
+    period_s = evidence.period_s
+    ends = _EARLIEST * period_s, _LATEST * period_s + _LATEST_S
+    best = (np.inf, 0.0, 0.0)
+    for size_s in (0.0,) if kind == "identity" else _SIZES_S.tolist():
+        step_s = _FINE_STEP * period_s if kind == "identity" else _STEP * max(period_s, size_s)
+        delays = np.arange(ends[0], ends[1] + step_s, step_s)
+        squares = projected.squares(evidence.shape(model(kind, size_s, 0.0), delays))
+        least = int(np.argmin(squares))
+        best = min(best, (float(squares[least]), size_s, float(delays[least])))
+    return best[1:]
+
+
+def _scanned(projected: _Projected, delay_s: float) -> Response:
+    """The identity's delay: the middle of those that fit alike, as only samples passing an edge tell them apart.
+
+    Alike is what adds no more to the sum of squares than one standard deviation of a delay would.
+    """
+    evidence = projected.evidence
+    reach_s = _FINE_STEP * evidence.period_s
+    delays = delay_s + np.linspace(-reach_s, reach_s, _FINEST)
+    squares = projected.squares(evidence.shape(Response(), delays))
+    alike = delays[squares <= squares.min() * (1.0 + 1.0 / len(evidence))]
+    span_s = float(alike[-1] - alike[0]) + 2.0 * reach_s / (_FINEST - 1)
+    return Response(delay_s=float(alike[0] + alike[-1]) / 2.0, delay_sigma_s=span_s / 12.0**0.5)
+
+
+def _refined(errors: "_Projected | _Fixed", kind: Kind, size_s: float, delay_s: float) -> Response:
+    """The nearest minimum of the sum of squares; by Nelder and Mead, as it has kinks."""
+    from scipy.optimize import minimize  # noqa: PLC0415 - only a calibration waits for it
+
+    evidence, period_s = errors.evidence, errors.evidence.period_s
+
+    def response(point: Array) -> Response:
+        size = float(np.clip(np.exp(point[1]), _SIZES_S[0], _SIZES_S[-1]))
+        return model(kind, size, float(point[0]) * period_s)
+
+    def squares(point: Array) -> float:
+        return float(errors.squares(evidence.shape(response(point))))
+
+    first = np.array([delay_s / period_s, np.log(size_s)])
+    # The first simplex spans a step of the grid.
+    spread = np.diag([_STEP * max(1.0, size_s / period_s), _RATIO])
+    options = {
+        "initial_simplex": np.vstack((first, first + spread)),
+        "xatol": _TOLERANCE,
+        "fatol": np.inf,
+        "maxiter": _ITERATIONS,
+    }
+    return response(minimize(squares, first, method="Nelder-Mead", options=options).x)
+
+
+def _described(projected: _Projected, kind: Kind, found: Response) -> Fit:
+    """The fit at its minimum: linear terms, residuals and uncertainties."""
+    evidence = projected.evidence
+    shape = projected.without(evidence.shape(found))
+    step_w = float(shape @ projected.target / (shape @ shape)) if shape.any() else 0.0
+    residuals = projected.target - step_w * shape
+    columns = np.column_stack((np.ones(len(evidence)), evidence.shape(found)))
+    idle_w = float(np.linalg.lstsq(columns, evidence.watts - residuals, rcond=None)[0][0])
+    response = found
+    if kind != "identity":
+        size_sigma, delay_sigma = _sigmas(projected, kind, found, step_w, residuals)
+        response = replace(
+            found,
+            capacitance_sigma_s=size_sigma if kind == "lag" else 0.0,
+            window_sigma_s=size_sigma if kind == "mean" else 0.0,
+            delay_sigma_s=delay_sigma,
+        )
+    parameters = projected.background.shape[1] + (2 if kind == "identity" else 3)
+    return Fit(kind, response, step_w, idle_w, residuals, parameters)
+
+
+def _sigmas(
+    projected: _Projected, kind: Kind, found: Response, step_w: float, residuals: Array
+) -> tuple[float, float]:
+    """Standard uncertainties of size and delay in seconds.
+
+    From the curvature of the sum of squares, and from the scatter of the gradient between blocks of time,
+    which also sees residuals that hang together (a load that is no perfect square); the larger counts.
+    """
+    evidence = projected.evidence
+    size_s = found.capacitance_s + found.window_s
+    size_step_s, delay_step_s = _SIZE_STEP * size_s, _DELAY_STEP * evidence.period_s
+
+    def slope(size_by_s: float, delay_by_s: float) -> Array:
+        ahead = evidence.shape(model(kind, size_s + size_by_s, found.delay_s + delay_by_s))
+        behind = evidence.shape(model(kind, size_s - size_by_s, found.delay_s - delay_by_s))
+        return step_w * (ahead - behind) / (2.0 * (size_by_s + delay_by_s))
+
+    slopes = (slope(size_step_s, 0.0), slope(0.0, delay_step_s), evidence.shape(found))
+    jacobian = projected.without(np.stack(slopes)).T
+    curvature = np.linalg.pinv(jacobian.T @ jacobian)
+    freedom = max(1, len(residuals) - jacobian.shape[1] - projected.background.shape[1])
+    plain = curvature * float(residuals @ residuals) / freedom
+    pushes = np.stack([part.sum(axis=0) for part in np.array_split(jacobian * residuals[:, None], _BLOCKS)])
+    blocked = curvature @ (pushes.T @ pushes) @ curvature * _BLOCKS / (_BLOCKS - 1)
+    sigmas = np.sqrt(np.maximum(np.diag(plain), np.diag(blocked)))
+    return float(sigmas[0]), float(sigmas[1])

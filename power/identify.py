@@ -1,0 +1,238 @@
+"""Which response model a reading follows, from fresh samples of it under a known load."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from tuner.interfaces import Response, Sample, SensorInfo
+
+from .curve import Array
+from .fitting import Evidence, Fit, Kind, fit, refit
+
+AGREEMENT = 0.1  # rise and fall may differ by this share of their mean
+_SIGMAS = 2.0  # and by as many standard uncertainties of their difference
+_TILED = 1.1  # a window of up to so many periods is a boxcar: neither is known any better
+_FEW = 30  # of fewer samples nothing is identified
+_FOLLOWS = 0.5  # share of the variance that the load must explain
+_SLOW_GAIN = 10.0  # drift and warming are worth their parameters if BIC falls by this: very strong evidence
+ALIASING = (
+    0.2  # of the step: a 20 ms lag that is sampled every 20 ms is off by 0.12, a mean over a quarter by 0.5
+)
+_DENSE = 32  # points per period that stand for all of the time
+_FEW_IN_BLOCK = 4
+
+Busy = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One model's fit, for a report: its kind, size (C or W), delay, rms of residuals and BIC."""
+
+    kind: str
+    size_s: float
+    delay_s: float
+    rms_w: float
+    bic: float
+
+
+@dataclass(frozen=True)
+class Identified:
+    """How a reading follows power.
+
+    Attributes:
+        name: of the reading.
+        kind: of the reading: counter, ring or stream.
+        scope: what it sees.
+        response: the model chosen, or an identity where none holds (see ``reason``).
+        period_s: median time between fresh samples.
+        resolution: smallest difference between two samples, in watts, or joules of a counter.
+        samples: how many there were.
+        idle_w: power of the idle GPU.
+        step_w: power of the load above that.
+        candidates: all models, best first.
+        rise_s: size (C or W) as rising power shows it; None where the model has none.
+        fall_s: the same of falling power.
+        aliasing: largest error of the mean reading of a square load, as a share of the step; None where no
+            square load was long enough.
+        explained: share of the reading's variance that load and model explain.
+        usable: whether energy may be taken from this reading.
+        reason: why it may not, or why it is taken uncorrected; empty where there is nothing to say.
+    """
+
+    name: str
+    kind: Literal["counter", "ring", "stream"]
+    scope: str
+    response: Response
+    period_s: float = 0.0
+    resolution: float = 0.0
+    samples: int = 0
+    idle_w: float = 0.0
+    step_w: float = 0.0
+    candidates: tuple[Candidate, ...] = ()
+    rise_s: float | None = None
+    fall_s: float | None = None
+    aliasing: float | None = None
+    explained: float = 0.0
+    usable: bool = False
+    reason: str = ""
+
+
+def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: Busy = ()) -> Identified:
+    """Fit every model and choose the best by the Bayesian information criterion.
+
+    A correction must rest on more than a good fit: where rising and falling power do not show the same C or
+    window, the reading is taken uncorrected. A reading whose mean under a periodic load is not the mean power
+    must not be used for energy.
+
+    Args:
+        samples: fresh samples of watts, or joules of a counter, oldest first.
+        info: the reading; what it says of its response is not looked at.
+        busy: (start, end) of the times in which the load was on, in order, on the clock of the samples.
+        squares: (start, end) of the times in which it was a square wave of about the reading's period.
+    """
+    evidence = Evidence.of(samples, counter=info.kind == "counter", busy=busy)
+    found = Identified(
+        info.name,
+        info.kind,
+        info.scope,
+        Response(origin="calibrated"),
+        evidence.period_s,
+        _resolution(samples),
+        len(samples),
+    )
+    if len(evidence) < _FEW:
+        return replace(found, reason=f"only {len(samples)} fresh samples came; {_FEW} are needed")
+    fits, effective = _fits(evidence)
+    best = fits[0]
+    found = replace(
+        found,
+        idle_w=best.idle_w,
+        step_w=best.step_w,
+        explained=_explained(evidence, best),
+        candidates=tuple(_candidate(fitted, evidence.period_s, effective) for fitted in fits),
+    )
+    if found.explained < _FOLLOWS:
+        return replace(found, reason=f"the load explains only {found.explained:.0%} of what it shows")
+    response, found = _checked(evidence, fits, found)
+    worst = aliasing(evidence, best, squares)
+    averages = (worst or 0.0) <= ALIASING and blindness(best.response, evidence) <= ALIASING
+    response = replace(response, origin="calibrated", averages=averages)
+    if not averages:
+        found = replace(
+            found, reason=_joined(found.reason, "its mean under a periodic load is not the mean power")
+        )
+    return replace(found, response=response, aliasing=worst, usable=averages)
+
+
+def _fits(evidence: Evidence) -> tuple[list[Fit], float]:
+    """The fits of all models, best first, and the number of independent samples."""
+    kinds: tuple[Kind, ...] = (
+        ("identity", "lag") if evidence.since_s is not None else ("identity", "lag", "mean")
+    )
+    fits = [fit(evidence, kind) for kind in kinds]
+    effective = _effective(min(fits, key=lambda fitted: fitted.squares).residuals_w)
+    fits.sort(key=lambda fitted: fitted.bic(effective))
+    if fit(evidence, fits[0].kind, slow=True).bic(effective) < fits[0].bic(effective) - _SLOW_GAIN:
+        fits = [fit(evidence, kind, slow=True) for kind in kinds]
+        fits.sort(key=lambda fitted: fitted.bic(effective))
+    return fits, effective
+
+
+def _effective(residuals: Array) -> float:
+    """Number of independent samples among correlated ones, from the correlation of neighbours."""
+    power = float(residuals @ residuals)
+    correlation = float(residuals[1:] @ residuals[:-1]) / power if power > 0 else 0.0
+    return (
+        max(float(_FEW), len(residuals) * (1.0 - correlation) / (1.0 + correlation))
+        if correlation > 0
+        else float(len(residuals))
+    )
+
+
+def _checked(evidence: Evidence, fits: list[Fit], found: Identified) -> tuple[Response, Identified]:
+    """The best fit's response if rise and fall agree on its size, else the identity's."""
+    best = fits[0]
+    response = named(best.response, evidence.period_s)
+    if best.kind == "identity":
+        return response, found
+    on = evidence.load.at(evidence.times_s - best.response.delay_s) > 0
+    rise_s, fall_s = (refit(evidence, best, part).size_s for part in (on, ~on))
+    found = replace(found, rise_s=rise_s, fall_s=fall_s)
+    # each of the two has half of the samples: their difference is twice as uncertain as their mean
+    sigma_s = 2.0 * (best.response.capacitance_sigma_s + best.response.window_sigma_s)
+    if abs(rise_s - fall_s) <= max(AGREEMENT * (rise_s + fall_s) / 2.0, _SIGMAS * sigma_s):
+        return response, found
+    plain = next(fitted for fitted in fits if fitted.kind == "identity").response
+    reason = f"uncorrected: rising power shows {rise_s * 1e3:.3g} ms and falling power {fall_s * 1e3:.3g} ms"
+    return plain, replace(found, reason=reason)
+
+
+def named(response: Response, period_s: float) -> Response:
+    """The same response, a mean over no more than a period called boxcar."""
+    if response.kind == "ramp" and response.window_s <= _TILED * period_s:
+        return replace(response, kind="boxcar")
+    return response
+
+
+def aliasing(evidence: Evidence, fitted: Fit, squares: Busy) -> float | None:
+    """Largest error of the mean reading over a square load, as a share of the step; None without squares.
+
+    Compared is the mean of the samples with the mean, over all of the time, of what the model shows of the
+    load, which holds what came before the square. Of a reading that sees all of the time the two agree.
+    """
+    errors = []
+    for start_s, end_s in squares:
+        inside = (evidence.times_s > start_s + evidence.period_s) & (evidence.times_s <= end_s)
+        if inside.sum() < _FEW_IN_BLOCK or fitted.step_w <= 0:
+            continue
+        times_s = evidence.times_s[inside]
+        if evidence.since_s is None:
+            all_times_s = np.linspace(
+                times_s[0] - evidence.period_s, times_s[-1], _DENSE * len(times_s), endpoint=False
+            )
+            expected = replace(evidence, times_s=all_times_s).shape(fitted.response)
+        else:
+            expected = evidence.shape(fitted.response)[inside]
+        off_w = evidence.watts[inside].mean() - fitted.idle_w - fitted.step_w * expected.mean()
+        errors.append(abs(float(off_w)) / fitted.step_w)
+    return max(errors) if errors else None
+
+
+def blindness(response: Response, evidence: Evidence) -> float:
+    """Error of the mean reading, as a share of the step, of a half busy load whose period is the reading's.
+
+    The phase is the worst. A counter misses nothing; a mean over W of a period U is off by U / 2W - 1/2, a
+    lag, which turns the square into exponentials, by tanh(U / 4C) / 2.
+    """
+    if evidence.since_s is not None:
+        return 0.0
+    if response.capacitance_s > 0:
+        return float(np.tanh(evidence.period_s / 4.0 / response.capacitance_s)) / 2.0
+    if response.window_s > 0:
+        return float(np.clip(evidence.period_s / response.window_s / 2.0 - 0.5, 0.0, 0.5))
+    return 0.5
+
+
+def _explained(evidence: Evidence, fitted: Fit) -> float:
+    """Share of the variance of the reading that load and model explain."""
+    rest = evidence.watts - evidence.watts.mean()
+    total = float(rest @ rest)
+    return 1.0 - fitted.squares / total if total > 0 else 0.0
+
+
+def _candidate(fitted: Fit, period_s: float, effective: float) -> Candidate:
+    response = named(fitted.response, period_s)
+    rms_w = float(np.sqrt(fitted.squares / len(fitted.residuals_w)))
+    return Candidate(response.kind, fitted.size_s, response.delay_s, rms_w, fitted.bic(effective))
+
+
+def _resolution(samples: Sequence[Sample]) -> float:
+    """Smallest difference between two values; 0 of fewer than two."""
+    steps = np.diff(np.unique([sample.value for sample in samples]))
+    return float(steps.min()) if len(steps) else 0.0
+
+
+def _joined(*reasons: str) -> str:
+    return "; ".join(reason for reason in reasons if reason)
