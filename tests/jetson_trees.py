@@ -298,6 +298,36 @@ def _devfreq(node: Path, clocks_hz: Sequence[int], governors: Sequence[str]) -> 
     write(node / "available_governors", " ".join(governors))
 
 
+def gpu_node(sysfs: Path) -> Path:
+    """The devfreq node of the graphics clock, where the kernel keeps it."""
+    (node,) = (path for path in (sysfs / "class/devfreq").iterdir() if path.name != "gpu-nvd-0")
+    return node.resolve()
+
+
+def limits_hz(sysfs: Path) -> tuple[int, int]:
+    """The limits of the graphics clock."""
+    low, high = (int((gpu_node(sysfs) / name).read_text().split()[0]) for name in ("min_freq", "max_freq"))
+    return low, high
+
+
+def set_limits_hz(sysfs: Path, low: int, high: int) -> None:
+    """Change the limits, as nvpmodel or jetson_clocks would."""
+    write(gpu_node(sysfs) / "min_freq", low)
+    write(gpu_node(sysfs) / "max_freq", high)
+
+
+def set_cooling(sysfs: Path, state: int, kind: str = "gpu-throttle-alert") -> None:
+    """Let a cooling device be at work (above 0) or not; it is made if there is none of its kind."""
+    folder = sysfs / "class/thermal" / f"cooling_device-{kind}"
+    write(folder / "type", kind)
+    write(folder / "cur_state", state)
+
+
+def count_over_current(sysfs: Path, events: int) -> None:
+    """Let the hardware monitor have counted so many over-current events."""
+    write(sysfs / "class/hwmon/hwmon9/oc1_event_cnt", events)
+
+
 # --- files ---------------------------------------------------------------------------------------
 
 

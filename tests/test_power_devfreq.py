@@ -1,0 +1,373 @@
+"""Clocks of Jetsons through devfreq: found, set in an order the kernel takes, restored where still ours."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jetson_trees import (
+    BOARDS,
+    build,
+    count_over_current,
+    gpu_node,
+    limits_hz,
+    set_cooling,
+    set_limits_hz,
+    write,
+)
+from tuner.power import devfreq
+from tuner.power.actuator import Rules
+from tuner.power.clocks import GuardedClocks
+from tuner.power.devfreq import DevfreqActuator, Limits, find, writes
+
+from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
+
+BOARD = "agx-orin"
+LOWEST, HIGHEST = 306_000_000, 1_300_500_000
+MHZ, HERTZ = 612, 612_000_000
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    return build(tmp_path, BOARD)
+
+
+@pytest.fixture
+def gpu(sysfs: Path) -> DevfreqActuator:
+    return DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let writes cross no limits, as kernels before 5.5 do; lists what was written."""
+    written = []
+    put = devfreq._put
+
+    def checked(path: Path, value: int) -> None:
+        other = path.with_name("max_freq" if path.name == "min_freq" else "min_freq")
+        bound = int(other.read_text().split()[0])
+        if (value > bound) if path.name == "min_freq" else (value < bound):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        written.append(path.name)
+        put(path, value)
+
+    monkeypatch.setattr(devfreq, "_put", checked)
+    return written
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, name: str, number: int, times: int = 1) -> None:
+    """Let the next writes of one limit fail."""
+    put, left = devfreq._put, [times]
+
+    def flaky(path: Path, value: int) -> None:
+        if path.name == name and left[0]:
+            left[0] -= 1
+            raise OSError(number, os.strerror(number))
+        put(path, value)
+
+    monkeypatch.setattr(devfreq, "_put", flaky)
+
+
+def contents(sysfs: Path) -> dict[Path, str]:
+    return {path: path.read_text() for path in sysfs.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_every_board_is_found_and_reading_changes_nothing(board: str, tmp_path: Path) -> None:
+    """Whatever the node is called, its clocks come in MHz, highest first, and looking writes nothing."""
+    sysfs = build(tmp_path, board)
+    before = contents(sysfs)
+    gpu = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    clocks_hz = BOARDS[board].gpu.clocks_hz
+
+    assert gpu.gpu == gpu_node(sysfs).name
+    assert gpu.supported_mhz() == tuple(round(hz / 1e6) for hz in reversed(clocks_hz))
+    assert gpu.read().mhz == clocks_hz[0] / 1e6
+    assert (gpu.before()["min_hz"], gpu.before()["max_hz"]) == (clocks_hz[0], clocks_hz[-1])
+    assert gpu.permitted()
+    assert contents(sysfs) == before
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_every_clock_of_every_board_is_held_and_given_back(
+    board: str, tmp_path: Path, kernel: list[str]
+) -> None:
+    """From whatever limits, each clock is held by both limits, and both come back, governor untouched."""
+    sysfs = build(tmp_path, board)
+    clocks_hz = BOARDS[board].gpu.clocks_hz
+    set_limits_hz(sysfs, clocks_hz[2], clocks_hz[4])
+    before = contents(sysfs)
+    gpu = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    for mhz, hertz in zip(gpu.supported_mhz(), reversed(clocks_hz), strict=True):
+        old = gpu.before()
+        gpu.set(mhz)
+        assert limits_hz(sysfs) == (hertz, hertz)
+        assert gpu.restore(old, mhz) == []
+        assert {
+            path: int(text.split()[0]) for path, text in contents(sysfs).items() if "_freq" in path.name
+        } == {path: int(text.split()[0]) for path, text in before.items() if "_freq" in path.name}
+    assert kernel
+
+
+ORDERED = st.tuples(st.integers(1, 50), st.integers(1, 50)).map(lambda pair: Limits(min(pair), max(pair)))
+
+
+@given(present=ORDERED, target=ORDERED)
+def test_limits_never_cross_on_the_way(present: Limits, target: Limits) -> None:
+    """From any limits to any others, each is written at most once and the lower never passes the upper."""
+    state = {"min_freq": present.min_hz, "max_freq": present.max_hz}
+    changes = writes(present, target)
+    for name, hertz in changes:
+        state[name] = hertz
+        assert state["min_freq"] <= state["max_freq"]
+
+    assert Limits(state["min_freq"], state["max_freq"]) == target
+    assert len(changes) == (present.min_hz != target.min_hz) + (present.max_hz != target.max_hz)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "after", "told"),
+    [
+        ((HERTZ, 918_000_000), (LOWEST, 918_000_000), "max_freq is 918000000, and was 1300500000"),
+        ((408_000_000, HERTZ), (408_000_000, HIGHEST), "min_freq is 408000000, and was 306000000"),
+    ],
+)
+def test_a_limit_of_somebody_else_is_left(
+    gpu: DevfreqActuator, sysfs: Path, meanwhile: tuple[int, int], after: tuple[int, int], told: str
+) -> None:
+    """A limit that nvpmodel has changed meanwhile is left and told; the other one is restored."""
+    old = gpu.before()
+    gpu.set(MHZ)
+    set_limits_hz(sysfs, *meanwhile)
+
+    (left,) = gpu.restore(old, MHZ)
+
+    assert left == f"{told}: left so"
+    assert limits_hz(sysfs) == after
+
+
+def test_a_governor_of_somebody_else_is_told(gpu: DevfreqActuator, sysfs: Path) -> None:
+    """Governor and power gating are not ours to set: that they changed is all there is to say."""
+    old = gpu.before()
+    gpu.set(MHZ)
+    write(gpu_node(sysfs) / "governor", "performance")
+    write(gpu_node(sysfs) / "device/railgate_enable", 0)
+
+    assert gpu.restore(old, MHZ) == [
+        "governor is performance, and was nvhost_podgov: left so",
+        "railgate is 0, and was 1: left so",
+    ]
+    assert limits_hz(sysfs) == (LOWEST, HIGHEST)
+
+
+@pytest.mark.parametrize("board", ["nano", "agx-orin", "thor"])
+def test_half_a_change_is_undone(board: str, tmp_path: Path) -> None:
+    """Whichever write came last when the process was killed, restoring leads back."""
+    sysfs = build(tmp_path, board)
+    gpu = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    low, high = limits_hz(sysfs)
+    mhz = gpu.supported_mhz()[3]
+    hertz = BOARDS[board].gpu.clocks_hz[-4]
+    for state in ((low, high), (hertz, high), (low, hertz), (hertz, hertz)):
+        old = gpu.before()
+        set_limits_hz(sysfs, *state)
+        assert gpu.restore(old, mhz) == []
+        assert limits_hz(sysfs) == (low, high)
+
+
+def test_a_kernel_that_keeps_kilohertz_is_understood(
+    gpu: DevfreqActuator, sysfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit that reads less than 1 kHz off the one written is still ours."""
+    write(gpu_node(sysfs) / "available_frequencies", f"{LOWEST} 612000500 {HIGHEST}")
+    put = devfreq._put
+    monkeypatch.setattr(devfreq, "_put", lambda path, value: put(path, value // 1000 * 1000))
+    old = gpu.before()
+    gpu.set(MHZ)
+    assert limits_hz(sysfs) == (HERTZ, HERTZ)
+
+    assert gpu.restore(old, MHZ) == []
+    assert limits_hz(sysfs) == (LOWEST, HIGHEST)
+
+
+def test_limits_that_heat_lowers_are_still_ours(gpu: DevfreqActuator, sysfs: Path) -> None:
+    """While the thermal framework lowers what the kernel shows, the limits below are ours and restored."""
+    old = gpu.before()
+    gpu.set(MHZ)
+    set_cooling(sysfs, 1)
+    hot = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    set_limits_hz(sysfs, 408_000_000, 408_000_000)
+    assert hot.restore(old, MHZ) == []
+    assert limits_hz(sysfs) == (LOWEST, HIGHEST)
+
+    set_cooling(sysfs, 0)
+    set_limits_hz(sysfs, 408_000_000, 408_000_000)
+    assert len(hot.restore(old, MHZ)) == 2
+
+
+def test_restoring_goes_on_past_a_failure(
+    gpu: DevfreqActuator, sysfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One limit that cannot be written does not keep the other from being restored; again, both are."""
+    old = gpu.before()
+    gpu.set(MHZ)
+    failing(monkeypatch, "max_freq", errno.EIO)
+    with pytest.raises(ClockError, match=r"max_freq refuses 1300500000: Input/output error"):
+        gpu.restore(old, MHZ)
+    assert limits_hz(sysfs) == (LOWEST, HERTZ)
+
+    assert gpu.restore(old, MHZ) == []
+    assert limits_hz(sysfs) == (LOWEST, HIGHEST)
+
+
+def test_a_clock_set_in_part_is_given_back(
+    gpu: DevfreqActuator, sysfs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the second limit is refused, the first is restored before the error is heard of."""
+    clocks = GuardedClocks(
+        gpu, runtime_dir=tmp_path / "run", options=("--devfreq", str(sysfs / "class/devfreq"))
+    )
+    failing(monkeypatch, "max_freq", errno.EINVAL)
+    with pytest.raises(ClockError, match="cannot be set to 612 MHz"), clocks.locked(MHZ):
+        pass
+    assert limits_hz(sysfs) == (LOWEST, HIGHEST)
+    assert list((tmp_path / "run").glob("*.json")) == []
+    clocks.close()
+
+
+def test_a_kernel_that_bends_a_limit_is_found_out(
+    gpu: DevfreqActuator, sysfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limits that read otherwise than written are no clock held, unless heat explains them."""
+    put = devfreq._put
+    monkeypatch.setattr(devfreq, "_put", lambda path, _: put(path, 408_000_000))
+    with pytest.raises(ClockError, match="limits are 408 to 408 MHz instead"):
+        gpu.set(MHZ)
+    set_cooling(sysfs, 1)
+    DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq").set(MHZ)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_missing_permission_says_what_to_do(
+    gpu: DevfreqActuator, sysfs: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Without permission nothing is written, or told as what it is where the file system says so later."""
+    before = contents(sysfs)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        assert not gpu.permitted()
+        with pytest.raises(ClockPermissionError, match="run as root"):
+            gpu.set(MHZ)
+    assert contents(sysfs) == before
+
+    failing(monkeypatch, "min_freq", number)
+    with pytest.raises(ClockError, match="run as root") as caught:
+        gpu.set(MHZ)
+    assert not isinstance(caught.value, ClockRefusedError)  # the other limit was changed
+
+
+@pytest.mark.parametrize("text", ["", "fast\n"])
+def test_unreadable_limits_are_an_error(gpu: DevfreqActuator, sysfs: Path, text: str) -> None:
+    """Where it cannot be known what to restore, nothing is set."""
+    (gpu_node(sysfs) / "min_freq").write_text(text)
+    before = contents(sysfs)
+    for call in (gpu.before, lambda: gpu.set(MHZ), lambda: gpu.restore({"min_hz": 1, "max_hz": 2}, MHZ)):
+        with pytest.raises(ClockError, match="cannot be read"):
+            call()
+    assert contents(sysfs) == before
+
+
+@pytest.mark.parametrize(
+    "old", [{}, {"min_hz": 1}, {"min_hz": "low", "max_hz": 2}, {"min_hz": None, "max_hz": 2}]
+)
+def test_a_journal_that_is_not_understood_changes_nothing(
+    gpu: DevfreqActuator, sysfs: Path, old: dict[str, Any]
+) -> None:
+    """An entry without limits is an error, and nothing is written."""
+    before = contents(sysfs)
+    with pytest.raises(ClockError, match="not understood"):
+        gpu.restore(old, MHZ)
+    assert contents(sysfs) == before
+
+
+def test_a_gpu_without_power_has_no_clock(gpu: DevfreqActuator, sysfs: Path) -> None:
+    """A gated GPU reads 0 or nothing; that is no clock."""
+    write(gpu_node(sysfs) / "cur_freq", 0)
+    assert gpu.read().mhz is None
+    (gpu_node(sysfs) / "cur_freq").unlink()
+    assert gpu.read().mhz is None
+
+
+def test_a_board_that_lists_no_clocks_offers_none(gpu: DevfreqActuator, sysfs: Path) -> None:
+    """Without available clocks there is nothing to set, and nothing to reset to."""
+    (gpu_node(sysfs) / "available_frequencies").unlink()
+    assert gpu.supported_mhz() == ()
+    with pytest.raises(ClockError, match="no available clocks"):
+        gpu.reset()
+
+
+def test_a_reset_opens_the_whole_range(gpu: DevfreqActuator, sysfs: Path) -> None:
+    """An explicit reset gives the governor every clock, whoever had set the limits."""
+    set_limits_hz(sysfs, HERTZ, HERTZ)
+    gpu.reset()
+    assert limits_hz(sysfs) == (LOWEST, HIGHEST)
+
+
+def test_limits_of_the_administrator_hold(sysfs: Path) -> None:
+    """Clocks outside the configured limits are not offered."""
+    rules: Callable[[str], Rules] = {"17000000.gpu": Rules(limits_mhz=(400, 612))}.__getitem__
+    assert DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq", rules=rules).supported_mhz() == (
+        612,
+        510,
+        408,
+    )
+
+
+def test_throttling_is_told_as_far_as_the_kernel_knows(sysfs: Path) -> None:
+    """Heat is told while it lowers the clock, over-current once; fans and CPUs do not count."""
+    set_cooling(sysfs, 0)
+    set_cooling(sysfs, 3, "pwm-fan")
+    set_cooling(sysfs, 1, "cpu-throttle-alert")
+    count_over_current(sysfs, 4)
+    gpu = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    assert gpu.read().throttle_reasons == ()
+    set_cooling(sysfs, 1)
+    count_over_current(sysfs, 5)
+    assert gpu.read().throttle_reasons == ("sw-thermal-slowdown", "over-current")
+    assert gpu.read().throttle_reasons == ("sw-thermal-slowdown",)
+    set_cooling(sysfs, 0)
+    assert gpu.read().throttle_reasons == ()
+
+
+def test_a_node_that_is_no_gpu_is_not_taken(tmp_path: Path) -> None:
+    """Neither memory and display controllers nor another maker's GPU are this GPU; a late node is found."""
+    root = tmp_path / "sys/class/devfreq"
+    assert find(root) is None
+    for name in ("bwmgr", "15210000.nvdisplay", "ff9a0000.gpu"):
+        write(root / name / "cur_freq", 1)
+    write(root / "ff9a0000.gpu/device/of_node/compatible", "arm,mali-midgard\0")
+    with pytest.raises(ClockError, match="no node of a Jetson's GPU"):
+        DevfreqActuator("GPU-of-cuda", root=root)
+
+    write(root / "17000000.gpu/device/of_node/compatible", "nvidia,ga10b\0")
+    assert find(root) == root / "17000000.gpu"
+
+
+def test_the_device_tree_names_a_gpu(tmp_path: Path) -> None:
+    """A node of another name is the GPU's where the device tree says so; its texts end with NUL."""
+    root = tmp_path / "sys/class/devfreq"
+    (root / "gr3d/device/of_node").mkdir(parents=True)
+    (root / "gr3d/device/of_node/name").write_bytes(b"gv11b\0")
+    assert find(root) == root / "gr3d"
+
+
+def test_another_node_is_refused(sysfs: Path) -> None:
+    """A journal of another node than the GPU's is not applied to the GPU."""
+    root = sysfs / "class/devfreq"
+    write(root / "bwmgr/cur_freq", 1)
+    with pytest.raises(ClockError, match=r"bwmgr is no GPU; that of this board is 17000000\.gpu"):
+        DevfreqActuator("bwmgr", root=root)
