@@ -170,8 +170,7 @@ class _Fixed:
 
     def __init__(self, evidence: Evidence, start: Fit, part: npt.NDArray[np.bool_]) -> None:
         self.evidence = evidence
-        shape = evidence.shape(start.response)
-        self._rest = (evidence.watts - start.residuals_w - start.step_w * shape - evidence.watts)[part] * -1.0
+        self._rest = (start.residuals_w + start.step_w * evidence.shape(start.response))[part]
         self._step_w = start.step_w
         self._part = part
 
@@ -197,7 +196,7 @@ def _on_grid(projected: _Projected, kind: Kind) -> tuple[float, float]:
 
 
 def _scanned(projected: _Projected, delay_s: float) -> Response:
-    """The identity's delay: the middle of those that fit alike, as only samples passing an edge tell them apart.
+    """The identity's delay: the middle of those that fit alike, as only samples near edges tell them apart.
 
     Alike is what adds no more to the sum of squares than one standard deviation of a delay would.
     """

@@ -36,6 +36,11 @@ TABLE: dict[str, dict[str, str]] = {
         "health": "tuner.power.nvml_health:health",
         "thermometer": "tuner.power.nvml_health:Thermometer",
     },
+    "calibration": {
+        "calibrate": "tuner.power.calibrate:calibrate",
+        "load": "tuner.power.calibrations:load",
+        "store": "tuner.power.calibrations:store",
+    },
     "trace": {
         "recorded": "tuner.power.recorded:Recorded",
         "corrected": "tuner.power.response:corrected",
