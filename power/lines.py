@@ -1,8 +1,8 @@
 """Lines that a child process prints, each stamped when it came. The child ends with this process.
 
 A thread starts the child and reads it, so that a line's time is that of its coming, not of being asked for.
-The kernel is told to end the child when that thread ends, which it does with this process too, even when it is
-killed: nothing keeps printing into a pipe that nobody reads.
+The kernel is told to end the child when that thread ends, which it does with this process too, even when that
+is killed: nothing keeps printing into a pipe that nobody reads.
 """
 
 import contextlib

@@ -1,0 +1,406 @@
+"""tegrastats: every form of its lines, lines that are no lines, and the child that prints them."""
+
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tegrastats_lines import AGX_ORIN, AGX_XAVIER, LINES, NANO, ORIN_NX, XAVIER_NX
+from test_power_lines import gone
+from tuner.power.tegrastats import parse_line, readings
+
+from tuner.errors import PowerError, SensorUnavailableError
+from tuner.interfaces import PowerSampler, Reading, Response, Sample
+
+PATIENCE_S = 20.0  # a bound for a broken machine
+
+RAILS_MW: dict[str, dict[str, int]] = {
+    "tx1": {"VDD_IN": 2532, "VDD_CPU": 76, "VDD_GPU": 19},
+    "tx2": {
+        "VDD_SYS_GPU": 152,
+        "VDD_SYS_SOC": 687,
+        "VDD_4V0_WIFI": 0,
+        "VDD_IN": 3056,
+        "VDD_SYS_CPU": 152,
+        "VDD_SYS_DDR": 883,
+    },
+    "nano": {"POM_5V_IN": 1022, "POM_5V_GPU": 0, "POM_5V_CPU": 204},
+    "agx-xavier": {"GPU": 0, "CPU": 311, "SOC": 932, "CV": 0, "VDDRQ": 621, "SYS5V": 1482},
+    "xavier-nx": {"VDD_IN": 4067, "VDD_CPU_GPU_CV": 738, "VDD_SOC": 1353},
+    "orin-nx": {"VDD_IN": 5299, "VDD_CPU_GPU_CV": 773, "VDD_SOC": 1424},
+    "agx-orin": {"VDD_GPU_SOC": 3205, "VDD_CPU_CV": 4405, "VIN_SYS_5V0": 4767},
+    "agx-orin-user": {"VDD_GPU_SOC": 4940, "VDD_CPU_CV": 988, "VIN_SYS_5V0": 4442},
+}
+GPU: dict[str, tuple[float, tuple[int, ...]]] = {
+    "tx1": (0.0, (76,)),
+    "tx2": (0.0, (624,)),
+    "nano": (0.0, (76,)),
+    "agx-xavier": (0.0, (318,)),
+    "xavier-nx": (0.62, (306,)),
+    "orin-nx": (0.0, (611,)),
+    "agx-orin": (0.0, (305, 305)),
+    "agx-orin-user": (0.0, ()),
+}
+GPU_C = {
+    "tx1": 39.0,
+    "tx2": 35.0,
+    "nano": 36.0,
+    "agx-xavier": 37.5,
+    "xavier-nx": 43.0,
+    "orin-nx": 45.875,
+    "agx-orin": 47.812,
+    "agx-orin-user": 37.75,
+}
+
+
+def milliwatts(text: str) -> dict[str, int]:
+    return {name: round(watts * 1000) for name, watts in parse_line(text).rails_w.items()}
+
+
+# --- lines ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("board", LINES)
+@pytest.mark.parametrize("date", ["", "11-21-2025 08:49:48 "])
+def test_lines_of_boards_are_read(board: str, date: str) -> None:
+    """Present power of every rail, load, clocks and temperature of the GPU, after a date or without."""
+    line = parse_line(date + LINES[board])
+
+    assert milliwatts(date + LINES[board]) == RAILS_MW[board]
+    assert (line.gpu_load, line.gpu_mhz) == GPU[board]
+    zones = {name.lower(): celsius for name, celsius in line.temperatures_c.items()}
+    assert zones["gpu"] == GPU_C[board]
+
+
+def test_names_of_rails_and_zones_may_clash() -> None:
+    """On an AGX Xavier ``GPU@37.5C`` is a zone, ``GPU 0/0`` a rail, and ``CPU [...]`` neither."""
+    line = parse_line(AGX_XAVIER)
+
+    assert line.rails_w["CPU"] == pytest.approx(0.311)
+    assert line.temperatures_c["CPU"] == 37.5
+    assert len(line.rails_w) == 6
+    assert len(line.temperatures_c) == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("VDD_GPU -392mW/-392mW VIN 22931mW/22800mW", {"VDD_GPU": -392, "VIN": 22931}),
+        ("VDD_IN 5299mW/5300mW/9999mW VDD_SOC 1/2/3", {"VDD_IN": 5299, "VDD_SOC": 1}),
+        ("NC 0mW/0mW VDDQ_VDD2_1V8AO 1091mW/1091mW NC 0mW/0mW", {"VDDQ_VDD2_1V8AO": 1091}),
+        ("VDD_IN 1/1 VDD_IN 2/2", {"VDD_IN": 1, "VDD_IN#2": 2}),
+        ("VDD_IN   7mW/8mW\r", {"VDD_IN": 7}),
+        ("VDD_IN 7mW / 8mW", {}),
+        ("VDD_IN 7", {}),
+        ("VDD_IN 7mW/", {}),
+        ("RAM 721/319", {}),
+        ("SWAP 0/15", {}),
+        ("IRAM 0/25", {}),
+        ("VDD_IN 99999999999999999999/1", {}),
+        ("VDD_IN ١٢/١٢", {}),  # digits, but not of a sensor
+        ("", {}),
+    ],
+)
+def test_forms_of_rails(text: str, expected: dict[str, int]) -> None:
+    """With unit or without, two values or three, negative, repeated; what is cut short is left out."""
+    assert milliwatts(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "load", "clocks"),
+    [
+        ("GR3D_FREQ 62%@306 APE 150", 0.62, (306,)),
+        ("GR3D_FREQ 62%", 0.62, ()),
+        ("GR3D_FREQ 7%@[305,611]", 0.07, (305, 611)),
+        ("GR3D_FREQ @[1575,1575,1575] x", None, (1575, 1575, 1575)),
+        ("GR3D_FREQ 4%@114 GR3D2_FREQ 99%@1377 x", 0.99, (114, 1377)),
+        ("GR3D_FREQ 62%@30", None, ()),
+        ("GR3D_FREQ 6", None, ()),
+        ("GR3D_FREQ off", None, ()),
+        ("EMC_FREQ 10%@1600 PVA0_FREQ off VIC_FREQ 729 NVDLA0_FREQ @1600 ", None, ()),
+    ],
+)
+def test_forms_of_load_and_clock(text: str, load: float | None, clocks: tuple[int, ...]) -> None:
+    """A percentage, a clock, clocks of several blocks, or nothing; one that may lack digits is not told."""
+    line = parse_line(text)
+
+    assert (line.gpu_load, line.gpu_mhz) == (load, clocks)
+
+
+def test_a_zone_that_is_off_has_no_temperature() -> None:
+    """-256 stands for no temperature; a second value after a slash is passed over."""
+    line = parse_line("CV0@-256C gpu@-1.5C tj@48.875C/50C soc@4")
+
+    assert line.temperatures_c == {"gpu": -1.5, "tj": 48.875}
+
+
+@given(st.sampled_from(sorted(LINES)), st.integers(0, 1000))
+def test_a_truncated_line_says_no_more_than_a_whole_one(board: str, length: int) -> None:
+    """What is left of a line that lost its end is true, as far as it goes."""
+    whole, part = parse_line(LINES[board]), parse_line(LINES[board][:length])
+
+    assert part.rails_w.items() <= whole.rails_w.items()
+    assert part.temperatures_c.items() <= whole.temperatures_c.items()
+    assert part.gpu_load in (None, whole.gpu_load)
+    assert part.gpu_mhz in ((), whole.gpu_mhz)
+
+
+@given(st.sampled_from(sorted(LINES)), st.integers(0, 1000))
+def test_a_line_that_lost_its_beginning_has_no_other_powers(board: str, start: int) -> None:
+    """A tail of a line has powers of the line only, the first under a cut name at worst."""
+    whole, part = parse_line(LINES[board]), parse_line(LINES[board][start:])
+
+    for name, watts in part.rails_w.items():
+        assert any(known.endswith(name) and watts == value for known, value in whole.rails_w.items())
+
+
+WORDS = [
+    word for line in LINES.values() for word in re.sub(r"\S+ -?\d+(mW)?/\d+(mW)?(?!\S)", "", line).split()
+]
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=30))
+def test_nothing_else_is_taken_for_a_power(words: list[str]) -> None:
+    """Whatever order temperatures, clocks, loads and sizes come in, no rail comes out of them."""
+    assert parse_line(" ".join(words)).rails_w == {}
+
+
+@given(
+    st.text(max_size=80) | st.sampled_from(sorted(LINES)).flatmap(lambda b: st.permutations(LINES[b][:60]))
+)
+def test_garbage_is_a_line_too(text: str | list[str]) -> None:
+    """No text makes the parser fail, and no rail has more than nine digits of milliwatts."""
+    line = parse_line("".join(text))
+
+    assert all(abs(watts) < 1e6 for watts in line.rails_w.values())
+
+
+# --- the child -----------------------------------------------------------------------------------
+
+Fake = Callable[[str], Path]
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Fake:
+    def write(body: str) -> Path:
+        binary = tmp_path / "tegrastats"
+        binary.write_text(f"#!/bin/sh\n{body}\n")
+        binary.chmod(0o755)
+        return binary
+
+    return write
+
+
+def printing(*lines: str) -> str:
+    """A script that prints these lines at once, and then nothing until it is ended."""
+    return "cat <<'END'\n" + "\n".join(lines) + "\nEND\nexec sleep 1000"
+
+
+def found(binary: Path | str, **options: Any) -> list[Reading]:
+    ticks = itertools.count()
+    options = {"now": lambda: next(ticks) * 0.1, "responses": lambda _: None} | options
+    result: list[Reading] = readings(0, binary=binary, **options)
+    return result
+
+
+def collected(sampler: PowerSampler, count: int) -> list[Sample]:
+    """Samples of a sampler until there are enough."""
+    until_s = time.monotonic() + PATIENCE_S
+    samples: list[Sample] = []
+    while len(samples) < count:
+        assert time.monotonic() < until_s, samples
+        samples += sampler.poll()
+    return samples
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[Reading], PowerSampler]]:
+    samplers: list[PowerSampler] = []
+
+    def start(reading: Reading) -> PowerSampler:
+        samplers.append(reading.open())
+        return samplers[-1]
+
+    yield start
+    for sampler in samplers:
+        sampler.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        (NANO, ["POM_5V_IN", "POM_5V_GPU", "POM_5V_CPU"]),
+        (XAVIER_NX, ["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"]),
+        (AGX_ORIN, ["VDD_GPU_SOC", "VDD_GPU_SOC+VDD_CPU_CV+VIN_SYS_5V0", "VDD_CPU_CV", "VIN_SYS_5V0"]),
+    ],
+)
+def test_rails_are_offered_best_first(fake: Fake, line: str, names: list[str]) -> None:
+    """One line tells the rails: the total input first, else what the GPU hangs on, else their sum."""
+    assert [reading.name for reading in found(fake(printing(line)))] == [f"tegrastats:{n}" for n in names]
+
+
+def test_each_line_is_a_sample(fake: Fake, opened: Callable[[Reading], PowerSampler]) -> None:
+    """Present power in watts, changed or not, on the clock of the reader; the average is never used."""
+    powers = [5000, 5100, 5100, 5200, 5200]
+    lines = [re.sub("VDD_IN 5299mW/5299mW", f"VDD_IN {mw}mW/1mW", ORIN_NX) for mw in powers]
+    sampler = opened(found(fake(printing(*lines)))[0])
+
+    samples = collected(sampler, 4)
+
+    assert [sample.value for sample in samples] == [5.1, 5.1, 5.2, 5.2]
+    gaps_s = [b.time_s - a.time_s for a, b in itertools.pairwise(samples)]
+    assert gaps_s == pytest.approx([0.1, 0.1, 0.1], abs=0.051)
+    assert sampler.info.scope == "VDD_IN (total input)"
+    assert (sampler.info.kind, sampler.info.period_s) == ("stream", 0.1)
+    assert sampler.info.resolution == pytest.approx(0.04)
+    assert sampler.info.response == Response("boxcar", window_s=0.1, averages=False)
+
+
+def test_a_sum_is_named_as_such(fake: Fake, opened: Callable[[Reading], PowerSampler]) -> None:
+    """Rails that are added up are named in reading and scope, and their steps add up too."""
+    reading = found(fake(printing(*[AGX_XAVIER, AGX_XAVIER.replace("SOC 932", "SOC 1000")] * 2)))[1]
+    sampler = opened(reading)
+
+    samples = collected(sampler, 2)
+
+    assert reading.name == "tegrastats:GPU+CPU+SOC+CV+VDDRQ+SYS5V"
+    assert sampler.info.scope == "GPU + CPU + SOC + CV + VDDRQ + SYS5V (sum of all rails)"
+    assert [sample.value for sample in samples[:2]] == pytest.approx([3.414, 3.346])
+    assert sampler.info.resolution == pytest.approx(0.04 * 6**0.5)
+
+
+def test_a_calibrated_response_is_used(fake: Fake, opened: Callable[[Reading], PowerSampler]) -> None:
+    """What was fitted on this board replaces what is assumed, by the reading's name."""
+    fitted = Response("lag", capacitance_s=0.2, origin="calibrated")
+    known = {"tegrastats:VDD_IN": fitted}
+
+    first, second, *_ = found(fake(printing(ORIN_NX)), responses=known.get)
+
+    assert opened(first).info.response == fitted
+    assert opened(second).info.response.origin == "assumed"
+
+
+def test_broken_lines_are_passed_over(fake: Fake, opened: Callable[[Reading], PowerSampler]) -> None:
+    """A line that is cut short gives no sample of the rails it lost, and does no harm."""
+    broken = [ORIN_NX[:-40], "\x1b[0m\x01garbage VDD_IN", ORIN_NX[: len(ORIN_NX) // 2]]
+    changed = ORIN_NX.replace("VDD_SOC 1424", "VDD_SOC 1500")
+    readings_of = found(fake(printing(ORIN_NX, *broken, changed)))
+    soc = opened(next(r for r in readings_of if r.name == "tegrastats:VDD_SOC"))
+
+    assert [sample.value for sample in collected(soc, 1)] == [1.5]
+
+
+def test_rails_share_one_process(
+    tmp_path: Path, fake: Fake, opened: Callable[[Reading], PowerSampler]
+) -> None:
+    """However many rails are read, one tegrastats runs, with its interval, and the last to close ends it."""
+    log = tmp_path / "starts"
+    binary = fake(f'echo "$$ $*" >> {log}\n' + printing(ORIN_NX))
+    offered = found(binary, interval_s=0.25)
+    before = len(log.read_text().splitlines())
+    first, second = opened(offered[0]), opened(offered[1])
+
+    runs = [line.split() for line in log.read_text().splitlines()[before:]]
+
+    assert [run[1:] for run in runs] == [["--interval", "250"]]
+    first.close()
+    assert second.poll() == []
+    second.close()
+    gone(int(runs[0][0]))
+
+
+def test_the_process_of_the_listing_is_ended(tmp_path: Path, fake: Fake) -> None:
+    """Learning the names of the rails leaves nothing running."""
+    log = tmp_path / "starts"
+
+    found(fake(f"echo $$ >> {log}\n" + printing(ORIN_NX)))
+
+    gone(int(log.read_text()))
+
+
+def reason(binary: Path | str) -> str:
+    (reading,) = found(binary, interval_s=0.001)
+    assert reading.name == "tegrastats"
+    with pytest.raises(SensorUnavailableError) as caught:
+        reading.open()
+    return str(caught.value)
+
+
+def test_a_missing_binary_is_told() -> None:
+    """Without the binary, as on any machine that is no Jetson, there is one reading that says so."""
+    assert reason("/no/such/tegrastats") == (
+        "/no/such/tegrastats is not here or cannot be run; it comes with JetPack, on Jetson boards"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "echo 'tegrastats: must be run as root' >&2; exit 1",
+            "exit status 1, saying: tegrastats: must be run",
+        ),
+        ("exit 0", "tegrastats ended with exit status 0"),
+        ("kill -11 $$", "was ended by SIGSEGV"),
+        (f"echo '{ORIN_NX.partition(' VDD_IN')[0]}'; exit 0", "ended with exit status 0, saying: RAM"),
+    ],
+)
+def test_a_binary_that_ends_says_why(fake: Fake, body: str, said: str) -> None:
+    """What it printed last, on either stream, is the reason."""
+    assert said in reason(fake(body))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("exec sleep 1000", "tegrastats prints nothing within"),
+        (
+            printing(ORIN_NX.partition(" VDD_IN")[0]),
+            "names no power rails .*root.*it prints: RAM 6334/15388MB",
+        ),
+    ],
+)
+def test_a_silent_binary_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, fake: Fake, body: str, said: str
+) -> None:
+    """Where no rail comes in time the reason is that, with what came instead and what may help."""
+    monkeypatch.setattr("tuner.power.tegrastats._PATIENCE_S", 0.3)
+
+    assert re.search(said, reason(fake(body)))
+
+
+def test_a_rail_that_vanishes_cannot_be_opened(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fake: Fake
+) -> None:
+    """A rail that was there when rails were listed and is not now is unavailable."""
+    monkeypatch.setattr("tuner.power.tegrastats._PATIENCE_S", 0.3)
+    second = tmp_path / "second"
+    switch = f"if [ -e {second} ]; then {printing(NANO)}\nfi\ntouch {second}\n" + printing(ORIN_NX)
+    offered = found(fake(switch))
+
+    with pytest.raises(SensorUnavailableError, match="names no power rails"):
+        offered[0].open()
+
+
+def test_a_process_that_dies_in_use_is_a_power_error(
+    fake: Fake, tmp_path: Path, opened: Callable[[Reading], PowerSampler]
+) -> None:
+    """Its last samples are still given; then polling says what happened."""
+    go = tmp_path / "go"
+    line = ORIN_NX.replace("VDD_IN 5299", "VDD_IN 6000")
+    body = f"echo '{ORIN_NX}'\nuntil [ -e {go} ]; do sleep 0.01; done\necho '{line}'\nexit 7"
+    go.touch()
+    offered = found(fake(body))
+    go.unlink()
+    sampler = opened(offered[0])
+    go.touch()
+
+    assert [sample.value for sample in collected(sampler, 1)] == [6.0]
+    said = r"tegrastats:VDD_IN: tegrastats ended with exit status 7, saying: RAM"
+    with pytest.raises(PowerError, match=said):
+        collected(sampler, 1)
