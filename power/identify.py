@@ -45,7 +45,8 @@ class Identified:
         name: of the reading.
         kind: of the reading: counter, ring or stream.
         scope: what it sees.
-        response: the model chosen, or an identity where none holds (see ``reason``).
+        response: the model chosen, an identity where none holds on both edges; None where nothing was
+            identified (see ``reason``).
         period_s: median time between fresh samples.
         resolution: smallest difference between two samples, in watts, or joules of a counter.
         samples: how many there were.
@@ -64,7 +65,7 @@ class Identified:
     name: str
     kind: Literal["counter", "ring", "stream"]
     scope: str
-    response: Response
+    response: Response | None = None
     period_s: float = 0.0
     resolution: float = 0.0
     samples: int = 0
@@ -97,10 +98,9 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
         info.name,
         info.kind,
         info.scope,
-        Response(origin="calibrated"),
-        evidence.period_s,
-        _resolution(samples),
-        len(samples),
+        period_s=evidence.period_s,
+        resolution=_resolution(samples),
+        samples=len(samples),
     )
     if len(evidence) < _FEW:
         return replace(found, reason=f"only {len(samples)} fresh samples came; {_FEW} are needed")

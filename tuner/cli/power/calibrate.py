@@ -1,0 +1,231 @@
+"""``tuner power calibrate``: how each power reading follows power, and which may be used for energy."""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli.options import device_option, finite
+from tuner.cli.output import console, json_option, write_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tuner.interfaces import Device, PowerSampler, Reading
+
+_Z95 = 1.96  # standard uncertainties to either side hold 95 % of a normal distribution
+
+
+@click.command()
+@device_option
+@click.option(
+    "--sensor",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A reading, as `tuner power sensors` names it; may be given several times. Default: all.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=15.0, max=600.0),
+    callback=finite,
+    default=60.0,
+    show_default=True,
+    help="How long the load is played, about.",
+)
+@json_option
+def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, json_path: str | None) -> None:
+    """Find how the power readings of a GPU follow its power.
+
+    Plays a known load (steps, pulses of random lengths, square waves) for about a minute, with no clock or
+    other setting changed, fits every model to what each reading shows, and stores the best for this GPU and
+    driver. The GPU must have nothing else to do.
+    """
+    from tuner import registry
+    from tuner.devices.calibrations import user_file
+    from tuner.errors import Interrupted
+    from tuner.worker import open_device
+
+    with contextlib.ExitStack() as stack:
+        opened, notice = open_device(device)
+        stack.callback(opened.close)
+        samplers, unavailable = _opened(stack, opened, names)
+        try:
+            with _progress(seconds) as told:
+                found = registry.load("calibration", "calibrate")(
+                    opened, list(samplers.values()), seconds=seconds, progress=told
+                )
+        except KeyboardInterrupt as order:
+            raise Interrupted("interrupted; no calibration was stored") from order
+        identity = opened.identity
+    rows = [asdict(identified) | {"name": name} for name, identified in zip(samplers, found, strict=True)]
+    good = {
+        name: (identified.response, identified.period_s)
+        for name, identified in zip(samplers, found, strict=True)
+        if identified.response is not None
+    }
+    path = user_file()
+    if good:
+        registry.load("calibration", "store")(path, identity.uuid, identity.driver, good)
+    document = {
+        "device": asdict(identity),
+        "seconds": seconds,
+        "readings": rows,
+        "unavailable": unavailable,
+        "stored": str(path) if good else None,
+        "best": next((row["name"] for row in rows if row["usable"]), None),
+    }
+    if json_path is not None:
+        write_json(json_path, document)
+    _show(console(json_path), document, notice)
+
+
+def _opened(
+    stack: contextlib.ExitStack, device: "Device", names: tuple[str, ...]
+) -> tuple[dict[str, "PowerSampler"], dict[str, str]]:
+    """Samplers of the readings asked for, best first, and why others of them are not there.
+
+    Raises:
+        UnknownNameError: the device has no reading of that name.
+        SensorUnavailableError: no reading asked for answers.
+    """
+    from tuner.errors import SensorUnavailableError, UnknownNameError
+
+    readings = {reading.name: reading for reading in _readings(device)}
+    for name in names:
+        if name not in readings:
+            choices = ", ".join(readings) or "none"
+            raise UnknownNameError(f"--sensor {name}: no such reading; choose from {choices}")
+    samplers, unavailable = {}, {}
+    for name, reading in readings.items():
+        if names and name not in names:
+            continue
+        try:
+            samplers[name] = reading.open()
+        except SensorUnavailableError as error:
+            unavailable[name] = str(error)
+        else:
+            stack.callback(samplers[name].close)
+    if not samplers:
+        why = "; ".join(f"{name}: {reason}" for name, reason in unavailable.items())
+        raise SensorUnavailableError(f"no power reading of {device.identity.spec} answers: {why or 'none'}")
+    return samplers, unavailable
+
+
+def _readings(device: "Device") -> "list[Reading]":
+    from tuner import registry
+    from tuner.interfaces import Reading
+
+    sensor = getattr(device, "sensor", None)
+    if not device.identity.modelled or sensor is None:
+        return []
+    return [
+        Reading(
+            f"simulated-{sensor['kind']}", lambda: registry.load("sampler", "simulated")(device, **sensor)
+        )
+    ]
+
+
+@contextlib.contextmanager
+def _progress(seconds: float) -> Iterator[Callable[[float, float], None]]:
+    """A bar on standard error; nothing where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    err = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed:.0f} of {task.total:.0f} s"),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("playing the load", total=seconds)
+        yield lambda done_s, total_s: bar.update(task, completed=done_s, total=total_s)
+
+
+def _show(out: "Console", document: dict[str, Any], notice: str) -> None:
+    """The table, what is worth knowing of each reading, and what becomes of it all."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    identity = document["device"]
+    if notice:
+        out.print(notice, markup=False, highlight=False)
+    out.print(f"{identity['name']}, driver {identity['driver']}", markup=False, highlight=False)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for title in ("reading", "every", "model", "C or window", "delay", "aliasing", "for energy"):
+        table.add_column(title, no_wrap=True, justify="left" if title in ("reading", "model") else "right")
+    for row in document["readings"]:
+        table.add_row(*_cells(row))
+    out.print(table)
+    for row in document["readings"]:
+        for line in _remarks(row):
+            out.print(line, markup=False, highlight=False)
+    for name, reason in document["unavailable"].items():
+        out.print(f"{name}: not calibrated: {reason}", markup=False, highlight=False)
+    _conclude(out, document)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    response = row["response"]
+    if response is None:
+        return (row["name"], _ms(row["period_s"]), *4 * ("–",), "no")
+    size = response["capacitance_s"] + response["window_s"]
+    sigma = response["capacitance_sigma_s"] + response["window_sigma_s"]
+    return (
+        row["name"],
+        _ms(row["period_s"]),
+        response["kind"],
+        _ms(size, sigma) if size else "–",
+        _ms(response["delay_s"], response["delay_sigma_s"]),
+        "–" if row["aliasing"] is None else f"{row['aliasing']:.0%} of load",
+        "yes" if row["usable"] else "no",
+    )
+
+
+def _ms(value_s: float, sigma_s: float | None = None) -> str:
+    """Milliseconds, with a 95 % interval of two digits where an uncertainty is given."""
+    if sigma_s is None:
+        return f"{1e3 * value_s:.4g} ms"
+    half = _Z95 * 1e3 * sigma_s
+    decimals = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 1
+    return f"{1e3 * value_s:.{decimals}f} ± {half:.{decimals}f} ms"
+
+
+def _remarks(row: dict[str, Any]) -> Iterator[str]:
+    """Why a reading is not used or not corrected, and what its model rests on."""
+    name = row["name"]
+    if row["reason"]:
+        yield f"{name}: {row['reason']}"
+    if not row["candidates"]:
+        return
+    best, *others = row["candidates"]
+    behind = ", ".join(f"{other['kind']} +{other['bic'] - best['bic']:.0f}" for other in others)
+    yield f"{name}: of {row['samples']} samples, BIC is lowest for {best['kind']} ({behind})"
+    sides = ""
+    if row["rise_s"] is not None:
+        sides = f"; {_ms(row['rise_s'])} as it rises, {_ms(row['fall_s'])} as it falls"
+    yield f"{name}: {row['idle_w']:.4g} W idle, {row['idle_w'] + row['step_w']:.4g} W under load{sides}"
+
+
+def _conclude(out: "Console", document: dict[str, Any]) -> None:
+    modelled = " (modelled, and kept apart from real ones)" if document["device"]["modelled"] else ""
+    lines = ["Intervals are 95 %; C is that of equation (6)."]
+    if document["best"] is None:
+        lines.append("No reading may be used for energy.")
+    else:
+        lines.append(f"The best reading for energy is {document['best']}.")
+    if document["stored"] is None:
+        lines.append("Nothing was stored.")
+    else:
+        gpu, driver = document["device"]["uuid"], document["device"]["driver"]
+        lines.append(f"Stored for {gpu} under driver {driver}{modelled} in {document['stored']}.")
+    for line in lines:
+        out.print(line, markup=False, highlight=False)
