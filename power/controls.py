@@ -10,7 +10,7 @@ from . import devfreq, nvml_clocks
 from .actuator import NO_RULES, Actuator, Rules, Where
 from .clock_config import load
 from .clocks import GuardedClocks
-from .journal import Entry, Place, runtime_directory
+from .journal import Entry, Place, directories, runtime_directory
 from .nvml_library import NvmlGpu
 from .ownership import Outcome, Ownership, Undo
 from .ownership import restore_stale as _restore_stale
@@ -150,7 +150,14 @@ def restore_stale(where: Where | None = None) -> list[Outcome]:
     return _restore_stale(directory, undo(where))
 
 
-def reset(gpu: str, where: Where | None = None) -> None:
+def restore_all(where: Where | None = None) -> list[Outcome]:
+    """As ``restore_stale``, and for root's journals too, which root alone can act on; for an order."""
+    where = where or SYSTEM
+    folders = directories(where.directory)
+    return [outcome for folder in folders for outcome in _restore_stale(folder, undo(where))]
+
+
+def reset(gpu: str | int, where: Where | None = None) -> None:
     """Give a GPU's clock back to driver and configuration, whoever set it; for an explicit order only.
 
     The journal of a dead owner, an unreadable one too, is removed when that is done.

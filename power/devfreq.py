@@ -68,8 +68,8 @@ class DevfreqActuator:
 
     @property
     def name(self) -> str:
-        """Name of the node, for people."""
-        return f"the GPU {self._node.name}"
+        """The GPU for people."""
+        return f"GPU {self._node.name}"
 
     def permitted(self) -> bool:
         """See ``Actuator.permitted``."""

@@ -10,6 +10,8 @@ from typing import Any
 from tuner.errors import ClockError
 from tuner.owner import is_of_this_boot, this_process
 
+OF_ROOT = Path("/run/tuner")  # journals of root's programs and of tuner-clockd
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -132,8 +134,18 @@ def runtime_directory() -> Path:
         ClockError: neither is to be had.
     """
     if os.geteuid() == 0:
-        return Path("/run/tuner")
+        return OF_ROOT
     own = os.environ.get("XDG_RUNTIME_DIR")
     if not own:
         raise ClockError("clocks are set with a journal in $XDG_RUNTIME_DIR/tuner: set XDG_RUNTIME_DIR")
     return Path(own) / "tuner"
+
+
+def directories(own: Path | None = None) -> list[Path]:
+    """Where journals may be: this user's directory and root's, or the one given."""
+    if own is not None:
+        return [own]
+    try:
+        return list(dict.fromkeys((runtime_directory(), OF_ROOT)))
+    except ClockError:  # this user has no place for journals
+        return [OF_ROOT]

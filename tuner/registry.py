@@ -24,7 +24,9 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "clock-care": {
         "restore-stale": "tuner.power.controls:restore_stale",
+        "restore-all": "tuner.power.controls:restore_all",
         "reset": "tuner.power.controls:reset",
+        "survey": "tuner.power.survey:survey",
         "actuators": "tuner.power.controls:actuators",
         "where": "tuner.power.actuator:Where",
         "places": "tuner.power.journal:places",

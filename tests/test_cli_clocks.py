@@ -1,0 +1,298 @@
+"""``tuner clocks``: what is shown of the clocks of this machine, and what is given back."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cli_process import document, tuner
+from fake_nvml_state import SECOND_UUID, UUID, State, fake_nvml, library
+from jetson_trees import build, limits_hz, set_limits_hz
+from tuner.power import controls
+from tuner.power.actuator import Where
+from tuner.power.journal import Place
+
+from tuner.owner import this_process
+
+HOLDER = """
+import signal, sys
+from pathlib import Path
+from tuner.power.actuator import Where
+from tuner.power.controls import open_control
+
+where = Where(library=sys.argv[1], devfreq=Path(sys.argv[2]), directory=Path(sys.argv[3]))
+clocks = open_control(sys.argv[4], where)
+with clocks.locked(int(sys.argv[5])):
+    print(clocks._guard.guardian_pid, flush=True)
+    signal.pause()
+"""
+LOST = 15
+LOWEST, HIGHEST = 306_000_000, 1_300_500_000
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> Iterator[State]:
+    with fake_nvml(tmp_path) as state:
+        yield state
+
+
+@pytest.fixture(autouse=True)
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Where:
+    """Clocks are found in a folder of the test, and nowhere on this machine."""
+    found = Where(
+        library=library(),
+        devfreq=tmp_path / "sys/class/devfreq",
+        config=tmp_path / "clockd.toml",
+        directory=tmp_path / "run",
+        socket=tmp_path / "clockd.sock",
+    )
+    monkeypatch.setattr(controls, "SYSTEM", found)
+    return found
+
+
+@contextmanager
+def holder(where: Where, gpu: str, mhz: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process that holds a clock, and the pid of its guardian."""
+    words = (where.library, where.devfreq, where.directory, gpu, mhz)
+    command = [sys.executable, "-c", HOLDER, *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process, int(process.stdout.readline())
+        process.kill()
+
+
+@contextmanager
+def left(where: Where, gpu: str, mhz: int) -> Iterator[None]:
+    """A clock that a killed process left set, its guardian killed with it."""
+    with holder(where, gpu, mhz) as (process, guardian):
+        os.kill(guardian, signal.SIGKILL)
+        process.kill()
+    assert where.directory is not None
+    (lock,) = where.directory.glob("*.lock")
+    with lock.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # both are gone
+    yield
+
+
+def place(where: Where, control: str = "nvml", gpu: str = UUID) -> Place:
+    assert where.directory is not None
+    return Place(where.directory, control, gpu)
+
+
+def shown(*words: str) -> str:
+    result = tuner("clocks", "show", *words)
+    assert result.exit_code == 0, result.stderr
+    return " ".join(result.stdout.split())
+
+
+def test_show_reads_and_sets_nothing(nvml: State, where: Where) -> None:
+    """A GPU nobody holds is shown with clock and range; no setter is called, no journal or lock made."""
+    (row,) = document("clocks", "show")["gpus"]
+
+    assert (row["gpu"], row["name"], row["control"]) == (UUID, "NVIDIA H200", "nvml")
+    assert (row["clock_mhz"], row["supported_mhz"]) == (1980.0, [1980, 1500, 900, 345])
+    assert (row["owner"], row["announced_mhz"], row["stale"]) == (None, None, False)
+    assert (row["throttle_reasons"], row["trouble"]) == ([], [])
+    assert nvml.sets == nvml.resets == nvml.app_sets == nvml.app_resets == 0
+    assert where.directory is not None
+    assert not where.directory.exists()
+    text = shown()
+    for part in ("NVIDIA H200", "1980 MHz", "345 to 1980 MHz (4)", "NVML does not tell", "nobody", "nothing"):
+        assert part in text
+
+
+def test_show_names_owner_and_reasons(nvml: State, where: Where) -> None:
+    """A held clock is shown with who holds it and what holds it back."""
+    nvml.reason_bits = 0x4
+    with holder(where, UUID, 900) as (process, _):
+        (row,) = document("clocks", "show")["gpus"]
+        text = shown()
+
+    assert row["owner"] == f"process {process.pid}"
+    assert (row["announced_mhz"], row["stale"]) == (900, False)
+    for part in (f"process {process.pid}", "900 MHz (journal)", "sw-power-cap"):
+        assert part in text
+
+
+def test_show_tells_what_was_left_set(nvml: State, where: Where) -> None:
+    """A clock whose owner is gone is told with what to do."""
+    with left(where, UUID, 900):
+        (row,) = document("clocks", "show")["gpus"]
+        assert (row["owner"], row["announced_mhz"], row["stale"]) == (None, 900, True)
+        assert "left at 900 MHz: run `tuner clocks restore`" in shown()
+        assert nvml.locked_max_mhz == 900
+
+
+def test_show_of_one_gpu(nvml: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--device takes CUDA's name or the table's; what is no GPU here is refused with the choices."""
+    nvml.gpu_count = 2
+    assert len(document("clocks", "show")["gpus"]) == 2
+    (row,) = document("clocks", "show", "--device", SECOND_UUID)["gpus"]
+    assert row["gpu"] == SECOND_UUID
+
+    class Identity:
+        uuid = UUID
+
+    monkeypatch.setattr("tuner.worker.identify", lambda _: Identity)
+    (row,) = document("clocks", "show", "--device", "cuda:0")["gpus"]
+    assert row["gpu"] == UUID
+    for spec, says in (("GPU-7", f"choose from {UUID}, {SECOND_UUID}"), ("sim:k40c", "tuner devices")):
+        result = tuner("clocks", "show", "--device", spec)
+        assert (result.exit_code, says in result.stderr) == (2, True)
+
+
+def test_show_of_a_jetson(nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where NVML opens and tells no clocks, the board's limits, governor and power gating are shown."""
+    nvml.supported = nvml.clock = 3
+    set_limits_hz(build(tmp_path, "agx-orin"), 612_000_000, 918_000_000)
+    (row,) = document("clocks", "show")["gpus"]
+
+    assert (row["gpu"], row["control"]) == ("17000000.gpu", "devfreq")
+    assert row["setting"]["min_hz"] == 612_000_000
+    assert "612 to 918 MHz, governor nvhost_podgov, railgate 1" in shown()
+    monkeypatch.setattr("tuner.worker.identify", lambda _: type("Identity", (), {"uuid": "GPU-orin"}))
+    assert document("clocks", "show", "--device", "cuda:0")["gpus"] == [row]
+
+
+def test_show_without_a_driver(tmp_path: Path) -> None:
+    """No driver and no board is an error that says why; a board without NVML is shown."""
+    result = tuner("clocks", "show")
+    assert result.exit_code == 1
+    assert "has no node of a Jetson's GPU" in result.stderr
+    build(tmp_path, "nano")
+    (row,) = document("clocks", "show")["gpus"]
+    assert row["gpu"] == "57000000.gpu"
+
+
+def test_show_of_a_lost_gpu(nvml: State, where: Where) -> None:
+    """A GPU that answers no more is shown with the reason, and with what the journal says of it."""
+    with left(where, UUID, 900):
+        nvml.identity = LOST
+        (row,) = document("clocks", "show")["gpus"]
+        assert (row["gpu"], row["announced_mhz"], row["stale"]) == (UUID, 900, True)
+        assert any("GPU is lost" in what for what in row["trouble"])
+        assert "GPU is lost" in shown()
+
+
+def test_show_of_a_broken_journal(nvml: State, where: Where) -> None:
+    """An unreadable journal is told, with what to do; the rest is shown."""
+    place(where).directory.mkdir()
+    place(where).journal.write_text("{")
+    text = shown()
+    assert f"tuner clocks restore --reset {UUID}" in text
+    assert "1980 MHz" in text
+    assert nvml.resets == 0
+
+
+def test_a_wrong_configuration_is_told(nvml: State, where: Where) -> None:
+    """The administrator's file is refused with file and key, and nothing is set."""
+    where.config.write_text('[limits]\n"*" = 7\n')
+    for words in (("show",), ("restore", "--reset", UUID)):
+        result = tuner("clocks", *words)
+        assert result.exit_code == 2
+        assert f"{where.config}: limits.*" in " ".join(result.stderr.split())
+    assert nvml.resets == 0
+
+
+def test_restore_where_nothing_is_left(nvml: State) -> None:
+    """Without journals nothing is touched."""
+    result = tuner("clocks", "restore")
+    assert (result.exit_code, result.stdout) == (0, "nothing to restore\n")
+    assert nvml.resets == 0
+
+
+def test_restore_undoes_what_was_left(nvml: State, where: Where) -> None:
+    """A stale journal is acted on once."""
+    with left(where, UUID, 900):
+        result = tuner("clocks", "restore")
+        assert (result.exit_code, result.stdout) == (0, f"{UUID}: restored\n")
+        assert nvml.locked_max_mhz == 0
+        assert tuner("clocks", "restore").stdout == "nothing to restore\n"
+
+
+def test_restore_of_a_jetson(where: Where, tmp_path: Path) -> None:
+    """Limits come back; one that somebody else has changed is left, and that is told."""
+    sysfs = build(tmp_path, "agx-orin")
+    with left(where, "17000000.gpu", 612):
+        set_limits_hz(sysfs, 612_000_000, 918_000_000)
+        result = tuner("clocks", "restore")
+
+    assert result.exit_code == 0
+    assert "restored; max_freq is 918000000, and was 1300500000: left so" in result.stdout
+    assert limits_hz(sysfs) == (LOWEST, 918_000_000)
+
+
+def test_restore_leaves_a_living_owner(nvml: State, where: Where) -> None:
+    """Neither restoring nor resetting takes a clock from a living process, which is named."""
+    with holder(where, UUID, 900) as (process, _):
+        result = tuner("clocks", "restore")
+        assert (result.exit_code, result.stdout) == (
+            0,
+            f"{UUID}: held by process {process.pid}: left alone\n",
+        )
+        result = tuner("clocks", "restore", "--reset", UUID)
+        assert result.exit_code == 1
+        assert f"held by process {process.pid}: wait for it or end it" in result.stderr
+        assert (nvml.locked_max_mhz, nvml.resets) == (900, 0)
+
+
+def test_restore_that_fails_says_so(nvml: State, where: Where) -> None:
+    """What cannot be restored is told, stays in the journal, and is the exit code."""
+    with left(where, UUID, 900):
+        nvml.reset = LOST
+        result = tuner("clocks", "restore")
+        assert result.exit_code == 1
+        assert "not restored" in result.stderr
+        assert "GPU is lost" in result.stderr
+        assert place(where).journal.exists()
+
+
+@pytest.mark.parametrize("gpu", [UUID, "0"])
+def test_reset_needs_no_journal(nvml: State, where: Where, gpu: str) -> None:
+    """An explicit reset unlocks whatever was left, with the baseline of the configuration."""
+    nvml.locked_min_mhz = nvml.locked_max_mhz = 900
+    where.config.write_text('[baseline]\n"*" = [345, 1500]\n')
+    result = tuner("clocks", "restore", "--reset", gpu)
+    assert (result.exit_code, result.stdout) == (0, f"{gpu}: reset\n")
+    assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (345, 1500)
+
+
+def test_reset_mends_a_broken_journal(nvml: State, where: Where) -> None:
+    """An unreadable journal fails to restore; the reset it asks for removes it."""
+    place(where).directory.mkdir()
+    place(where).journal.write_text("{")
+    nvml.locked_max_mhz = 900
+    result = tuner("clocks", "restore")
+    assert result.exit_code == 1
+    assert f"--reset {UUID}" in result.stderr
+
+    assert tuner("clocks", "restore", "--reset", UUID).exit_code == 0
+    assert nvml.locked_max_mhz == 0
+    assert not place(where).journal.exists()
+
+
+def test_reset_goes_on_past_a_failure(nvml: State) -> None:
+    """Of several GPUs each is tried, and one that fails is the exit code."""
+    result = tuner("clocks", "restore", "--reset", "GPU-7", "--reset", UUID)
+    assert result.exit_code == 1
+    assert "GPU-7: not reset" in result.stderr
+    assert result.stdout == f"{UUID}: reset\n"
+    assert nvml.resets == 1
+
+
+def test_an_entry_of_another_boot_is_told(nvml: State, where: Where) -> None:
+    """A reboot resets clocks: its entries are removed, and nothing is set."""
+    place(where).directory.mkdir()
+    _, pid, start = this_process().split(":")
+    entry = {"control": "nvml", "gpu": UUID, "owner": f"another:{pid}:{start}", "old": {}, "new_mhz": 900}
+    place(where).journal.write_text(json.dumps(entry))
+
+    assert "a reboot had restored it" in tuner("clocks", "restore").stdout
+    assert nvml.resets == 0
+    assert not place(where).journal.exists()

@@ -1,0 +1,166 @@
+"""``tuner clocks``: what the GPU clocks of this machine are, who set them, and giving them back."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli.output import console, json_option, write_json
+from tuner.errors import ClockError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MEGA = 1e6
+
+
+@click.group()
+def clocks() -> None:
+    """GPU clocks: see who holds them, and give back what was left set."""
+
+
+@clocks.command()
+@click.option(
+    "--device", "spec", metavar="SPEC", help="cuda:0, or a GPU as the table names it. Default: all."
+)
+@json_option
+def show(*, spec: str | None, json_path: str | None) -> None:
+    """List the GPUs of this machine with clock, lock and owner; nothing is set."""
+    from tuner import registry
+
+    rows = [_row(state) for state in registry.load("clock-care", "survey")()]
+    if spec is not None:
+        gpu = _named(spec)
+        rows = [row for row in rows if row["gpu"] == gpu] or _unknown(spec, rows)
+    if json_path is not None:
+        write_json(json_path, {"gpus": rows})
+    _print_rows(rows, json_path)
+
+
+@clocks.command()
+@click.option(
+    "--reset",
+    "gpus",
+    metavar="GPU",
+    multiple=True,
+    help="Reset the clock of this GPU (UUID, NVML's index or devfreq node) whoever left it set. Repeatable.",
+)
+def restore(*, gpus: tuple[str, ...]) -> None:
+    """Give back clocks that a killed tuner left set.
+
+    Acts on what the journal announces, and leaves a GPU alone whose clock a living process holds. A lock that
+    no journal knows of is undone by an explicit --reset only, which a living owner keeps from happening too.
+    """
+    done = [_reset(gpu) for gpu in gpus] if gpus else _restore()
+    if not all(done):
+        sys.exit(1)
+
+
+def _reset(gpu: str) -> bool:
+    """Reset one GPU; True if that was done."""
+    from tuner import registry
+
+    try:
+        registry.load("clock-care", "reset")(int(gpu) if gpu.isdecimal() else gpu)
+    except ClockError as error:
+        click.echo(f"{gpu}: not reset: {error}", err=True)
+        return False
+    click.echo(f"{gpu}: reset")
+    return True
+
+
+def _restore() -> list[bool]:
+    """Restore what the journal announces; True for each GPU that needs nothing more."""
+    from tuner import registry
+
+    outcomes = registry.load("clock-care", "restore-all")()
+    for outcome in outcomes:
+        click.echo(f"{outcome.gpu}: {_told(outcome)}", err=outcome.state == "failed")
+    if not outcomes:
+        click.echo("nothing to restore")
+    return [outcome.state != "failed" for outcome in outcomes]
+
+
+def _told(outcome: Any) -> str:  # noqa: ANN401 - tuner.power.ownership.Outcome, reached by name
+    details = "; ".join(outcome.details)
+    if outcome.state == "owned":
+        return f"held by {details}: left alone"
+    if outcome.state == "failed":
+        return f"not restored: {details}"
+    if outcome.state == "undone":
+        return "a reboot had restored it"
+    return f"restored; {details}" if details else "restored"
+
+
+def _named(spec: str) -> str:
+    """What clock controls call a device: CUDA's number becomes a UUID."""
+    if spec.startswith("sim:"):
+        raise InputError(
+            f"--device {spec}: a simulated GPU has no clock on this machine; see `tuner devices`"
+        )
+    if spec.startswith("cuda"):
+        from tuner.worker import identify
+
+        return identify(spec).uuid
+    return spec
+
+
+def _unknown(spec: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if spec.startswith("cuda") and len(rows) == 1 and rows[0]["control"] == "devfreq":
+        return rows  # a Jetson's one GPU, which devfreq knows by another name than CUDA
+    choices = ", ".join(row["gpu"] for row in rows)
+    raise InputError(f"--device {spec}: no such GPU; choose from {choices}")
+
+
+def _row(state: Any) -> dict[str, Any]:  # noqa: ANN401 - tuner.power.survey.ClockState, reached by name
+    return {
+        "gpu": state.gpu,
+        "name": state.name or None,
+        "control": state.control,
+        "clock_mhz": state.reading.mhz,
+        "throttle_reasons": list(state.reading.throttle_reasons),
+        "supported_mhz": list(state.supported_mhz),
+        "setting": dict(state.setting),
+        "owner": state.owner or None,
+        "announced_mhz": state.announced_mhz,
+        "stale": state.stale,
+        "trouble": list(state.trouble),
+    }
+
+
+def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
+    out = console(json_path)
+    for row in rows:
+        clock = "cannot be read" if row["clock_mhz"] is None else f"{row['clock_mhz']:.0f} MHz"
+        lines = {
+            "control": row["control"],
+            "clock": f"{clock}, held back by {', '.join(row['throttle_reasons']) or 'nothing'}",
+            "set to": _setting(row["setting"], row["announced_mhz"]),
+            "can be set": _range(row["supported_mhz"]),
+            "held by": _holder(row),
+        }
+        out.print(" ".join(filter(None, (row["gpu"], row["name"]))), style="bold", markup=False)
+        for title, text in [*lines.items(), *(("trouble", what) for what in row["trouble"])]:
+            out.print(f"  {title:<11} {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _setting(setting: "Mapping[str, Any]", announced_mhz: int | None) -> str:
+    if "min_hz" in setting:
+        low, high = setting["min_hz"] / _MEGA, setting["max_hz"] / _MEGA
+        rest = [f"{key} {setting[key]}" for key in ("governor", "railgate") if key in setting]
+        return ", ".join([f"{low:g} to {high:g} MHz", *rest])
+    if setting.get("setting") == "application":
+        return f"application clocks {setting['graphics_mhz']} MHz, memory {setting['memory_mhz']} MHz"
+    if announced_mhz is not None:
+        return f"{announced_mhz} MHz (journal)"
+    return "NVML does not tell" if setting else "cannot be read"
+
+
+def _range(clocks_mhz: list[int]) -> str:
+    return f"{clocks_mhz[-1]} to {clocks_mhz[0]} MHz ({len(clocks_mhz)})" if clocks_mhz else "none"
+
+
+def _holder(row: dict[str, Any]) -> str:
+    if row["stale"]:
+        return f"nobody; left at {row['announced_mhz']} MHz: run `tuner clocks restore`"
+    return row["owner"] or "nobody"
