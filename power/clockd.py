@@ -1,0 +1,153 @@
+"""``tuner-clockd``: the small part of tuner that runs as root, sets GPU clocks for others and restores them.
+
+``tuner-clockd serve`` listens on a Unix socket, which systemd passes or it makes itself; ``tuner-clockd
+restore`` undoes what a killed helper left. It has no network, runs nobody's code, and can do nothing but set
+a clock that a GPU supports and the administrator allows, and take that back.
+"""
+
+import argparse
+import contextlib
+import errno
+import grp
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from tuner.errors import ClockError, InputError, TunerError
+
+from . import clock_config
+from .actuator import Where
+from .clockd_leases import Leases
+from .clockd_server import TTL_S, Server
+from .controls import open_actuator, undo
+from .journal import runtime_directory
+from .service_manager import ServiceManager, passed_socket
+
+_BACKLOG = 64
+_SOCKET_MODE = 0o660  # the group that may set clocks
+_FOLDER_MODE = 0o755
+_LOG = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the helper; 0 when all is restored, 1 when a clock could not be, 2 for wrong options."""
+    chosen = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    where = Where(
+        library=chosen.library,
+        devfreq=chosen.devfreq,
+        config=chosen.config,
+        directory=chosen.directory,
+        socket=chosen.socket or Where().socket,
+    )
+    try:
+        directory = where.directory or runtime_directory()
+        if (
+            chosen.command == "restore"
+        ):  # needs no configuration: what is wrong in it must not keep clocks set
+            return (
+                0
+                if Leases(directory, partial(open_actuator, where=where), undo(where)).restore_stale()
+                else 1
+            )
+        rules = clock_config.load(where.config).rules
+        leases = Leases(directory, partial(open_actuator, where=where, rules=rules), undo(where))
+        _serve(leases, _listener(chosen.socket, chosen.group), chosen)
+    except TunerError as error:
+        _LOG.error("tuner-clockd: %s", error)
+        return error.exit_code
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    places = argparse.ArgumentParser(add_help=False)
+    standard = Where()
+    places.add_argument("--directory", type=Path, metavar="DIR", help="of the journal [/run/tuner for root]")
+    places.add_argument("--config", type=Path, default=standard.config, metavar="FILE", help="[%(default)s]")
+    places.add_argument("--library", metavar="FILE", help="libnvidia-ml.so.1 [what the system finds]")
+    places.add_argument("--devfreq", type=Path, default=standard.devfreq, metavar="DIR", help="[%(default)s]")
+    places.add_argument(
+        "--socket", type=Path, metavar="PATH", help=f"[what systemd passes, or {standard.socket}]"
+    )
+    parser = argparse.ArgumentParser(
+        prog="tuner-clockd", description="Sets GPU clocks for others, and restores them."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser("serve", parents=[places], help="answer on a Unix socket until stopped")
+    serve.add_argument(
+        "--group", metavar="NAME", help="who may connect to a socket made here [the own group]"
+    )
+    serve.add_argument(
+        "--ttl", type=_seconds, default=TTL_S, metavar="S", help="longest silence of a client [%(default)g]"
+    )
+    serve.add_argument(
+        "--idle-exit", type=_seconds, metavar="S", help="end after so long without a client [never]"
+    )
+    commands.add_parser("restore", parents=[places], help="undo what a killed helper left, and end")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no positive number of seconds")
+    return value
+
+
+def _serve(leases: Leases, listener: socket.socket, chosen: argparse.Namespace) -> None:
+    manager = ServiceManager()
+    server = Server(listener, leases, ttl_s=chosen.ttl, idle_exit_s=chosen.idle_exit, manager=manager)
+    server.stop_on(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    leases.restore_stale()  # what cannot be restored now is tried again while serving
+    manager.say("READY=1", "STATUS=waiting for clients")
+    try:
+        server.serve()
+    finally:
+        manager.say("STOPPING=1")
+
+
+def _listener(path: Path | None, group: str | None) -> socket.socket:
+    """The socket to listen on: the one made at ``path`` if given, else the one that systemd passed."""
+    passed = passed_socket()
+    if path is None and passed is not None:
+        return passed
+    path = path or Where().socket
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        gid = grp.getgrnam(group).gr_gid if group else -1
+        path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        _unlink_dead(path)
+        mask = os.umask(0o777 & ~_SOCKET_MODE)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(mask)
+        os.chown(path, -1, gid)
+        listener.listen(_BACKLOG)
+    except KeyError as error:
+        raise InputError(f"--group {group}: there is no such group") from error
+    except OSError as error:
+        raise ClockError(f"tuner-clockd cannot listen on {path}: {error}") from error
+    return listener
+
+
+def _unlink_dead(path: Path) -> None:
+    """Remove the socket of a helper that is gone; one that answers is left alone."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+        except FileNotFoundError:
+            return
+        else:
+            raise OSError(errno.EADDRINUSE, "another helper answers there")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""What ``tuner-clockd`` holds for its clients: at most one GPU each, set by a journal and surely restored."""
+
+import logging
+import time
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import ClockError, ClockRefusedError
+
+from .actuator import Actuator, demand
+from .clockd_protocol import Refused, Request
+from .journal import Place
+from .ownership import Ownership, Undo, restore_stale
+
+_ATTEMPTS = 3
+_PAUSE_S = 0.1  # short: the other clients wait meanwhile
+_FIRST_RETRY_S = 1.0
+_LONGEST_RETRY_S = 60.0  # a GPU that is lost stays so until somebody acts
+_LOG = logging.getLogger(__name__)
+
+OpenActuator = Callable[[str, str], Actuator]
+"""Opens the actuator of a control for a GPU, by their names; raises a ClockError if there is none."""
+
+
+class _Lease:
+    """One GPU in the hands of one client; the helper owns its clocks as long as this is open."""
+
+    def __init__(self, actuator: Actuator, ownership: Ownership) -> None:
+        self.actuator = actuator
+        self._ownership = ownership
+        self._old: dict[str, Any] | None = None
+        self._new_mhz = 0
+        try:
+            ownership.take()
+        except BaseException:
+            actuator.close()
+            raise
+
+    def set(self, mhz: int) -> None:
+        """Set a clock, from what was there before any other that this lease has set.
+
+        Going back first costs one more call and keeps the journal simple: at every moment one entry tells
+        the whole way back.
+        """
+        demand(self.actuator, mhz)
+        self.restore()
+        old = self.actuator.before()
+        self._ownership.announce(old, mhz)
+        self._old, self._new_mhz = old, mhz
+        try:
+            self.actuator.set(mhz)
+        except ClockRefusedError:  # nothing was changed
+            self._forget()
+            raise
+        except BaseException:
+            self.restore()
+            raise
+
+    def restore(self) -> list[str]:
+        """Undo what is set, trying a few times; tells what was left alone. The journal stays if it fails."""
+        if self._old is None:
+            return []
+        for attempt in range(_ATTEMPTS):
+            try:
+                left = self.actuator.restore(self._old, self._new_mhz)
+                break
+            except ClockError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(_PAUSE_S)
+        self._forget()
+        return left
+
+    def close(self) -> None:
+        """Give the GPU up; what could not be restored stays in the journal."""
+        self._ownership.give_up()
+        self.actuator.close()
+
+    def _forget(self) -> None:
+        self._ownership.clear()
+        self._old = None
+
+
+class Leases:
+    """The GPUs that clients hold.
+
+    Args:
+        directory: of journals and locks.
+        open_actuator: opens a GPU for a client.
+        undo: undoes what a dead owner left in the journal.
+        now: monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        open_actuator: OpenActuator,
+        undo: Undo,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory = directory
+        self._open_actuator = open_actuator
+        self._undo = undo
+        self._now = now
+        self._held: dict[Hashable, _Lease] = {}
+        self._retry_s = _FIRST_RETRY_S
+        self._retry_at_s: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def set(self, holder: Hashable, request: Request) -> None:
+        """Hold a GPU at a clock for ``holder``; a client's first success makes it the owner.
+
+        Raises:
+            Refused: another client holds the GPU, or this one holds another GPU.
+            ClockError: the clock is not supported or not allowed, or setting it failed; then nothing is set.
+        """
+        lease = self._held.get(holder)
+        if lease is not None:
+            if (lease.actuator.control, lease.actuator.gpu) != (request.control, request.gpu):
+                raise Refused(
+                    "busy", f"this connection holds {lease.actuator.gpu}: open another for {request.gpu}"
+                )
+            lease.set(request.mhz)
+        else:
+            lease = self._held[holder] = self._opened(request)
+            try:
+                lease.set(request.mhz)
+            except BaseException:
+                self.drop(holder)
+                raise
+        _LOG.info("%s set %s to %d MHz", holder, request.gpu, request.mhz)
+
+    def reset(self, holder: Hashable) -> list[str]:
+        """Restore the clock of a holder, who stays its owner; tells what was left alone.
+
+        Raises:
+            ClockError: it could not be restored; the journal stays.
+        """
+        lease = self._held.get(holder)
+        return lease.restore() if lease else []
+
+    def drop(self, holder: Hashable) -> None:
+        """Restore and give up what a holder has; what fails is logged, kept in the journal and retried."""
+        lease = self._held.pop(holder, None)
+        if lease is None:
+            return
+        try:
+            for left in lease.restore():
+                _LOG.warning("%s: %s", lease.actuator.gpu, left)
+        except Exception:  # noqa: BLE001 - the other clocks must be restored, whatever this one met
+            _LOG.exception("the clock of %s is not restored yet", lease.actuator.gpu)
+            self._retry_s = _FIRST_RETRY_S
+            self._retry_at_s = self._now() + self._retry_s
+        finally:
+            lease.close()
+
+    def restore_stale(self) -> bool:
+        """Undo what dead owners left, and what could not be restored before; False if something is left."""
+        outcomes = restore_stale(self._directory, self._undo)
+        for outcome in outcomes:
+            _LOG.warning(
+                "%s %s: %s %s", outcome.control, outcome.gpu, outcome.state, "; ".join(outcome.details)
+            )
+        done = all(outcome.state != "failed" for outcome in outcomes)
+        self._retry_at_s = None if done else self._now() + self._retry_s
+        return done
+
+    @property
+    def retry_at_s(self) -> float | None:
+        """When ``retry`` has something to do; None while nothing is left to restore."""
+        return self._retry_at_s
+
+    def retry(self) -> None:
+        """Try again to restore what could not be, ever more rarely."""
+        if self._retry_at_s is not None and self._now() >= self._retry_at_s:
+            self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
+            self.restore_stale()
+
+    def close(self) -> None:
+        """Restore everything."""
+        for holder in list(self._held):
+            self.drop(holder)
+
+    def _opened(self, request: Request) -> _Lease:
+        for holder, lease in self._held.items():
+            if (lease.actuator.control, lease.actuator.gpu) == (request.control, request.gpu):
+                raise Refused(
+                    "busy", f"the clocks of {request.gpu} are held by {holder}: wait for it or end it"
+                )
+        actuator = self._open_actuator(request.control, request.gpu)
+        if (actuator.control, actuator.gpu) != (request.control, request.gpu):
+            actuator.close()
+            raise Refused("clock", f"{request.gpu} is no name of a GPU, but {actuator.gpu} is")
+        place = Place(self._directory, request.control, request.gpu)
+        return _Lease(actuator, Ownership(place, self._undo))

@@ -1,0 +1,137 @@
+"""What is said on the socket of ``tuner-clockd``: one JSON object per line, in turns.
+
+A client asks, the helper answers; only a refusal with the code ``expired`` or ``stopped`` comes unasked, and
+is the last word. The connection is the lease: ``renew`` and ``reset`` do not say whose clock is meant, so
+that nobody can renew or reset another's. ::
+
+    {"verb": "hello"}
+    {"verb": "set", "control": "nvml", "gpu": "GPU-6f0d...", "mhz": 900}
+    {"verb": "renew"}
+    {"verb": "reset"}
+
+    {"ok": true, ...}
+    {"ok": false, "code": "busy", "message": "..."}
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROTOCOL = 1
+SOCKET = Path("/run/tuner/clockd.sock")
+MAX_REQUEST_BYTES = 512  # four times the longest sensible request
+MAX_ANSWER_BYTES = 4096  # a message may list what was left alone
+
+# Names become parts of file names and of sysfs paths: no slash, no leading dot.
+_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,95}")
+FINAL = ("malformed", "full", "expired", "stopped")
+"""Codes of refusals after which the connection is closed."""
+
+_FIELDS: dict[str, dict[str, type]] = {
+    "hello": {},
+    "set": {"control": str, "gpu": str, "mhz": int},
+    "renew": {},
+    "reset": {},
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request; the fields of ``set`` are empty for the other verbs."""
+
+    verb: str
+    control: str = ""
+    gpu: str = ""
+    mhz: int = 0
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault of the helper
+    """A request that is not granted.
+
+    Attributes:
+        code: ``busy``, ``permission``, ``clock`` (not supported, or the driver failed), or one of ``FINAL``.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def parse_request(line: bytes) -> Request:
+    """Read one line, strictly: unknown, missing and wrongly typed fields are refused.
+
+    Raises:
+        Refused: with the code ``malformed`` and what would be right.
+    """
+    record = _object(line)
+    verb = record.pop("verb", None)
+    fields = _FIELDS.get(verb) if isinstance(verb, str) else None
+    if fields is None:
+        raise Refused("malformed", f'"verb" must be one of {", ".join(_FIELDS)}')
+    if record.keys() != fields.keys():
+        raise Refused(
+            "malformed", f"{verb} takes {' and '.join(fields) or 'no further field'}, and nothing else"
+        )
+    for name, kind in fields.items():
+        if type(record[name]) is not kind:  # isinstance would take true for a number
+            raise Refused("malformed", f'"{name}" must be {"a whole number" if kind is int else "a text"}')
+    request = Request(verb, **record)
+    if verb == "set":
+        _check(request)
+    return request
+
+
+def _check(request: Request) -> None:
+    if not request.control.isascii() or not request.control.isalpha():
+        raise Refused("malformed", '"control" must be the name of a clock control, e.g. nvml')
+    if not _GPU.fullmatch(request.gpu):
+        raise Refused("malformed", '"gpu" must be the name of a GPU, e.g. its UUID')
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise Refused("malformed", "each line must be one JSON object")
+    return record
+
+
+def request_line(request: Request) -> bytes:
+    """The line that asks for ``request``."""
+    record = {"verb": request.verb, **{name: getattr(request, name) for name in _FIELDS[request.verb]}}
+    return _line(record)
+
+
+def granted(**fields: Any) -> bytes:  # noqa: ANN401 - whatever JSON holds
+    """The line that says yes, with what else there is to say."""
+    return _line({"ok": True, **fields})
+
+
+def refused(reason: Refused) -> bytes:
+    """The line that says no, and why."""
+    message = str(reason)
+    return _line({"ok": False, "code": reason.code, "message": message[: MAX_ANSWER_BYTES // 8]})
+
+
+def parse_answer(line: bytes) -> dict[str, Any]:
+    """What the helper granted.
+
+    Raises:
+        Refused: it did not grant it, or (``malformed``) what came is no answer.
+    """
+    try:
+        answer = json.loads(line.decode("utf-8"))
+        if answer["ok"] is True:
+            return dict(answer)
+        refusal = Refused(str(answer["code"]), str(answer["message"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        refusal = Refused("malformed", "what answers there is not tuner-clockd")
+    raise refusal
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,60 @@
+"""What systemd and a service say to each other: sd_notify(3) and sd_listen_fds(3), without its library."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, MutableMapping
+
+_FIRST_FD = 3  # SD_LISTEN_FDS_START
+_MICROSECONDS = 1e6
+_PINGS_PER_TIMEOUT = 3.0  # sd_watchdog_enabled(3) asks for more than two
+
+
+class ServiceManager:
+    """Tells the service manager how the service is; without one it says nothing.
+
+    Args:
+        environment: where $NOTIFY_SOCKET and $WATCHDOG_USEC are.
+        now: monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        environment: MutableMapping[str, str] = os.environ,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._address = environment.get("NOTIFY_SOCKET", "")
+        self._now = now
+        watchdog_us = environment.get("WATCHDOG_USEC", "")
+        mine = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self.ping_interval_s: float | None = None
+        if self._address and mine and watchdog_us.isdecimal():
+            self.ping_interval_s = int(watchdog_us) / _MICROSECONDS / _PINGS_PER_TIMEOUT
+        self._pinged_s = -float("inf")
+
+    def say(self, *lines: str) -> None:
+        """Send e.g. ``READY=1``; a manager that does not listen is none of the service's business."""
+        if not self._address:
+            return
+        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notify:
+                notify.sendto("\n".join(lines).encode(), address)
+        except OSError:
+            return
+
+    def ping(self) -> None:
+        """Say ``WATCHDOG=1`` if it is time; to be called where the work is done, and nowhere else."""
+        if self.ping_interval_s is not None and self._now() - self._pinged_s >= self.ping_interval_s:
+            self._pinged_s = self._now()
+            self.say("WATCHDOG=1")
+
+
+def passed_socket(environment: MutableMapping[str, str] = os.environ) -> socket.socket | None:
+    """The listening socket that systemd passed to this very process, or None."""
+    passed = environment.pop("LISTEN_FDS", "") if environment.get("LISTEN_PID") == str(os.getpid()) else ""
+    environment.pop("LISTEN_PID", None)
+    if passed != "1":  # the socket unit has one; whoever passes more means another service
+        return None
+    os.set_inheritable(_FIRST_FD, False)
+    return socket.socket(fileno=_FIRST_FD)
