@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -33,9 +34,11 @@ class SimulatedSampler:
         seed: of the noise.
         scope: what the sensor sees.
         known_capacitance_s: the C to correct with, where it is not the true ``capacitance_s``.
+        delay_s: age of the power that is shown, beyond lag and mean.
 
     Raises:
-        InputError: the period is not positive, or a sensor is to have both a lag and a mean.
+        InputError: the period is not positive, the delay is negative, or a sensor is to have both a lag and a
+            mean.
     """
 
     def __init__(
@@ -50,12 +53,15 @@ class SimulatedSampler:
         seed: int = 0,
         scope: str = "gpu",
         known_capacitance_s: float | None = None,
+        delay_s: float = 0.0,
     ) -> None:
         if period_s <= 0:
             raise InputError(f"a sensor's period_s must be positive, not {period_s}")
         if capacitance_s > 0 and window_s > 0:
             raise InputError("a simulated sensor has a capacitance_s or a window_s, not both")
-        self._source = source
+        if delay_s < 0:
+            raise InputError(f"a sensor's delay_s cannot be negative: {delay_s}")
+        self._source = Late(source, delay_s) if delay_s else source
         self._kind = kind
         self._lag_s, self._window_s = capacitance_s, window_s
         self._noise, self._seed = noise, seed
@@ -67,7 +73,7 @@ class SimulatedSampler:
             scope=scope,
             period_s=period_s,
             resolution=0.0 if watts else _COUNTER_STEP_J,
-            response=_response(known, window_s, period_s) if watts else Response(),
+            response=replace(_response(known, window_s, period_s) if watts else Response(), delay_s=delay_s),
         )
         self._time_s = source.now_s()
         self._next = int(np.floor(self._time_s / period_s)) + 1
@@ -139,6 +145,27 @@ class SimulatedSampler:
         if self._lag_s == 0 or len(pieces) == 0:
             return 0.0
         return _lagged(pieces, np.empty(0), self._lag_s, float(pieces[0, 2]))[1]
+
+
+class Late:
+    """A source as it was ``delay_s`` ago; implements ``PowerSource``."""
+
+    def __init__(self, source: PowerSource, delay_s: float) -> None:
+        self._source = source
+        self._delay_s = delay_s
+
+    def now_s(self) -> float:
+        """Present time."""
+        return self._source.now_s()
+
+    def power_segments(self, since_s: float) -> list[tuple[float, float, float]]:
+        """(start, end, watts) pieces from ``since_s`` to now, each ``delay_s`` after it was drawn."""
+        now_s = self.now_s()
+        late = [
+            (start + self._delay_s, min(end + self._delay_s, now_s), watts)
+            for start, end, watts in self._source.power_segments(since_s - self._delay_s)
+        ]
+        return [piece for piece in late if piece[0] < piece[1]]
 
 
 def _response(capacitance_s: float, window_s: float, period_s: float) -> Response:

@@ -1,5 +1,7 @@
 """Forward and inverse response models: what a reading shows of a power curve, and the power back from it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -179,13 +181,17 @@ def test_one_sample_has_no_slope_and_no_energy() -> None:
         (Response("ramp", window_s=0.5), {"window_s": 0.5}),
     ],
 )
-@given(curve=st.lists(st.tuples(st.floats(0.01, 0.5), st.floats(0.0, 700.0)), min_size=2, max_size=8))
+@given(
+    curve=st.lists(st.tuples(st.floats(0.01, 0.5), st.floats(0.0, 700.0)), min_size=2, max_size=8),
+    delay=st.sampled_from([0.0, 0.0071, 0.3]),
+)
 def test_forward_models_are_what_simulated_sensors_show(
-    response: Response, options: dict[str, float], curve: list[tuple[float, float]]
+    response: Response, options: dict[str, float], curve: list[tuple[float, float]], delay: float
 ) -> None:
-    """The models that are fitted and the sensors that are simulated are the same."""
+    """The models that are fitted and the sensors that are simulated are the same, late ones too."""
     source = Source()
-    sampler = SimulatedSampler(source, "stream", period_s=0.0137, **options)
+    response = replace(response, delay_s=delay)
+    sampler = SimulatedSampler(source, "stream", period_s=0.0137, delay_s=delay, **options)
     for seconds, watts in curve:
         source.draw(seconds, watts)
     samples = sampler.poll()

@@ -124,7 +124,8 @@ def test_no_time_no_samples() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"period_s": 0.0}, {"period_s": 0.1, "capacitance_s": 0.8, "window_s": 0.025}]
+    "options",
+    [{"period_s": 0.0}, {"period_s": 0.1, "capacitance_s": 0.8, "window_s": 0.025}, {"delay_s": -0.1}],
 )
 def test_impossible_sensors_are_refused(options: dict[str, float]) -> None:
     """A sensor needs a period, and has a lag or a mean."""
