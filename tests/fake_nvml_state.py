@@ -165,7 +165,10 @@ def fake_nvml(folder: Path) -> Iterator[State]:
         patch.setenv("FAKE_NVML_STATE", str(file))
         patch.setattr(pynvml, "nvmlLib", ctypes.CDLL(path))
         patch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-        yield state
+        try:
+            yield state
+        finally:
+            ctypes.CDLL(path).fakeForget()
     assert pynvml.nvmlLib is real
 
 
@@ -182,6 +185,11 @@ def _default(gpu: Gpu, uuid: str) -> None:
     gpu.persistence_mode, gpu.temperature_c = 1, 40
     gpu.limit_milliwatts = gpu.enforced_limit_milliwatts = gpu.most_limit_milliwatts = 700_000
     gpu.least_limit_milliwatts = 200_000
+
+
+def users() -> int:
+    """How often this process has opened NVML without closing it again."""
+    return int(ctypes.CDLL(library()).fakeUsers())
 
 
 def fill_ring(gpu: Gpu | State, samples: Sequence[tuple[int, int]]) -> None:

@@ -1,272 +1,398 @@
 """Power readings of NVML, through the real binding and a fake library."""
 
 import math
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_nvml_state import UUID, State, fake_nvml, fill_ring, library, script
-from tuner.power.changes import ChangeSource
-from tuner.power.meter import SamplingMeter
-from tuner.power.nvml import NvmlSampler
-from tuner.power.nvml_clocks import NvmlActuator
-
-from tuner.errors import (
-    PowerError,
-    SensorUnavailableError,
+from fake_nvml_state import (
+    GPU_IS_LOST,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    UUID,
+    PlayedClock,
+    State,
+    count,
+    fail,
+    fake_nvml,
+    fill_ring,
+    library,
+    lose,
+    script,
+    sensors_of_h200,
 )
+from tuner.power.nvml import readings
 
-NOT_SUPPORTED, LOST = 3, 15
+from tuner.errors import PowerError, SensorUnavailableError
+from tuner.interfaces import PowerSampler, Response, Sample
 
-
-class HandClock:
-    """Time that moves when told, and by ``step_s`` at each look."""
-
-    def __init__(self, time_s: float = 1000.0, step_s: float = 0.0) -> None:
-        self.time_s = time_s
-        self.step_s = step_s
-
-    def __call__(self) -> float:
-        self.time_s += self.step_s
-        return self.time_s
+COUNTER, RING, INSTANT, AVERAGE, USAGE = (
+    *("nvml-energy-counter", "nvml-power-ring", "nvml-power-instant"),
+    *("nvml-power-average", "nvml-power-usage"),
+)
 
 
 @pytest.fixture
 def nvml(tmp_path: Path) -> Iterator[State]:
-    """The state of the fake's one GPU, on which every power reading answers."""
+    """An H200 at 500 W whose every reading answers."""
     with fake_nvml(tmp_path) as state:
-        state.millijoules = 5_000_000
-        state.instant_milliwatts = 400_000
-        state.usage_milliwatts = 300_000
-        fill_ring(state, [(20_000 * i, 100_000 + i) for i in range(1, 6)])
+        script(state, (0.0, 500.0))
+        sensors_of_h200(state)
         yield state
 
 
-def opened(now: HandClock | None = None, **options: float) -> NvmlSampler:
-    return NvmlSampler.open(UUID, now=now or HandClock(), wall=lambda: 1e9, **options)
+@pytest.fixture
+def clock(nvml: State) -> PlayedClock:
+    """The time of that GPU."""
+    return PlayedClock(nvml)
 
 
-def test_the_best_reading_that_answers_is_chosen(nvml: State) -> None:
-    """Counter before ring before instant power before usage, each when those before it fail a read."""
-    seen = []
-    for failing in ("energy", "ring", "instant", "usage"):
-        sampler = opened()
-        seen.append((sampler.info.name, sampler.info.kind))
+def listed(clock: PlayedClock, **responses: Response) -> dict[str, PowerSampler | str]:
+    """What opening every reading gives, in order: a sampler, or why there is none."""
+    found: dict[str, PowerSampler | str] = {}
+    calibrated = {name.replace("_", "-"): response for name, response in responses.items()}
+    for reading in readings(UUID, responses=calibrated.get, now=clock, wall=clock.wall):
+        try:
+            found[reading.name] = reading.open()
+        except SensorUnavailableError as error:  # noqa: PERF203 - five readings
+            found[reading.name] = str(error)
+    return found
+
+
+def opened(name: str, clock: PlayedClock, **options: float) -> PowerSampler:
+    """The sampler of one reading."""
+    ways = readings(UUID, responses=lambda _: None, now=clock, wall=clock.wall, **options)
+    sampler: PowerSampler = next(reading for reading in ways if reading.name == name).open()
+    return sampler
+
+
+def watch(
+    sampler: PowerSampler, clock: PlayedClock, duration_s: float, step_s: float = 0.002
+) -> list[Sample]:
+    """Poll for a while."""
+    samples = []
+    end_s = clock() + duration_s
+    while clock() < end_s:
+        clock.advance(max(step_s, min(sampler.due_s, end_s) - clock()))
+        samples += sampler.poll()
+    return samples
+
+
+def test_every_reading_shows_the_power(nvml: State, clock: PlayedClock) -> None:
+    """All five readings of an H200 open, best first, and show the power the GPU draws."""
+    found = listed(clock)
+
+    assert list(found) == [COUNTER, RING, AVERAGE, USAGE, INSTANT]
+    for name, sampler in found.items():
+        assert not isinstance(sampler, str), sampler
+        samples = watch(sampler, clock, 1.5)
+        first, last = samples[0], samples[-1]
+        counted = (last.value - first.value) / (last.time_s - first.time_s)
+        watts = counted if sampler.info.kind == "counter" else last.value
+        assert watts == pytest.approx(500.0, rel=0.01), name
+        assert (sampler.info.name, sampler.info.scope) == (name, "gpu")
         sampler.close()
-        setattr(nvml, failing, NOT_SUPPORTED)
-
-    assert seen == [
-        ("nvml-energy-counter", "counter"),
-        ("nvml-power-ring", "ring"),
-        ("nvml-power-instant", "stream"),
-        ("nvml-power-usage", "stream"),
-    ]
-    with pytest.raises(SensorUnavailableError, match=r"energy-counter: Not Supported.*usage: Not Supp"):
-        opened()
+    assert (nvml.sets, nvml.resets) == (0, 0)
 
 
-def test_a_counter_that_reads_zero_is_none(nvml: State) -> None:
-    """A reading that answers with a constant zero is passed over."""
-    nvml.millijoules = 0
+def test_each_reading_stands_for_itself(nvml: State, clock: PlayedClock) -> None:
+    """A reading that fails a read is unavailable with NVML's reason; the others are not touched by it."""
+    nvml.energy, nvml.usage = NOT_SUPPORTED, NO_PERMISSION
 
-    sampler = opened()
+    found = listed(clock)
 
-    assert sampler.info.kind == "ring"
-    sampler.close()
+    assert found[COUNTER] == "nvml-energy-counter: Not Supported"
+    assert found[USAGE] == "nvml-power-usage: Insufficient Permissions"
+    samplers = [found[name] for name in (RING, AVERAGE, INSTANT)]
+    assert not any(isinstance(sampler, str) for sampler in samplers)
 
 
-def test_an_empty_ring_is_none(nvml: State) -> None:
-    """A ring that holds no samples is passed over."""
-    nvml.energy, nvml.ring_count = NOT_SUPPORTED, 0
+def test_a_board_without_readings_has_none(nvml: State, clock: PlayedClock) -> None:
+    """NVML that initialises where no power call answers, as on an Orin, leaves no reading to open."""
+    nvml.energy = nvml.ring = nvml.instant = nvml.average = nvml.usage = NOT_SUPPORTED
 
-    sampler = opened()
+    assert set(listed(clock).values()) == {
+        f"{name}: Not Supported" for name in (COUNTER, RING, INSTANT, AVERAGE, USAGE)
+    }
 
-    assert sampler.info.name == "nvml-power-instant"
+
+@pytest.mark.parametrize("name", [COUNTER, INSTANT, AVERAGE, USAGE])
+def test_a_reading_of_zero_is_none(nvml: State, clock: PlayedClock, name: str) -> None:
+    """A reading that answers with a constant zero is unavailable."""
+    for sensor in (nvml.counter_sensor, nvml.instant_sensor, nvml.average_sensor, nvml.usage_sensor):
+        sensor.period_us = 0
+
+    assert listed(clock)[name] == f"{name}: reads 0"
+
+
+def test_an_empty_ring_is_none(nvml: State, clock: PlayedClock) -> None:
+    """A ring that holds no samples is unavailable."""
+    nvml.ring_sensor.period_us = 0
+
+    assert listed(clock)[RING] == "nvml-power-ring: holds no samples"
+
+
+def test_module_scope_stands_in(nvml: State, clock: PlayedClock) -> None:
+    """Where power fields fail for the GPU, as on a GH200, those of the module are read and called so."""
+    nvml.instant = nvml.average = NOT_SUPPORTED
+    nvml.module, nvml.rest_milliwatts = 0, 100_000
+
+    sampler = opened(INSTANT, clock)
+
+    assert sampler.info.scope == "module"
+    assert watch(sampler, clock, 0.5)[-1].value == pytest.approx(600.0, rel=0.01)
     sampler.close()
 
 
 def test_a_gpu_is_found_by_uuid_or_index(nvml: State) -> None:
-    """CUDA's UUID and NVML's index open a GPU; what names none is said."""
-    assert nvml.sets == 0
-    NvmlSampler.open(0).close()
+    """CUDA's UUID and NVML's index open a GPU; what names none is a reading that says so."""
+    nvml.gpu_count = 2
+    script(nvml.second, (0.0, 300.0))
+    sensors_of_h200(nvml.second)
+    for gpu, watts in ((0, 500.0), (1, 300.0)):
+        sampler = readings(gpu, responses=lambda _: None)[-1].open()
+        assert sampler._source._last * 1e-3 == pytest.approx(watts, rel=0.01)
+        sampler.close()
+
+    (reading,) = readings("GPU-other", responses=lambda _: None)
+    assert reading.name == "nvml"
     with pytest.raises(SensorUnavailableError, match="cannot open GPU GPU-other"):
-        NvmlSampler.open("GPU-other")
+        reading.open()
 
 
 def test_no_driver_is_said(nvml: State) -> None:
-    """NVML without a driver is a sensor that is not available."""
+    """NVML without a driver is a reading that is not available."""
     nvml.init = 9
+    (reading,) = readings(UUID, responses=lambda _: None)
     with pytest.raises(SensorUnavailableError, match="Driver Not Loaded"):
-        opened()
+        reading.open()
 
 
 def test_another_library_is_not_mixed_in(nvml: State) -> None:
-    """A process has one NVML; a second is refused, as is one that cannot be loaded."""
+    """A process has one NVML; a second is refused."""
     assert nvml.uuid
-    NvmlSampler.open(0, library()).close()
+    readings(0, responses=lambda _: None, library=library())[0].open().close()
+    (reading,) = readings(0, responses=lambda _: None, library="/nowhere/libnvidia-ml.so.1")
     with pytest.raises(SensorUnavailableError, match="another NVML"):
-        NvmlSampler.open(0, "/nowhere/libnvidia-ml.so.1")
+        reading.open()
 
 
-def test_a_tick_is_dated_between_two_reads(nvml: State) -> None:
-    """A change lies between the begin of the last old read and the end of the first new one."""
-    clock = HandClock()
-    sampler = opened(clock)
-    before = clock.time_s
-    clock.time_s += 0.006
-    nvml.millijoules += 7
+def test_a_calibrated_response_replaces_the_expected(nvml: State, clock: PlayedClock) -> None:
+    """What was found on this very board comes first, and a reading found to alias goes last."""
+    assert nvml.uuid
+    ring = Response("lag", capacitance_s=0.02, capacitance_sigma_s=0.001, origin="calibrated")
+    blind = Response("boxcar", window_s=0.03, origin="calibrated", averages=False)
+    whole = Response("boxcar", window_s=0.1, origin="calibrated")
 
-    (tick,) = sampler.poll()
+    found = listed(clock, nvml_power_ring=ring, nvml_power_usage=blind, nvml_power_instant=whole)
 
-    assert tick.value == pytest.approx(5000.007)
-    assert tick.time_s == pytest.approx(before + 0.003)
-    assert tick.time_sigma_s == pytest.approx(0.006 / math.sqrt(12))
-    assert sampler.poll() == []
-    sampler.close()
+    assert list(found) == [COUNTER, RING, INSTANT, AVERAGE, USAGE]
+    responses = [sampler.info.response for sampler in found.values() if not isinstance(sampler, str)]
+    assert (responses[1], responses[2], responses[4]) == (ring, whole, blind)
 
 
-def test_a_tick_after_a_pause_is_no_sample(nvml: State) -> None:
-    """A change first seen after a long pause cannot be dated; the next one can."""
-    clock = HandClock()
-    sampler = opened(clock)
-    clock.time_s += 10.0
-    nvml.millijoules += 7
-    assert sampler.poll() == []
-    clock.time_s += 0.001
-    nvml.millijoules += 7
-
-    assert len(sampler.poll()) == 1
-    sampler.close()
-
-
-def test_the_period_is_measured(nvml: State) -> None:
-    """The median gap between samples replaces the expected one."""
-    clock = HandClock()
-    sampler = opened(clock)
-    assert sampler.info.period_s == 0.1
-    for _ in range(8):
-        clock.time_s += 0.01
-        nvml.millijoules += 100
-        sampler.poll()
-
-    assert sampler.info.period_s == pytest.approx(0.01)
-    sampler.close()
-
-
-def test_known_rhythm_spares_reads() -> None:
-    """Right after an update whose rhythm is known nothing is read; near the next one every poll reads."""
-    clock, reads = HandClock(0.0), []
-
-    def read() -> float:
-        reads.append(clock.time_s)
-        return float(int(clock.time_s / 0.1 + 1e-9))
-
-    source = ChangeSource(read, 1.0, clock)
-    ticks = []
-    for step in range(1, 2001):
-        clock.time_s = step * 0.001
-        ticks += source.poll()
-
-    assert [t.value for t in ticks] == list(range(1, 21))
-    assert max(t.time_sigma_s for t in ticks) < 0.001
-    assert len([time for time in reads if time > 1.0]) < 200
-
-
-def test_the_ring_is_mapped_from_the_wall_clock(nvml: State) -> None:
-    """Stamps of the host's real-time clock become times of the meter's clock, each sample once."""
-    nvml.energy = NOT_SUPPORTED
-    wall_us = 1_700_000_000_000_000
-    fill_ring(nvml, [(wall_us - 40_000, 90_000), (wall_us - 20_000, 91_000)])
-    clock = HandClock(50.0)
-    sampler = NvmlSampler.open(UUID, now=clock, wall=lambda: wall_us * 1e-6)
-    fill_ring(nvml, [(wall_us - 20_000, 91_000), (wall_us, 92_000), (wall_us + 20_000, 93_000)])
-
-    samples = sampler.poll()
-
-    assert [(round(s.time_s, 4), s.value) for s in samples] == [(50.0, 92.0), (50.02, 93.0)]
-    assert sampler.poll() == []
-    sampler.close()
-
-
-def test_the_ring_is_mapped_by_its_newest_sample_else(nvml: State) -> None:
-    """Stamps since another origin are placed so that the newest of the first poll was just taken."""
-    nvml.energy = NOT_SUPPORTED
-    sampler = opened(HandClock(50.0))
-    fill_ring(nvml, [(20_000 * i, 100_000) for i in range(4, 8)])
-
-    samples = sampler.poll()
-
-    assert [round(s.time_s, 4) for s in samples] == [50.02, 50.04]
-    sampler.close()
-
-
-@pytest.mark.parametrize(
-    ("name", "capacitance_s", "window_s"), [(b"Tesla K20c", 0.833, 0.0), (b"Tesla K40m", 0.79, 0.0)]
-)
+@pytest.mark.parametrize(("name", "capacitance_s"), [(b"Tesla K20c", 0.833), (b"NVIDIA Tesla K40m", 0.79)])
 def test_kepler_starts_from_the_papers_capacitance(
-    nvml: State, name: bytes, capacitance_s: float, window_s: float
+    nvml: State, clock: PlayedClock, name: bytes, capacitance_s: float
 ) -> None:
     """K20 and K40 boards have a lag with the C published below equation (6) until one is fitted."""
-    nvml.energy = nvml.ring = nvml.instant = NOT_SUPPORTED
     nvml.name, nvml.architecture = name, 2
 
-    sampler, fitted = opened(), opened(capacitance_s=0.8)
+    response = opened(USAGE, clock).info.response
 
-    assert (sampler.info.response.capacitance_s, sampler.info.response.window_s) == (capacitance_s, window_s)
-    assert sampler.info.response.capacitance_sigma_s > 0
-    assert (fitted.info.response.capacitance_s, fitted.info.response.capacitance_sigma_s) == (0.8, 0.0)
-    sampler.close()
-    fitted.close()
+    assert (response.kind, response.capacitance_s, response.window_s) == ("lag", capacitance_s, 0.0)
+    assert response.origin == "published"
+    assert response.capacitance_sigma_s > 0
 
 
 @pytest.mark.parametrize(
-    ("name", "architecture", "window_s"),
-    [(b"NVIDIA H200", 9, 1.0), (b"NVIDIA A100-SXM4-40GB", 7, 0.1), (b"Tesla P100", 4, 0.1)],
+    ("product", "architecture", "reading", "kind", "window_s", "averages"),
+    [
+        (b"NVIDIA H200", 9, USAGE, "ramp", 1.0, True),
+        (b"NVIDIA H200", 9, INSTANT, "boxcar", 0.025, False),
+        (b"NVIDIA A100-SXM4-40GB", 7, USAGE, "boxcar", 0.025, False),
+        (b"NVIDIA GeForce RTX 3090", 7, AVERAGE, "ramp", 1.0, True),
+        (b"NVIDIA GeForce RTX 3090", 7, INSTANT, "boxcar", 0.1, True),
+        (b"NVIDIA GeForce RTX 4090", 8, INSTANT, "boxcar", 0.1, True),
+        (b"NVIDIA GeForce RTX 2080 Ti", 6, USAGE, "boxcar", 0.1, True),
+        (b"Tesla P100", 4, USAGE, "boxcar", 0.01, False),
+        (b"Tesla M40", 3, USAGE, "boxcar", 0.014, False),
+        (b"NVIDIA GeForce GTX 980", 3, USAGE, "identity", 0.0, True),
+    ],
 )
-def test_power_usage_is_a_mean_over_a_second_since_ampere(
-    nvml: State, name: bytes, architecture: int, window_s: float
+def test_published_windows(  # noqa: PLR0917 - a table's columns
+    nvml: State,
+    clock: PlayedClock,
+    product: bytes,
+    architecture: int,
+    reading: str,
+    kind: str,
+    window_s: float,
+    averages: bool,
 ) -> None:
-    """The averaging window of nvmlDeviceGetPowerUsage is known, and no C is assumed where none was fitted."""
-    nvml.energy = nvml.ring = nvml.instant = NOT_SUPPORTED
-    nvml.name, nvml.architecture = name, architecture
+    """Window and coverage of polled power are those published of its generation, and no C is made up."""
+    nvml.name, nvml.architecture = product, architecture
 
-    sampler = opened()
+    response = opened(reading, clock).info.response
 
-    assert (sampler.info.response.window_s, sampler.info.response.capacitance_s) == (window_s, 0.0)
+    assert (response.kind, response.window_s, response.averages) == (kind, window_s, averages)
+    assert response.capacitance_s == 0.0
+    assert response.origin == ("assumed" if kind == "identity" else "published")
+
+
+def test_what_is_not_published_is_assumed(nvml: State, clock: PlayedClock) -> None:
+    """A generation after Hopper is taken for a Hopper, and says that this is an assumption."""
+    nvml.name, nvml.architecture = b"NVIDIA B200", 10
+
+    response = opened(USAGE, clock).info.response
+
+    assert (response.kind, response.window_s, response.origin) == ("ramp", 1.0, "assumed")
+
+
+def test_the_period_is_measured(nvml: State, clock: PlayedClock) -> None:
+    """The median gap between samples replaces the expected one."""
+    nvml.usage_sensor.period_us = 40_000
+    sampler = opened(USAGE, clock)
+    assert sampler.info.period_s == 0.1
+    watch(sampler, clock, 0.5)
+
+    assert sampler.info.period_s == pytest.approx(0.04, rel=0.1)
     sampler.close()
 
 
-def test_a_lost_gpu_is_a_power_error(nvml: State) -> None:
-    """No exception of the binding crosses the border, in use as little as at opening."""
-    sampler = opened()
-    nvml.energy = LOST
+def test_the_ring_is_mapped_from_the_wall_clock(nvml: State, clock: PlayedClock) -> None:
+    """Stamps of the host's real-time clock become times of the meter's clock, each sample once."""
+    nvml.stamp_offset_us = 1_700_000_000_000_000
+    sampler = opened(RING, clock)
+    clock.advance(0.1)
 
-    with pytest.raises(PowerError, match="GPU is lost") as caught:
-        sampler.poll()
+    samples = sampler.poll()
+
+    assert [sample.time_s for sample in samples] == pytest.approx(
+        [1000.007, 1000.027, 1000.047, 1000.067, 1000.087], abs=1e-5
+    )
+    assert sampler.poll() == []
+    sampler.close()
+
+
+def test_the_ring_is_mapped_by_its_newest_sample_else(nvml: State, clock: PlayedClock) -> None:
+    """Stamps since another origin are placed so that the newest of the first poll was just taken."""
+    nvml.ring_sensor.period_us = 0
+    fill_ring(nvml, [(20_000 * i, 100_000 + i) for i in range(1, 4)])
+    sampler = opened(RING, clock)
+    fill_ring(nvml, [(20_000 * i, 100_000) for i in range(2, 6)])
+    clock.advance(0.04)
+
+    assert [round(sample.time_s, 4) for sample in sampler.poll()] == [1000.02, 1000.04]
+    sampler.close()
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_a_stepped_clock_moves_no_sample(nvml: State, clock: PlayedClock, step_s: float) -> None:
+    """Samples keep their times and their order when the clock that stamps them is set, at a gap at most."""
+    nvml.stamp_offset_us = 1_700_000_000_000_000
+    sampler = opened(RING, clock)
+    script(nvml, (0.0, 500.0), (1004.0, 200.0))
+    samples = watch(sampler, clock, 2.0, 0.25)
+    nvml.stamp_offset_us += round(step_s * 1e6)
+    samples += watch(sampler, clock, 6.0, 0.25)
+
+    times = [sample.time_s for sample in samples]
+    assert times == sorted(set(times))
+    assert clock() - times[-1] < 0.25 + 0.02
+    late = [sample.value for sample in samples if sample.time_s > 1004.5]
+    assert len(late) > 150
+    assert late == pytest.approx([200.0] * len(late), abs=1.0)
+    sampler.close()
+
+
+@pytest.mark.parametrize("name", [COUNTER, RING, INSTANT, AVERAGE, USAGE])
+def test_a_lost_gpu_is_a_power_error(nvml: State, clock: PlayedClock, name: str) -> None:
+    """No exception of the binding crosses the border, in use as little as at opening."""
+    sampler = opened(name, clock)
+    lose(nvml)
+
+    with pytest.raises(PowerError, match=f"{name} of {UUID}: GPU is lost") as caught:
+        watch(sampler, clock, 2.0)
 
     assert caught.value.__cause__ is not None
     sampler.close()
+    sampler.close()
 
 
-def test_meter_and_counter_agree_with_the_gpu(nvml: State) -> None:
-    """A polled counter gives the power behind its ticks, within its stated uncertainty."""
-    script(nvml, (0.0, 500.0))
-    nvml.counter_sensor.period_us = 4000
-    clocks = NvmlActuator(UUID)
-    meter = SamplingMeter(NvmlSampler.open(UUID), clocks, time.monotonic)
-    pause = threading.Event()
-    with meter.recording() as recording:
-        start_s = time.monotonic()
-        while len(recording._samples) < 12:
-            pause.wait(0.004)
-        end_s = time.monotonic()
+def test_one_failed_read_is_said_and_the_next_one_works(nvml: State, clock: PlayedClock) -> None:
+    """A read that fails once is an error of that poll alone."""
+    sampler = opened(USAGE, clock)
+    fail(nvml, "usage", GPU_IS_LOST, nth=3)
+    with pytest.raises(PowerError):
+        watch(sampler, clock, 1.0)
 
-    reading = recording.reading(start_s, end_s)
+    assert watch(sampler, clock, 1.0)
+    sampler.close()
 
-    assert reading is not None
-    assert reading.watts == pytest.approx(500.0, abs=6.0 * reading.uncertainty_w)
-    assert reading.sensor == "nvml-energy-counter"
-    meter.close()
-    clocks.close()
+
+@pytest.mark.parametrize("name", [COUNTER, RING])
+def test_a_sensor_that_stops_is_said(nvml: State, clock: PlayedClock, name: str) -> None:
+    """A counter or ring that no longer moves while it is polled is a sensor that stopped."""
+    sampler = opened(name, clock)
+    assert watch(sampler, clock, 1.0)
+    nvml.counter_sensor.stopped_us = nvml.ring_sensor.stopped_us = nvml.time_us
+
+    with pytest.raises(PowerError, match="stopped updating"):
+        watch(sampler, clock, 8.0, 0.01)
+    sampler.close()
+
+
+@pytest.mark.parametrize("name", [COUNTER, RING, INSTANT, AVERAGE, USAGE])
+def test_a_pause_is_no_stop(nvml: State, clock: PlayedClock, name: str) -> None:
+    """A reading that nobody looked at for a minute is not taken for one that stopped, and goes on."""
+    assert nvml.uuid
+    sampler = opened(name, clock)
+    before = watch(sampler, clock, 1.5)
+    clock.advance(60.0)
+    after = watch(sampler, clock, 3.0)
+
+    times = [sample.time_s for sample in before + after]
+    assert times == sorted(set(times))
+    assert after[-1].time_s > clock() - 0.3
+    sampler.close()
+
+
+def test_a_counter_that_goes_back_was_reset(nvml: State, clock: PlayedClock) -> None:
+    """A counter lower than before, as after a reload of the driver, ends the measurement with the reason."""
+    sampler = opened(COUNTER, clock)
+    watch(sampler, clock, 0.5)
+    script(nvml, (1000.5, 500.0))
+
+    with pytest.raises(PowerError, match=r"went back from 500\d\d\d\.\d+ J to .*loaded anew"):
+        watch(sampler, clock, 1.0)
+    sampler.close()
+
+
+def test_absurd_power_is_left_out(nvml: State, clock: PlayedClock, caplog: pytest.LogCaptureFixture) -> None:
+    """A number no board can draw is no sample, and is told."""
+    sampler = opened(RING, clock)
+    nvml.ring_sensor.period_us = 0
+    stamp = nvml.time_us
+    fill_ring(nvml, [(stamp + 1000, 400_000), (stamp + 2000, 0xFFFFFFFF), (stamp + 3000, 410_000)])
+    clock.advance(0.1)
+
+    assert [sample.value for sample in sampler.poll()] == [400.0, 410.0]
+    assert "absurd" in caplog.text
+    sampler.close()
+
+
+def test_the_counter_is_read_no_more_often_than_wanted(nvml: State, clock: PlayedClock) -> None:
+    """With an interval the counter costs little more than a read for each sample, and is right."""
+    nvml.call_us = 3300
+    sampler = opened(COUNTER, clock, interval_s=1.0)
+    watch(sampler, clock, 60.0, 0.001)
+    reads = count(nvml, "energy")
+    samples = watch(sampler, clock, 60.0, 0.001)
+
+    assert 58 <= len(samples) <= 70
+    assert count(nvml, "energy") - reads < 90
+    assert sampler.info.period_s == 1.0
+    counted = (samples[-1].value - samples[0].value) / (samples[-1].time_s - samples[0].time_s)
+    assert counted == pytest.approx(500.0, rel=3.0 * math.sqrt(2) * samples[0].time_sigma_s / 58)
+    sampler.close()

@@ -15,6 +15,15 @@ static int users;
 
 size_t fakeStateSize(void) { return sizeof(struct state); }
 
+/* How often NVML is initialised and not shut down in this process. */
+int fakeUsers(void) { return users; }
+
+/* The next test has another file; what a test left open keeps the old one. */
+void fakeForget(void) {
+    state = NULL;
+    users = 0;
+}
+
 uint64_t now_us(void) {
     struct timespec now;
     if (state->time_us) return state->time_us;
@@ -45,7 +54,7 @@ static int opened(void) {
 int nvmlShutdown(void) {
     if (users && --users == 0) {
         munmap(state, sizeof *state);
-        state = NULL; /* the next test has another file */
+        state = NULL;
     }
     return SUCCESS;
 }

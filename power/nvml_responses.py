@@ -1,0 +1,72 @@
+"""How the power readings of NVML follow power, by what is published of each generation of GPUs.
+
+Sources: for the K20 and K40 what stands below equation (6) of "Multi-Kernel Auto-Tuning on GPUs: Performance
+and Energy-Aware Optimization"; for windows and periods from Kepler to Hopper "Part-time Power Measurements:
+nvidia-smi's Lack of Attention" (2023); for which readings are means over a second NVML's reference.
+A calibration of the very board replaces all of it.
+"""
+
+from dataclasses import replace
+
+from tuner.interfaces import Response
+
+USAGE, INSTANT, AVERAGE, RING, COUNTER = (
+    *("nvml-power-usage", "nvml-power-instant", "nvml-power-average"),
+    *("nvml-power-ring", "nvml-energy-counter"),
+)
+_MAXWELL, _PASCAL, _TURING, _AMPERE, _ADA, _HOPPER = 3, 4, 6, 7, 8, 9  # NVML's numbers of architectures
+_GA100 = ("A100", "A30", "A800")  # the Ampere chips whose power reading is no mean over a second
+_LAGS = (("K20", 0.833), ("K40", 0.79))  # seconds
+_LAG_SIGMA_S = 0.01  # values published for the K20 differ by 0.007 s, and boards of a model by as much
+_SECOND = Response("ramp", window_s=1.0, origin="published")
+_QUARTER = Response("boxcar", window_s=0.025, origin="published", averages=False)  # of every 100 ms
+_WHOLE = Response("boxcar", window_s=0.1, origin="published")  # every 100 ms
+# Seen on an H200, whose ring follows a step of 520 W in 15-20 ms.
+_HOPPER_RING = Response("lag", capacitance_s=0.017, capacitance_sigma_s=0.003)
+
+
+def expected(name: str, product: str, architecture: int) -> Response:
+    """The response of a reading before anyone has calibrated it.
+
+    Args:
+        name: of the reading.
+        product: name of the GPU.
+        architecture: NVML's number of it; 0 where it is unknown.
+    """
+    if name == COUNTER:
+        return Response()
+    lag_s = next((lag_s for word, lag_s in _LAGS if word in product), None)
+    if lag_s is not None:
+        sigma_s = _LAG_SIGMA_S
+        return Response("lag", capacitance_s=lag_s, capacitance_sigma_s=sigma_s, origin="published")
+    if name == RING:
+        return _HOPPER_RING if architecture == _HOPPER else Response()
+    polled = _polled(name, product, architecture)
+    return polled if architecture <= _HOPPER else replace(polled, origin="assumed")
+
+
+def _polled(name: str, product: str, architecture: int) -> Response:
+    """The response of a reading that is one number: what nvidia-smi shows, or a field."""
+    if architecture < _PASCAL:  # K80, Maxwell: a lag nobody has published, except of the M40
+        known = "M40" in product
+        return Response("boxcar", window_s=0.014, origin="published", averages=False) if known else Response()
+    if architecture < _TURING:
+        return Response("boxcar", window_s=0.01, origin="published", averages=False)  # of every 20 ms
+    if architecture == _TURING:
+        return _WHOLE
+    if architecture == _AMPERE and any(word in product for word in _GA100):
+        return _QUARTER
+    if name != INSTANT:
+        return _SECOND
+    return _WHOLE if architecture in (_AMPERE, _ADA) else _QUARTER
+
+
+def expected_period_s(name: str, product: str, architecture: int) -> float:
+    """Expected time between two updates of a reading."""
+    if name == RING:
+        return 0.02
+    if name == COUNTER:
+        return 0.1
+    if any(word in product for word, _ in _LAGS):
+        return 0.015
+    return 0.02 if _PASCAL <= architecture < _TURING else 0.1
