@@ -158,7 +158,7 @@ class _Lease:
             except _LostError as error:
                 self.lost = str(error)
                 self._connection.end()  # one that hangs finds that out when it goes on
-                raise
+                raise ClockError(f"the clock is not held: {error}") from error
             except ClockError:
                 raise
             except BaseException:  # Ctrl-C before the answer: the next one would be taken for another's
@@ -169,11 +169,12 @@ class _Lease:
     def demand_held(self) -> None:
         """Raise a ClockError if the lease has ended."""
         if self.lost is not None:
-            raise ClockError(f"the clock is no longer held: {self.lost}")
+            raise ClockError(f"the clock is not held: {self.lost}")
 
     def close(self) -> None:
         """End the lease, without waiting for a helper that hangs."""
         self._ended.set()
+        self.lost = self.lost or "the lease was given up"
         self._connection.end()
         self._thread.join()
         self._connection.close()
