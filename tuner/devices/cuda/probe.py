@@ -121,14 +121,21 @@ def gpu_uuid(index: int) -> str:
 
 def driver_version(cp: ModuleType, version_file: Path = _VERSION_FILE) -> str:
     """Driver version, e.g. ``580.159.03``; the CUDA version it serves where the kernel module is silent."""
+    return kernel_module_version(version_file) or cuda_version(cp.cuda.runtime.driverGetVersion())
+
+
+def kernel_module_version(version_file: Path = _VERSION_FILE) -> str | None:
+    """Version of the loaded kernel module; None where it is silent."""
     try:
         found = _VERSION.search(version_file.read_text(encoding="utf-8", errors="replace"))
     except OSError:
-        found = None
-    if found:
-        return found.group(1)
-    version = cp.cuda.runtime.driverGetVersion()
-    return f"CUDA {version // 1000}.{version % 1000 // 10}"
+        return None
+    return found.group(1) if found else None
+
+
+def cuda_version(number: int) -> str:
+    """CUDA's own number of a version, in words."""
+    return f"CUDA {number // 1000}.{number % 1000 // 10}"
 
 
 def gpu_name(cp: ModuleType, index: int) -> str:
