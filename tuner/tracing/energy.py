@@ -1,15 +1,17 @@
 """Joules of a program that ran between two idle times, from the samples around it.
 
-The recording begins while the GPU is idle and goes on until the sensor has forgotten the program: 5 C of a
+The recording begins while the GPU is idle and goes on until the sensor has forgotten the program: 7 C of a
 lag, the window of a mean. From a sample a before the program's start to a sample b after that, with the idle
 power P0 known from before (and after, if wanted)::
 
-    E(a, b) = integral(Pm) + C * (Pm(b) - Pm(a))         equation (6) of the multi-kernel paper, telescoped
+    E(a, b) = integral(Pm)
     net     = E(a, b) - P0 * (t_b - t_a)
     total   = net + P0 * duration
 
-As both ends are idle, neither the sensor's lag or window nor the place of its samples near the program's
-start and end enters; a counter's difference takes the place of E(a, b).
+Equation (6) of the multi-kernel paper would add C * (Pm(b) - Pm(a)). As both ends are idle, that is nothing but
+C times the noise of two samples, which for a slow lag is more than all other noise: it is left out, and neither
+the sensor's lag or window nor the place of its samples near the program's start and end enters. Only where the
+recording ended too early it is added. A counter's difference takes the place of E(a, b).
 """
 
 from collections.abc import Sequence
@@ -23,7 +25,7 @@ from tuner.interfaces import Response, Sample, SensorInfo
 
 Array = npt.NDArray[np.float64]
 
-FORGOTTEN = 5.0  # time constants until a lag shows less than 1 % of a step
+FORGOTTEN = 7.0  # time constants until less than 0.1 % of a short program's energy is still to be shown
 _FEW = 4  # samples of idle power that say something
 _ONE_SIGMA = 0.8413447460685429  # of the normal distribution, one-sided
 _PAIR = 2
@@ -144,7 +146,10 @@ def traced_energy(samples: Sequence[Sample], info: SensorInfo, timeline: Timelin
         return None
     late = after[trace.times_s[after] >= forgotten_s]
     span = trace.part(int(before[-1]), int(late[0] if len(late) else after[-1]))
-    energy_j, variance_j2 = _counted(span, info) if info.kind == "counter" else _integral(span, info)
+    complete = len(late) > 0
+    energy_j, variance_j2 = (
+        _counted(span, info) if info.kind == "counter" else _integral(span, info, complete=complete)
+    )
     idle_w, idle_sigma_w = idle
     if info.kind == "counter":  # a tick that is dated wrongly moves idle power in or out
         variance_j2 += float(idle_w**2 * (span.time_sigmas_s[0] ** 2 + span.time_sigmas_s[-1] ** 2))
@@ -162,7 +167,7 @@ def traced_energy(samples: Sequence[Sample], info: SensorInfo, timeline: Timelin
         mean_w=total_j / timeline.duration_s,
         peak_w=peak_w,
         peak_window_s=peak_window_s,
-        notes=tuple(_notes(span, info, complete=len(late) > 0)),
+        notes=tuple(_notes(span, info, complete=complete)),
     )
 
 
@@ -216,13 +221,14 @@ def _counted(ticks: Series, info: SensorInfo) -> tuple[float, float]:
     return float(ticks.values[-1] - ticks.values[0]), info.resolution**2 / 6.0
 
 
-def _integral(span: Series, info: SensorInfo) -> tuple[float, float]:
-    """Joules under the corrected trace and their variance.
+def _integral(span: Series, info: SensorInfo, *, complete: bool) -> tuple[float, float]:
+    """Joules under the trace and their variance; corrected where the sensor has not forgotten the program.
 
     The variance of a sample comes from second differences, which hold the sensor's noise and what the power
     does between samples: a load that changes faster than the sensor looks is sampled, not followed.
     """
-    times, power, lag_s = span.times_s, span.values, info.response.capacitance_s
+    times, power = span.times_s, span.values
+    lag_s = 0.0 if complete else info.response.capacitance_s + info.response.window_s / 2.0
     steps = np.diff(times)
     energy_j = float(np.sum(steps * (power[1:] + power[:-1])) / 2.0 + lag_s * (power[-1] - power[0]))
     weights = np.concatenate(([steps[0]], steps[1:] + steps[:-1], [steps[-1]])) / 2.0
