@@ -1,0 +1,356 @@
+"""Power monitors of Jetson boards through fake ``/sys`` trees: what is offered, fresh samples, and faults."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jetson_trees import BOARDS, build, rail_files, set_rail, write
+from tuner.power.ina3221 import readings
+
+from tuner.errors import PowerError, SensorUnavailableError
+from tuner.interfaces import PowerSampler, Reading, Response, Sample
+
+AGX_ORIN_SUM = "VDD_GPU_SOC+VDD_CPU_CV+VIN_SYS_5V0+VDDQ_VDD2_1V8AO"
+OFFERED = {
+    "tx1": ["VDD_IN", "VDD_GPU", "VDD_CPU", "VDD_MUX", "VDD_5V_IO_SYS", "VDD_3V3_SYS"],
+    "nano": ["POM_5V_IN", "POM_5V_GPU", "POM_5V_CPU"],
+    "agx-xavier": ["GPU", "GPU+CPU+SOC+CV+VDDRQ+SYS5V", "CPU", "SOC", "CV", "VDDRQ", "SYS5V"],
+    "xavier-nx": ["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"],
+    "orin-nx": ["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"],
+    "agx-orin": ["VDD_GPU_SOC", AGX_ORIN_SUM, "VDD_CPU_CV", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO"],
+    "thor": ["VIN", "VDD_GPU", "VDD_CPU_SOC_MSS", "VIN_SYS_5V0"],
+}
+
+
+class HandClock:
+    """A clock that tests move by hand; a read takes no time."""
+
+    def __init__(self) -> None:
+        self.time_s = 100.0
+
+    def __call__(self) -> float:
+        return self.time_s
+
+
+def found(sysfs: Path, clock: Callable[[], float] | None = None, **options: Any) -> list[Reading]:
+    options = {"responses": lambda _: None} | options
+    result: list[Reading] = readings("GPU-0", sysfs=sysfs, now=clock or HandClock(), **options)
+    return result
+
+
+def reading(sysfs: Path, rail: str, clock: Callable[[], float] | None = None) -> Reading:
+    return next(r for r in found(sysfs, clock) if r.name == f"ina3221:{rail}")
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[Reading], PowerSampler]]:
+    samplers: list[PowerSampler] = []
+
+    def start(chosen: Reading) -> PowerSampler:
+        samplers.append(chosen.open())
+        return samplers[-1]
+
+    yield start
+    for sampler in samplers:
+        sampler.close()
+
+
+def watch(sampler: PowerSampler, clock: HandClock, seconds: float) -> list[Sample]:
+    """Poll as often as the sampler asks for."""
+    samples = []
+    end_s = clock.time_s + seconds
+    while clock.time_s < end_s:
+        clock.time_s = max(sampler.due_s, clock.time_s + 1e-4)
+        samples += sampler.poll()
+    return samples
+
+
+@pytest.mark.parametrize("board", OFFERED)
+def test_the_rails_of_a_board_best_first(tmp_path: Path, board: str) -> None:
+    """Every connected rail of every chip once; NC and the sum of the shunts are no rails."""
+    assert [r.name for r in found(build(tmp_path, board))] == [f"ina3221:{name}" for name in OFFERED[board]]
+
+
+@pytest.mark.parametrize("board", OFFERED)
+def test_every_rail_shows_its_watts(
+    tmp_path: Path, board: str, opened: Callable[[Reading], PowerSampler]
+) -> None:
+    """Power of each rail, negative offsets included, in watts whatever the layout."""
+    sysfs, clock = build(tmp_path, board), HandClock()
+    for rail in [rail for monitor in BOARDS[board].monitors for rail in monitor.rails if rail.name != "NC"]:
+        sampler = opened(reading(sysfs, rail.name, clock))
+        samples = watch(sampler, clock, 1.5)
+
+        assert samples
+        for sample in samples:
+            assert sample.value == pytest.approx(rail.milliwatts / 1000.0, abs=1.1e-3)
+        assert sampler.info.scope.startswith(rail.name)
+
+
+@pytest.mark.parametrize(
+    ("board", "rail", "step_w", "response"),
+    [
+        ("orin-nx", "VDD_IN", 0.04, Response("boxcar", window_s=0.04)),
+        ("agx-orin", "VDD_GPU_SOC", 0.1, Response("boxcar", window_s=0.04)),
+        ("nano", "POM_5V_IN", 0.04, Response("boxcar", window_s=0.43, averages=False)),
+        ("thor", "VIN", 0.02, Response("boxcar", window_s=0.05, averages=False)),
+    ],
+)
+def test_period_step_and_response(
+    tmp_path: Path, board: str, rail: str, step_w: float, response: Response
+) -> None:
+    """The driver tells period, means and shunt where it can; the rest is assumed, and marked so."""
+    sampler = reading(build(tmp_path, board), rail).open()
+    info = sampler.info
+    sampler.close()
+
+    assert (info.kind, info.period_s) == ("stream", response.window_s)
+    assert info.resolution == pytest.approx(step_w, rel=0.02)
+    assert info.response == response
+    assert info.response.origin == "assumed"
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "samples", "period_s", "response"),
+    [
+        (7, 1, 0.007, Response("boxcar", window_s=0.007 / 6.0, averages=False)),
+        (1, 4, 0.001, Response("boxcar", window_s=0.001, averages=False)),  # looked at every 5 ms only
+        (0, 1, 0.001, Response("boxcar", window_s=0.001 / 6.0, averages=False)),
+        (422, 64, 0.422, Response("boxcar", window_s=0.422)),
+        ("?", "?", 0.0066, Response("boxcar", window_s=0.0066, averages=False)),
+    ],
+)
+def test_settings_of_the_driver(
+    tmp_path: Path, interval_ms: object, samples: object, period_s: float, response: Response
+) -> None:
+    """A mean of few measurements, or one not looked at each time, need not show the mean of the load."""
+    sysfs = build(tmp_path, "orin-nx")
+    folder = rail_files(sysfs, "VDD_IN")[0].parent
+    write(folder / "update_interval", interval_ms)
+    write(folder / "samples", samples)
+
+    sampler = reading(sysfs, "VDD_IN").open()
+    info = sampler.info
+    sampler.close()
+
+    assert info.period_s == period_s
+    assert info.response == response
+
+
+def test_a_calibrated_response_is_used(tmp_path: Path, opened: Callable[[Reading], PowerSampler]) -> None:
+    """What was fitted on this board replaces what is assumed, by the reading's name."""
+    fitted = Response("boxcar", window_s=0.03, origin="calibrated")
+
+    first, second, *_ = found(build(tmp_path, "orin-nx"), responses={"ina3221:VDD_IN": fitted}.get)
+
+    assert opened(first).info.response == fitted
+    assert opened(second).info.response.origin == "assumed"
+
+
+@pytest.fixture(scope="module")
+def orin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One board for many examples: making files takes longer than reading them."""
+    return build(tmp_path_factory.mktemp("board"), "orin-nx")
+
+
+@settings(max_examples=40)
+@given(currents=st.lists(st.sampled_from([1000, 1008, 1016]), min_size=6, max_size=16))
+def test_updates_and_honest_repeats_are_samples(orin: Path, currents: list[int]) -> None:
+    """Each update interval gives one sample, whether the value moved or not, and never two."""
+    sysfs, clock = orin, HandClock()
+    set_rail(sysfs, "VDD_IN", milliamperes=500)
+    sampler = reading(sysfs, "VDD_IN", clock).open()
+    values = []
+    for current in currents:
+        set_rail(sysfs, "VDD_IN", milliamperes=current)
+        values += [sample.value for sample in watch(sampler, clock, 0.0399)]
+    sampler.close()
+
+    assert abs(len(values) - len(currents)) <= 1
+    assert {round(value, 6) for value in values} <= {
+        round(4.96 * current / 1000.0, 6) for current in currents
+    }
+
+
+def test_an_update_is_dated_between_two_looks(
+    tmp_path: Path, opened: Callable[[Reading], PowerSampler]
+) -> None:
+    """A change happened since the last look, a quarter of a period ago."""
+    sysfs, clock = build(tmp_path, "orin-nx"), HandClock()
+    sampler = opened(reading(sysfs, "VDD_IN", clock))
+    clock.time_s += 0.01
+    sampler.poll()
+    set_rail(sysfs, "VDD_IN", milliamperes=2000)
+    assert sampler.poll() == []
+    clock.time_s += 0.01
+
+    (sample,) = sampler.poll()
+
+    assert (sample.time_s, sample.value) == (pytest.approx(100.015), 9.92)
+    assert sample.time_sigma_s == pytest.approx(0.01 / 12.0**0.5)
+    assert sampler.due_s == pytest.approx(100.03)
+
+
+def test_the_period_of_an_old_driver_is_learnt(
+    tmp_path: Path, opened: Callable[[Reading], PowerSampler]
+) -> None:
+    """JetPack 4 tells no period: that of its updates takes the place of the assumed one."""
+    sysfs, clock = build(tmp_path, "nano"), HandClock()
+    sampler = opened(reading(sysfs, "POM_5V_IN", clock))
+    for number in range(40):
+        set_rail(sysfs, "POM_5V_IN", milliamperes=200 + number % 2)
+        watch(sampler, clock, 0.1)
+
+    assert sampler.info.period_s == pytest.approx(0.1, abs=0.021)
+
+
+def test_a_sum_adds_rails_of_several_chips(tmp_path: Path, opened: Callable[[Reading], PowerSampler]) -> None:
+    """The sum of all rails is their sum, and its scope says so."""
+    sysfs, clock = build(tmp_path, "agx-orin"), HandClock()
+    sampler = opened(reading(sysfs, AGX_ORIN_SUM, clock))
+    total_w = 4.968 * (0.645 + 0.887 + 0.96 + 0.22)
+
+    (*_, last) = watch(sampler, clock, 0.2)
+
+    assert last.value == pytest.approx(total_w)
+    assert sampler.info.scope.endswith("VDDQ_VDD2_1V8AO (sum of all rails)")
+    assert sampler.info.resolution == pytest.approx(4.968 * 0.02 * 2.0, rel=0.01)
+
+
+def test_chips_may_call_their_rails_alike(tmp_path: Path) -> None:
+    """A name that comes twice is numbered, so that each rail can be told."""
+    sysfs = build(tmp_path, "agx-orin")
+    label = rail_files(sysfs, "VDDQ_VDD2_1V8AO")[0].with_name("in2_label")
+    write(label, "VDD_GPU_SOC")
+
+    names = [r.name for r in found(sysfs)]
+
+    assert names[0] == "ina3221:VDD_GPU_SOC+VDD_GPU_SOC#2"
+    assert {"ina3221:VDD_GPU_SOC", "ina3221:VDD_GPU_SOC#2"} < set(names)
+
+
+def test_nothing_is_held_open_after_closing(tmp_path: Path) -> None:
+    """Opening and closing readings leaves no file open; closing twice is fine."""
+    sysfs = build(tmp_path, "agx-orin")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for offered in found(sysfs):
+        sampler = offered.open()
+        sampler.close()
+        sampler.close()
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def reason(sysfs: Path) -> str:
+    offered = found(sysfs)
+    with pytest.raises(SensorUnavailableError) as caught:
+        offered[0].open()
+    return str(caught.value)
+
+
+def test_other_machines_have_none(tmp_path: Path) -> None:
+    """Without I2C, or with other chips, one reading says what was looked for and where."""
+    (nothing,) = found(tmp_path)
+    write(tmp_path / "bus/i2c/devices/0-0050/name", "spd5118")
+    (tmp_path / "bus/i2c/devices/0-0051").mkdir()
+
+    assert nothing.name == "ina3221"
+    assert reason(tmp_path) == (
+        f"no INA3221 or INA238 in {tmp_path}/bus/i2c/devices: this is no Jetson, or the driver is not loaded"
+    )
+
+
+def test_chips_without_rails_say_so(tmp_path: Path) -> None:
+    """A chip all of whose channels are unconnected, or have no name, is no reading."""
+    sysfs = build(tmp_path, "orin-nx")
+    for label in rail_files(sysfs, "VDD_IN")[0].parent.glob("in*_label"):
+        write(label, "NC")
+    assert "1-0040 has a name" in reason(sysfs)
+    for label in sysfs.glob("devices/platform/*/*/*/hwmon/hwmon*/in*_label"):
+        label.unlink()
+        label.mkdir()
+    assert "in1_label: Is a directory" in reason(sysfs)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "holds '' instead of a number"),
+        ("abc\n", "holds 'abc' instead of a number"),
+        ("1.5\n", "holds '1.5' instead of a number"),
+    ],
+)
+def test_what_is_no_number_is_told(tmp_path: Path, content: str, said: str) -> None:
+    """A file that holds something else is named with what it holds."""
+    sysfs = build(tmp_path, "orin-nx")
+    current = rail_files(sysfs, "VDD_IN")[1]
+    current.write_text(content)
+
+    assert reason(sysfs) == f"{current_name(sysfs, current)}: {said}"
+
+
+def current_name(sysfs: Path, file: Path) -> Path:
+    """The file as the sampler names it: through the links of the bus."""
+    device = next(parent for parent in file.parents if parent.name.endswith("-0040"))
+    return sysfs / "bus/i2c/devices" / device.name / file.relative_to(device)
+
+
+def test_a_file_that_may_not_be_read_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Missing permission comes with the file and the remedy."""
+    sysfs = build(tmp_path, "orin-nx")
+    real = os.open
+
+    def refuse(path: str | Path, *args: Any, **options: Any) -> int:
+        if str(path).endswith("curr1_input"):
+            raise PermissionError(13, "Permission denied")
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+
+    assert reason(sysfs).endswith(
+        "curr1_input: Permission denied: let this user read it (chmod a+r), or run as root"
+    )
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, error: OSError, times: int) -> None:
+    """Let the next reads of the driver fail."""
+    real, left = os.pread, [times]
+
+    def read(file: int, count: int, offset: int) -> bytes:
+        if left[0] > 0:
+            left[0] -= 1
+            raise error
+        return real(file, count, offset)
+
+    monkeypatch.setattr(os, "pread", read)
+
+
+def test_a_sensor_that_fails_in_use_is_a_power_error(
+    tmp_path: Path, opened: Callable[[Reading], PowerSampler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An I2C error names the file and the error; no exception of the system crosses the border."""
+    clock = HandClock()
+    sampler = opened(reading(build(tmp_path, "orin-nx"), "VDD_IN", clock))
+    refusing(monkeypatch, OSError(121, "Remote I/O error"), 1)
+    clock.time_s += 1.0
+
+    with pytest.raises(PowerError, match="in1_input: Remote I/O error"):
+        sampler.poll()
+
+
+def test_a_busy_chip_is_asked_again(
+    tmp_path: Path, opened: Callable[[Reading], PowerSampler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that gave up waiting for the chip costs a look; one that always does is a power error."""
+    clock = HandClock()
+    sampler = opened(reading(build(tmp_path, "orin-nx"), "VDD_IN", clock))
+    refusing(monkeypatch, BlockingIOError(11, "Resource temporarily unavailable"), 5)
+    assert len(watch(sampler, clock, 0.5)) >= 9
+    refusing(monkeypatch, BlockingIOError(11, "Resource temporarily unavailable"), 1000)
+
+    with pytest.raises(PowerError, match="temporarily unavailable"):
+        watch(sampler, clock, 1.0)
