@@ -8,10 +8,10 @@ power P0 known from before (and after, if wanted)::
     net     = E(a, b) - P0 * (t_b - t_a)
     total   = net + P0 * duration
 
-Equation (6) of the multi-kernel paper would add C * (Pm(b) - Pm(a)). As both ends are idle, that is nothing but
-C times the noise of two samples, which for a slow lag is more than all other noise: it is left out, and neither
-the sensor's lag or window nor the place of its samples near the program's start and end enters. Only where the
-recording ended too early it is added. A counter's difference takes the place of E(a, b).
+Equation (6) of the multi-kernel paper would add C * (Pm(b) - Pm(a)). As both ends are idle, that is nothing
+but C times the noise of two samples, which for a slow lag is more than all other noise: it is left out, and
+neither the sensor's lag or window nor the place of its samples near the program's start and end enters. Only
+where the recording ended too early it is added. A counter's difference takes the place of E(a, b).
 """
 
 from collections.abc import Sequence
