@@ -172,12 +172,16 @@ class _Lease:
             raise ClockError(f"the clock is not held: {self.lost}")
 
     def close(self) -> None:
-        """End the lease, without waiting for a helper that hangs."""
+        """End the lease, and come back when the helper has restored."""
         self._ended.set()
-        self.lost = self.lost or "the lease was given up"
-        self._connection.end()
-        self._thread.join()
-        self._connection.close()
+        try:
+            with self._turn:
+                if self.lost is None:
+                    self.lost = "the lease was given up"
+                    self._connection.leave()
+        finally:
+            self._connection.close()
+            self._thread.join()
 
     def _renew(self) -> None:
         try:
@@ -240,8 +244,15 @@ class _Connection:
             f"tuner-clockd speaks protocol {greeting['protocol']}, not {PROTOCOL}: update it or tuner"
         )
 
+    def leave(self) -> None:
+        """Say that nothing more will be asked, and wait until the helper has hung up, which it does last."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(sockets.SHUT_WR)
+            while self._socket.recv(MAX_ANSWER_BYTES):
+                pass
+
     def end(self) -> None:
-        """Hang up, from any thread: who waits for an answer waits no longer."""
+        """Hang up without waiting for anything."""
         with contextlib.suppress(OSError):  # the helper was faster
             self._socket.shutdown(sockets.SHUT_RDWR)
 
