@@ -1,0 +1,90 @@
+"""Kills those who hold a GPU's clock at random instants: what is left set after the next start?
+
+On a fake NVML and a fake Jetson: no clock of this machine is read or set, and no GPU is needed. A holder sets
+one clock after the other; the owner, its guardian or both are killed, 0 to 0.8 s after the start, so that
+every step from the first to the last is hit. 200 kills of each scene take 3 minutes.
+
+    python benchmarks/kill_clocks.py --out benchmarks/results/clock-kills.json
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from provenance import provenance
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the fakes
+
+from clock_kills import SCENES, Outcome, kills, run
+
+COLUMNS = (
+    "kills",
+    "clock set at the kill",
+    "left for the next start",
+    "changed after it",
+    "journals after it",
+)
+
+
+def main() -> int:
+    """Kill, print a table, write what was seen; 1 if anything is left set or in the journal."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--count", type=int, default=200, help="kills of each scene")
+    parser.add_argument("--scenes", nargs="*", choices=SCENES, default=list(SCENES))
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    seen = [outcome for name in options.scenes for outcome in outcomes(name, options.count, options.seed)]
+    rows = summary(seen)
+    print(f"{'scene':8} {'killed':18} {'by':18} " + " ".join(COLUMNS))
+    for key, numbers in rows.items():
+        counts = " ".join(f"{number:>{len(title)}}" for title, number in zip(COLUMNS, numbers, strict=True))
+        print(f"{key[0]:8} {key[1]:18} {key[2]:18} {counts}")
+    if options.out is not None:
+        document = {
+            "provenance": provenance(),
+            "seed": options.seed,
+            "rows": [
+                dict(zip(("scene", "killed", "by", *COLUMNS), (*key, *numbers), strict=True))
+                for key, numbers in rows.items()
+            ],
+            "outcomes": [asdict(outcome) for outcome in seen],
+        }
+        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    return int(any(outcome.changed or outcome.journals for outcome in seen))
+
+
+def outcomes(name: str, count: int, seed: int) -> Iterator[Outcome]:
+    """Kill so often in one scene."""
+    with tempfile.TemporaryDirectory() as folder, SCENES[name](Path(folder)) as scene:
+        for kill in kills(scene.roles, count, seed):
+            yield run(scene, kill)
+
+
+def summary(seen: Sequence[Outcome]) -> dict[tuple[str, str, str], tuple[int, ...]]:
+    """Counts by scene, victims and signals; the last row is the sum."""
+    groups: dict[tuple[str, str, str], list[Outcome]] = {}
+    for outcome in seen:
+        kill = outcome.kill
+        key = (outcome.scene, " and ".join(kill.victims), " ".join(kill.signals))
+        groups.setdefault(key, []).append(outcome)
+    groups = dict(sorted(groups.items()))
+    groups["all", "", ""] = list(seen)
+    return {
+        key: (
+            len(group),
+            sum(outcome.was_set for outcome in group),
+            sum(outcome.left_set for outcome in group),
+            sum(outcome.changed for outcome in group),
+            sum(outcome.journals for outcome in group),
+        )
+        for key, group in groups.items()
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""Kills those who hold a GPU's clock at random instants, and looks at what is left set.
+
+A scene is a way to hold a clock: a process that sets one clock after the other, and whoever watches over it.
+``run`` kills some of them, waits until all are gone, does what the next start does, and reports.
+"""
+
+import contextlib
+import fcntl
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from fake_nvml_state import UUID, fake_nvml, library
+from jetson_trees import build, gpu_node, limits_hz
+from tuner.power.actuator import Where
+from tuner.power.controls import restore_stale
+
+SIGNALS: tuple[tuple[str, ...], ...] = (
+    ("SIGINT",),
+    ("SIGTERM",),
+    ("SIGHUP",),
+    ("SIGKILL",),
+    ("SIGINT", "SIGINT"),  # an impatient user
+    ("SIGTERM", "SIGKILL"),  # an impatient service manager
+)
+LONGEST_DELAY_S = 0.8  # from the first line of the holder on: imports, guardian, then clocks set and restored
+LONGEST_GAP_S = 0.03  # between two signals, and between the end of a watcher and that of the holder
+
+# Sets one clock after the other until it is told to end; takes signals as a run does.
+HOLDER = """
+import itertools, random, signal, sys, time
+from contextlib import closing
+from pathlib import Path
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, stop)
+print("here", flush=True)
+from tuner.power.actuator import Where
+from tuner.power.controls import open_control
+
+gpu, library, devfreq, directory, socket = sys.argv[1:]
+nothing = Path(directory) / "nothing"
+where = Where(library or None, Path(devfreq), nothing, Path(directory), Path(socket))
+with closing(open_control(gpu, where)) as clocks:
+    for mhz in itertools.cycle(clocks.supported_mhz()):
+        with clocks.locked(mhz):
+            time.sleep(random.uniform(0.0, 0.004))
+"""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Who is killed, how and when.
+
+    Attributes:
+        victims: roles of the scene.
+        signals: sent one after the other to each.
+        delay_s: from the start of the holder.
+        gap_s: between signals.
+    """
+
+    victims: tuple[str, ...]
+    signals: tuple[str, ...]
+    delay_s: float
+    gap_s: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a kill left.
+
+    Attributes:
+        scene: name of the scene.
+        kill: what was done.
+        was_set: a clock was set just before the kill.
+        left_set: one was still set when all were gone; only the next start can restore it.
+        changed: one is set after the next start.
+        journals: entries after the next start.
+    """
+
+    scene: str
+    kill: Kill
+    was_set: bool
+    left_set: bool
+    changed: bool
+    journals: int
+
+
+class Scene(Protocol):
+    """A way to hold a GPU's clock."""
+
+    name: str
+    roles: tuple[str, ...]
+
+    def start(self) -> None:
+        """Start the holder and return when it runs."""
+
+    def pid(self, role: str) -> int | None:
+        """Process of a role; None while there is none."""
+
+    def finish(self) -> None:
+        """End the holder in order if it lives, and return when everybody is gone who would restore."""
+
+    def restart(self) -> None:
+        """Do what the next start does."""
+
+    def changed(self) -> bool:
+        """True while a clock is set."""
+
+    def journals(self) -> int:
+        """Entries of the journal."""
+
+
+class GuardedScene:
+    """A process that sets clocks itself, and its guardian.
+
+    Args:
+        name: of the scene.
+        gpu: whose clock.
+        where: fake NVML or fake devfreq, and a directory of the test's.
+        changed: tells whether a clock is set.
+    """
+
+    roles: tuple[str, ...] = ("owner", "guardian")
+
+    def __init__(self, name: str, gpu: str, where: Where, changed: Callable[[], bool]) -> None:
+        self.name = name
+        self.changed = changed
+        self._gpu = gpu
+        self._where = where
+        assert where.directory is not None
+        self._directory = where.directory
+        self._holder: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        where = self._where
+        words = (self._gpu, where.library or "", where.devfreq, self._directory, where.socket)
+        self._holder = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._holder.stdout is not None
+        assert self._holder.stdout.readline() == "here\n"
+
+    def pid(self, role: str) -> int | None:
+        if self._holder is None:
+            return None
+        return self._holder.pid if role == "owner" else next(children(self._holder.pid), None)
+
+    def finish(self) -> None:
+        assert self._holder is not None
+        self._holder.terminate()
+        self._holder.wait()
+        assert self._holder.stdout is not None
+        self._holder.stdout.close()
+        for path in self._directory.glob("*.lock"):
+            with path.open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # the guardian holds it until it is done
+
+    def restart(self) -> None:
+        restore_stale(self._where)
+
+    def journals(self) -> int:
+        return sum(path.suffix != ".lock" for path in self._directory.glob("*"))
+
+
+def _where(folder: Path, library: str, devfreq: Path | None = None) -> Where:
+    """Nothing of this machine, but what a scene has in its folder."""
+    nothing = folder / "nothing"
+    directory = folder / "run"
+    directory.mkdir()
+    return Where(library, devfreq or nothing, config=nothing, directory=directory, socket=nothing)
+
+
+@contextmanager
+def nvml_scene(folder: Path) -> Iterator[GuardedScene]:
+    """Locked clocks of a fake NVML."""
+    with fake_nvml(folder) as state:
+        where = _where(folder, library=library())
+        yield GuardedScene("nvml", UUID, where, lambda: bool(state.locked_max_mhz))
+
+
+@contextmanager
+def devfreq_scene(folder: Path) -> Iterator[GuardedScene]:
+    """Limits of a fake Jetson, without NVML."""
+    sysfs = build(folder, "agx-orin")
+    before = limits_hz(sysfs)
+    where = _where(folder, library=str(folder / "no-driver"), devfreq=sysfs / "class/devfreq")
+    yield GuardedScene("devfreq", gpu_node(sysfs).name, where, lambda: limits_hz(sysfs) != before)
+
+
+SCENES: dict[str, Callable[[Path], AbstractContextManager[Scene]]] = {
+    "nvml": nvml_scene,
+    "devfreq": devfreq_scene,
+}
+"""Makes a scene in an empty folder."""
+
+
+def kills(roles: Sequence[str], count: int, seed: int) -> list[Kill]:
+    """Random kills: every way to die for every choice of victims comes up before one comes up again."""
+    rng = random.Random(seed)  # noqa: S311 - no secrets
+    victims = [*((role,) for role in roles), tuple(roles)]
+    ways = [(who, how) for who in victims for how in SIGNALS]
+    planned: list[Kill] = []
+    while len(planned) < count:
+        rng.shuffle(ways)
+        planned += [
+            Kill(who, how, rng.uniform(0.0, LONGEST_DELAY_S), rng.uniform(0.0, LONGEST_GAP_S))
+            for who, how in ways
+        ]
+    return planned[:count]
+
+
+def run(scene: Scene, kill: Kill) -> Outcome:
+    """Kill in a scene, and see what is left."""
+    scene.start()
+    pause = threading.Event()
+    pause.wait(kill.delay_s)  # the instant is the point, and not what happens by then
+    was_set = scene.changed()
+    pids = [pid for role in kill.victims if (pid := scene.pid(role)) is not None]
+    for number, name in enumerate(kill.signals):
+        if number:
+            pause.wait(kill.gap_s)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.Signals[name])
+    if len(kill.victims) < len(scene.roles):
+        pause.wait(kill.gap_s)
+    scene.finish()
+    left_set = scene.changed()
+    scene.restart()
+    return Outcome(scene.name, kill, was_set, left_set, scene.changed(), scene.journals())
+
+
+def children(pid: int) -> Iterator[int]:
+    """Children of a process."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError):  # gone meanwhile
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[1]) == pid and fields[0] != "Z":
+                    yield int(folder.name)

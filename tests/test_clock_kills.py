@@ -1,0 +1,56 @@
+"""Clocks survive any kill: a small version of ``benchmarks/kill_clocks.py``."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from clock_kills import SCENES, SIGNALS, Scene, kills, run
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_no_kill_leaves_a_clock_set(name: str, tmp_path: Path) -> None:
+    """Whoever is killed, by whatever, at a random instant: after the next start no clock is set."""
+    with SCENES[name](tmp_path) as scene:
+        for kill in kills(scene.roles, 6, seed=4):
+            outcome = run(scene, kill)
+            assert (outcome.changed, outcome.journals) == (False, 0), outcome
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_the_harness_sees_a_clock_left_set(name: str, tmp_path: Path) -> None:
+    """Killing everybody while a clock is set leaves it set until the next start: the harness sees that."""
+    with SCENES[name](tmp_path) as scene:
+        scene.start()
+        pids = [stopped_while_set(scene), *filter(None, map(scene.pid, scene.roles))]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        scene.finish()
+        assert scene.changed()
+        assert scene.journals() == 1
+
+        scene.restart()
+        assert not scene.changed()
+        assert scene.journals() == 0
+
+
+def stopped_while_set(scene: Scene) -> int:
+    """Stop the holder at a moment when a clock is set, and tell its process."""
+    pid = scene.pid(scene.roles[0])
+    assert pid is not None
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        os.waitpid(pid, os.WUNTRACED)
+        if scene.changed():
+            return pid
+        os.kill(pid, signal.SIGCONT)
+        threading.Event().wait(0.003)
+
+
+def test_every_way_to_die_is_tried() -> None:
+    """Kills are random in time, and go through all victims and signals before one is repeated."""
+    planned = kills(("owner", "guardian"), 18, seed=1)
+    assert len({(kill.victims, kill.signals) for kill in planned}) == 3 * len(SIGNALS)
+    assert kills(("owner", "guardian"), 18, seed=1) == planned
+    assert kills(("owner", "guardian"), 18, seed=2) != planned
