@@ -1,0 +1,39 @@
+"""The child process that talks to the jtop service and prints its power rails, one JSON line per update.
+
+Importing ``jtop`` sets how the whole process starts others to ``fork``, which is not safe beside CUDA; so it
+is imported here and nowhere else.
+"""
+
+import json
+from typing import Any
+
+
+def main(interval_s: float) -> int:
+    """Print rails in milliwatts until the service, or the reader of the lines, goes away.
+
+    Args:
+        interval_s: time between updates in seconds.
+    """
+    try:
+        from jtop import jtop  # noqa: PLC0415 - a package that is not there is one of the answers
+
+        with jtop(interval=interval_s) as board:
+            while board.ok():
+                print(json.dumps(_milliwatts(board.power)), flush=True)  # noqa: T201 - the pipe to the parent
+    except BrokenPipeError:
+        return 0
+    except Exception as error:  # noqa: BLE001 - whatever it is, its words are what the parent can show
+        print(f"{type(error).__name__}: {error}")  # noqa: T201 - same
+        return 1
+    print("the jtop service has ended the connection")  # noqa: T201 - same
+    return 1
+
+
+def _milliwatts(power: Any) -> dict[str, Any]:  # noqa: ANN401 - plain values of a package without types
+    """Present power of each rail and what jtop calls the total; its averages are over no stated time."""
+    total = power.get("tot", {})
+    return {
+        "rails": {name: rail.get("power") for name, rail in power.get("rail", {}).items()},
+        "total": total.get("power"),
+        "total_name": total.get("name"),
+    }
