@@ -35,6 +35,7 @@ class SimulatedSampler:
         scope: what the sensor sees.
         known_capacitance_s: the C to correct with, where it is not the true ``capacitance_s``.
         delay_s: age of the power that is shown, beyond lag and mean.
+        response: what is known of it from a calibration; None for what one without error would find.
 
     Raises:
         InputError: the period is not positive, the delay is negative, or a sensor is to have both a lag and a
@@ -54,6 +55,7 @@ class SimulatedSampler:
         scope: str = "gpu",
         known_capacitance_s: float | None = None,
         delay_s: float = 0.0,
+        response: Response | None = None,
     ) -> None:
         if period_s <= 0:
             raise InputError(f"a sensor's period_s must be positive, not {period_s}")
@@ -73,7 +75,8 @@ class SimulatedSampler:
             scope=scope,
             period_s=period_s,
             resolution=0.0 if watts else _COUNTER_STEP_J,
-            response=replace(_response(known, window_s, period_s) if watts else Response(), delay_s=delay_s),
+            response=response
+            or replace(_response(known, window_s, period_s) if watts else Response(), delay_s=delay_s),
         )
         self._time_s = source.now_s()
         self._next = int(np.floor(self._time_s / period_s)) + 1

@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from unittest.mock import Mock
 
 import pytest
 from fake_bench import OTHER, PLANS, FakeMeter, Watched, trial_of
 from modelled import NoNvrtc, scan
 
-from tuner import registry
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
-from tuner.errors import SensorUnavailableError
 from tuner.interfaces import Response, RunRecord, SensorInfo
 from tuner.measure import Measurer, open_clocks, open_meter, suggested_window_s
 from tuner.model import Measurement, Plan, Status
@@ -199,29 +196,6 @@ def test_board_without_a_sensor() -> None:
     assert measurement.ok
     assert measurement.energy is None
     assert measurement.energy_total_j == 0.0
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [(SensorUnavailableError("no counter"), "no counter"), (ImportError("No module"), "nvidia-ml-py")],
-)
-def test_missing_nvml_is_a_reason(error: Exception, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real GPU without a usable NVML is measured without joules and clocks, and says why."""
-    refusing = Mock(side_effect=error)
-    refusing.open.side_effect = error
-    monkeypatch.setattr(registry, "load", lambda _, name: {"nvml": refusing}[name])
-
-    class Real(Watched):
-        identity = replace(Watched().identity, uuid="GPU-1", modelled=False)
-
-    meter, no_meter = open_meter(Real())
-    clocks, no_clocks = open_clocks(Real())
-    assert meter is None
-    assert clocks is None
-    assert words in no_meter
-    assert words in no_clocks
-    refusing.open.assert_called_once_with("GPU-1")
-    refusing.assert_called_once_with("GPU-1")
 
 
 @pytest.mark.parametrize(

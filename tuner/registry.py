@@ -15,8 +15,12 @@ TABLE: dict[str, dict[str, str]] = {
         "greedy": "tuner.policies.greedy:greedy",
     },
     "sampler": {
-        "nvml": "tuner.power.nvml:NvmlSampler",
         "simulated": "tuner.power.simulated:SimulatedSampler",
+    },
+    "readings": {
+        "nvml": "tuner.power.nvml:readings",
+        "ina3221": "tuner.power.ina3221:readings",
+        "tegrastats": "tuner.power.tegrastats:readings",
     },
     "clocks": {
         "automatic": "tuner.power.controls:open_control",

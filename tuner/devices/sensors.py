@@ -1,8 +1,20 @@
 """The power meter and the clock control that belong to a device, or why there is none."""
 
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 from tuner import registry
-from tuner.errors import ClockError, SensorUnavailableError
-from tuner.interfaces import ClockControl, Device, Meter
+from tuner.devices.calibrations import calibrated
+from tuner.errors import ClockError, InputError, SensorUnavailableError, StoreError, UnknownNameError
+from tuner.interfaces import ClockControl, Device, Meter, PowerSampler, Reading, Response, SensorInfo
+from tuner.model import DeviceIdentity
+
+_ON_A_CARD = ("nvml", "ina3221", "tegrastats")
+# NVML of an Orin initialises, but answers no power query; and the rails are what Jetsons are measured by.
+_ON_A_JETSON = ("ina3221", "tegrastats", "nvml")
+_LOG = logging.getLogger(__name__)
 
 
 def restore_stale_clocks() -> None:
@@ -19,31 +31,140 @@ def open_clocks(device: Device) -> tuple[ClockControl | None, str]:
         if device.identity.modelled:
             return registry.load("clocks", "simulated")(device), ""
         return registry.load("clocks", "automatic")(device.identity.uuid), ""
-    except (ClockError, SensorUnavailableError, ImportError) as error:
-        return None, _reason(error)
+    except (ClockError, SensorUnavailableError) as error:
+        return None, str(error)
 
 
-def open_meter(device: Device, clocks: ClockControl | None = None) -> tuple[Meter | None, str]:
-    """Power meter of a device, or None and the reason.
+def open_meter(
+    device: Device, clocks: ClockControl | None = None, sensor: str | None = None
+) -> tuple[Meter | None, str]:
+    """Power meter of a device over the best reading that answers, or None and the reason.
 
     Args:
         device: whose power; its clock stamps the samples.
         clocks: read while recording, for the clock and throttle reasons seen in a window.
+        sensor: the reading to take, by its name.
+
+    Raises:
+        InputError: the reading named is none of the device's, or does not answer.
     """
-    try:
-        if device.identity.modelled:
-            sensor = getattr(device, "sensor", None)
-            if sensor is None:
-                return None, f"{device.identity.name} has no power sensor"
-            sampler = registry.load("sampler", "simulated")(device, **sensor)
-        else:
-            sampler = registry.load("sampler", "nvml").open(device.identity.uuid)
-    except (SensorUnavailableError, ImportError) as error:
-        return None, _reason(error)
+    if sensor is None:
+        sampler, why = _first(device)
+    else:
+        sampler, why = open_reading(device, sensor), ""
+    if sampler is None:
+        return None, why
     return registry.load("meter", "sampling")(sampler, clocks, device.now_s), ""
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, ImportError):
-        return f"{error} (pip install nvidia-ml-py)"
-    return str(error)
+def open_reading(device: Device, name: str, *, interval_s: float = 0.0) -> PowerSampler:
+    """The sampler of the reading of that name, whatever is thought of it.
+
+    Args:
+        device: whose power.
+        name: of the reading.
+        interval_s: see ``device_readings``.
+
+    Raises:
+        InputError: the device has no such reading, or it does not answer.
+    """
+    names = []
+    for reading in _readings(device, interval_s):
+        if reading.name == name:
+            try:
+                return reading.open()
+            except SensorUnavailableError as error:
+                raise InputError(f"--sensor {name}: {error}") from error
+        names.append(reading.name)
+    choices = f"choose from {', '.join(names)}" if names else f"{device.identity.name} has no power sensor"
+    raise UnknownNameError(f"--sensor {name}: no such power reading; {choices}")
+
+
+def device_readings(device: Device, *, interval_s: float = 0.0) -> list[Reading]:
+    """The power readings a device may have, best first; each is found by opening it.
+
+    Args:
+        device: a simulated one has those of its model, a GPU those of every source that may know it.
+        interval_s: wanted time between samples of a reading that costs to be read (NVML's energy counter);
+            0 for all samples.
+    """
+    return list(_readings(device, interval_s))
+
+
+def gpu_readings(
+    identity: DeviceIdentity, now: Callable[[], float], *, interval_s: float = 0.0
+) -> Iterator[Reading]:
+    """The power readings a real GPU may have, best first; sources are asked one after the other.
+
+    Args:
+        identity: of the GPU.
+        now: clock of the samples, in seconds.
+        interval_s: see ``device_readings``.
+    """
+    responses = _responses(identity)
+    for name in _ON_A_JETSON if is_jetson() else _ON_A_CARD:
+        options: dict[str, Any] = {"interval_s": interval_s} if name == "nvml" else {}
+        listed = registry.load("readings", name)
+        yield from listed(identity.uuid, responses=responses, now=now, **options)
+
+
+def is_advised_against(info: SensorInfo) -> bool:
+    """True for a reading that a calibration of this very board found to alias."""
+    return info.response.origin == "calibrated" and not info.response.averages
+
+
+def is_jetson(root: Path = Path("/")) -> bool:
+    """True on a Jetson board, by its device tree or the release of its system."""
+    try:
+        return b"nvidia,tegra" in (root / "proc/device-tree/compatible").read_bytes()
+    except OSError:
+        return (root / "etc/nv_tegra_release").exists()
+
+
+def _readings(device: Device, interval_s: float) -> Iterator[Reading]:
+    if device.identity.modelled:
+        yield from _simulated(device)
+    else:
+        yield from gpu_readings(device.identity, device.now_s, interval_s=interval_s)
+
+
+def _simulated(device: Device) -> Iterator[Reading]:
+    sensor = getattr(device, "sensor", None)
+    if sensor is None:
+        return
+    name = f"simulated-{sensor['kind']}"
+    response = _responses(device.identity)(name)
+
+    def opened() -> PowerSampler:
+        sampler: PowerSampler = registry.load("sampler", "simulated")(device, **sensor, response=response)
+        return sampler
+
+    yield Reading(name, opened)
+
+
+def _first(device: Device) -> tuple[PowerSampler | None, str]:
+    """The best reading that answers and is not advised against, or why there is none."""
+    reasons = []
+    for reading in _readings(device, 0.0):
+        try:
+            sampler = reading.open()
+        except SensorUnavailableError as error:
+            reasons.append(str(error))
+            continue
+        if not is_advised_against(sampler.info):
+            return sampler, ""
+        sampler.close()
+        reasons.append(f"{reading.name} aliases, as its calibration found (--sensor {reading.name} takes it)")
+    name = device.identity.name
+    if not reasons:
+        return None, f"{name} has no power sensor"
+    return None, f"no power reading of {name} can be used: {'; '.join(reasons)}"
+
+
+def _responses(identity: DeviceIdentity) -> Callable[[str], Response | None]:
+    """Calibrated responses of a GPU; none, with a warning, from a damaged file."""
+    try:
+        return calibrated(identity)
+    except StoreError as error:
+        _LOG.warning("readings are taken as uncalibrated: %s", error)
+        return lambda _: None

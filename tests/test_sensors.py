@@ -1,0 +1,229 @@
+"""The choice of a power sensor for a device."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fake_bench import Watched
+from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, script, sensors_of_h200
+from jetson_trees import build
+from modelled import NoNvrtc
+
+from tuner import registry
+from tuner.devices.calibrations import user_file
+from tuner.devices.sensors import device_readings, is_jetson, open_meter, open_reading
+from tuner.devices.simulated import SimulatedDevice
+from tuner.errors import InputError, UnknownNameError
+from tuner.interfaces import Response
+
+ALIASING = Response("boxcar", window_s=0.02, origin="calibrated", averages=False)
+
+
+class Real(Watched):
+    """What a real GPU is to the choice: its identity and its clock."""
+
+    identity = replace(Watched().identity, spec="cuda:0", uuid=UUID, driver="580.159", modelled=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has no rails, no tegrastats and no calibrations, whatever it is."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("tuner.devices.calibrations.SYSTEM_FILE", tmp_path / "none.json")
+    monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: False)
+    for name, option in (("ina3221", "sysfs"), ("tegrastats", "binary")):
+        listed = partial(registry.load("readings", name), **{option: tmp_path / "none"})
+        monkeypatch.setattr(f"tuner.power.{name}.readings", listed)
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> Iterator[State]:
+    """An H200 at 500 W."""
+    with fake_nvml(tmp_path) as state:
+        script(state, (0.0, 500.0))
+        sensors_of_h200(state)
+        yield state
+
+
+@pytest.fixture
+def jetson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This machine is an Orin NX."""
+    tree = build(tmp_path / "board", "orin-nx")
+    listed = partial(registry.load("readings", "ina3221").func, sysfs=tree)
+    monkeypatch.setattr("tuner.power.ina3221.readings", listed)
+    monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: True)
+    return tree
+
+
+def chosen(sensor: str | None = None) -> str:
+    """Name of the reading that is taken, or why there is none."""
+    meter, why = open_meter(Real(), sensor=sensor)
+    if meter is None:
+        return why
+    name = meter.info.name
+    meter.close()
+    return name
+
+
+def calibrate(**responses: Response) -> None:
+    found = {name.replace("_", "-"): (response, 0.1) for name, response in responses.items()}
+    registry.load("calibration", "store")(user_file(), UUID, "580.159", found)
+
+
+def test_the_first_reading_that_answers_is_taken(nvml: State) -> None:
+    """Counter before ring before means over a second before instant power, as one after the other fails."""
+    names = []
+    for failing in ("energy", "ring", "average", "usage"):
+        names.append(chosen())
+        setattr(nvml, failing, NOT_SUPPORTED)
+    names.append(chosen())
+
+    assert names == [
+        *("nvml-energy-counter", "nvml-power-ring", "nvml-power-average"),
+        *("nvml-power-usage", "nvml-power-instant"),
+    ]
+
+
+def test_no_reading_is_a_reason(nvml: State) -> None:
+    """Where nothing answers, every reading that was tried is named with its reason."""
+    nvml.energy = nvml.ring = nvml.average = nvml.usage = nvml.instant = NOT_SUPPORTED
+
+    why = chosen()
+
+    for words in ("nvml-energy-counter: Not Supported", "nvml-power-ring: Not Supported", "no INA3221"):
+        assert words in why
+
+
+def test_no_binding_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without NVML's binding the reason says how to get it."""
+    monkeypatch.setattr("tuner.power.nvml_library.NVML", None)
+
+    assert "pip install nvidia-ml-py" in chosen()
+
+
+def test_a_jetson_is_measured_by_its_rails(nvml: State, jetson: Path) -> None:
+    """On a Jetson its power monitor comes before NVML, and NVML takes over where the monitor is not there."""
+    assert nvml.uuid
+    assert chosen() == "ina3221:VDD_IN"
+    shutil.rmtree(jetson)
+
+    assert chosen() == "nvml-energy-counter"
+
+
+def test_a_card_is_measured_by_nvml_first(nvml: State, jetson: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere NVML comes first, and a power monitor is taken where NVML answers no power query."""
+    assert jetson.exists()
+    monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: False)
+    assert chosen() == "nvml-energy-counter"
+    nvml.energy = nvml.ring = nvml.average = nvml.usage = nvml.instant = NOT_SUPPORTED
+
+    assert chosen() == "ina3221:VDD_IN"
+
+
+def test_a_reading_is_taken_by_name(nvml: State) -> None:
+    """A reading that is named is taken, not the best."""
+    assert nvml.uuid
+    for reading in device_readings(Real()):
+        if reading.name.startswith("nvml-"):
+            assert chosen(reading.name) == reading.name
+
+
+def test_an_unknown_name_lists_the_readings(nvml: State) -> None:
+    """A name that is none of the device's is refused with those it has."""
+    assert nvml.uuid
+    with pytest.raises(UnknownNameError, match=r"--sensor ring: .*nvml-energy-counter, nvml-power-ring, "):
+        open_meter(Real(), sensor="ring")
+
+
+def test_a_named_reading_that_fails_is_bad_input(nvml: State) -> None:
+    """A reading that is named and does not answer is refused with the reason, and no other is taken."""
+    nvml.usage = NOT_SUPPORTED
+    with pytest.raises(InputError, match="--sensor nvml-power-usage: nvml-power-usage: Not Supported"):
+        open_reading(Real(), "nvml-power-usage")
+
+
+def test_a_calibrated_response_is_found(nvml: State) -> None:
+    """The response stored for this GPU and driver is that of the reading; for another driver it is not."""
+    assert nvml.uuid
+    lag = Response("lag", capacitance_s=0.02, capacitance_sigma_s=0.001, origin="calibrated")
+    calibrate(nvml_power_ring=lag)
+
+    sampler = open_reading(Real(), "nvml-power-ring")
+    assert sampler.info.response == lag
+    sampler.close()
+
+    class Updated(Real):
+        identity = replace(Real.identity, driver="590.1")
+
+    sampler = open_reading(Updated(), "nvml-power-ring")
+    assert sampler.info.response.origin == "assumed"
+    sampler.close()
+
+
+def test_what_was_found_to_alias_is_not_taken(nvml: State) -> None:
+    """A reading that its calibration found to alias is passed over, unless it is named."""
+    nvml.energy = NOT_SUPPORTED
+    calibrate(nvml_power_ring=ALIASING)
+    assert chosen() == "nvml-power-average"
+    assert chosen("nvml-power-ring") == "nvml-power-ring"
+
+    nvml.average = nvml.usage = nvml.instant = NOT_SUPPORTED
+    assert "--sensor nvml-power-ring takes it" in chosen()
+
+
+def test_damaged_calibrations_are_told(nvml: State, caplog: pytest.LogCaptureFixture) -> None:
+    """A damaged file of calibrations costs the calibrations, not the measuring, and is named."""
+    assert nvml.uuid
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text("{")
+
+    assert chosen() == "nvml-energy-counter"
+    assert str(user_file()) in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("board", "name"), [("k40c", "simulated-stream"), ("h200", "simulated-counter"), ("gtx680", None)]
+)
+def test_a_simulated_device_has_the_readings_of_its_model(board: str, name: str | None) -> None:
+    """A simulated GPU has one reading, that of its model, or none."""
+    device = SimulatedDevice(board, 0, NoNvrtc())
+
+    assert [reading.name for reading in device_readings(device)] == ([] if name is None else [name])
+    meter, why = open_meter(device)
+    assert why == ("" if name else f"{device.identity.name} has no power sensor")
+    assert (meter is None) == (name is None)
+    with pytest.raises(InputError, match=r"--sensor ring: .*(simulated-|has no power sensor)"):
+        open_reading(device, "ring")
+
+
+def test_a_simulated_reading_can_be_calibrated() -> None:
+    """What was stored for a simulated GPU is what is known of its reading."""
+    device = SimulatedDevice("k40c", 0, NoNvrtc())
+    lag = Response("lag", capacitance_s=0.8, capacitance_sigma_s=0.01, origin="calibrated")
+    identity = device.identity
+    found = {"simulated-stream": (lag, 0.015)}
+    registry.load("calibration", "store")(user_file(), identity.uuid, identity.driver, found)
+
+    assert open_reading(device, "simulated-stream").info.response == lag
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "expected"),
+    [
+        ("proc/device-tree/compatible", b"nvidia,p3767\0nvidia,tegra234\0", True),
+        ("proc/device-tree/compatible", b"raspberrypi,4\0", False),
+        ("etc/nv_tegra_release", b"# R36", True),
+        ("etc/os-release", b"ID=debian", False),
+    ],
+)
+def test_a_jetson_is_told_by_its_device_tree(
+    tmp_path: Path, file: str, content: bytes, expected: bool
+) -> None:
+    """A Tegra in the device tree, or the release file of a Jetson's system, makes a Jetson."""
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_bytes(content)
+
+    assert is_jetson(tmp_path) is expected
