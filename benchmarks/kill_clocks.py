@@ -1,8 +1,9 @@
 """Kills those who hold a GPU's clock at random instants: what is left set after the next start?
 
 On a fake NVML and a fake Jetson: no clock of this machine is read or set, and no GPU is needed. A holder sets
-one clock after the other; the owner, its guardian or both are killed, 0 to 0.8 s after the start, so that
-every step from the first to the last is hit. 200 kills of each scene take 3 minutes.
+one clock after the other; the owner, its guardian or both, or a client, the helper or both, are killed, 0 to
+0.8 s after the start, so that every step from the first to the last is hit. 200 kills of each scene take 3
+minutes.
 
     python benchmarks/kill_clocks.py --out benchmarks/results/clock-kills.json
 """
@@ -19,7 +20,8 @@ from provenance import provenance
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the fakes
 
-from clock_kills import SCENES, Outcome, kills, run
+from clock_kills import Outcome, kills, run
+from helper_kills import SCENES
 
 COLUMNS = (
     "kills",
@@ -40,10 +42,10 @@ def main() -> int:
     options = parser.parse_args()
     seen = [outcome for name in options.scenes for outcome in outcomes(name, options.count, options.seed)]
     rows = summary(seen)
-    print(f"{'scene':8} {'killed':18} {'by':18} " + " ".join(COLUMNS))
+    print(f"{'scene':14} {'killed':18} {'by':18} " + " ".join(COLUMNS))
     for key, numbers in rows.items():
         counts = " ".join(f"{number:>{len(title)}}" for title, number in zip(COLUMNS, numbers, strict=True))
-        print(f"{key[0]:8} {key[1]:18} {key[2]:18} {counts}")
+        print(f"{key[0]:14} {key[1]:18} {key[2]:18} {counts}")
     if options.out is not None:
         document = {
             "provenance": provenance(),

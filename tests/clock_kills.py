@@ -133,6 +133,7 @@ class GuardedScene:
     """
 
     roles: tuple[str, ...] = ("owner", "guardian")
+    script = HOLDER
 
     def __init__(self, name: str, gpu: str, where: Where, changed: Callable[[], bool]) -> None:
         self.name = name
@@ -147,7 +148,7 @@ class GuardedScene:
         where = self._where
         words = (self._gpu, where.library or "", where.devfreq, self._directory, where.socket)
         self._holder = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, *map(str, words)],
+            [sys.executable, "-c", self.script, *map(str, words)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

@@ -6,7 +6,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from clock_kills import SCENES, SIGNALS, Scene, kills, run
+from clock_kills import SIGNALS, Scene, kills, run
+from helper_kills import SCENES
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -1,0 +1,99 @@
+"""The scenes of ``clock_kills`` and those with the helper: a client, and ``tuner-clockd`` in a process."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import clock_kills
+from clock_kills import GuardedScene, Scene, devfreq_scene, nvml_scene
+from tuner.power.actuator import Where
+
+CLIENT = clock_kills.HOLDER.replace(
+    "from tuner.power.controls import open_control",
+    "from tuner.power.controls import choose_actuator; from tuner.power.lease import LeasedClocks",
+).replace("open_control(gpu, where)", "LeasedClocks(choose_actuator(gpu, where), where.socket)")
+
+
+def command(verb: str, where: Where, *options: str) -> list[str]:
+    """How ``tuner-clockd`` is started on the fakes."""
+    line = [sys.executable, "-m", "tuner.power.clockd", verb, "--directory", str(where.directory)]
+    line += ["--socket", str(where.socket), "--config", str(where.config), "--devfreq", str(where.devfreq)]
+    return [*line, *(["--library", where.library] if where.library else []), *options]
+
+
+@contextmanager
+def notices(folder: Path) -> Iterator[tuple[socket.socket, Mapping[str, str]]]:
+    """A socket that hears what a service tells its manager, and the environment that makes it do so."""
+    path = folder / "notify"
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(path))
+        heard.settimeout(60.0)
+        yield heard, {**os.environ, "NOTIFY_SOCKET": str(path)}
+
+
+def start_helper(where: Where, *options: str) -> "subprocess.Popen[str]":
+    """A helper that is ready."""
+    assert where.directory is not None
+    with notices(where.directory.parent) as (heard, environment):
+        helper = subprocess.Popen(
+            command("serve", where, *options), env=environment, stderr=subprocess.DEVNULL, text=True
+        )
+        assert b"READY=1" in heard.recv(4096)
+    return helper
+
+
+class HelperScene(GuardedScene):
+    """A process that sets clocks through a helper of its own."""
+
+    roles: tuple[str, ...] = ("client", "helper")
+    script = CLIENT
+
+    def __init__(self, guarded: GuardedScene) -> None:
+        socket_path = guarded._directory.parent / "clockd.sock"
+        where = replace(guarded._where, socket=socket_path)
+        super().__init__(f"helper-{guarded.name}", guarded._gpu, where, guarded.changed)
+        self._helper: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        self._helper = start_helper(self._where)
+        super().start()
+
+    def pid(self, role: str) -> int | None:
+        if role == "helper":
+            return self._helper.pid if self._helper else None
+        return super().pid("owner")
+
+    def restart(self) -> None:
+        """End the helper if it lives, and do what the service manager does after its end."""
+        assert self._helper is not None
+        self._helper.terminate()
+        self._helper.wait()
+        subprocess.run(command("restore", self._where), stderr=subprocess.DEVNULL, check=True)
+
+
+def helped(
+    scene: Callable[[Path], AbstractContextManager[GuardedScene]],
+) -> Callable[[Path], AbstractContextManager[Scene]]:
+    """The same clocks, set through a helper."""
+
+    @contextlib.contextmanager
+    def made(folder: Path) -> Iterator[Scene]:
+        with scene(folder) as guarded:
+            yield HelperScene(guarded)
+
+    return made
+
+
+SCENES: dict[str, Callable[[Path], AbstractContextManager[Scene]]] = {
+    **clock_kills.SCENES,
+    "helper-nvml": helped(nvml_scene),
+    "helper-devfreq": helped(devfreq_scene),
+}
+"""Makes a scene in an empty folder."""
