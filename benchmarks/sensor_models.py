@@ -2,7 +2,7 @@
 
 Each sensor is calibrated with many seeds: of its noise, its update phase, its delay and the load's dithering.
 Then a kernel of 0.2 s is measured on the lagging ones by integrating through the decay, with the C found and
-with one that is 20 % too small. Nothing here needs a GPU; all numbers are of simulated sensors. Two minutes
+with one that is 20 % too small. Nothing here needs a GPU; all numbers are of simulated sensors. Some three minutes
 on two cores with 200 seeds.
 
     python benchmarks/sensor_models.py --out benchmarks/results/sensor-models.json
