@@ -21,6 +21,8 @@ TABLE: dict[str, dict[str, str]] = {
         "nvml": "tuner.power.nvml:readings",
         "ina3221": "tuner.power.ina3221:readings",
         "tegrastats": "tuner.power.tegrastats:readings",
+        "jtop": "tuner.power.jtop:readings",
+        "jtop": "tuner.power.jtop:readings",
     },
     "clocks": {
         "automatic": "tuner.power.controls:open_control",
@@ -49,6 +51,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "trace": {
         "recorded": "tuner.power.recorded:Recorded",
+        "replay": "tuner.power.replay:readings",
         "corrected": "tuner.power.response:corrected",
         "age": "tuner.power.response:age_s",
     },
