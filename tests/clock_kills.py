@@ -31,7 +31,7 @@ SIGNALS: tuple[tuple[str, ...], ...] = (
     ("SIGINT", "SIGINT"),  # an impatient user
     ("SIGTERM", "SIGKILL"),  # an impatient service manager
 )
-LONGEST_DELAY_S = 0.8  # from the first line of the holder on: imports, guardian, then clocks set and restored
+LONGEST_DELAY_S = 1.2  # from the first line of the holder on: imports, guardian, then clocks set and restored
 LONGEST_GAP_S = 0.03  # between two signals, and between the end of a watcher and that of the holder
 
 # Sets one clock after the other until it is told to end; takes signals as a run does.
@@ -55,7 +55,7 @@ where = Where(library or None, Path(devfreq), nothing, Path(directory), Path(soc
 with closing(open_control(gpu, where)) as clocks:
     for mhz in itertools.cycle(clocks.supported_mhz()):
         with clocks.locked(mhz):
-            time.sleep(random.uniform(0.0, 0.004))
+            time.sleep(random.uniform(0.0, 0.02))
 """
 
 

@@ -70,7 +70,7 @@ class Gpu(ctypes.Structure):
         ("samples", _Sample * 256),
         *((f"{name}_sensor", Sensor) for name in ("counter", "ring", "instant", "average", "usage")),
         *((name, _U32) for name in ("segment_count", "ring_length")),
-        ("segments", _Segment * 64),
+        ("segments", _Segment * 1024),
         *((name, _U32) for name in ("locked_min_mhz", "locked_max_mhz")),
         *((name, _U32) for name in ("sets", "resets", "reset_failures_left")),
         *((name, _U32) for name in ("app_memory_mhz", "app_clock_mhz")),

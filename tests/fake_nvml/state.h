@@ -14,7 +14,7 @@ enum {
     GPU_IS_LOST = 15,
     UNKNOWN = 999
 };
-enum { RING = 256, CLOCKS = 256, SEGMENTS = 64, PIDS = 16, GPUS = 2 };
+enum { RING = 256, CLOCKS = 256, SEGMENTS = 1024, PIDS = 16, GPUS = 2 };
 
 /* The calls a test can let fail, each on its own. */
 #define CALLS(X) \

@@ -1,0 +1,185 @@
+"""``tuner run --clocks`` through NVML, end to end: clocks set, verified, and restored whatever happens."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_process import await_rows, rows, tuner
+from fake_nvml_state import NO_PERMISSION, UUID, State, fake_nvml, library, lose
+from nvml_gpu import NvmlGpu, play
+from tuner.power import controls
+from tuner.power.actuator import Where
+
+from tuner.worker import Opened
+
+WORDS = ("scan-lf:N=4", "--clocks", "345:1980:105", "--objective", "energy")
+LONG_S, SHORT_S = "0.12", "0.02"  # windows: long enough to see the clock in, and for all else
+CLOCKS_MHZ = set(range(1980, 344, -105))
+LOST = 15
+# The command in a process of its own, on the fake GPU.
+COMMAND = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.path[:0] = [sys.argv.pop(1)]
+import nvml_gpu
+import tuner.bench
+from pathlib import Path
+from tuner.power import controls
+from tuner.power.actuator import Where
+library, folder = sys.argv.pop(1), Path(sys.argv.pop(1))
+nothing = folder / "nothing"
+controls.SYSTEM = Where(library, nothing, nothing, folder / "run", nothing)
+tuner.bench.open_device = nvml_gpu.opened
+from tuner.cli import main
+main()
+"""
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> Iterator[State]:
+    with fake_nvml(tmp_path) as state:
+        play(state)
+        yield state
+
+
+@pytest.fixture
+def gpu(nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlGpu:
+    """The GPU that commands of this process find."""
+    device = NvmlGpu(nvml)
+    nothing = tmp_path / "nothing"
+    monkeypatch.setattr(controls, "SYSTEM", Where(library(), nothing, nothing, tmp_path / "run", nothing))
+    monkeypatch.setattr("tuner.bench.open_device", lambda *_, **__: Opened(device, ""))
+    return device
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """`tuner run` in a process of its own."""
+    places = (Path(__file__).parent, library(), folder)
+    command = [sys.executable, "-c", COMMAND, *map(str, places), "run", *WORDS, "--window", SHORT_S]
+    command += ["--database", str(folder / "tuner.db")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def run(folder: Path, *words: str, window_s: str = SHORT_S) -> tuple[Any, dict[str, Any]]:
+    """The command's result, and the document it wrote."""
+    path = folder / "run.json"
+    words = (*words, "--window", window_s)
+    result = tuner("run", *WORDS, *words, "--database", folder / "tuner.db", "--json", path)
+    return result, json.loads(path.read_text()) if path.exists() else {}
+
+
+def journals(folder: Path) -> list[Path]:
+    return [path for path in (folder / "run").glob("*") if path.suffix != ".lock"]
+
+
+def wait_for_release(folder: Path) -> None:
+    """Block until neither owner nor guardian lives: both hold the lock."""
+    with (folder / "run" / f"nvml-{UUID}.lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def test_a_run_sets_verifies_and_restores(nvml: State, gpu: NvmlGpu, tmp_path: Path) -> None:
+    """Each trial ran at its clock, which was seen under load; its joules are right; nothing stays set."""
+    result, found = run(tmp_path, window_s=LONG_S)
+
+    assert result.exit_code == 0, result.stderr
+    trials = found["trials"]
+    assert {trial["clock_mhz"] for trial in trials} <= CLOCKS_MHZ
+    assert len({trial["clock_mhz"] for trial in trials}) > 2
+    for trial in trials:
+        assert trial["clock_seen_mhz"] == trial["clock_mhz"]
+        assert not [flag for flag in trial["flags"] if "clock" in flag]
+        expected_j = gpu.joules[trial["clock_mhz"], trial["time_s"]]
+        assert trial["energy_j"] == pytest.approx(expected_j, rel=0.1)
+    best = min(gpu.joules, key=gpu.joules.__getitem__)
+    assert gpu.joules[found["best"]["clock_mhz"], found["best"]["time_s"]] <= 1.1 * gpu.joules[best]
+    assert nvml.sets == nvml.resets > 2
+    assert nvml.locked_max_mhz == 0
+    assert journals(tmp_path) == []
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_clock_that_is_not_followed_is_flagged(nvml: State, tmp_path: Path) -> None:
+    """A driver that says yes and does nothing is found out under load, in every trial."""
+    nvml.disobedient = 1
+    result, found = run(tmp_path, "--policy", "random", "--budget", "3", window_s=LONG_S)
+
+    assert result.exit_code == 0, result.stderr
+    for trial in found["trials"]:
+        flagged = any(flag.startswith("off-clock") for flag in trial["flags"])
+        assert flagged == (trial["clock_mhz"] != 1980)
+    assert journals(tmp_path) == []
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_refused_clock_ends_the_run(nvml: State, tmp_path: Path) -> None:
+    """Without permission the run says what to do, and resets nothing that it did not set."""
+    nvml.set = NO_PERMISSION
+    result, _ = run(tmp_path)
+
+    assert result.exit_code == 1
+    assert "run as root" in " ".join(result.stderr.split())
+    assert (nvml.resets, journals(tmp_path)) == (0, [])
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_lost_in_a_sweep(nvml: State, tmp_path: Path) -> None:
+    """Trials that ended are kept, and so is the journal, until the GPU is back to be restored."""
+    lose(nvml, nth=600)
+    result, _ = run(tmp_path)
+
+    assert result.exit_code == 1
+    assert "GPU is lost" in result.stderr
+    assert rows(tmp_path / "tuner.db") > 0
+    assert nvml.locked_max_mhz
+    assert len(journals(tmp_path)) == 1
+    assert tuner("clocks", "restore").exit_code == 1
+
+    nvml.lost_from = 0
+    assert tuner("clocks", "restore").stdout == f"{UUID}: restored\n"
+    assert (nvml.locked_max_mhz, journals(tmp_path)) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_a_run_that_is_killed_leaves_no_clock_set(
+    nvml: State, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """In the middle of a sweep, by whatever: the clock is free again, and the trials so far are kept."""
+    with running(tmp_path) as process:
+        await_rows(process, tmp_path / "tuner.db", 2)
+        process.send_signal(number)
+        assert process.wait() == code
+        wait_for_release(tmp_path)
+
+    assert (nvml.locked_max_mhz, journals(tmp_path)) == (0, [])
+    assert rows(tmp_path / "tuner.db") >= 2
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_second_run_is_told_who_holds_the_clocks(nvml: State, tmp_path: Path) -> None:
+    """Two runs at once: the second names the first and changes nothing; without clocks it may measure."""
+    with running(tmp_path) as process:
+        await_rows(process, tmp_path / "tuner.db", 1)
+        os.kill(process.pid, signal.SIGSTOP)  # so that it stays where it is
+        sets = nvml.sets
+        second = tmp_path / "second"
+        second.mkdir()
+        result, _ = run(second)
+        assert result.exit_code == 1
+        assert f"held by process {process.pid}: wait for it or end it" in " ".join(result.stderr.split())
+        assert nvml.sets == sets
+        os.kill(process.pid, signal.SIGCONT)
