@@ -136,7 +136,7 @@ class RailFileSampler:
             response=responses(name) or _assumed(period_s, samples, self._pause_s),
         )
         self._rails: list[tuple[Attribute, ...]] = []
-        self.due_s = now()
+        self._looked_s = self.due_s = now()
         try:
             for channel in chosen:
                 self._rails.append(tuple(Attribute(path) for path in channel.files))
@@ -157,9 +157,9 @@ class RailFileSampler:
             PowerError: a file cannot be read any more, or holds no number.
         """
         began_s = self._now()
-        if began_s < self.due_s:
+        if self._looked_s <= began_s < self.due_s:  # a clock that went backwards must not keep us waiting
             return []
-        self.due_s = began_s + self._pause_s
+        self._looked_s, self.due_s = began_s, began_s + self._pause_s
         watts = self._watts()
         if watts is None:
             return []
