@@ -87,9 +87,8 @@ def readings(
     troubles: list[str] = []
     channels = [channel for folder, chip in chips for channel in _channels(folder, chip, troubles)]
     if not channels:
-        reason = (
-            "; ".join(troubles) or f"no rail of {', '.join(str(folder) for folder, _ in chips)} has a name"
-        )
+        folders = ", ".join(str(folder) for folder, _ in chips)
+        reason = "; ".join(troubles) or f"no connected rail in {folders}; is the driver bound?"
         return [unavailable(NAME, reason)]
     names = distinct([channel.rail for channel in channels])
     named = {name: replace(channel, rail=name) for name, channel in zip(names, channels, strict=True)}

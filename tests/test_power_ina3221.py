@@ -157,7 +157,7 @@ def orin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("board"), "orin-nx")
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(currents=st.lists(st.sampled_from([1000, 1008, 1016]), min_size=6, max_size=16))
 def test_updates_and_honest_repeats_are_samples(orin: Path, currents: list[int]) -> None:
     """Each update interval gives one sample, whether the value moved or not, and never two."""
