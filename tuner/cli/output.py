@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def _writable(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Refuse a target that cannot be written before the work is done, not after."""
-    del ctx, parameter
+def writable(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Callback of an option: refuse a target that cannot be written before the work is done, not after."""
+    del ctx
     if value is None or value == "-":
         return value
-    path = Path(value)
+    path, option = Path(value), f"{parameter.opts[0]} {value}"
     if path.is_dir():
-        raise InputError(f"--json {value}: this is a directory; name a file, or - for standard output")
+        raise InputError(f"{option}: this is a directory; name a file, or - for standard output")
     if not path.parent.is_dir():
-        raise InputError(f"--json {value}: the directory {path.parent} does not exist")
+        raise InputError(f"{option}: the directory {path.parent} does not exist")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InputError(f"--json {value}: not writable by this user")
+        raise InputError(f"{option}: not writable by this user")
     return value
 
 
@@ -38,7 +38,7 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--json",
         "json_path",
         metavar="FILE",
-        callback=_writable,
+        callback=writable,
         help="Write the result as JSON to FILE; - is standard output (and then nothing else goes there).",
     )(command)
 

@@ -1,0 +1,145 @@
+"""``tuner power trace``: run a command, and say what it cost."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tuner.cli.options import finite
+from tuner.cli.output import writable
+from tuner.errors import InputError
+
+if TYPE_CHECKING:
+    from tuner.tracing.result import Trace
+
+_FAILED = 1  # where the command ended well and the files could not be written
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
+@click.option(
+    "--device",
+    metavar="SPEC",
+    help="cuda:N, a GPU's UUID, or NVML's index. Default: cuda:0, or what there is.",
+)
+@click.option(
+    "--sensor",
+    metavar="NAME",
+    help="A reading, as `tuner power sensors` names it. Default: the best, and the energy counter beside it.",
+)
+@click.option(
+    "--idle",
+    "idle_s",
+    type=click.FloatRange(min=0.2, max=600.0),
+    callback=finite,
+    metavar="SECONDS",
+    help="Measure idle power for so long before the command. Default: 2, or what the sensor needs.",
+)
+@click.option(
+    "--idle-after",
+    "idle_after_s",
+    type=click.FloatRange(min=0.0, max=600.0),
+    callback=finite,
+    default=0.0,
+    metavar="SECONDS",
+    help="Measure idle power after the command too; helps where the GPU has warmed up.",
+)
+@click.option("--csv", "csv_path", metavar="FILE", callback=writable, help="Write the samples as CSV.")
+@click.option(
+    "--json", "json_path", metavar="FILE", callback=writable, help="Write the trace as JSON; can be replayed."
+)
+@click.option("--plot", "plot_path", metavar="FILE", callback=writable, help="Draw it: .png, .svg or .pdf.")
+def trace(
+    command: tuple[str, ...],
+    *,
+    device: str | None,
+    sensor: str | None,
+    idle_s: float | None,
+    idle_after_s: float,
+    csv_path: str | None,
+    json_path: str | None,
+    plot_path: str | None,
+) -> None:
+    """Run COMMAND and record the power of the GPU before, while and after it runs.
+
+    Says joules in total and net of idle. The command keeps the terminal, its exit code is passed on, and
+    signals reach it; the results go to standard error. A line that it writes into the pipe that the
+    environment variable TUNER_MARKS names is a mark in the trace: echo phase > $TUNER_MARKS.
+    """
+    _check(command, csv_path, json_path, plot_path)
+    from tuner.tracing.choice import find_gpu, opened, readable_clocks
+    from tuner.tracing.recorder import Recorder
+    from tuner.tracing.result import result
+    from tuner.tracing.run import Idle, run_traced
+
+    gpu = find_gpu(device, "tuner power trace")
+    with opened(gpu, [sensor] if sensor else []) as samplers, readable_clocks(gpu) as clocks:
+        recorder = Recorder(samplers, clocks)
+        outcome = run_traced(command, recorder, Idle(idle_s, idle_after_s))
+        found = result(command, gpu, recorder, outcome)
+    problems = [*_write(found, csv_path, json_path), *_draw(found, plot_path)]
+    _tell(found)
+    for problem in problems:
+        click.echo(f"Error: {problem}", err=True)
+    sys.exit(outcome.exit_code or (_FAILED if problems else 0))
+
+
+def _check(
+    command: tuple[str, ...], csv_path: str | None, json_path: str | None, plot_path: str | None
+) -> None:
+    """Refuse what cannot work before anything is run."""
+    if shutil.which(command[0]) is None:
+        raise InputError(f"{command[0]}: no such program, or it may not be run")
+    for option, path, suffixes in (("--csv", csv_path, (".csv",)), ("--json", json_path, (".json",))):
+        if path is not None and Path(path).suffix not in suffixes:
+            raise InputError(
+                f"{option} {path}: the name must end in {suffixes[0]}, by which it is read again"
+            )
+    if plot_path is not None:
+        from tuner.report.power_plot import FORMATS, need_matplotlib
+
+        if Path(plot_path).suffix not in FORMATS:
+            raise InputError(f"--plot {plot_path}: the name must end in one of {', '.join(FORMATS)}")
+        need_matplotlib()
+
+
+def _write(found: "Trace", *paths: str | None) -> list[str]:
+    """Write the trace files; what went wrong, for people."""
+    problems = []
+    recorded = found.recorded()
+    for path in paths:
+        if path is None:
+            continue
+        try:
+            recorded.write(path)
+        except InputError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _draw(found: "Trace", path: str | None) -> list[str]:
+    if path is None:
+        return []
+    from tuner.report.power_plot import draw
+    from tuner.report.trace import trace_picture
+
+    picture = trace_picture(found)
+    if picture is None:
+        return [f"--plot {path}: no reading showed power over time"]
+    try:
+        draw(picture, Path(path))
+    except InputError as error:
+        return [str(error)]
+    return []
+
+
+def _tell(found: "Trace") -> None:
+    from rich.console import Console
+
+    from tuner.report.trace import trace_lines
+
+    console = Console(stderr=True, soft_wrap=True)
+    for line in trace_lines(found):
+        console.print(line, markup=False, highlight=False)

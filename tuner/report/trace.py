@@ -1,0 +1,96 @@
+"""The lines a trace ends with, and the picture of it."""
+
+from collections.abc import Iterator
+
+from tuner.objective import COVERAGE
+from tuner.report.power_plot import Picture
+from tuner.report.power_words import is_corrected, response_words
+from tuner.report.units import percent, si, with_uncertainty
+from tuner.tracing.result import ReadingResult, Trace, corrected
+
+_COMMAND_CHARACTERS = 90
+
+
+def trace_lines(trace: Trace) -> Iterator[str]:
+    """What a trace found, a line at a time; intervals are 95 %."""
+    line = trace.outcome.timeline
+    yield f"{shortened(trace.words)}: exit code {trace.outcome.exit_code}, {si(line.duration_s, 's')}"
+    best = trace.best
+    if best is None or best.energy is None:
+        yield "no joules: no reading gave enough"
+    else:
+        energy = best.energy
+        idle = with_uncertainty(energy.idle_w, COVERAGE * energy.idle_sigma_w, "W")
+        when = "before and after" if line.idle_after_s > 0 else "before"
+        yield f"energy {joules(best)}, mean {si(energy.mean_w, 'W')}"
+        yield f"net of idle {net_joules(best)}; idle {idle}, measured {when}"
+    for reading in trace.readings:
+        yield _reading(trace, reading)
+    clock = trace.clock
+    if clock.mhz is not None:
+        yield f"clock {clock.mhz:.0f} MHz"
+    if trace.outcome.marks:
+        yield f"marks {len(trace.outcome.marks)}"
+    yield f"overhead {100 * trace.outcome.overhead:.2g} % of one core while the command ran"
+    yield "± is 95 %, of noise and timing; a sensor's own calibration error is not in it"
+    yield from (f"beware: {note}" for note in trace.notes())
+
+
+def joules(reading: ReadingResult) -> str:
+    """The command's joules with their interval."""
+    if reading.energy is None:
+        return "–"
+    return with_uncertainty(reading.energy.total_j, COVERAGE * reading.energy.total_sigma_j, "J")
+
+
+def net_joules(reading: ReadingResult) -> str:
+    """The command's joules beyond idle with their interval."""
+    if reading.energy is None:
+        return "–"
+    return with_uncertainty(reading.energy.net_j, COVERAGE * reading.energy.net_sigma_j, "J")
+
+
+def shortened(words: str) -> str:
+    """A command line that fits a line."""
+    return words if len(words) <= _COMMAND_CHARACTERS else f"{words[: _COMMAND_CHARACTERS - 1]}…"
+
+
+def _reading(trace: Trace, reading: ReadingResult) -> str:
+    info, energy = reading.info, reading.energy
+    text = f"{info.name} ({info.scope}; {response_words(info.response)}): {len(reading.samples)} samples"
+    if energy is None:
+        return text
+    text += f", {joules(reading)}"
+    best = trace.best
+    if best is not None and best.energy is not None and best is not reading:
+        text += f" ({percent(energy.total_j / best.energy.total_j - 1.0)})"
+    if energy.peak_w is not None:
+        text += f", peak {si(energy.peak_w, 'W')} over {si(energy.peak_window_s, 's', 2)}"
+    return text
+
+
+def trace_picture(trace: Trace) -> Picture | None:
+    """The picture of a trace; None where no reading shows power over time."""
+    reading = trace.curve
+    if reading is None or not reading.samples:
+        return None
+    series, watts, age_s = corrected(reading)
+    line, best, response = trace.outcome.timeline, trace.best, reading.info.response
+    counter = None
+    if best is not None and best.energy is not None and best is not reading:
+        counter = (best.energy.mean_w, f"{best.info.name}: {joules(best)}")
+    found = f": {joules(best)}, net of idle {net_joules(best)} (95 %)" if best is not None else ""
+    origin = trace.provenance()
+    where = f"{origin['gpu']} in {origin['host']}, driver {origin['driver'] or 'unknown'}, {origin['date']}"
+    return Picture(
+        title=f"{reading.info.name} ({reading.info.scope}) of {where}\n{shortened(trace.words)}{found}",
+        times_s=series.times_s - line.started_s,
+        raw_w=series.values,
+        corrected_w=watts if is_corrected(response) else None,
+        correction=response_words(response),
+        age_s=age_s,
+        duration_s=line.duration_s,
+        idle_w=None if best is None or best.energy is None else best.energy.idle_w,
+        counter=counter,
+        marks=[(time_s - line.started_s, label) for time_s, label in trace.outcome.marks],
+    )

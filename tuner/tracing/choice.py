@@ -1,0 +1,154 @@
+"""Which GPU's power is recorded, and by which of its readings."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+
+from tuner import registry
+from tuner.devices.cuda.who import who
+from tuner.devices.sensors import gpu_readings, is_advised_against
+from tuner.errors import (
+    ChildError,
+    ClockError,
+    DeviceUnavailableError,
+    InputError,
+    SensorUnavailableError,
+    UnknownNameError,
+)
+from tuner.interfaces import ClockControl, PowerSampler, Reading
+from tuner.model import DeviceIdentity
+
+REPLAY = "replay:"
+"""What the name of a recorded trace begins with, in place of a sensor's."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU whose power is to be read; nothing of it is opened.
+
+    Attributes:
+        gpu: what sensors and clocks know it by: UUID, or NVML's index.
+        uuid: its UUID; empty where nobody tells.
+        driver: version of the driver; empty where nobody tells.
+        name: for people.
+    """
+
+    gpu: str | int
+    uuid: str
+    driver: str
+    name: str
+
+
+def find_gpu(spec: str | None, needs: str) -> Gpu:
+    """The GPU that a user means; without a wish what CUDA calls ``cuda:0``, else NVML's first.
+
+    Args:
+        spec: ``cuda:N``, a UUID, NVML's index, or None.
+        needs: for whom it is looked for, e.g. ``tuner power trace``, for the message about simulated devices.
+
+    Raises:
+        InputError: a simulated device, which has no sensor outside its own run.
+        DeviceUnavailableError: CUDA has no such GPU.
+    """
+    if spec is not None and spec.startswith("sim:"):
+        raise InputError(
+            f"--device {spec}: {needs} needs a real sensor: a simulated device has its own, virtual time, in"
+            " which no command runs; name a GPU, or --sensor replay:FILE"
+        )
+    uuid, driver = "", ""
+    if spec is None or spec.startswith("cuda"):
+        try:
+            uuid, driver = who(_index(spec))
+        except (DeviceUnavailableError, ChildError):
+            if spec is not None:
+                raise
+    wanted: str | int = uuid or (0 if spec is None else int(spec) if spec.isdecimal() else spec)
+    try:
+        facts = registry.load("nvml", "health")(wanted)
+    except SensorUnavailableError:  # a Jetson, or nothing: opening its readings says what is missing
+        return Gpu(wanted, uuid, driver, "this board")
+    return Gpu(facts.uuid, facts.uuid, facts.driver or driver, facts.name)
+
+
+def _index(spec: str | None) -> int:
+    number = (spec or "cuda:0").removeprefix("cuda").removeprefix(":") or "0"
+    if not number.isdecimal():
+        raise UnknownNameError(f"--device {spec}: choose cuda:N, a UUID, or NVML's index")
+    return int(number)
+
+
+def readings(gpu: Gpu) -> Iterator[Reading]:
+    """Every power reading that may be there, best first."""
+    identity = DeviceIdentity("", gpu.name, str(gpu.gpu), gpu.driver, "", modelled=False)
+    return gpu_readings(identity, time.monotonic)
+
+
+@contextmanager
+def opened(gpu: Gpu, names: Sequence[str], *, rails: bool = False) -> Iterator[tuple[PowerSampler, ...]]:
+    """Samplers of the readings asked for, closed at the end.
+
+    Without a wish these are the best reading of power that answers, and the energy counter beside it.
+
+    Args:
+        gpu: whose readings.
+        names: of readings.
+        rails: take the other rails of the same sensor too, where it has several.
+
+    Raises:
+        UnknownNameError: no reading has such a name; the message lists those there are.
+        SensorUnavailableError: one that was asked for does not answer, or none does.
+    """
+    with ExitStack() as stack:
+        if names:
+            yield tuple(stack.enter_context(closing(reading.open())) for reading in _named(gpu, names))
+        else:
+            yield _best(gpu, stack, rails=rails)
+
+
+def _named(gpu: Gpu, names: Sequence[str]) -> list[Reading]:
+    found = {reading.name: reading for reading in readings(gpu)}
+    for name in names:
+        if name not in found:
+            raise UnknownNameError(f"--sensor {name}: no such power reading; choose from {', '.join(found)}")
+    return [found[name] for name in dict.fromkeys(names)]
+
+
+def _best(gpu: Gpu, stack: ExitStack, *, rails: bool) -> tuple[PowerSampler, ...]:
+    samplers: list[PowerSampler] = []
+    reasons = []
+    sensor = ""  # that the best reading of power belongs to
+    for reading in readings(gpu):
+        if sensor and not (rails and ":" in reading.name):
+            break
+        if sensor and reading.name.partition(":")[0] != sensor:
+            break
+        try:
+            sampler = reading.open()
+        except SensorUnavailableError as error:
+            reasons.append(str(error))
+            continue
+        if is_advised_against(sampler.info):
+            sampler.close()
+            reasons.append(f"{reading.name} aliases, as its calibration found")
+            continue
+        samplers.append(stack.enter_context(closing(sampler)))
+        if sampler.info.kind != "counter":
+            sensor = reading.name.partition(":")[0]
+    if not samplers:
+        raise SensorUnavailableError(f"no power reading of {gpu.name} can be used: {'; '.join(reasons)}")
+    return tuple(samplers)
+
+
+@contextmanager
+def readable_clocks(gpu: Gpu) -> Iterator[ClockControl | None]:
+    """The clock control of a GPU, for reading; None where there is none."""
+    try:
+        control = registry.load("clocks", "automatic")(gpu.gpu)
+    except (ClockError, SensorUnavailableError, ImportError):
+        yield None
+        return
+    try:
+        yield control
+    finally:
+        control.close()
