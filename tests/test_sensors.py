@@ -30,11 +30,11 @@ class Real(Watched):
 
 @pytest.fixture(autouse=True)
 def _no_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine has no rails, no tegrastats and no calibrations, whatever it is."""
+    """This machine has no rails, no tegrastats, no jtop and no calibrations, whatever it is."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr("tuner.devices.calibrations.SYSTEM_FILE", tmp_path / "none.json")
     monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: False)
-    for name, option in (("ina3221", "sysfs"), ("tegrastats", "binary")):
+    for name, option in (("ina3221", "sysfs"), ("tegrastats", "binary"), ("jtop", "socket")):
         listed = partial(registry.load("readings", name), **{option: tmp_path / "none"})
         monkeypatch.setattr(f"tuner.power.{name}.readings", listed)
 

@@ -11,9 +11,9 @@ from tuner.errors import ClockError, InputError, SensorUnavailableError, StoreEr
 from tuner.interfaces import ClockControl, Device, Meter, PowerSampler, Reading, Response, SensorInfo
 from tuner.model import DeviceIdentity
 
-_ON_A_CARD = ("nvml", "ina3221", "tegrastats")
+_ON_A_CARD = ("nvml", "ina3221", "tegrastats", "jtop")
 # NVML of an Orin initialises, but answers no power query; and the rails are what Jetsons are measured by.
-_ON_A_JETSON = ("ina3221", "tegrastats", "nvml")
+_ON_A_JETSON = ("ina3221", "tegrastats", "jtop", "nvml")
 _LOG = logging.getLogger(__name__)
 
 
