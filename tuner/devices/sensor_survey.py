@@ -1,5 +1,6 @@
 """What the power readings of a device are and show, found by looking at each for a moment."""
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -67,6 +68,8 @@ def survey(
             for look in looks.values():
                 look.poll(now())
             pause(_NAP_S)
+        for look in looks.values():
+            look.poll(math.inf)  # a ring, for one, is asked a few times a second
         reports = [looks[report.name].report(report) if report.info else report for report in reports]
     return _judged(reports)
 
