@@ -134,11 +134,14 @@ class RailFileSampler:
             resolution=sum(channel.step_w**2 for channel in chosen) ** 0.5,
             response=responses(name) or _assumed(period_s, samples, self._pause_s),
         )
-        self._rails: list[tuple[Attribute, ...]] = []
+        self._rails: list[list[Attribute]] = []
         self._looked_s = self.due_s = now()
         try:
             for channel in chosen:
-                self._rails.append(tuple(Attribute(path) for path in channel.files))
+                files: list[Attribute] = []
+                self._rails.append(files)  # before they are opened, so that those that were are closed
+                for path in channel.files:
+                    files.append(Attribute(path))
             self.poll()
         except PowerError as error:
             self.close()

@@ -316,8 +316,9 @@ def current_name(sysfs: Path, file: Path) -> Path:
 
 
 def test_a_file_that_may_not_be_read_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Missing permission comes with the file and the remedy."""
+    """Missing permission comes with the file and the remedy; what was opened before it is closed."""
     sysfs = build(tmp_path, "orin-nx")
+    before = len(list(Path("/proc/self/fd").iterdir()))
     real = os.open
 
     def refuse(path: str | Path, *args: Any, **options: Any) -> int:
@@ -330,6 +331,7 @@ def test_a_file_that_may_not_be_read_says_what_to_do(tmp_path: Path, monkeypatch
     assert reason(sysfs).endswith(
         "curr1_input: Permission denied: let this user read it (chmod a+r), or run as root"
     )
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, error: OSError, times: int) -> None:
