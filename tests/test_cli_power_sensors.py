@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_process import document, tuner
+from cli_process import document, refused, tuner
 from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, script, sensors_of_h200
 from jetson_trees import build
 
@@ -117,3 +117,14 @@ def test_an_unknown_device_is_refused(device: str) -> None:
 
     assert shown.exit_code == 2
     assert "choose" in shown.stderr.lower()
+
+
+def test_a_run_takes_the_reading_named(tmp_path: Path) -> None:
+    """``tuner run --sensor`` measures with that reading, and refuses one the device has not."""
+    database = tmp_path / "results.db"
+    words = ("scan-lf:N=4", "--device", "sim:k40c", "--budget", "1", "--sensor")
+
+    refused(database, (*words, "nvml-power-ring"), "--sensor nvml-power-ring", "simulated-stream")
+    measured = document("run", "--database", database, *words, "simulated-stream")
+
+    assert measured["best"]["sensor"] == "simulated-stream"

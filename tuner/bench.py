@@ -48,11 +48,11 @@ def open_bench(device_spec: str | None, request: Request) -> Iterator[Bench]:
 
     Args:
         device_spec: ``cuda:N``, ``sim:NAME``, or None for the automatic choice.
-        request: whose objective, window and seed the measuring follows.
+        request: whose objective, sensor, window and seed the measuring follows.
 
     Raises:
         DeviceUnavailableError: the device cannot be opened.
-        InputError: the objective needs joules and no power sensor answers.
+        InputError: the objective needs joules and no power sensor answers, or the one asked for does not.
     """
     with ExitStack() as stack:
         device, notice = open_device(device_spec, request.seed, run_timeout_s=request.trial_timeout_s)
@@ -62,7 +62,7 @@ def open_bench(device_spec: str | None, request: Request) -> Iterator[Bench]:
         clocks, no_clocks = open_clocks(device)
         if clocks is not None:
             stack.callback(clocks.close)
-        meter, no_meter = open_meter(device, clocks)
+        meter, no_meter = open_meter(device, clocks, request.sensor)
         if meter is not None:
             stack.callback(meter.close)
         elif Objective(request.objective).needs_energy:

@@ -34,6 +34,7 @@ class Request:
         time_limit_s: seconds of search at most, on the device's clock.
         max_slowdown: fraction, e.g. 0.05.
         min_occupancy: overrides the kernel files' threshold.
+        sensor: name of the power reading to use; None for the best that answers.
         window_s: measuring window of a trial; None for the objective's own.
         trial_timeout_s: a check or a run that takes this much longer than its window is killed.
         seed: of the policy, and of the random inputs.
@@ -48,6 +49,7 @@ class Request:
     time_limit_s: float | None = None
     max_slowdown: float | None = None
     min_occupancy: float | None = None
+    sensor: str | None = None
     window_s: float | None = None
     trial_timeout_s: float = 60.0  # one minute, as in section IV-B of the embedded paper
     seed: int = 0

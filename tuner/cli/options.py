@@ -11,6 +11,12 @@ device_option = click.option(
     help="cuda:0, sim:jetson-tx1, ... (see `tuner devices`). Default: a GPU, else sim:jetson-tx1.",
 )
 
+sensor_option = click.option(
+    "--sensor",
+    metavar="NAME",
+    help="The power reading to use (see `tuner power sensors`). Default: the best that answers.",
+)
+
 database_option = click.option(
     "--database",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.options import database_option, device_option, finite, fraction, kernel_option
+from tuner.cli.options import database_option, device_option, finite, fraction, kernel_option, sensor_option
 from tuner.cli.output import console, json_option, write_json
 from tuner.errors import Interrupted
 
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
 )
 @click.option("--resume", is_flag=True, help="Continue the newest unfinished run under the same conditions.")
 @device_option
+@sensor_option
 @kernel_option
 @database_option
 @json_option
