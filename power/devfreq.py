@@ -106,10 +106,11 @@ class DevfreqActuator:
 
     def restore(self, old: Mapping[str, Any], new_mhz: int) -> list[str]:
         """See ``Actuator.restore``."""
-        try:
-            before = Limits(int(old["min_hz"]), int(old["max_hz"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ClockError(f"the limits {self.gpu} had before are not understood: {dict(old)}") from error
+        match old:
+            case {"min_hz": int(low), "max_hz": int(high)}:
+                before = Limits(low, high)
+            case _:
+                raise ClockError(f"the limits {self.gpu} had before are not understood: {dict(old)}")
         ours_hz, present = self._hertz(new_mhz), self._limits()
         cooling = self._throttle.cooling()
         target = Limits(

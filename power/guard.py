@@ -74,8 +74,7 @@ class ClockGuard:
 
     def close(self) -> None:
         """Let the guardian go, which restores if an entry is left, and give up ownership."""
-        self._dismiss()
-        self._ownership.give_up()
+        self._ownership.give_up(shared=not self._dismiss())
 
     def _hire(self) -> None:
         """Start a guardian and wait until it says that it could restore."""
@@ -108,14 +107,14 @@ class ClockGuard:
                 f"the guardian of the clocks ended with {guardian.returncode}; no clock was changed"
             )
 
-    def _dismiss(self) -> None:
-        """Close the pipes and wait for the guardian's end, but not for ever.
+    def _dismiss(self) -> bool:
+        """Close the pipes and wait for the guardian's end, but not for ever; True if there is none now.
 
         One that hangs is left at work: should the driver answer again, it still restores.
         """
         guardian, self._guardian = self._guardian, None
         if guardian is None:
-            return
+            return True
         for pipe in (guardian.stdin, guardian.stdout):
             if pipe is not None:
                 pipe.close()
@@ -131,6 +130,8 @@ class ClockGuard:
                 _PATIENCE_S,
                 self._place.journal,
             )
+            return False
+        return True
 
 
 def _says(guardian: subprocess.Popen[bytes]) -> bytes:

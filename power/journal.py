@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import ClockError
-from tuner.owner import is_of_this_boot, this_process
+from tuner.owner import is_of_this_boot, pid_of, this_process
 
 OF_ROOT = Path("/run/tuner")  # journals of root's programs and of tuner-clockd
 
@@ -82,18 +82,24 @@ class Place:
             return self._entry(json.loads(self.journal.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, RecursionError) as error:  # RecursionError: brackets without end
             raise ClockError(
                 f"the clock journal {self.journal} is unreadable ({error}): give the clock back with "
                 f"`tuner clocks restore --reset {self.gpu}`"
             ) from error
 
-    def _entry(self, record: dict[str, Any]) -> Entry:
+    def _entry(self, record: object) -> Entry:
         """An entry from JSON, as far as all controls agree on what must be in it."""
-        control, gpu, owner = (str(record[name]) for name in ("control", "gpu", "owner"))
-        if (control, gpu) != (self.control, self.gpu):
-            raise ValueError(f"it is of {control} {gpu}")
-        return Entry(control, gpu, owner, dict(record["old"]), int(record["new_mhz"]))
+        match record:
+            case {
+                "control": self.control,
+                "gpu": self.gpu,
+                "owner": str(owner),
+                "old": dict(old),
+                "new_mhz": int(new_mhz),
+            } if pid_of(owner) is not None:
+                return Entry(self.control, self.gpu, owner, old, new_mhz)
+        raise ValueError("it is no entry of this GPU")
 
     def clear(self) -> None:
         """Remove the entry if there is one, and what a killed writer left of the next.

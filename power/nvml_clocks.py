@@ -121,14 +121,16 @@ class NvmlActuator:
 
     def restore(self, old: Mapping[str, Any], new_mhz: int) -> list[str]:
         """See ``Actuator.restore``."""
-        try:
-            if old["setting"] == "locked":
-                baseline = old["baseline_mhz"]
-                self._unlock(None if baseline is None else (int(baseline[0]), int(baseline[1])))
+        match old:
+            case {"setting": "locked", "baseline_mhz": None}:
+                self._unlock(None)
                 return []
-            return self._reapply((int(old["memory_mhz"]), int(old["graphics_mhz"])), new_mhz)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise ClockError(f"what was set on {self.gpu} before is not understood: {dict(old)}") from error
+            case {"setting": "locked", "baseline_mhz": [int(low), int(high)]}:
+                self._unlock((low, high))
+                return []
+            case {"setting": "application", "memory_mhz": int(memory), "graphics_mhz": int(graphics)}:
+                return self._reapply((memory, graphics), new_mhz)
+        raise ClockError(f"what was set on {self.gpu} before is not understood: {dict(old)}")
 
     def reset(self) -> None:
         """See ``Actuator.reset``: unlocks and applies the baseline, or resets application clocks."""

@@ -79,11 +79,16 @@ class Ownership:
         """Remove the entry; to be called when the change is undone."""
         self._place.clear()
 
-    def give_up(self) -> None:
-        """Let the next owner have the clocks."""
+    def give_up(self, *, shared: bool = False) -> None:
+        """Let the next owner have the clocks.
+
+        Args:
+            shared: a guardian that is left at work keeps the lock; the signature stays to say whose it is.
+        """
         lock, self._lock = self._lock, None
         if lock is not None:
-            os.ftruncate(lock, 0)  # this process may live on, and owns them no more
+            if not shared:
+                os.ftruncate(lock, 0)  # this process may live on, and owns them no more
             os.close(lock)
 
 

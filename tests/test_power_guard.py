@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 from fake_nvml_state import UUID, State, fake_nvml, library
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from tuner.power import guard as guarding
 from tuner.power.actuator import Where
 from tuner.power.clocks import GuardedClocks
 from tuner.power.controls import open_control, restore_stale
 from tuner.power.guard import ClockGuard
 from tuner.power.journal import Entry, Place, runtime_directory
-from tuner.power.ownership import Outcome
+from tuner.power.ownership import Outcome, Ownership
 
 from tuner.errors import ClockError
 from tuner.owner import this_process
@@ -309,6 +311,8 @@ def test_a_guardian_that_hangs_at_the_end_is_left(
     guard.close()
 
     assert f"process {guardian.pid}, has not ended" in caplog.text
+    with pytest.raises(ClockError, match=f"held by process {os.getpid()}"):
+        Ownership(place_in(run_dir), lambda _: []).take()
     assert guardian.poll() is None
     assert len(journals(run_dir)) == 1
     assert nvml.resets == 0
@@ -425,3 +429,34 @@ def test_no_runtime_directory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_restoring_where_nothing_was_kept(tmp_path: Path) -> None:
     """A missing directory holds no entries."""
     assert stale(tmp_path / "none") == []
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+NEARLY = st.fixed_dictionaries(
+    {"control": st.just("nvml") | JSON, "gpu": st.just(UUID) | JSON, "owner": st.just(this_process()) | JSON},
+    optional={
+        "old": JSON | st.fixed_dictionaries({"setting": st.just("locked") | JSON, "baseline_mhz": JSON}),
+        "new_mhz": st.integers() | JSON,
+    },
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(content=st.binary(max_size=60) | NEARLY.map(lambda record: json.dumps(record).encode()))
+@example(b"[" * 100_000)
+@example(b"")
+def test_no_journal_is_too_broken_to_be_told(nvml: State, run_dir: Path, content: bytes) -> None:
+    """Whatever stands in a journal is told, kept and not acted on, unless it is an entry of this GPU."""
+    run_dir.mkdir(exist_ok=True)
+    place_in(run_dir).journal.write_bytes(content)
+    resets, sets = nvml.resets, nvml.sets
+    (outcome,) = restore_stale(where(run_dir))
+
+    assert outcome.state in {"failed", "restored", "undone"}
+    assert place_in(run_dir).journal.exists() == (outcome.state == "failed")
+    assert nvml.resets - resets == (outcome.state == "restored")
+    assert nvml.sets == sets or outcome.state == "restored"
