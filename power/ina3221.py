@@ -139,9 +139,9 @@ class RailFileSampler:
         try:
             for channel in chosen:
                 files: list[Attribute] = []
-                self._rails.append(files)  # before they are opened, so that those that were are closed
+                self._rails.append(files)
                 for path in channel.files:
-                    files.append(Attribute(path))
+                    files.append(Attribute(path))  # noqa: PERF401 - one by one: what was opened is closed below
             self.poll()
         except PowerError as error:
             self.close()
