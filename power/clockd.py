@@ -116,10 +116,22 @@ def _listener(path: Path | None, group: str | None) -> socket.socket:
     passed = passed_socket()
     if path is None and passed is not None:
         return passed
-    path = path or Where().socket
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        _bind(listener, path or Where().socket, group)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _bind(listener: socket.socket, path: Path, group: str | None) -> None:
+    """Listen on a new socket that is open to its group and closed to others."""
+    try:
         gid = grp.getgrnam(group).gr_gid if group else -1
+    except KeyError as error:
+        raise InputError(f"--group {group}: there is no such group") from error
+    try:
         path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         _unlink_dead(path)
         mask = os.umask(0o777 & ~_SOCKET_MODE)
@@ -129,11 +141,8 @@ def _listener(path: Path | None, group: str | None) -> socket.socket:
             os.umask(mask)
         os.chown(path, -1, gid)
         listener.listen(_BACKLOG)
-    except KeyError as error:
-        raise InputError(f"--group {group}: there is no such group") from error
     except OSError as error:
         raise ClockError(f"tuner-clockd cannot listen on {path}: {error}") from error
-    return listener
 
 
 def _unlink_dead(path: Path) -> None:
@@ -141,8 +150,9 @@ def _unlink_dead(path: Path) -> None:
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
         try:
             probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
+        except ConnectionRefusedError:  # what a file that is no socket says too
+            if path.is_socket():
+                path.unlink()
         except FileNotFoundError:
             return
         else:

@@ -1,0 +1,331 @@
+"""``tuner-clockd`` as a process: how it starts, what it says to systemd, and what it leaves when it ends."""
+
+import fcntl
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_nvml_state import GPU_IS_LOST, UUID, State, fake_nvml, library
+from helper_kills import command, notices, start_helper
+from tuner.power import clockd
+from tuner.power.actuator import Where
+from tuner.power.controls import choose_actuator
+from tuner.power.journal import Place
+from tuner.power.lease import LeasedClocks, helper_answers
+from tuner.power.service_manager import ServiceManager, passed_socket
+
+from tuner.errors import ClockError
+
+PASSED = "import os, sys; os.dup2({fd}, 3); os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid())); "
+PASSED += "os.execv(sys.executable, {command})"
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> Iterator[State]:
+    with fake_nvml(tmp_path) as state:
+        yield state
+
+
+@pytest.fixture
+def where(tmp_path: Path, nvml: State) -> Where:
+    del nvml  # must be there first
+    nothing = tmp_path / "nothing"
+    (tmp_path / "run").mkdir()
+    return Where(library(), nothing, nothing, tmp_path / "run", tmp_path / "clockd.sock")
+
+
+@pytest.fixture
+def helper(where: Where) -> Iterator["subprocess.Popen[str]"]:
+    process = start_helper(where)
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def clocks(where: Where) -> Iterator[LeasedClocks]:
+    with closing(LeasedClocks(choose_actuator(UUID, where), where.socket)) as made:
+        yield made
+
+
+def restore(where: Where) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command("restore", where), check=False, stderr=subprocess.PIPE, text=True)
+
+
+def wait_until_given_up(where: Where) -> None:
+    """Block until nobody owns the GPU's clocks."""
+    assert where.directory is not None
+    with Place(where.directory, "nvml", UUID).lock.open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def test_a_clock_is_set_by_the_helper(
+    helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, where: Where
+) -> None:
+    """The client reads through its own NVML, and the helper sets, in another process."""
+    with clocks.locked(900):
+        assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (900, 900)
+        assert clocks.read().mhz == 900.0
+        assert where.directory is not None
+        entry = Place(where.directory, "nvml", UUID).read()
+        assert entry is not None
+        assert f":{helper.pid}:" in entry.owner
+
+    assert (nvml.locked_max_mhz, nvml.sets) == (0, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_helper_told_to_end_restores(
+    helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, number: signal.Signals
+) -> None:
+    """The clock is restored before the helper is gone, and the client knows."""
+
+    def end() -> None:
+        with clocks.locked(900):
+            helper.send_signal(number)
+            assert helper.wait() == 0
+            assert nvml.locked_max_mhz == 0
+
+    with pytest.raises(ClockError, match="not held"):
+        end()
+
+
+def test_a_killed_helper_is_cleaned_up_after(
+    helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, where: Where
+) -> None:
+    """What SIGKILL leaves set, ``tuner-clockd restore`` undoes, once; the client trusts nothing of it."""
+
+    def kill() -> None:
+        with clocks.locked(900):
+            helper.kill()
+            helper.wait()
+            assert nvml.locked_max_mhz == 900
+            assert restore(where).returncode == 0
+            assert nvml.locked_max_mhz == 0
+
+    with pytest.raises(ClockError, match="not held"):
+        kill()
+    assert restore(where).stderr == ""
+    assert nvml.resets == 1
+
+
+def test_a_new_helper_restores_first(nvml: State, where: Where, clocks: LeasedClocks) -> None:
+    """A helper that says it is ready has undone what a killed one left."""
+    first = start_helper(where)
+    with pytest.raises(ClockError, match="not held"), clocks.locked(900):  # noqa: PT012 - the block is the point
+        first.kill()
+        first.wait()
+    assert nvml.locked_max_mhz == 900
+
+    second = start_helper(where)
+    assert nvml.locked_max_mhz == 0
+    second.terminate()
+    second.wait()
+
+
+def test_restore_keeps_what_it_cannot_undo(
+    helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, where: Where
+) -> None:
+    """A lost GPU is named, its journal stays, and the exit status says so."""
+    with pytest.raises(ClockError, match="not held"), clocks.locked(900):  # noqa: PT012 - the block is the point
+        helper.kill()
+        helper.wait()
+    nvml.reset = GPU_IS_LOST
+    outcome = restore(where)
+
+    assert outcome.returncode == 1
+    assert UUID in outcome.stderr
+    assert where.directory is not None
+    assert Place(where.directory, "nvml", UUID).journal.exists()
+
+
+def test_a_stopped_client_loses_its_lease(nvml: State, where: Where) -> None:
+    """A client that is stopped cannot keep the clock: after its time the helper restores."""
+    helper = start_helper(where, "--ttl", "0.2")
+    script = (
+        "import sys, signal\n"
+        "from pathlib import Path\n"
+        "from tuner.power.actuator import Where\n"
+        "from tuner.power.controls import choose_actuator\n"
+        "from tuner.power.lease import LeasedClocks\n"
+        "where = Where(sys.argv[2], *map(Path, sys.argv[3:]))\n"
+        "with LeasedClocks(choose_actuator(sys.argv[1], where), where.socket).locked(900):\n"
+        "    print('set', flush=True)\n"
+        "    signal.pause()\n"
+    )
+    places = (where.library, where.devfreq, where.config, where.directory, where.socket)
+    with subprocess.Popen(
+        [sys.executable, "-c", script, UUID, *map(str, places)], stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "set\n"
+        assert nvml.sets == 1
+        client.send_signal(signal.SIGSTOP)
+        wait_until_given_up(where)
+        assert nvml.locked_max_mhz == 0
+        client.kill()
+    helper.terminate()
+    assert helper.wait() == 0
+
+
+def test_limits_of_the_administrator_hold(nvml: State, where: Where) -> None:
+    """A clock that the GPU has and the configuration does not allow is refused by the helper itself."""
+    where.config.write_text('[limits]\n"*" = [800, 1600]\n')
+    helper = start_helper(where)
+    unaware = replace(where, config=where.config.with_name("none"))
+    with closing(LeasedClocks(choose_actuator(UUID, unaware), where.socket)) as clocks:
+        with (
+            pytest.raises(ClockError, match="no clock of 1980 MHz; near it are 900, 1500"),
+            clocks.locked(1980),
+        ):
+            pass
+        with clocks.locked(900):
+            assert nvml.locked_max_mhz == 900
+    assert nvml.sets == 1
+    helper.terminate()
+    helper.wait()
+
+
+def test_a_wrong_configuration_is_said(where: Where, caplog: pytest.LogCaptureFixture) -> None:
+    """The helper does not start on a configuration it cannot read; restoring needs none."""
+    where.config.write_text("[limits]\n'*' = 900\n")
+    options = command("serve", where)[3:]
+
+    assert clockd.main(options) == 2
+    assert str(where.config) in caplog.text
+    assert clockd.main(command("restore", where)[3:]) == 0
+
+
+def test_the_socket_is_the_groups(helper: "subprocess.Popen[str]", where: Where) -> None:
+    """A socket made by the helper is open to its group, closed to others, and replaced when it is dead."""
+    assert stat.S_IMODE(where.socket.stat().st_mode) == 0o660
+    helper.kill()
+    helper.wait()
+    again = start_helper(where)
+    assert helper_answers(where.socket)
+    again.terminate()
+    again.wait()
+
+
+def test_two_helpers_on_a_socket(
+    helper: "subprocess.Popen[str]", where: Where, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A second helper does not take the socket of one that answers."""
+    assert clockd.main(command("serve", where)[3:]) == 1
+    assert "another helper answers there" in caplog.text
+    assert helper.poll() is None
+    assert helper_answers(where.socket)
+
+
+def test_no_file_is_taken_for_a_dead_socket(where: Where, caplog: pytest.LogCaptureFixture) -> None:
+    """A path that holds something else than a socket is left as it is."""
+    where.socket.write_text("precious")
+    assert clockd.main(command("serve", where)[3:]) == 1
+
+    assert "in use" in caplog.text
+    assert where.socket.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["serve", "--ttl", "0"], ["serve", "--ttl", "nan"], ["serve", "--idle-exit", "x"], [], ["renew"]],
+)
+def test_wrong_options_are_said(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong option ends with status 2 and names it."""
+    with pytest.raises(SystemExit) as ended:
+        clockd.main(options)
+
+    assert ended.value.code == 2
+    assert "usage: tuner-clockd" in capsys.readouterr().err
+
+
+def test_an_unknown_group_is_said(where: Where, caplog: pytest.LogCaptureFixture) -> None:
+    """A group that is not there keeps the helper from making a socket for anybody."""
+    assert clockd.main([*command("serve", where)[3:], "--group", "no-such-group"]) == 2
+    assert "no-such-group" in caplog.text
+    assert not where.socket.exists()
+
+
+def test_systemd_passes_the_socket(where: Where, nvml: State, tmp_path: Path) -> None:
+    """A passed socket is listened on, by who came before the start too; a helper without clients ends."""
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+        notices(tmp_path) as (heard, environment),
+    ):
+        listener.bind(str(where.socket))
+        listener.listen()
+        line = [word for word in command("serve", where, "--idle-exit", "0.05") if word != "--socket"]
+        line.remove(str(where.socket))
+        script = PASSED.format(fd=listener.fileno(), command=line)
+        with subprocess.Popen(
+            [sys.executable, "-c", script],
+            pass_fds=[listener.fileno()],
+            env=environment,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            with (
+                closing(LeasedClocks(choose_actuator(UUID, where), where.socket)) as clocks,
+                clocks.locked(900),
+            ):
+                assert nvml.locked_max_mhz == 900
+            assert process.wait() == 0
+        said = [heard.recv(4096) for _ in range(2)]
+    assert said[0].startswith(b"READY=1")
+    assert said[-1] == b"STOPPING=1"
+    assert nvml.locked_max_mhz == 0
+
+
+def test_a_socket_for_another_process_is_not_taken() -> None:
+    """What systemd passed to a parent is not this process's."""
+    environment = {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid() + 1)}
+
+    assert passed_socket(environment) is None
+    assert "LISTEN_PID" not in environment
+
+
+def test_the_watchdog_is_fed_in_time(tmp_path: Path) -> None:
+    """Pings come at a third of the watchdog's time-out, however often the loop turns."""
+    now = [100.0]
+    with notices(tmp_path) as (heard, environment):
+        manager = ServiceManager({**environment, "WATCHDOG_USEC": "15000000"}, lambda: now[0])
+        assert manager.ping_interval_s == 5.0
+        for _ in range(3):
+            manager.ping()
+        now[0] += 4.9
+        manager.ping()
+        now[0] += 0.2
+        manager.ping()
+        manager.say("done")
+        assert [heard.recv(100) for _ in range(3)] == [b"WATCHDOG=1", b"WATCHDOG=1", b"done"]
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        *({}, {"WATCHDOG_USEC": "1000"}, {"NOTIFY_SOCKET": "/nowhere", "WATCHDOG_USEC": "soon"}),
+        {"NOTIFY_SOCKET": "@nobody-listens", "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"},
+    ],
+)
+def test_no_manager_no_watchdog(environment: dict[str, str]) -> None:
+    """Without a service manager, or with one that watches another process, nothing is said or waited for."""
+    manager = ServiceManager(environment)
+    manager.ping()
+    manager.say("READY=1")
+
+    assert manager.ping_interval_s is None
+
+
+def test_the_helper_is_light() -> None:
+    """What runs as root imports no more than it needs."""
+    heavy = ("numpy", "scipy", "cupy", "pydantic", "click", "rich", "asyncio", "ssl", "http")
+    script = f"import sys, tuner.power.clockd; print([name for name in {heavy} if name in sys.modules])"
+
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[]\n"
