@@ -67,29 +67,6 @@ def health(gpu: str | int, library: str | None = None) -> GpuHealth:
         opened.close()
 
 
-class Thermometer:
-    """The temperature of a GPU's chip.
-
-    Args:
-        gpu: UUID or NVML's index.
-        library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
-
-    Raises:
-        SensorUnavailableError: the GPU cannot be opened.
-    """
-
-    def __init__(self, gpu: str | int, library: str | None = None) -> None:
-        self._gpu = NvmlGpu.open(gpu, library, error=SensorUnavailableError)
-
-    def read(self) -> float | None:
-        """Degrees Celsius, or None where the GPU does not tell."""
-        return _temperature_c(self._gpu)
-
-    def close(self) -> None:
-        """Release NVML."""
-        self._gpu.close()
-
-
 def _health(gpu: NvmlGpu) -> GpuHealth:
     nvml, handle = gpu.nvml, gpu.handle
     capability = _told(gpu, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
@@ -106,7 +83,7 @@ def _health(gpu: NvmlGpu) -> GpuHealth:
         mig=None if mig is None else any(mig),
         virtual=None if mode is None else mode == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
         processes=_processes(_told(gpu, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))),
-        temperature_c=_temperature_c(gpu),
+        temperature_c=temperature_c(gpu),
     )
 
 
@@ -128,7 +105,8 @@ def _processes(found: Sequence[Any] | None) -> tuple[GpuProcess, ...] | None:
     return tuple(GpuProcess(int(process.pid), process.usedGpuMemory) for process in found)
 
 
-def _temperature_c(gpu: NvmlGpu) -> float | None:
+def temperature_c(gpu: NvmlGpu) -> float | None:
+    """Degrees Celsius of a GPU's chip; None where it does not tell."""
     nvml = gpu.nvml
     value = _told(gpu, lambda: nvml.nvmlDeviceGetTemperature(gpu.handle, nvml.NVML_TEMPERATURE_GPU))
     return None if value is None else float(value)

@@ -22,7 +22,6 @@ TABLE: dict[str, dict[str, str]] = {
         "ina3221": "tuner.power.ina3221:readings",
         "tegrastats": "tuner.power.tegrastats:readings",
         "jtop": "tuner.power.jtop:readings",
-        "jtop": "tuner.power.jtop:readings",
     },
     "clocks": {
         "automatic": "tuner.power.controls:open_control",
@@ -42,11 +41,14 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "nvml": {
         "health": "tuner.power.nvml_health:health",
-        "thermometer": "tuner.power.nvml_health:Thermometer",
+    },
+    "thermometer": {
+        "automatic": "tuner.power.temperature:Thermometer",
     },
     "calibration": {
         "calibrate": "tuner.power.calibrate:calibrate",
         "load": "tuner.power.calibrations:load",
+        "prepare": "tuner.power.calibrations:prepare",
         "store": "tuner.power.calibrations:store",
     },
     "trace": {

@@ -78,14 +78,16 @@ def _index(spec: str | None) -> int:
     return int(number)
 
 
-def readings(gpu: Gpu) -> Iterator[Reading]:
-    """Every power reading that may be there, best first."""
+def readings(gpu: Gpu, interval_s: float = 0.0) -> Iterator[Reading]:
+    """Every power reading that may be there, best first; ``interval_s`` as of ``gpu_readings``."""
     identity = DeviceIdentity("", gpu.name, str(gpu.gpu), gpu.driver, "", modelled=False)
-    return gpu_readings(identity, time.monotonic)
+    return gpu_readings(identity, time.monotonic, interval_s=interval_s)
 
 
 @contextmanager
-def opened(gpu: Gpu, names: Sequence[str], *, rails: bool = False) -> Iterator[tuple[PowerSampler, ...]]:
+def opened(
+    gpu: Gpu, names: Sequence[str], *, rails: bool = False, interval_s: float = 0.0
+) -> Iterator[tuple[PowerSampler, ...]]:
     """Samplers of the readings asked for, closed at the end.
 
     Without a wish these are the best reading of power that answers, and the energy counter beside it.
@@ -94,31 +96,33 @@ def opened(gpu: Gpu, names: Sequence[str], *, rails: bool = False) -> Iterator[t
         gpu: whose readings.
         names: of readings.
         rails: take the other rails of the same sensor too, where it has several.
+        interval_s: wanted time between samples of a counter, which costs to be read; 0 for all.
 
     Raises:
         UnknownNameError: no reading has such a name; the message lists those there are.
         SensorUnavailableError: one that was asked for does not answer, or none does.
     """
+    known = readings(gpu, interval_s)
     with ExitStack() as stack:
         if names:
-            yield tuple(stack.enter_context(closing(reading.open())) for reading in _named(gpu, names))
+            yield tuple(stack.enter_context(closing(reading.open())) for reading in _named(known, names))
         else:
-            yield _best(gpu, stack, rails=rails)
+            yield _best(known, gpu.name, stack, rails=rails)
 
 
-def _named(gpu: Gpu, names: Sequence[str]) -> list[Reading]:
-    found = {reading.name: reading for reading in readings(gpu)}
+def _named(known: Iterator[Reading], names: Sequence[str]) -> list[Reading]:
+    found = {reading.name: reading for reading in known}
     for name in names:
         if name not in found:
             raise UnknownNameError(f"--sensor {name}: no such power reading; choose from {', '.join(found)}")
     return [found[name] for name in dict.fromkeys(names)]
 
 
-def _best(gpu: Gpu, stack: ExitStack, *, rails: bool) -> tuple[PowerSampler, ...]:
+def _best(known: Iterator[Reading], name: str, stack: ExitStack, *, rails: bool) -> tuple[PowerSampler, ...]:
     samplers: list[PowerSampler] = []
     reasons = []
     sensor = ""  # that the best reading of power belongs to
-    for reading in readings(gpu):
+    for reading in known:
         if sensor and not (rails and ":" in reading.name):
             break
         if sensor and reading.name.partition(":")[0] != sensor:
@@ -136,7 +140,7 @@ def _best(gpu: Gpu, stack: ExitStack, *, rails: bool) -> tuple[PowerSampler, ...
         if sampler.info.kind != "counter":
             sensor = reading.name.partition(":")[0]
     if not samplers:
-        raise SensorUnavailableError(f"no power reading of {gpu.name} can be used: {'; '.join(reasons)}")
+        raise SensorUnavailableError(f"no power reading of {name} can be used: {'; '.join(reasons)}")
     return tuple(samplers)
 
 

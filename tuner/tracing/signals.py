@@ -1,6 +1,8 @@
 """Signals as something to wait for, beside pipes and times, by whoever runs another program."""
 
+import math
 import os
+import select
 import signal
 import socket
 from collections.abc import Iterable
@@ -17,6 +19,9 @@ TO_PASS_ON = (
     *(signal.SIGUSR1, signal.SIGUSR2),
 )
 """Signals that a program which runs another passes on to it."""
+
+TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a program to end."""
 
 FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 """Of these, what a terminal sends to every process in its foreground (Ctrl-C and Ctrl-backslash)."""
@@ -45,6 +50,13 @@ class SignalPipe:
         except BlockingIOError:
             return []
         return [signal.Signals(number) for number in came if number in self._numbers]
+
+    def quiet_for(self, duration_s: float) -> bool:
+        """Wait for so long; False, and sooner, when a signal came."""
+        waiting = select.poll()
+        waiting.register(self.fileno(), select.POLLIN)
+        waiting.poll(math.ceil(duration_s * 1e3))
+        return not self.take()
 
     def __enter__(self) -> "Self":
         self._mouth, self._ear = socket.socketpair()

@@ -1,0 +1,181 @@
+"""``tuner power watch``: what the power readings of a GPU show, as they go."""
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli.options import finite
+from tuner.cli.output import console, writable
+from tuner.errors import InputError, Interrupted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tuner.tracing.choice import Gpu
+    from tuner.tracing.watching import Snapshot
+
+Shown = Callable[["Snapshot"], None]
+
+
+@click.command()
+@click.option(
+    "--device", metavar="SPEC", help="cuda:N, a GPU's UUID, or NVML's index. Default: cuda:0, else the first."
+)
+@click.option(
+    "--sensor",
+    "sensors",
+    metavar="NAME",
+    multiple=True,
+    help="A reading, as `tuner power sensors` names it; repeatable. Default: the best and what is beside it.",
+)
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.1, max=3600.0),
+    callback=finite,
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between lines.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="End after so many lines.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=finite,
+    help="End after so long. Without --count and --seconds: at Ctrl-C.",
+)
+@click.option(
+    "--json",
+    "json_path",
+    metavar="FILE",
+    callback=writable,
+    help="Write a line of JSON each time to FILE; - is standard output (and then nothing else goes there).",
+)
+def watch(
+    *,
+    device: str | None,
+    sensors: tuple[str, ...],
+    interval_s: float,
+    count: int | None,
+    seconds: float | None,
+    json_path: str | None,
+) -> None:
+    """Show power now, its mean, and the joules since the start, of each reading.
+
+    Watts are corrected where it is known how the sensor follows power; what it shows stands beside them.
+    Ends with a summary, at Ctrl-C too.
+    """
+    from tuner.report.watching import summary_lines
+    from tuner.tracing.choice import find_gpu
+
+    gpu = find_gpu(device, "tuner power watch")
+    limits = [count or math.inf, math.inf if seconds is None else max(1, math.ceil(seconds / interval_s))]
+    out = console(json_path)
+    last, number = None, 0
+    with _json_lines(json_path, gpu) as write, _display(out, gpu) as show:
+        for number, last in enumerate(_snapshots(gpu, sensors, interval_s, min(limits)), start=1):  # noqa: B007 - used below
+            write(last)
+            show(last)
+    if last is not None:
+        for line in summary_lines(last):
+            out.print(line, markup=False, highlight=False, soft_wrap=True)
+    if number < min(limits) < math.inf:
+        raise Interrupted("interrupted")
+
+
+def _snapshots(gpu: "Gpu", sensors: tuple[str, ...], interval_s: float, most: float) -> Iterator["Snapshot"]:
+    """So many snapshots, or as many as there are until a signal."""
+    from tuner import registry
+    from tuner.tracing.choice import opened, readable_clocks
+    from tuner.tracing.signals import TO_END, SignalPipe
+    from tuner.tracing.watching import Watched, snapshots
+
+    thermometer = registry.load("thermometer", "automatic")(gpu.gpu)
+    with (
+        contextlib.closing(thermometer),
+        opened(gpu, sensors, rails=True, interval_s=interval_s) as samplers,
+        readable_clocks(gpu) as clocks,
+        SignalPipe(TO_END) as signals,
+    ):
+        watched = [Watched(sampler) for sampler in samplers]
+        taken = snapshots(watched, clocks, thermometer, pause=signals.quiet_for, interval_s=interval_s)
+        for number, snapshot in enumerate(taken, start=1):
+            yield snapshot
+            if number >= most:
+                return
+
+
+@contextlib.contextmanager
+def _json_lines(path: str | None, gpu: "Gpu") -> Iterator[Shown]:
+    """Something that writes a snapshot as a line of JSON, at once, for a reader that follows."""
+    if path is None:
+        yield lambda _: None
+        return
+    try:
+        stream = sys.stdout if path == "-" else open(path, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - closed below
+    except OSError as error:
+        raise InputError(f"--json {path}: {error.strerror}") from error
+
+    def write(snapshot: "Snapshot") -> None:
+        try:
+            stream.write(json.dumps(_record(snapshot, gpu), allow_nan=False) + "\n")
+            stream.flush()
+        except OSError as error:
+            raise InputError(f"--json {path}: {error.strerror}") from error
+
+    try:
+        yield write
+    finally:
+        if path != "-":
+            stream.close()
+
+
+def _record(snapshot: "Snapshot", gpu: "Gpu") -> dict[str, Any]:
+    """A snapshot as JSON; uncertainties are standard ones."""
+    return {
+        "time_s": snapshot.time_s,
+        "gpu": gpu.uuid or gpu.name,
+        "clock_mhz": snapshot.clock.mhz,
+        "throttle_reasons": list(snapshot.clock.throttle_reasons),
+        "temperature_c": snapshot.temperature_c,
+        "readings": [
+            {
+                "reading": row.info.name,
+                "scope": row.info.scope,
+                "response": row.info.response.kind,
+                "watts": row.watts,
+                "shown_w": row.shown_w,
+                "mean_w": row.mean_w,
+                "joules": row.joules,
+                "joules_uncertainty": row.joules_sigma,
+                "seconds": row.seconds,
+                "failure": row.failure or None,
+            }
+            for row in snapshot.rows
+        ],
+    }
+
+
+@contextlib.contextmanager
+def _display(out: "Console", gpu: "Gpu") -> Iterator[Shown]:
+    """Something that shows a snapshot: a table that stays in its place on a terminal, lines elsewhere."""
+    from tuner.report.watching import lines, table
+
+    if not out.is_terminal:
+
+        def show_lines(snapshot: "Snapshot") -> None:
+            for line in lines(snapshot):
+                out.print(line, markup=False, highlight=False, soft_wrap=True)
+
+        yield show_lines
+        return
+    from rich.live import Live
+
+    with Live(console=out, auto_refresh=False, transient=True) as live:
+        yield lambda snapshot: live.update(table(snapshot, gpu.name), refresh=True)

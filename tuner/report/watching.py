@@ -1,0 +1,66 @@
+"""Watched readings as a table, as lines, and as the lines they end with."""
+
+from collections.abc import Iterator
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from tuner.objective import COVERAGE
+from tuner.report.units import si, with_uncertainty
+from tuner.tracing.watching import Row, Snapshot
+
+
+def table(snapshot: Snapshot, name: str) -> Table:
+    """The readings as they stand, with the state of the GPU below."""
+    title = f"{name}, {snapshot.time_s:.0f} s"
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, title=title, caption=_state(snapshot))
+    for column in ("reading", "sees", "now", "as shown", "mean", "since the start"):
+        shown.add_column(column, no_wrap=column == "reading", justify="left" if column == "sees" else "right")
+    shown.columns[0].justify = "left"
+    for row in snapshot.rows:
+        now = f"failed: {row.failure}" if row.failure else si(row.watts, "W")
+        shown.add_row(
+            row.info.name, row.info.scope, now, si(row.shown_w, "W"), si(row.mean_w, "W"), _joules(row)
+        )
+    return shown
+
+
+def lines(snapshot: Snapshot) -> Iterator[str]:
+    """The same, a line for each reading."""
+    for row in snapshot.rows:
+        head = f"{snapshot.time_s:8.1f} s  {row.info.name} ({row.info.scope}): "
+        if row.failure:
+            yield f"{head}failed: {row.failure}"
+            continue
+        shown = f" (shows {si(row.shown_w, 'W')})" if row.shown_w is not None else ""
+        since = f"mean {si(row.mean_w, 'W')}, {_joules(row)}"
+        yield f"{head}{si(row.watts, 'W')}{shown}, {since}; {_state(snapshot)}"
+
+
+def summary_lines(snapshot: Snapshot) -> Iterator[str]:
+    """What it came to; intervals are 95 %."""
+    for row in snapshot.rows:
+        ended = f"; it failed: {row.failure}" if row.failure else ""
+        yield (
+            f"{row.info.name} ({row.info.scope}): {_joules(row)} in {row.seconds:.1f} s,"
+            f" mean {si(row.mean_w, 'W')}{ended}"
+        )
+    if snapshot.throttled:
+        yield f"throttled meanwhile: {', '.join(snapshot.throttled)}"
+    yield "± is 95 %, of noise and timing; a sensor's own calibration error is not in it"
+
+
+def _joules(row: Row) -> str:
+    sigma_j = None if row.joules_sigma is None else COVERAGE * row.joules_sigma
+    return with_uncertainty(row.joules, sigma_j, "J")
+
+
+def _state(snapshot: Snapshot) -> str:
+    """Clock, what holds it back, and temperature, as far as they can be read."""
+    clock = snapshot.clock
+    parts = [] if clock.mhz is None else [f"{clock.mhz:.0f} MHz"]
+    if clock.throttle_reasons:
+        parts.append(f"held back by {', '.join(clock.throttle_reasons)}")
+    if snapshot.temperature_c is not None:
+        parts.append(f"{snapshot.temperature_c:.0f} °C")
+    return ", ".join(parts) or "no clock to read"
