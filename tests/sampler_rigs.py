@@ -1,0 +1,239 @@
+"""Every kind of power sampler over a fake of what it reads, in time that moves when told."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fake_nvml_state import UUID, PlayedClock, fake_nvml, lose, script, sensors_of_h200
+from jetson_trees import build, rail_files, set_rail, write
+from power_source import Source
+from tuner.power import ina3221, jtop, nvml, replay, tegrastats
+from tuner.power.lines import Line
+from tuner.power.recorded import Recorded
+from tuner.power.simulated import SimulatedSampler
+
+from tuner.interfaces import PowerSampler, Reading, Response, Sample, SensorInfo
+
+STEP_S = 0.001
+WATTS = 400.0
+
+
+@dataclass
+class Rig:
+    """A sampler's world.
+
+    Attributes:
+        list_readings: its module's ``readings``, with the responses to use.
+        name: of the reading that is looked at.
+        now: its clock.
+        advance: lets time pass, less than a period of the sensor at once.
+        watts: what the sensor sees in the mean.
+        kill: the sensor dies, or None where it cannot.
+        period_s: time between its updates.
+    """
+
+    list_readings: Callable[[Callable[[str], Response | None]], list[Reading]]
+    name: str
+    now: Callable[[], float]
+    advance: Callable[[float], None]
+    watts: float
+    kill: Callable[[], None] | None
+    period_s: float
+
+    def reading(self, responses: Callable[[str], Response | None] = lambda _: None) -> Reading:
+        """The reading."""
+        return next(found for found in self.list_readings(responses) if found.name == self.name)
+
+    def watch(self, sampler: PowerSampler, duration_s: float, interval_s: float = STEP_S) -> list[Sample]:
+        """Poll a sampler for a while, as often as told."""
+        samples: list[Sample] = []
+        end_s, poll_s = self.now() + duration_s, self.now()
+        while self.now() < end_s:
+            self.advance(STEP_S)
+            if self.now() >= poll_s:
+                samples += sampler.poll()
+                poll_s = self.now() + interval_s
+        return samples
+
+
+class HandClock:
+    """A clock that moves when told."""
+
+    def __init__(self) -> None:
+        self.time_s = 100.0
+
+    def __call__(self) -> float:
+        return self.time_s
+
+
+class FakeLines:
+    """A tool's child: its lines come when the rig lets time pass."""
+
+    def __init__(self, lines: list[Line], ended: list[str], *_: object) -> None:
+        self._lines = lines
+        self._ended = ended
+
+    @property
+    def end(self) -> str | None:
+        return self._ended[0] if self._ended else None
+
+    def since(self, count: int) -> tuple[int, list[Line]]:
+        return len(self._lines), self._lines[count:]
+
+    def wait(self, count: int, until_s: float) -> bool:
+        del until_s
+        return len(self._lines) > count or bool(self._ended)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+@contextmanager
+def nvml_rig(name: str, folder: Path) -> Iterator[Rig]:
+    """An H200."""
+    with fake_nvml(folder) as state:
+        script(state, (0.0, WATTS))
+        sensors_of_h200(state, noise_w=2.0)
+        clock = PlayedClock(state)
+        yield Rig(
+            lambda responses: nvml.readings(UUID, responses=responses, now=clock, wall=clock.wall),
+            name,
+            clock,
+            clock.advance,
+            WATTS,
+            lambda: lose(state),
+            0.02 if "ring" in name else 0.1,
+        )
+
+
+@contextmanager
+def ina3221_rig(folder: Path) -> Iterator[Rig]:
+    """The power monitor of an Orin NX, whose input draws 0.99 or 1.01 A at 5 V."""
+    sysfs, clock = build(folder, "orin-nx"), HandClock()
+    volts = int(rail_files(sysfs, "VDD_IN")[0].read_text()) / 1000.0
+
+    def advance(seconds: float) -> None:
+        clock.time_s += seconds
+        set_rail(sysfs, "VDD_IN", milliamperes=990 + 20 * (int(clock.time_s / 0.04) % 2))
+
+    def kill() -> None:
+        for file in rail_files(sysfs, "VDD_IN"):
+            write(file, "?")
+
+    yield Rig(
+        lambda responses: ina3221.readings(0, responses=responses, now=clock, sysfs=sysfs),
+        "ina3221:VDD_IN",
+        clock,
+        advance,
+        volts,
+        kill,
+        0.04,
+    )
+
+
+@contextmanager
+def tool_rig(module: str, folder: Path, line: Callable[[int], str]) -> Iterator[Rig]:
+    """A tool that prints rails twice (jtop) or ten times (tegrastats) a second."""
+    clock, lines, ended = HandClock(), [Line(99.9, line(4980))], list[str]()
+    interval_s = 0.5 if module == "jtop" else 0.1
+    binary = folder / "tegrastats"
+    binary.touch(0o755)
+    socket = folder / "jtop.sock"
+    socket.touch()
+    (folder / "jtop").mkdir()
+    (folder / "jtop/__init__.py").touch()
+
+    def advance(seconds: float) -> None:
+        clock.time_s += seconds
+        if not ended and clock.time_s - lines[-1].time_s >= interval_s:
+            lines.append(Line(clock.time_s, line(4980 + 40 * (len(lines) % 2))))
+
+    def kill() -> None:
+        ended.append("ended with 1")
+        lines.clear()  # another child has none
+
+    listed = {
+        "tegrastats": partial(tegrastats.readings, 0, binary=binary, now=clock),
+        "jtop": partial(jtop.readings, 0, socket=socket, path=[str(folder)], now=clock),
+    }[module]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"tuner.power.{module}.ChildLines", partial(FakeLines, lines, ended))
+        yield Rig(
+            lambda responses: listed(responses=responses),
+            f"{module}:VDD_IN",
+            clock,
+            advance,
+            5.0,
+            kill,
+            interval_s,
+        )
+
+
+@contextmanager
+def replay_rig(folder: Path) -> Iterator[Rig]:
+    """Ten seconds of a recorded ring."""
+    clock, file = HandClock(), folder / "trace.json"
+    info = SensorInfo("nvml-power-ring", "ring", "gpu", period_s=0.02, poll_interval_s=0.25)
+    Recorded(info, tuple(Sample(5.0 + 0.02 * n, WATTS + n % 2) for n in range(500))).write(file)
+
+    def advance(seconds: float) -> None:
+        clock.time_s += seconds
+
+    yield Rig(
+        lambda responses: replay.readings(0, responses=responses, now=clock, file=file),
+        "replay",
+        clock,
+        advance,
+        WATTS,
+        lambda: advance(60.0),
+        0.02,
+    )
+
+
+@contextmanager
+def simulated_rig(kind: str, folder: Path) -> Iterator[Rig]:
+    """A simulated counter or stream, which cannot die."""
+    del folder
+    source = Source()
+    source.draw(1.0, WATTS)
+
+    def opened(response: Response | None) -> PowerSampler:
+        sampler: PowerSampler = SimulatedSampler(source, kind, period_s=0.02, response=response)
+        return sampler
+
+    name = f"simulated-{kind}"
+    yield Rig(
+        lambda responses: [Reading(name, lambda: opened(responses(name)))],
+        name,
+        source.now_s,
+        lambda seconds: source.draw(seconds, WATTS),
+        WATTS,
+        None,
+        0.02,
+    )
+
+
+def tegrastats_line(milliwatts: int) -> str:
+    return f"RAM 1/2MB (lfb 1x4MB) GR3D_FREQ 0%@76 gpu@47C VDD_IN {milliwatts}mW/5000mW VDD_SOC 1424mW/1424mW"
+
+
+def jtop_line(milliwatts: int) -> str:
+    return json.dumps({"rails": {"VDD_SOC": 1424}, "total": milliwatts, "total_name": "VDD_IN"})
+
+
+NVML: Sequence[str] = (
+    *("nvml-energy-counter", "nvml-power-ring", "nvml-power-instant"),
+    *("nvml-power-average", "nvml-power-usage"),
+)
+RIGS: dict[str, Callable[[Path], AbstractContextManager[Rig]]] = {
+    **{name: partial(nvml_rig, name) for name in NVML},
+    "ina3221": ina3221_rig,
+    "tegrastats": lambda folder: tool_rig("tegrastats", folder, tegrastats_line),
+    "jtop": lambda folder: tool_rig("jtop", folder, jtop_line),
+    "replay": replay_rig,
+    **{f"simulated-{kind}": partial(simulated_rig, kind) for kind in ("counter", "stream", "ring")},
+}
