@@ -104,7 +104,7 @@ def _serve(leases: Leases, listener: socket.socket, chosen: argparse.Namespace) 
     server = Server(listener, leases, ttl_s=chosen.ttl, idle_exit_s=chosen.idle_exit, manager=manager)
     server.stop_on(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     leases.restore_stale()  # what cannot be restored now is tried again while serving
-    manager.say("READY=1", "STATUS=waiting for clients")
+    manager.say("READY=1")
     try:
         server.serve()
     finally:
@@ -113,8 +113,8 @@ def _serve(leases: Leases, listener: socket.socket, chosen: argparse.Namespace) 
 
 def _listener(path: Path | None, group: str | None) -> socket.socket:
     """The socket to listen on: the one made at ``path`` if given, else the one that systemd passed."""
-    passed = passed_socket()
-    if path is None and passed is not None:
+    passed = passed_socket() if path is None else None
+    if passed is not None:
         return passed
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

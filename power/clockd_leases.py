@@ -131,7 +131,8 @@ class Leases:
             except BaseException:
                 self.drop(holder)
                 raise
-        _LOG.info("%s set %s to %d MHz", holder, request.gpu, request.mhz)
+            _LOG.info("%s holds the clocks of %s", holder, request.gpu)
+        _LOG.debug("%s set %s to %d MHz", holder, request.gpu, request.mhz)
 
     def reset(self, holder: Hashable) -> list[str]:
         """Restore the clock of a holder, who stays its owner; tells what was left alone.
@@ -156,14 +157,14 @@ class Leases:
             self._retry_at_s = self._now() + self._retry_s
         finally:
             lease.close()
+        _LOG.info("%s gave up the clocks of %s", holder, lease.actuator.gpu)
 
     def restore_stale(self) -> bool:
         """Undo what dead owners left, and what could not be restored before; False if something is left."""
-        outcomes = restore_stale(self._directory, self._undo)
+        outcomes = restore_stale(self._directory, self._undo)  # which logs what fails
         for outcome in outcomes:
-            _LOG.warning(
-                "%s %s: %s %s", outcome.control, outcome.gpu, outcome.state, "; ".join(outcome.details)
-            )
+            if outcome.state == "restored":
+                _LOG.warning("restored the clocks of %s, which had been left set", outcome.gpu)
         done = all(outcome.state != "failed" for outcome in outcomes)
         self._retry_at_s = None if done else self._now() + self._retry_s
         return done

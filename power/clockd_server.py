@@ -117,6 +117,7 @@ class Server:
         self._clients: set[_Client] = set()
         self._busy_s = now()
         self._stopping = False
+        self._status = ""
         self._waker, self._woken = socket.socketpair()
         for end in (self._waker, self._woken, listener):
             end.setblocking(False)
@@ -150,11 +151,19 @@ class Server:
             key.data(events)
         self._expire()
         self._leases.retry()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Keep the service manager's status line true."""
+        status = f"STATUS=GPUs held: {len(self._leases)}, clients: {len(self._clients)}"
+        if status != self._status:
+            self._status = status
+            self._manager.say(status)
 
     def _close(self) -> None:
         for client in list(self._clients):
             self._manager.ping()
-            self._end(client, Refused("stopped", "tuner-clockd was stopped; the clock is restored"))
+            self._end(client, Refused("stopped", "tuner-clockd was stopped"))
         self._leases.close()
         self._selector.close()
         for end in (self._listener, self._waker, self._woken):

@@ -1,12 +1,15 @@
 """``tuner-clockd`` as a process: how it starts, what it says to systemd, and what it leaves when it ends."""
 
+import contextlib
 import fcntl
 import os
+import random
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -24,6 +27,12 @@ from tuner.power.service_manager import ServiceManager, passed_socket
 
 from tuner.errors import ClockError
 
+MOST_GROWTH_KIB = 8192
+RUBBISH = (
+    *(b"\n", b"{}\n", b"\x00\xff" * 100, b"[" * 400, b'{"verb": "renew"}\n', b'{"verb": "reset"}\n'),
+    b'{"verb": "set", "control": "nvml", "gpu": "%s", "mhz": 1500}\n' % UUID.encode(),
+    b'{"verb": "set", "control": "devfreq", "gpu": "17000000.gpu", "mhz": 99999999999999999999}\n',
+)
 PASSED = "import os, sys; os.dup2({fd}, 3); os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid())); "
 PASSED += "os.execv(sys.executable, {command})"
 
@@ -56,6 +65,12 @@ def clocks(where: Where) -> Iterator[LeasedClocks]:
         yield made
 
 
+def resident_kib(pid: int) -> int:
+    """Memory of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
+
+
 def restore(where: Where) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command("restore", where), check=False, stderr=subprocess.PIPE, text=True)
 
@@ -80,6 +95,37 @@ def test_a_clock_is_set_by_the_helper(
         assert f":{helper.pid}:" in entry.owner
 
     assert (nvml.locked_max_mhz, nvml.sets) == (0, 1)
+
+
+def test_hostile_neighbours(
+    helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, where: Where
+) -> None:
+    """While others send rubbish as fast as they can, a lease holds, and the helper grows no fatter."""
+
+    def pester(seed: int) -> None:
+        rng = random.Random(seed)  # noqa: S311 - no secrets
+        for _ in range(60):
+            with (
+                contextlib.suppress(OSError),
+                socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as neighbour,
+            ):
+                neighbour.settimeout(60.0)
+                neighbour.connect(str(where.socket))
+                for _line in range(rng.randrange(20)):
+                    neighbour.send(rng.choice(RUBBISH) * rng.randrange(1, 5))
+
+    with clocks.locked(900):
+        before_kib = resident_kib(helper.pid)
+        threads = [threading.Thread(target=pester, args=(seed,)) for seed in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert clocks.read().mhz == 900.0
+        assert nvml.sets == 1
+        assert resident_kib(helper.pid) < before_kib + MOST_GROWTH_KIB
+    assert helper.poll() is None
+    assert nvml.locked_max_mhz == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -277,9 +323,11 @@ def test_systemd_passes_the_socket(where: Where, nvml: State, tmp_path: Path) ->
             ):
                 assert nvml.locked_max_mhz == 900
             assert process.wait() == 0
-        said = [heard.recv(4096) for _ in range(2)]
-    assert said[0].startswith(b"READY=1")
-    assert said[-1] == b"STOPPING=1"
+        said = [b""]
+        while said[-1] != b"STOPPING=1":
+            said.append(heard.recv(4096))
+    assert said[1] == b"READY=1"
+    assert b"STATUS=GPUs held: 1, clients: 1" in said
     assert nvml.locked_max_mhz == 0
 
 
