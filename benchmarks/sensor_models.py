@@ -2,8 +2,8 @@
 
 Each sensor is calibrated with many seeds: of its noise, its update phase, its delay and the load's dithering.
 Then a kernel of 0.2 s is measured on the lagging ones by integrating through the decay, with the C found and
-with one that is 20 % too small. Nothing here needs a GPU; all numbers are of simulated sensors. Some three minutes
-on two cores with 200 seeds.
+with one that is 20 % too small. Nothing here needs a GPU; all numbers are of simulated sensors. Some three
+minutes on two cores with 200 seeds.
 
     python benchmarks/sensor_models.py --out benchmarks/results/sensor-models.json
 """
@@ -108,6 +108,8 @@ def short_kernel(given: Mapping[str, Any], seed: int, response: Response) -> tup
     idle, busy = (watts for _, _, watts in device.power_segments(start_s - 1e-3)[:2])
     timeline = Timeline(began_s, start_s, end_s, device.now_s(), idle_after_s=IDLE_AFTER_S)
     energy = traced_energy(sampler.poll(), replace(sampler.info, response=response), timeline)
+    if energy is None:
+        raise RuntimeError("the recording holds no idle time")
     truth = (busy - idle) * KERNEL_S
     return energy.net_j / truth - 1.0, energy.net_sigma_j / truth
 

@@ -87,6 +87,20 @@ def entries(path: Path) -> list[Calibration]:
         ) from error
 
 
+def prepare(path: Path) -> None:
+    """Find out now what would keep ``store`` from its work after a calibration.
+
+    Raises:
+        StoreError: see ``store``.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path):
+            entries(path)
+    except OSError as error:
+        raise StoreError(f"calibrations cannot be stored in {path}: {error}") from error
+
+
 def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response, float]]) -> None:
     """Add calibrations to a file, replacing those of the same GPU, driver and reading; all or nothing.
 
@@ -106,8 +120,8 @@ def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response,
         for reading, (response, period_s) in found.items()
     ]
     replaced = {calibration.key for calibration in fresh}
+    prepare(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path):
             kept = [calibration for calibration in entries(path) if calibration.key not in replaced]
             _replace(path, {"version": VERSION, "calibrations": [asdict(item) for item in (*kept, *fresh)]})

@@ -47,18 +47,24 @@ class Curve:
         since = np.maximum(piece - 1, 0)
         return self._joules[since] + self.watts[piece] * (times_s - self.changes_s[since])
 
-    def lagged(self, times_s: Array, capacitance_s: float) -> Array:
-        """Power seen through a first-order lag that had settled before the first change."""
-        forgotten = np.exp(np.diff(self.changes_s) / -capacitance_s).tolist()
+    def lagged(self, times_s: Array, capacitance_s: float, rising_s: float | None = None) -> Array:
+        """Power seen through a first-order lag that had settled before the first change.
+
+        Args:
+            times_s: where it is looked at, of any shape.
+            capacitance_s: time constant.
+            rising_s: time constant while power is above 0, where it is another.
+        """
+        constants = np.where(self.watts > 0, rising_s or capacitance_s, capacitance_s)
+        forgotten = np.exp(np.diff(self.changes_s) / -constants[1:-1]).tolist()
         shown = [float(self.watts[0])]
         for watts, kept in zip(self.watts[1:-1].tolist(), forgotten, strict=True):
             shown.append(watts + (shown[-1] - watts) * kept)
         piece = np.searchsorted(self.changes_s, times_s, side="right")
         since = np.maximum(piece - 1, 0)
         away_s = np.maximum(times_s - self.changes_s[since], 0.0)
-        return self.watts[piece] + (np.array(shown)[since] - self.watts[piece]) * np.exp(
-            away_s / -capacitance_s
-        )
+        kept_share = np.exp(away_s / -constants[piece])
+        return self.watts[piece] + (np.array(shown)[since] - self.watts[piece]) * kept_share
 
 
 def shown_watts(curve: Curve, times_s: Array, response: Response) -> Array:

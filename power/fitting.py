@@ -6,12 +6,12 @@ are at most two numbers, size (C or W) and delay, which are searched on a grid f
 sum of squares has many local minima where samples pass edges.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from tuner.interfaces import Response, Sample
 
@@ -55,8 +55,11 @@ class Evidence:
 
     @staticmethod
     def of(samples: Sequence[Sample], *, counter: bool, busy: Sequence[tuple[float, float]]) -> "Evidence":
-        """Evidence of samples (of joules if ``counter``) and the times in which the load was on."""
-        trace = Trace.of(samples)
+        """Evidence of samples (of joules if ``counter``) and the times in which the load was on.
+
+        A sample that is no number, or not later than those before it, is left out.
+        """
+        trace = Trace.of([sample for sample in samples if math.isfinite(sample.value)])
         gaps = np.diff(trace.times_s)
         period_s = float(np.median(gaps)) if len(gaps) else 0.0
         load = Curve.of_load(busy)
@@ -94,6 +97,7 @@ class Fit:
         idle_w: P0.
         residuals_w: what the model leaves, shape (n,).
         parameters: fitted numbers in all.
+        slow: whether drift and warming are among them.
     """
 
     kind: Kind
@@ -102,6 +106,7 @@ class Fit:
     idle_w: float
     residuals_w: Array
     parameters: int
+    slow: bool = False
 
     @property
     def size_s(self) -> float:
@@ -130,27 +135,21 @@ def model(kind: Kind, size_s: float, delay_s: float) -> Response:
 
 def fit(evidence: Evidence, kind: Kind, *, slow: bool = False) -> Fit:
     """The best model of a kind, with the standard uncertainties of its size and delay."""
-    projected = _Projected(evidence, evidence.background(slow=slow))
+    projected = Projected(evidence, slow=slow)
     size_s, delay_s = _on_grid(projected, kind)
     if kind == "identity":
         return _described(projected, kind, _scanned(projected, delay_s))
     return _described(projected, kind, _refined(projected, kind, size_s, delay_s))
 
 
-def refit(evidence: Evidence, start: Fit, part: npt.NDArray[np.bool_]) -> Fit:
-    """The model's size and delay for a part of the samples, idle power and step as they are."""
-    steady = _Fixed(evidence, start, part)
-    found = _refined(steady, start.kind, start.size_s, start.response.delay_s)
-    return replace(start, response=found)
-
-
-class _Projected:
+class Projected:
     """Sum of squares after the best linear terms."""
 
-    def __init__(self, evidence: Evidence, background: Array) -> None:
+    def __init__(self, evidence: Evidence, *, slow: bool) -> None:
         self.evidence = evidence
-        self.background = background
-        self.target = evidence.watts - background @ (background.T @ evidence.watts)
+        self.slow = slow
+        self.background = evidence.background(slow=slow)
+        self.target = evidence.watts - self.background @ (self.background.T @ evidence.watts)
         self._total = float(self.target @ self.target)
 
     def without(self, shapes: Array) -> Array:
@@ -165,22 +164,7 @@ class _Projected:
         return np.asarray(self._total - np.maximum(along, 0.0) ** 2 / norms)
 
 
-class _Fixed:
-    """Sum of squares over a part of the samples with the linear terms of a fit."""
-
-    def __init__(self, evidence: Evidence, start: Fit, part: npt.NDArray[np.bool_]) -> None:
-        self.evidence = evidence
-        self._rest = (start.residuals_w + start.step_w * evidence.shape(start.response))[part]
-        self._step_w = start.step_w
-        self._part = part
-
-    def squares(self, shapes: Array) -> Array:
-        """Sum of squares for a shape of all samples."""
-        left = self._rest - self._step_w * shapes[..., self._part]
-        return np.asarray(np.einsum("...i,...i->...", left, left))
-
-
-def _on_grid(projected: _Projected, kind: Kind) -> tuple[float, float]:
+def _on_grid(projected: Projected, kind: Kind) -> tuple[float, float]:
     """Size and delay of the best grid point."""
     evidence = projected.evidence
     period_s = evidence.period_s
@@ -195,7 +179,7 @@ def _on_grid(projected: _Projected, kind: Kind) -> tuple[float, float]:
     return best[1:]
 
 
-def _scanned(projected: _Projected, delay_s: float) -> Response:
+def _scanned(projected: Projected, delay_s: float) -> Response:
     """The identity's delay: the middle of those that fit alike, as only samples near edges tell them apart.
 
     Alike is what adds no more to the sum of squares than one standard deviation of a delay would.
@@ -209,32 +193,47 @@ def _scanned(projected: _Projected, delay_s: float) -> Response:
     return Response(delay_s=float(alike[0] + alike[-1]) / 2.0, delay_sigma_s=span_s / 12.0**0.5)
 
 
-def _refined(errors: "_Projected | _Fixed", kind: Kind, size_s: float, delay_s: float) -> Response:
-    """The nearest minimum of the sum of squares; by Nelder and Mead, as it has kinks."""
+def nearest_minimum(squares: Callable[[Array], float], first: Array, spread: Array) -> Array:
+    """The nearest minimum of a sum of squares; by Nelder and Mead, as it has kinks.
+
+    Args:
+        squares: of a point of shape (k,).
+        first: where to start.
+        spread: size of the first simplex along each axis.
+    """
     from scipy.optimize import minimize  # noqa: PLC0415 - only a calibration waits for it
 
-    evidence, period_s = errors.evidence, errors.evidence.period_s
-
-    def response(point: Array) -> Response:
-        size = float(np.clip(np.exp(point[1]), _SIZES_S[0], _SIZES_S[-1]))
-        return model(kind, size, float(point[0]) * period_s)
-
-    def squares(point: Array) -> float:
-        return float(errors.squares(evidence.shape(response(point))))
-
-    first = np.array([delay_s / period_s, np.log(size_s)])
-    # The first simplex spans a step of the grid.
-    spread = np.diag([_STEP * max(1.0, size_s / period_s), _RATIO])
     options = {
-        "initial_simplex": np.vstack((first, first + spread)),
+        "initial_simplex": np.vstack((first, first + np.diag(spread))),
         "xatol": _TOLERANCE,
         "fatol": np.inf,
         "maxiter": _ITERATIONS,
     }
-    return response(minimize(squares, first, method="Nelder-Mead", options=options).x)
+    return np.asarray(minimize(squares, first, method="Nelder-Mead", options=options).x)
 
 
-def _described(projected: _Projected, kind: Kind, found: Response) -> Fit:
+def within(log_size: float) -> float:
+    """A size from its logarithm, no longer or shorter than what is tried."""
+    return float(np.clip(np.exp(log_size), _SIZES_S[0], _SIZES_S[-1]))
+
+
+def _refined(projected: Projected, kind: Kind, size_s: float, delay_s: float) -> Response:
+    """Size and delay of the minimum near a grid point; the first simplex spans a step of the grid."""
+    evidence, period_s = projected.evidence, projected.evidence.period_s
+
+    def response(point: Array) -> Response:
+        return model(kind, within(point[1]), float(point[0]) * period_s)
+
+    first = np.array([delay_s / period_s, np.log(size_s)])
+    spread = np.array([_STEP * max(1.0, size_s / period_s), _RATIO])
+    return response(
+        nearest_minimum(
+            lambda point: float(projected.squares(evidence.shape(response(point)))), first, spread
+        )
+    )
+
+
+def _described(projected: Projected, kind: Kind, found: Response) -> Fit:
     """The fit at its minimum: linear terms, residuals and uncertainties."""
     evidence = projected.evidence
     shape = projected.without(evidence.shape(found))
@@ -252,11 +251,11 @@ def _described(projected: _Projected, kind: Kind, found: Response) -> Fit:
             delay_sigma_s=delay_sigma,
         )
     parameters = projected.background.shape[1] + (2 if kind == "identity" else 3)
-    return Fit(kind, response, step_w, idle_w, residuals, parameters)
+    return Fit(kind, response, step_w, idle_w, residuals, parameters, projected.slow)
 
 
 def _sigmas(
-    projected: _Projected, kind: Kind, found: Response, step_w: float, residuals: Array
+    projected: Projected, kind: Kind, found: Response, step_w: float, residuals: Array
 ) -> tuple[float, float]:
     """Standard uncertainties of size and delay in seconds.
 

@@ -9,7 +9,8 @@ import numpy as np
 from tuner.interfaces import Response, Sample, SensorInfo
 
 from .curve import Array
-from .fitting import Evidence, Fit, Kind, fit, refit
+from .fitting import Evidence, Fit, Kind, fit
+from .sides import rise_and_fall_s
 
 AGREEMENT = 0.1  # rise and fall may differ by this share of their mean
 _SIGMAS = 2.0  # and by as many standard uncertainties of their difference
@@ -157,8 +158,7 @@ def _checked(evidence: Evidence, fits: list[Fit], found: Identified) -> tuple[Re
     response = named(best.response, evidence.period_s)
     if best.kind == "identity":
         return response, found
-    on = evidence.load.at(evidence.times_s - best.response.delay_s) > 0
-    rise_s, fall_s = (refit(evidence, best, part).size_s for part in (on, ~on))
+    rise_s, fall_s = rise_and_fall_s(evidence, best)
     found = replace(found, rise_s=rise_s, fall_s=fall_s)
     # each of the two has half of the samples: their difference is twice as uncertain as their mean
     sigma_s = 2.0 * (best.response.capacitance_sigma_s + best.response.window_sigma_s)
@@ -183,20 +183,19 @@ def aliasing(evidence: Evidence, fitted: Fit, squares: Busy) -> float | None:
     load, which holds what came before the square. Of a reading that sees all of the time the two agree.
     """
     errors = []
+    shape = evidence.shape(fitted.response)
     for start_s, end_s in squares:
         inside = (evidence.times_s > start_s + evidence.period_s) & (evidence.times_s <= end_s)
         if inside.sum() < _FEW_IN_BLOCK or fitted.step_w <= 0:
             continue
         times_s = evidence.times_s[inside]
+        always = shape[inside]
         if evidence.since_s is None:
-            all_times_s = np.linspace(
-                times_s[0] - evidence.period_s, times_s[-1], _DENSE * len(times_s), endpoint=False
-            )
-            expected = replace(evidence, times_s=all_times_s).shape(fitted.response)
-        else:
-            expected = evidence.shape(fitted.response)[inside]
-        off_w = evidence.watts[inside].mean() - fitted.idle_w - fitted.step_w * expected.mean()
-        errors.append(abs(float(off_w)) / fitted.step_w)
+            first_s, last_s = times_s[0] - evidence.period_s, times_s[-1]
+            all_times_s = np.linspace(first_s, last_s, _DENSE * len(times_s), endpoint=False)
+            always = replace(evidence, times_s=all_times_s).shape(fitted.response)
+        off = float(shape[inside].mean() - always.mean())
+        errors.append(abs(off + float(fitted.residuals_w[inside].mean()) / fitted.step_w))
     return max(errors) if errors else None
 
 

@@ -34,9 +34,7 @@ TABLE: dict[str, dict[str, str]] = {
         "survey": "tuner.power.survey:survey",
         "actuators": "tuner.power.controls:actuators",
         "where": "tuner.power.actuator:Where",
-        "places": "tuner.power.journal:places",
-        "is-undone": "tuner.power.journal:is_undone",
-        "runtime-directory": "tuner.power.journal:runtime_directory",
+        "directories": "tuner.power.journal:directories",
         "helper-answers": "tuner.power.lease:helper_answers",
     },
     "nvml": {

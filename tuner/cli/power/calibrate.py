@@ -14,7 +14,7 @@ from tuner.cli.output import console, json_option, write_json
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tuner.interfaces import Device, PowerSampler, Reading
+    from tuner.interfaces import Device, PowerSampler
 
 _Z95 = 1.96  # standard uncertainties to either side hold 95 % of a normal distribution
 
@@ -49,6 +49,8 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     from tuner.errors import Interrupted
     from tuner.worker import open_device
 
+    path = user_file()
+    registry.load("calibration", "prepare")(path)
     with contextlib.ExitStack() as stack:
         opened, notice = open_device(device)
         stack.callback(opened.close)
@@ -67,7 +69,6 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
         for name, identified in zip(samplers, found, strict=True)
         if identified.response is not None
     }
-    path = user_file()
     if good:
         registry.load("calibration", "store")(path, identity.uuid, identity.driver, good)
     document = {
@@ -92,9 +93,10 @@ def _opened(
         UnknownNameError: the device has no reading of that name.
         SensorUnavailableError: no reading asked for answers.
     """
+    from tuner.devices.sensors import device_readings
     from tuner.errors import SensorUnavailableError, UnknownNameError
 
-    readings = {reading.name: reading for reading in _readings(device)}
+    readings = {reading.name: reading for reading in device_readings(device)}
     for name in names:
         if name not in readings:
             choices = ", ".join(readings) or "none"
@@ -106,27 +108,13 @@ def _opened(
         try:
             samplers[name] = reading.open()
         except SensorUnavailableError as error:
-            unavailable[name] = str(error)
+            unavailable[name] = str(error).removeprefix(f"{name}: ")
         else:
             stack.callback(samplers[name].close)
     if not samplers:
         why = "; ".join(f"{name}: {reason}" for name, reason in unavailable.items())
         raise SensorUnavailableError(f"no power reading of {device.identity.spec} answers: {why or 'none'}")
     return samplers, unavailable
-
-
-def _readings(device: "Device") -> "list[Reading]":
-    from tuner import registry
-    from tuner.interfaces import Reading
-
-    sensor = getattr(device, "sensor", None)
-    if not device.identity.modelled or sensor is None:
-        return []
-    return [
-        Reading(
-            f"simulated-{sensor['kind']}", lambda: registry.load("sampler", "simulated")(device, **sensor)
-        )
-    ]
 
 
 @contextlib.contextmanager

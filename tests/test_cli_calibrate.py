@@ -1,0 +1,114 @@
+"""``tuner power calibrate``: what it prints, stores and refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_process import document, tuner
+
+from tuner.devices.calibrations import calibrated, user_file
+from tuner.devices.simulated import SimulatedDevice
+
+QUICK = ("--seconds", "15")
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def test_the_document_holds_the_report() -> None:
+    """The result has device, models tried, the one chosen with its uncertainty, and where it was stored."""
+    found = document("power", "calibrate", "--device", "sim:k20c", *QUICK)
+
+    assert found["device"]["modelled"] is True
+    (row,) = found["readings"]
+    assert row["response"]["kind"] == "lag"
+    assert row["response"]["capacitance_s"] == pytest.approx(0.833, rel=0.05)
+    assert 0 < row["response"]["capacitance_sigma_s"] < 0.04
+    assert {candidate["kind"] for candidate in row["candidates"]} == {"lag", "ramp", "identity"}
+    assert row["rise_s"] == pytest.approx(row["fall_s"], rel=0.1)
+    assert row["usable"] is True
+    assert found["best"] == row["name"]
+    assert found["stored"] == str(user_file())
+
+
+def test_it_is_stored_for_this_device_alone() -> None:
+    """The model is found again for the simulated GPU that it is of, and for no other."""
+    document("power", "calibrate", "--device", "sim:k20c", *QUICK)
+
+    (entry,) = json.loads(user_file().read_text())["calibrations"]
+    assert entry["gpu"] == "sim:k20c"
+    response = calibrated(SimulatedDevice("k20c").identity)(entry["reading"])
+    assert response is not None
+    assert response.origin == "calibrated"
+    assert calibrated(SimulatedDevice("k40c").identity)(entry["reading"]) is None
+
+
+def test_people_see_units_and_the_label() -> None:
+    """The table has units and intervals, says that the GPU is modelled, and where all was stored."""
+    result = tuner("power", "calibrate", "--device", "sim:k20c", *QUICK)
+    shown = " ".join(result.stdout.split())
+
+    assert result.exit_code == 0
+    for text in ("(modelled)", "15 ms lag", "±", "BIC is lowest for lag", "W idle", "sensors.json"):
+        assert text in shown
+    assert "best reading for energy is simulated-stream" in shown
+
+
+def test_an_aliasing_reading_is_refused_for_energy() -> None:
+    """Of a GPU whose only reading aliases, the report says that none may be used."""
+    result = tuner("power", "calibrate", "--device", "sim:a100", *QUICK)
+    shown = " ".join(result.stdout.split())
+
+    assert result.exit_code == 0
+    assert "its mean under a periodic load is not the mean power" in shown
+    assert "No reading may be used for energy." in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("--device", "sim:gtx680"), 1, "no power reading of sim:gtx680"),
+        (("--device", "sim:k20c", "--sensor", "nvml-power-ring"), 2, "choose from simulated-stream"),
+        (("--device", "sim:nothing"), 2, "sim:nothing"),
+        (("--device", "sim:k20c", "--seconds", "nan"), 2, "not a length of time"),
+        (("--device", "sim:k20c", "--seconds", "3"), 2, "15"),
+    ],
+)
+def test_what_cannot_be_is_refused(words: tuple[str, ...], code: int, says: str) -> None:
+    """A board without a sensor, an unknown reading and impossible times end with a message and no file."""
+    result = tuner("power", "calibrate", *words)
+
+    assert result.exit_code == code
+    assert says in " ".join(result.stderr.split())
+    assert "Traceback" not in result.output
+    assert not user_file().exists()
+
+
+def test_a_damaged_store_is_told_before_the_load_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that cannot be added to is an error at once, and stays as it is."""
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text("{}")
+    monkeypatch.setattr(SimulatedDevice, "pulse", lambda *_: pytest.fail("played"))
+
+    result = tuner("power", "calibrate", "--device", "sim:k20c", *QUICK)
+
+    assert result.exit_code == 1
+    assert str(user_file()) in "".join(result.stderr.split("\n"))
+    assert user_file().read_text() == "{}"
+
+
+def test_an_interrupt_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of the load ends with 130 and no calibration."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SimulatedDevice, "pulse", stop)
+
+    result = tuner("power", "calibrate", "--device", "sim:k20c", *QUICK)
+
+    assert result.exit_code == 130
+    assert "no calibration was stored" in result.stderr
+    assert not user_file().exists()

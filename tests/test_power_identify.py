@@ -1,0 +1,218 @@
+"""Which response model a reading follows is found from its samples under a known load."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loads import BUSY_W, IDLE_W, calibrated, played, samples
+from tuner.power.curve import Curve
+from tuner.power.fitting import Evidence, fit
+from tuner.power.identify import identify
+
+from tuner.interfaces import Response, Sample, SensorInfo
+
+STREAM = SensorInfo("sensor", "stream", "gpu", 0.1)
+COUNTER = SensorInfo("counter", "counter", "gpu", 0.1)
+BUSY, SQUARES, END_S = played([0.02, 0.1], 30.0)
+
+
+def at(period_s: float, phase: float = 0.3) -> np.ndarray:
+    return np.arange(phase * period_s, END_S, period_s)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "size", "allowed", "options"),
+    [
+        ("lag", 0.02, 0.05, {"period_s": 0.02, "capacitance_s": 0.02}),
+        ("lag", 0.79, 0.05, {"period_s": 0.015, "capacitance_s": 0.79}),
+        ("lag", 0.833, 0.05, {"period_s": 0.015, "capacitance_s": 0.833}),
+        ("boxcar", 0.025, 0.10, {"period_s": 0.1, "window_s": 0.025}),
+        ("boxcar", 0.1, 0.10, {"period_s": 0.1, "window_s": 0.1}),
+        ("ramp", 1.0, 0.10, {"period_s": 0.1, "window_s": 1.0}),
+        ("identity", 0.0, 0.0, {"kind": "counter", "period_s": 0.1}),
+        ("identity", 0.0, 0.0, {"period_s": 0.1}),
+    ],
+)
+def test_simulated_sensors_are_recognised(
+    kind: str, size: float, allowed: float, options: dict[str, float], seed: int
+) -> None:
+    """Model, C and window of a noisy, late sensor are found; a small ``benchmarks/sensor_models.py``."""
+    delay = 0.4 * options["period_s"]
+
+    found = calibrated(seed, 25.0, delay_s=delay, **options)
+
+    response = found.response
+    assert response is not None
+    assert response.kind == kind
+    assert response.origin == "calibrated"
+    assert response.capacitance_s + response.window_s == pytest.approx(size, rel=allowed)
+    assert response.delay_s == pytest.approx(delay, abs=0.1 * options["period_s"])
+    assert found.period_s == pytest.approx(options["period_s"], rel=0.01)
+    assert found.candidates[0].kind == kind
+    assert [c.bic for c in found.candidates] == sorted(c.bic for c in found.candidates)
+    if size:
+        sigma = response.capacitance_sigma_s + response.window_sigma_s
+        assert 0 < sigma < allowed * size
+        assert response.capacitance_s + response.window_s == pytest.approx(size, abs=5 * sigma)
+
+
+@settings(max_examples=15)
+@given(
+    st.sampled_from(["lag", "mean"]),
+    st.floats(np.log(0.008), np.log(2.0)),
+    st.floats(0.0, 1.0),
+    st.floats(0.0, 1.0),
+)
+def test_without_noise_the_truth_is_found(kind: str, size: float, delay: float, phase: float) -> None:
+    """From exact samples size and delay come back, whatever they and the phase of the updates are."""
+    truth = (
+        Response("lag", capacitance_s=np.exp(size), delay_s=0.1 * delay)
+        if kind == "lag"
+        else Response("ramp", window_s=np.exp(size), delay_s=0.1 * delay)
+    )
+    evidence = Evidence.of(samples(BUSY, at(0.1, phase), truth), counter=False, busy=BUSY)
+
+    found = fit(evidence, "lag" if kind == "lag" else "mean")
+
+    assert found.size_s == pytest.approx(np.exp(size), rel=0.02)
+    assert found.response.delay_s == pytest.approx(0.1 * delay, abs=0.002)
+    assert found.step_w == pytest.approx(BUSY_W - IDLE_W, rel=0.02)
+    assert found.idle_w == pytest.approx(IDLE_W, abs=5.0)
+
+
+@pytest.mark.parametrize(("rise", "fall"), [(0.1, 0.2), (0.9, 0.7), (0.02, 0.024)])
+def test_rise_and_fall_must_agree(rise: float, fall: float) -> None:
+    """A reading that rises with another time constant than it falls with is taken uncorrected, and why."""
+    times = at(0.02)
+    values = IDLE_W + (BUSY_W - IDLE_W) * Curve.of_load(BUSY).lagged(times, fall, rising_s=rise)
+
+    found = identify([Sample(*pair) for pair in zip(times, values, strict=True)], STREAM, BUSY, SQUARES)
+
+    assert found.response is not None
+    assert (found.response.kind, found.response.capacitance_s) == ("identity", 0.0)
+    assert found.candidates[0].kind == "lag"
+    assert found.rise_s == pytest.approx(rise, rel=0.02)
+    assert found.fall_s == pytest.approx(fall, rel=0.02)
+    assert "uncorrected: rising power shows" in found.reason
+    assert found.usable  # its mean is right all the same
+
+
+def test_a_small_difference_is_no_reason() -> None:
+    """Time constants that differ by 5 % leave the correction what it is."""
+    times = at(0.02)
+    values = IDLE_W + (BUSY_W - IDLE_W) * Curve.of_load(BUSY).lagged(times, 0.105, rising_s=0.1)
+
+    found = identify([Sample(*pair) for pair in zip(times, values, strict=True)], STREAM, BUSY, SQUARES)
+
+    assert found.response is not None
+    assert found.response.kind == "lag"
+    assert 0.1 < found.response.capacitance_s < 0.105
+    assert found.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("response", "averages"),
+    [
+        (Response("boxcar", window_s=0.025), False),
+        (Response("boxcar", window_s=0.05), False),
+        (Response("lag", capacitance_s=0.015), False),
+        (Response(), False),
+        (Response("boxcar", window_s=0.1), True),
+        (Response("ramp", window_s=1.0), True),
+        (Response("lag", capacitance_s=0.1), True),
+    ],
+)
+def test_aliasing_is_told(response: Response, averages: bool) -> None:
+    """A reading that sees part of the time between its updates must not be used for energy."""
+    found = identify(samples(BUSY, at(0.1), response, noise_w=1.0), STREAM, BUSY, SQUARES)
+
+    assert found.response is not None
+    assert found.response.averages == averages
+    assert found.usable == averages
+    assert found.aliasing is not None
+    assert (found.aliasing > 0.2) != averages
+    assert ("periodic load" in found.reason) != averages
+
+
+def test_a_blind_model_is_enough() -> None:
+    """Without a square wave to see it by, a window of a quarter of the period still counts as aliasing."""
+    response = Response("boxcar", window_s=0.025)
+
+    found = identify(samples(BUSY, at(0.1), response, noise_w=1.0), STREAM, BUSY)
+
+    assert found.aliasing is None
+    assert not found.usable
+
+
+def test_a_counter_does_not_alias() -> None:
+    """A counter misses nothing, however its ticks fall on a square wave."""
+    found = identify(samples(BUSY, at(0.1), Response(), counter=True, noise_w=0.05), COUNTER, BUSY, SQUARES)
+
+    assert found.usable
+    assert found.aliasing == pytest.approx(0.0, abs=0.02)
+    assert found.resolution > 0
+
+
+def test_warming_does_not_look_like_a_lag() -> None:
+    """Power that creeps up by a twentieth with the load, and drifts, changes neither model nor window."""
+    times = at(0.1)
+    response = Response("ramp", window_s=1.0)
+    clean = samples(BUSY, times, response, noise_w=0.5)
+    slow = samples(BUSY, times, Response("lag", capacitance_s=5.0))
+    warm = [
+        replace(sample, value=sample.value + 0.05 * (extra.value - IDLE_W) + 0.2 * sample.time_s)
+        for sample, extra in zip(clean, slow, strict=True)
+    ]
+
+    found = identify(warm, STREAM, BUSY, SQUARES)
+
+    assert found.response is not None
+    assert found.response.kind == "ramp"
+    assert found.response.window_s == pytest.approx(1.0, rel=0.02)
+    assert found.response.averages
+
+
+def test_a_rail_without_the_gpu_is_told() -> None:
+    """Of a reading that does not follow the load nothing is identified, and it is not used."""
+    noise = np.random.default_rng(0).normal(5.0, 0.5, len(at(0.1)))
+    rail = [Sample(*pair) for pair in zip(at(0.1), noise, strict=True)]
+
+    found = identify(rail, STREAM, BUSY, SQUARES)
+
+    assert found.response is None
+    assert not found.usable
+    assert "explains only" in found.reason
+
+
+@pytest.mark.parametrize("values", [[], [5.0], [5.0] * 20])
+def test_too_few_samples_are_told(values: list[float]) -> None:
+    """Of a reading that hardly changed nothing is identified."""
+    found = identify([Sample(0.1 * i, value) for i, value in enumerate(values)], STREAM, BUSY)
+
+    assert found.response is None
+    assert not found.usable
+    assert f"only {len(values)} fresh samples" in found.reason
+
+
+def test_a_stuck_sensor_is_told() -> None:
+    """A sensor that repeats one number as if it were fresh follows nothing."""
+    found = identify([Sample(time_s, 42.0) for time_s in at(0.1)], STREAM, BUSY, SQUARES)
+
+    assert found.response is None
+    assert not found.usable
+
+
+def test_nonsense_between_samples_is_left_out() -> None:
+    """Samples that are no number, or whose time goes backwards, do not spoil what the others say."""
+    clean = samples(BUSY, at(0.02), Response("lag", capacitance_s=0.02), noise_w=1.0)
+    spoilt = list(clean)
+    spoilt[100:100] = [Sample(clean[100].time_s + 0.001, float("nan")), Sample(0.0, 1e9)]
+    spoilt[300:300] = [Sample(clean[50].time_s, 4.0)]
+
+    found = identify(spoilt, STREAM, BUSY, SQUARES)
+
+    assert found.response is not None
+    assert found.response.capacitance_s == pytest.approx(0.02, rel=0.05)
