@@ -40,6 +40,21 @@ class Gpu:
     name: str
 
 
+RECORDED = Gpu("", "", "", "a recorded trace")
+"""Stands for the GPU where only recorded traces are read."""
+
+
+def gpu_for(spec: str | None, sensors: Sequence[str], needs: str) -> Gpu:
+    """The GPU that sensors are to be read of; none is looked for where all of them are recorded traces.
+
+    Raises:
+        InputError, DeviceUnavailableError: see ``find_gpu``.
+    """
+    if sensors and all(sensor.startswith(REPLAY) for sensor in sensors):
+        return RECORDED
+    return find_gpu(spec, needs)
+
+
 def find_gpu(spec: str | None, needs: str) -> Gpu:
     """The GPU that a user means; without a wish what CUDA calls ``cuda:0``, else NVML's first.
 
@@ -94,13 +109,14 @@ def opened(
 
     Args:
         gpu: whose readings.
-        names: of readings.
+        names: of readings; ``replay:FILE`` is a recorded trace.
         rails: take the other rails of the same sensor too, where it has several.
         interval_s: wanted time between samples of a counter, which costs to be read; 0 for all.
 
     Raises:
         UnknownNameError: no reading has such a name; the message lists those there are.
         SensorUnavailableError: one that was asked for does not answer, or none does.
+        InputError: a file is no trace.
     """
     known = readings(gpu, interval_s)
     with ExitStack() as stack:
@@ -111,7 +127,13 @@ def opened(
 
 
 def _named(known: Iterator[Reading], names: Sequence[str]) -> list[Reading]:
-    found = {reading.name: reading for reading in known}
+    replay = registry.load("trace", "replay")
+    found: dict[str, Reading] = {}
+    for name in names:
+        if name.startswith(REPLAY):
+            (found[name],) = replay("", responses=lambda _: None, file=name.removeprefix(REPLAY))
+    if len(found) < len(set(names)):
+        found |= {reading.name: reading for reading in known}
     for name in names:
         if name not in found:
             raise UnknownNameError(f"--sensor {name}: no such power reading; choose from {', '.join(found)}")
@@ -147,6 +169,9 @@ def _best(known: Iterator[Reading], name: str, stack: ExitStack, *, rails: bool)
 @contextmanager
 def readable_clocks(gpu: Gpu) -> Iterator[ClockControl | None]:
     """The clock control of a GPU, for reading; None where there is none."""
+    if gpu is RECORDED:
+        yield None
+        return
     try:
         control = registry.load("clocks", "automatic")(gpu.gpu)
     except (ClockError, SensorUnavailableError, ImportError):

@@ -87,7 +87,7 @@ class Trace:
             if reading.failure:
                 yield reading.failure
             elif reading.energy is None:
-                yield f"{reading.info.name} gave too few samples for joules; try a longer --idle"
+                yield f"{reading.info.name} gave too few samples before or after the command for joules"
             else:
                 yield from (f"{reading.info.name}: {note}" for note in reading.energy.notes)
         if self.clock.throttle_reasons:

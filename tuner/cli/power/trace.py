@@ -27,7 +27,7 @@ _FAILED = 1  # where the command ended well and the files could not be written
 @click.option(
     "--sensor",
     metavar="NAME",
-    help="A reading, as `tuner power sensors` names it. Default: the best, and the energy counter beside it.",
+    help="A reading, as `tuner power sensors` names it, or replay:FILE. Default: the best, and the counter.",
 )
 @click.option(
     "--idle",
@@ -69,13 +69,14 @@ def trace(
     environment variable TUNER_MARKS names is a mark in the trace: echo phase > $TUNER_MARKS.
     """
     _check(command, csv_path, json_path, plot_path)
-    from tuner.tracing.choice import find_gpu, opened, readable_clocks
+    from tuner.tracing.choice import gpu_for, opened, readable_clocks
     from tuner.tracing.recorder import Recorder
     from tuner.tracing.result import result
     from tuner.tracing.run import Idle, run_traced
 
-    gpu = find_gpu(device, "tuner power trace")
-    with opened(gpu, [sensor] if sensor else []) as samplers, readable_clocks(gpu) as clocks:
+    sensors = [sensor] if sensor else []
+    gpu = gpu_for(device, sensors, "tuner power trace")
+    with opened(gpu, sensors) as samplers, readable_clocks(gpu) as clocks:
         recorder = Recorder(samplers, clocks)
         outcome = run_traced(command, recorder, Idle(idle_s, idle_after_s))
         found = result(command, gpu, recorder, outcome)

@@ -31,7 +31,7 @@ Shown = Callable[["Snapshot"], None]
     "sensors",
     metavar="NAME",
     multiple=True,
-    help="A reading, as `tuner power sensors` names it; repeatable. Default: the best and what is beside it.",
+    help="A reading of `tuner power sensors`, or replay:FILE; repeatable. Default: the best, and its kin.",
 )
 @click.option(
     "--interval",
@@ -72,9 +72,9 @@ def watch(
     Ends with a summary, at Ctrl-C too.
     """
     from tuner.report.watching import summary_lines
-    from tuner.tracing.choice import find_gpu
+    from tuner.tracing.choice import gpu_for
 
-    gpu = find_gpu(device, "tuner power watch")
+    gpu = gpu_for(device, sensors, "tuner power watch")
     limits = [count or math.inf, math.inf if seconds is None else max(1, math.ceil(seconds / interval_s))]
     out = console(json_path)
     last, number = None, 0

@@ -1,0 +1,96 @@
+"""All checks in order, each of which may fail without the others."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tuner import registry
+from tuner.compiler.cubin_cache import default_directory
+from tuner.database import default_path
+from tuner.doctor import host, jetson, software
+from tuner.doctor.clocks import clocks
+from tuner.doctor.finding import Finding
+from tuner.doctor.gpu import gpu
+from tuner.doctor.sensors import sensors
+from tuner.errors import ClockError, TunerError
+
+Check = tuple[str, Callable[[], Iterable[Finding]]]
+_SOCKET = "run/tuner/clockd.sock"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where the checks look.
+
+    Attributes:
+        root: below which ``/proc``, ``/sys``, ``/dev``, ``/etc``, ``/run`` and ``/var`` are.
+        libcuda: name or path of the driver's library.
+        library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
+        journals: where changed clocks are announced; None for the usual places.
+        database: of results.
+        cache: of compiled kernels.
+    """
+
+    root: Path = Path("/")
+    libcuda: str = "libcuda.so.1"
+    library: str | None = None
+    journals: Path | None = None
+    database: Path = field(default_factory=default_path)
+    cache: Path = field(default_factory=default_directory)
+
+
+def examine(around: Surroundings) -> Iterator[Finding]:
+    """Run every check; nothing is set, and no GPU is given work."""
+    for name, check in _checks(around):
+        yield from _guarded(name, check)
+
+
+def _guarded(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from check()
+    except (TunerError, OSError, ImportError) as error:
+        yield Finding(name, "error", f"this check failed: {error}")
+
+
+def _checks(around: Surroundings) -> Iterator[Check]:
+    root = around.root
+    where = _where(around)
+    yield "driver", partial(software.driver, root, around.libcuda)
+    yield "CuPy", partial(software.cupy, libcuda=around.libcuda)
+    yield "NVML binding", software.nvml_binding
+    yield "compiler", software.nvrtc
+    gpus = _gpus(where)
+    for uuid in gpus:
+        yield uuid, partial(gpu, uuid, around.library, root / "proc")
+        yield f"sensors of {uuid}", partial(sensors, uuid)
+    yield "clocks", partial(clocks, where)
+    yield "jetson", partial(jetson.jetson, root)
+    yield "monitors", partial(host.monitors, root / "proc")
+    yield "state directory", partial(host.directory, "state directory", around.database.parent)
+    yield "cache directory", partial(host.directory, "cache directory", around.cache)
+    (runtime, *_) = registry.load("clock-care", "directories")(around.journals)
+    yield "runtime directory", partial(host.directory, "runtime directory", runtime)
+    yield "database", partial(host.database, around.database)
+
+
+def _where(around: Surroundings) -> Any:  # noqa: ANN401 - a plugin's dataclass
+    return registry.load("clock-care", "where")(
+        library=around.library,
+        devfreq=around.root / "sys/class/devfreq",
+        config=around.root / "etc/tuner/clockd.toml",
+        directory=around.journals,
+        socket=around.root / _SOCKET,
+    )
+
+
+def _gpus(where: Any) -> list[str]:  # noqa: ANN401
+    """What the clock controls know the GPUs of this machine by: NVML's UUID, or a devfreq node."""
+    found = []
+    for actuator in registry.load("clock-care", "actuators")(where):
+        if not isinstance(actuator, ClockError):
+            with closing(actuator):
+                found.append(actuator.gpu)
+    return found

@@ -1,0 +1,61 @@
+"""Checks of the power readings of a GPU: which answers, which is taken, and is it calibrated?"""
+
+from collections.abc import Iterator
+
+from tuner import registry
+from tuner.devices.sensor_survey import SensorReport, survey
+from tuner.doctor.finding import Finding
+from tuner.report.power_words import response_words
+from tuner.tracing.choice import find_gpu, readings
+
+_CALIBRATE = "tuner power calibrate (a minute; sets nothing)"
+LOOK_S = 0.5  # five updates of the slowest reading of a GPU
+
+
+def sensors(gpu: str, seconds: float = LOOK_S) -> Iterator[Finding]:
+    """Look at every reading for a moment; nothing is set or run.
+
+    Args:
+        gpu: UUID, or a Jetson's devfreq node.
+        seconds: how long each is looked at.
+    """
+    found = find_gpu(gpu, "tuner doctor")
+    reports = survey(readings(found), seconds=seconds)
+    check = f"power of {found.name}"
+    chosen = next((report for report in reports if report.chosen), None)
+    if chosen is None or chosen.info is None:
+        reasons = "; ".join(f"{report.name}: {report.why}" for report in reports)
+        remedy = (
+            "use --objective time, or run where a sensor may be read (groups video, i2c; tegrastats: root)"
+        )
+        yield Finding(check, "error", f"no reading can be used: {reasons}", remedy)
+        return
+    yield _taken(check, chosen)
+    curve = next((r for r in reports if r.info is not None and r.info.kind != "counter"), None)
+    if curve is not None and curve is not chosen:
+        yield _curve(check, curve)
+    for report in reports:
+        if report.info is None and report.name not in registry.names("readings"):
+            yield Finding(check, "note", f"{report.name}: {report.why}")
+
+
+def _taken(check: str, chosen: SensorReport) -> Finding:
+    """The reading that is taken for energy."""
+    info = chosen.info
+    if info is None:
+        return Finding(check, "error", f"{chosen.name} stopped answering")
+    taken = f"{chosen.name} ({info.scope}) is taken"
+    if info.kind == "counter":  # counts true joules: nothing to calibrate
+        return Finding(check, "ok", taken)
+    words = f"{taken}: {response_words(info.response)}"
+    if info.response.origin == "calibrated":
+        return Finding(check, "ok", f"{words} for this GPU and driver")
+    return Finding(check, "warning", f"{words}, not calibrated on this GPU under this driver", _CALIBRATE)
+
+
+def _curve(check: str, curve: SensorReport) -> Finding:
+    """The reading that shows power over time where a counter gives the joules."""
+    if curve.info is None or curve.info.response.origin == "calibrated":
+        return Finding(check, "ok", f"{curve.name} shows power over time, calibrated for this GPU and driver")
+    words = f"{curve.name} shows power over time: {response_words(curve.info.response)}, not calibrated"
+    return Finding(check, "note", words, _CALIBRATE)
