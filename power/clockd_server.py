@@ -42,6 +42,8 @@ class _Client:
 
     def __init__(self, connection: socket.socket, now_s: float) -> None:
         self.connection = connection
+        connection.setblocking(False)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
         self.pid, self.uid, self.gid = _PEERCRED.unpack(credentials)
         self.heard_s = now_s
@@ -195,8 +197,6 @@ class Server:
                 connection, _address = self._listener.accept()
             except OSError:  # none is left, or one was gone before it was accepted
                 return
-            connection.setblocking(False)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
             self._admit(_Client(connection, self._now()))
 
     def _admit(self, client: _Client) -> None:
