@@ -53,7 +53,7 @@ def main() -> int:
                 dict(zip(("scene", "killed", "by", *COLUMNS), (*key, *numbers), strict=True))
                 for key, numbers in rows.items()
             ],
-            "outcomes": [asdict(outcome) for outcome in seen],
+            "failures": [asdict(outcome) for outcome in seen if outcome.changed or outcome.journals],
         }
         options.out.write_text(json.dumps(document, indent=1) + "\n")
     return int(any(outcome.changed or outcome.journals for outcome in seen))
