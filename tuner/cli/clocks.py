@@ -139,7 +139,9 @@ def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
             "can be set": _range(row["supported_mhz"]),
             "held by": _holder(row),
         }
-        out.print(" ".join(filter(None, (row["gpu"], row["name"]))), style="bold", markup=False)
+        name = row["name"] or ""
+        heading = name if row["gpu"] in name else f"{row['gpu']} {name}".strip()
+        out.print(heading, style="bold", markup=False)
         for title, text in [*lines.items(), *(("trouble", what) for what in row["trouble"])]:
             out.print(f"  {title:<11} {text}", markup=False, highlight=False, soft_wrap=True)
 
