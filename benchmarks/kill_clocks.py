@@ -1,8 +1,8 @@
 """Kills those who hold a GPU's clock at random instants: what is left set after the next start?
 
 On a fake NVML and a fake Jetson: no clock of this machine is read or set, and no GPU is needed. A holder sets
-one clock after the other; holder, guardian or helper, or two of them, are killed 0 to 1.2 s after the start, so
-that every step from the first to the last is hit. 200 kills of each of the four scenes take 15 minutes.
+one clock after the other; holder, guardian or helper, or two of them, are killed 0 to 1.2 s after the start,
+so that every step from the first to the last is hit. 200 kills of each of the four scenes take 15 minutes.
 
     python benchmarks/kill_clocks.py --out benchmarks/results/clock-kills.json
 """
