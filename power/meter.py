@@ -16,9 +16,11 @@ from tuner.interfaces import (
     SensorInfo,
 )
 
-from .ticks import Trace
+from .learned import Learned
+from .screening import screened
 from .windows import mean_power, total_joules
 
+_HISTORY_WINDOWS = 2.0  # averaging windows of samples that are kept from before a recording
 _SILENT = 4.0  # clock intervals without a sample, after which the clock is read all the same
 _LOG = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ class SamplingMeter:
         self._clocks = clocks
         self._now = now
         self._clock_interval_s = clock_interval_s
+        self._learned = Learned()
 
     @property
     def info(self) -> SensorInfo:
@@ -57,7 +60,7 @@ class SamplingMeter:
     @contextmanager
     def recording(self) -> Iterator["SampledRecording"]:
         """Collect samples while the block runs; a sensor that fails ends the collecting, not the block."""
-        recording = SampledRecording(self._sampler, self._clocks, self._now)
+        recording = SampledRecording(self._sampler, self._clocks, self._now, self._learned)
         recording.begin()
         stop = threading.Event()
         thread = threading.Thread(
@@ -81,26 +84,45 @@ class SamplingMeter:
 class SampledRecording:
     """Implements ``tuner.interfaces.Recording``; made by ``SamplingMeter.recording``."""
 
-    def __init__(self, sampler: PowerSampler, clocks: ClockControl | None, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        sampler: PowerSampler,
+        clocks: ClockControl | None,
+        now: Callable[[], float],
+        learned: Learned | None = None,
+    ) -> None:
         self._sampler = sampler
+        self._learned = learned or Learned()
         self._clocks = clocks
         self._now = now
         self._samples: list[Sample] = []
         self._clock_readings: list[tuple[float, ClockReading]] = []
-        self._sensor_failed = False
+        self._failure = ""
+        self._problem = ""
         self._start_s = self._end_s = now()
 
+    @property
+    def problem(self) -> str:
+        """Why the latest ``reading`` was None; empty where it was not."""
+        return self._problem
+
     def begin(self) -> None:
-        """Take what the sensor held before; its last sample stays, as the edge the recording starts from."""
+        """Take what the sensor held before.
+
+        Its last sample stays, as the edge the recording starts from, and of running means two windows, from
+        which the power before is known.
+        """
         self._poll()
-        del self._samples[:-1]
         self._start_s = self._now()
+        kept_s = self._start_s - _HISTORY_WINDOWS * self._sampler.info.response.window_s
+        older = next((i for i, s in enumerate(self._samples) if s.time_s >= kept_s), len(self._samples))
+        del self._samples[: min(older, max(len(self._samples) - 1, 0))]
 
     def collect(self, stop: threading.Event, clock_interval_s: float) -> None:
         """Poll sensor and clock until told to stop, or until the sensor fails."""
         pause_s = min(self._sampler.info.poll_interval_s, clock_interval_s)
         clock_due_s = self._now()
-        while not self._sensor_failed:
+        while not self._failure:
             fresh = self._poll()
             late_s = self._now() - clock_due_s
             # Right after a sample no other is near, so that reading the clock then delays none; a sensor that
@@ -118,24 +140,28 @@ class SampledRecording:
         self._end_s = self._now()
 
     def reading(self, start_s: float, end_s: float) -> PowerReading | None:
-        """Mean power between two times; None when the sensor failed or gave too little for an answer."""
-        if self._sensor_failed:
-            return None
+        """Mean power between two times; None when the sensor gave too little, see ``problem``.
+
+        Raises:
+            PowerError: the sensor stopped answering while the recording was made.
+        """
         info = self._sampler.info
-        mean = mean_power(Trace.of(self._samples), start_s, end_s, info)
-        if mean is None:
-            _LOG.warning(
-                "%s gave too few samples in a window of %.3g s (one every %.3g s): no energy for it",
-                info.name,
-                end_s - start_s,
-                info.period_s,
-            )
+        if self._failure:
+            raise PowerError(f"{info.name} stopped answering: {self._failure}")
+        trace, notes = screened(self._samples, info)
+        try:
+            mean = mean_power(trace, start_s, end_s, info, self._learned)
+        except PowerError as error:
+            self._problem = "; ".join([str(error), *notes])
             return None
+        self._problem = ""
         return PowerReading(
             watts=mean.watts,
             uncertainty_w=mean.uncertainty_w,
             sensor=f"{info.name} ({mean.method})" if mean.method else info.name,
             scope=info.scope,
+            notes=(*mean.notes, *notes),
+            degrees=mean.degrees,
         )
 
     def clock(self, start_s: float, end_s: float) -> ClockReading:
@@ -147,7 +173,8 @@ class SampledRecording:
 
     def joules(self) -> float:
         """Energy of the whole recording, best estimate; 0.0 without samples."""
-        return total_joules(Trace.of(self._samples), self._end_s - self._start_s, self._sampler.info)
+        info = self._sampler.info
+        return total_joules(screened(self._samples, info)[0], self._end_s - self._start_s, info)
 
     def samples(self) -> list[Sample]:
         """Every fresh sample of the recording as the sensor gave it, oldest first."""
@@ -155,13 +182,12 @@ class SampledRecording:
 
     def _poll(self) -> bool:
         """Add fresh samples; False when there were none."""
-        if self._sensor_failed:
+        if self._failure:
             return False
         try:
             fresh = self._sampler.poll()
         except PowerError as error:
-            self._sensor_failed = True
-            _LOG.warning("%s stopped answering, no energy for this trial: %s", self._sampler.info.name, error)
+            self._failure = str(error)
             return False
         self._samples += fresh
         return bool(fresh)

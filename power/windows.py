@@ -1,62 +1,101 @@
-"""Mean power over a time window, with its standard uncertainty, from the samples of one sensor.
+"""Mean power over a time window from the samples of one sensor, with an uncertainty that covers.
 
-The uncertainty joins what the sensor's noise and clock do to the mean of the whole window, u_n, with what the
-power itself scatters. The window is cut into K <= 8 pieces of mean power p_k. Of their variance s^2 the part
-that the noise explains, s_n^2, is taken away, with one standard deviation of what noise alone would give::
+What is wanted is the mean of the true power over this very window; how far the next window of the same work
+would be from it, several bursts tell (``tuner.bursts``). Samples give the mean between the first and the last
+of them in the window, and the drift they show carries it to the window's middle. The uncertainty is made of
 
-    u^2 = u_n^2 + t^2 * max(0, s^2 - s_n^2 * (1 + sqrt(2 / (K - 1)))) / K
+- the samples' noise, estimated from their scatter around smooth curves (``noise``), as the energy's weights
+  carry it, with Student's t for its degrees of freedom: of a counter, two ends; of a trace, every sample;
+- what a sensor does not see: the power between two windows of a boxcar shows as scatter, too, and counts;
+- the uncertainties of C, of the delay and the averaging window, times the change of power;
+- the rounding of the reading, and of a counter the period of its ticks.
 
-t widens a standard error of few pieces to the one-sigma width of Student's distribution with K - 1 degrees
-of freedom. Treating noise apart matters for a corrected lag: the noise of its pieces cancels between
-neighbours, and the plain scatter of the pieces would overstate u by a factor of sqrt(K).
+The gain of the sensor, some percent of every board, is common to all windows and not in it.
 """
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from tuner.errors import PowerError
 from tuner.interfaces import SensorInfo
+from tuner.model import Part, expanded
 
-from .response import Array, energy_j, energy_weights_s
+from .estimate import Estimate
+from .learned import Learned
+from .noise import Spread, beating_spread, pooled
+from .response import energy_j
+from .screening import gaps
+from .streams import LEAST_LOAD_W, under_trace
 from .ticks import Trace, on_rhythm
 
-PIECES = 8
-_PAIR = 2  # a difference needs two samples
-_TRIPLE = 3  # a second difference needs three
+PAIR = 2  # a difference needs two samples
+_ASSUMED = (
+    0.025  # of a period, where no scatter shows it: dated by polling, a tick of an H200 is off by 0.019
+)
+_UNSEEN = 0.5  # of a window: where a pause leaves less than this seen, there is no answer
 
 
 @dataclass(frozen=True)
 class MeanPower:
-    """Mean power of a window with its standard uncertainty; ``method`` names a weaker way to get it."""
+    """Mean power of a window.
+
+    Attributes:
+        watts: the mean.
+        uncertainty_w: standard uncertainty; +- 1.96 of it covers 95 %.
+        degrees: effective degrees of freedom of the uncertainty; None for many.
+        method: names a weaker way to get it.
+        notes: what a reader should know.
+    """
 
     watts: float
     uncertainty_w: float
+    degrees: float | None = None
     method: str = ""
+    notes: tuple[str, ...] = ()
 
 
-def mean_power(trace: Trace, start_s: float, end_s: float, info: SensorInfo) -> MeanPower | None:
-    """Mean power from ``start_s`` to ``end_s``, or None where the samples say too little.
+def mean_power(
+    trace: Trace, start_s: float, end_s: float, info: SensorInfo, learned: Learned | None = None
+) -> MeanPower:
+    """Mean power from ``start_s`` to ``end_s``.
 
-    A counter is read from its first tick in the window to its last; a power trace from its first sample whose
-    averaging window lies inside to its last, corrected by equation (6).
+    Args:
+        trace: samples of the recording, screened.
+        start_s: begin of the window.
+        end_s: its end.
+        info: the reading; its delay is taken off the samples' times.
+        learned: what earlier windows told of the sensor; this one adds to it.
+
+    Raises:
+        PowerError: the samples say too little; the message says why.
     """
     if end_s <= start_s:
-        return None
+        raise PowerError("the window is empty")
+    shown = trace.earlier(info.response.delay_s)
+    notes = [_aliases(info)] if not info.response.averages else []
+    pauses = list(gaps(shown, start_s, end_s, info))
+    unseen_s = sum(end - begin for begin, end in pauses)
+    if pauses and unseen_s > (1.0 - _UNSEEN) * (end_s - start_s):
+        raise PowerError(_too_little(info, start_s, end_s, f"no sample for {unseen_s:.3g} s of it"))
+    if pauses:
+        notes.append(f"sensor-gap: no sample for {unseen_s:.3g} s of {end_s - start_s:.3g} s")
+    learned = learned or Learned()
     if info.kind == "counter":
-        trace = on_rhythm(trace)
-        ticks = trace.between(start_s, end_s)
-        if len(ticks) >= _PAIR:
-            return _between_ticks(ticks, info)
-        return _around_ticks(trace, start_s, end_s, info)
-    samples = trace.between(start_s + info.response.window_s, end_s)
-    return _under_trace(samples, info) if len(samples) >= _PAIR else None
+        found = _counted(shown, start_s, end_s, info, learned)
+    else:
+        found = under_trace(shown, start_s, end_s, info, learned)
+    if found is None:
+        raise PowerError(_too_little(info, start_s, end_s, "too few samples"))
+    uncertainty_w, degrees = expanded(found.parts)
+    offset_s = (start_s + end_s - found.begin_s - found.end_s) / 2.0
+    watts = found.watts + found.slope_w_s * offset_s
+    return MeanPower(watts, uncertainty_w, degrees, found.method, tuple(notes))
 
 
 def total_joules(trace: Trace, duration_s: float, info: SensorInfo) -> float:
     """Energy of a recording of ``duration_s``: that between its samples, scaled to the whole; 0.0 without."""
-    if len(trace) < _PAIR:
+    if len(trace) < PAIR:
         return float(trace.values[0]) * duration_s if len(trace) and info.kind != "counter" else 0.0
     if info.kind == "counter":
         joules = float(trace.values[-1] - trace.values[0])
@@ -65,92 +104,84 @@ def total_joules(trace: Trace, duration_s: float, info: SensorInfo) -> float:
     return joules * duration_s / trace.duration_s
 
 
-def _between_ticks(ticks: Trace, info: SensorInfo) -> MeanPower:
-    """Edge-aligned counter difference; u_n is the timing of the ticks and the counter's quantum."""
-    edges = _edges(len(ticks))
-    spans = np.diff(ticks.times_s[edges])
-    powers = np.diff(ticks.values[edges]) / spans
-    watts = float(ticks.values[-1] - ticks.values[0]) / ticks.duration_s
-    # A step q rounds each end by q / sqrt(12); a time that is off by s moves the energy by P * s.
-    variance_j2 = info.resolution**2 / 12.0 + (watts * ticks.time_sigmas_s) ** 2
-    noise = (variance_j2[edges[1:]] + variance_j2[edges[:-1]]) / spans**2
-    own = float(variance_j2[0] + variance_j2[-1]) / ticks.duration_s**2 + (watts * ticks.scale_sigma) ** 2
-    return MeanPower(watts, _joined(own, noise, powers, spans))
+def _counted(
+    trace: Trace, start_s: float, end_s: float, info: SensorInfo, learned: Learned
+) -> Estimate | None:
+    """A counter from its first tick in the window to its last, or between the ticks around it."""
+    ticks, own = on_rhythm(trace, learned.period)
+    if own is not None:
+        sigma_s = float(np.median(trace.time_sigmas_s))
+        learned.tell_ticks(float(ticks.times_s[0]), float(ticks.times_s[-1]), sigma_s, own)
+    inside = ticks.between(start_s, end_s)
+    if len(inside) >= PAIR:
+        return _between_ticks(inside, info, learned)
+    return _around_ticks(ticks, start_s, end_s, info)
 
 
-def _around_ticks(trace: Trace, start_s: float, end_s: float, info: SensorInfo) -> MeanPower | None:
+def _between_ticks(ticks: Trace, info: SensorInfo, learned: Learned) -> Estimate:
+    """Edge-aligned counter difference; both ends carry the scatter of the ticks around a smooth curve.
+
+    Late ticks, noise of the counter, and power that changes within a tick all move single ticks off the
+    curve, and are told apart by nothing; each end is off by as much.
+    """
+    span_s = ticks.duration_s
+    watts = float(ticks.values[-1] - ticks.values[0]) / span_s
+    spread = beating_spread(ticks.times_s, ticks.values, least_degree=1)
+    if watts > LEAST_LOAD_W:
+        relative = Spread(spread.variance / watts**2, spread.degrees)
+        surer = pooled(relative, learned.noise)
+        learned.tell_noise(relative)
+        spread = Spread(surer.variance * watts**2, surer.degrees)
+    parts = [Part((watts * ticks.scale_sigma) ** 2), Part(info.resolution**2 / 6.0 / span_s**2)]
+    if spread.degrees > 0:
+        parts.append(Part(2.0 * spread.variance / span_s**2, spread.degrees))
+    else:
+        timing_s = max(float(np.max(ticks.time_sigmas_s)), 0.0) or _ASSUMED * info.period_s
+        parts.append(Part(2.0 * (watts * timing_s / span_s) ** 2))
+    return Estimate(watts, tuple(parts), float(ticks.times_s[0]), float(ticks.times_s[-1]), _slope(ticks))
+
+
+def _slope(ticks: Trace) -> float:
+    """Watts by second, of the two halves of the ticks; 0 of too few."""
+    half = len(ticks) // 2
+    if half < PAIR:
+        return 0.0
+    first, second = (
+        (ticks.values[b] - ticks.values[a]) / (ticks.times_s[b] - ticks.times_s[a])
+        for a, b in ((0, half), (half, len(ticks) - 1))
+    )
+    return float(second - first) / (ticks.duration_s / 2.0)
+
+
+def _around_ticks(ticks: Trace, start_s: float, end_s: float, info: SensorInfo) -> Estimate | None:
     """Counter interpolated through the ticks around a window that holds fewer than two.
 
     Power in the time that belongs to only one of window and tick interval may be anything from none to twice
     the mean: the uncertainty is that of a rectangular distribution.
     """
-    before = np.flatnonzero(trace.times_s <= start_s)
-    after = np.flatnonzero(trace.times_s >= end_s)
+    before = np.flatnonzero(ticks.times_s <= start_s)
+    after = np.flatnonzero(ticks.times_s >= end_s)
     first = int(before[-1]) if len(before) else 0
-    last = int(after[0]) if len(after) else len(trace) - 1
+    last = int(after[0]) if len(after) else len(ticks) - 1
     if last <= first:
         return None
-    begin, finish = float(trace.times_s[first]), float(trace.times_s[last])
+    begin, finish = float(ticks.times_s[first]), float(ticks.times_s[last])
     shared = min(finish, end_s) - max(begin, start_s)
     if shared <= 0:
         return None
     apart = (finish - begin) + (end_s - start_s) - 2.0 * shared
-    known = _between_ticks(trace.at([first, last]), info)
-    guess = known.watts * apart / (end_s - start_s) / np.sqrt(3.0)
-    return MeanPower(known.watts, float(np.hypot(known.uncertainty_w, guess)), "interpolated")
+    known = _between_ticks(ticks.at([first, last]), info, Learned())
+    guess_w = known.watts * apart / (end_s - start_s)
+    parts = (*known.parts, Part(guess_w**2 / 3.0))
+    return Estimate(known.watts, parts, start_s, end_s, method="interpolated")
 
 
-def _under_trace(samples: Trace, info: SensorInfo) -> MeanPower:
-    """Mean of the corrected trace; u_n is the samples' noise as their weights carry it, and C's own."""
-    times, power = samples.times_s, samples.values
-    noise_w2 = _sample_noise(power)
-    edges = _edges(len(samples))
-    spans = np.diff(times[edges])
-    parts = [slice(a, b + 1) for a, b in itertools.pairwise(edges)]
-    weights = [energy_weights_s(times[part], info.response) for part in parts]
-    pieces = [w @ power[part] for w, part in zip(weights, parts, strict=True)] / spans
-    noise = noise_w2 * np.array([w @ w for w in weights]) / spans**2
-    whole = energy_weights_s(times, info.response)
-    watts = float(whole @ power) / samples.duration_s
-    own = noise_w2 * float(whole @ whole) / samples.duration_s**2
-    own += (info.response.capacitance_sigma_s * float(power[-1] - power[0]) / samples.duration_s) ** 2
-    own += info.resolution**2 / 12.0  # a reading that never toggles is rounded by the same amount each time
-    return MeanPower(watts, _joined(own, noise, pieces, spans))
+def _aliases(info: SensorInfo) -> str:
+    return f"aliases: {info.name} does not see all of the time, and a periodic load may read wrong"
 
 
-def _sample_noise(power: Array) -> float:
-    """Variance of one sample, from second differences, which a drift or a lag's decay hardly enters.
-
-    Widened by t for the few samples it comes from; of two samples alone their difference has to do.
-    """
-    if len(power) < _TRIPLE:
-        return float(student_factor(1) ** 2 * (power[1] - power[0]) ** 2 / 2.0)
-    widened = student_factor(len(power) - _PAIR) ** 2
-    return widened * float(np.mean(np.diff(power, n=2) ** 2)) / 6.0
-
-
-def _edges(count: int) -> npt.NDArray[np.intp]:
-    """Indices that cut ``count`` samples into at most ``PIECES`` pieces; neighbours share their end."""
-    pieces = min(PIECES, count - 1)
-    return np.linspace(0, count - 1, pieces + 1).round().astype(np.intp)
-
-
-def _joined(own: float, noise: Array, powers: Array, spans: Array) -> float:
-    """The formula at the top of this file: u from u_n^2, the pieces' noise variances and their powers."""
-    count = len(powers)
-    if count < _PAIR:
-        return float(np.sqrt(own))
-    mean = float(np.average(powers, weights=spans))
-    scatter = float(np.average((powers - mean) ** 2, weights=spans)) * count / (count - 1)
-    explained = float(np.mean(noise)) * (1.0 + np.sqrt(2.0 / (count - 1)))
-    excess = max(0.0, scatter - explained)
-    return float(np.sqrt(own + student_factor(count - 1) ** 2 * excess / count))
-
-
-def student_factor(degrees: int) -> float:
-    """One-sigma (68.3 %) half-width of Student's t distribution.
-
-    Three terms of the Cornish-Fisher expansion around the normal distribution at z = 1; within 1.5 % from one
-    degree of freedom (1.84) on.
-    """
-    return 1.0 + 1.0 / (2.0 * degrees) + 1.0 / (4.0 * degrees**2) + 1.0 / (16.0 * degrees**3)
+def _too_little(info: SensorInfo, start_s: float, end_s: float, why: str) -> str:
+    return (
+        f"{info.name} gave too little in a window of {end_s - start_s:.3g} s"
+        f" (one sample every {info.period_s:.3g} s): {why}"
+    )

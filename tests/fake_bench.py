@@ -41,6 +41,7 @@ class FakeMeter:
     """Readings as they are handed in, one clock reading for each run."""
 
     info = SensorInfo("fake-counter", "counter", "gpu", period_s=0.1)
+    problem = "the sensor was told to give nothing"
 
     def __init__(self, clocks: Sequence[ClockReading] = (), watts: float | None = 100.0) -> None:
         self.clocks = list(clocks)

@@ -1,5 +1,7 @@
 """Several measuring windows of one trial, joined."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,13 +24,13 @@ def burst(makespan_s: float, joules: float | None, *, u_j: float = 0.0, flag: st
 
 
 def test_means_and_the_error_between_bursts() -> None:
-    """Three bursts of 9, 10, 11 J: mean 10, standard error 1/sqrt(3) times Student's 1.321 for so few."""
+    """Three bursts of 9, 10, 11 J: mean 10, standard error 1/sqrt(3) times Student's 4.303 / 1.96."""
     joined = join([burst(1.0, 9.0), burst(2.0, 10.0), burst(3.0, 11.0)])
 
     assert joined.makespan_s == 2.0
     assert joined.energy is not None
     assert joined.energy.joules == 10.0
-    assert joined.energy.uncertainty_j == pytest.approx(1.3213 / 3**0.5, rel=1e-3)
+    assert joined.energy.uncertainty_j == pytest.approx(4.3027 / 1.96 / 3**0.5, rel=1e-3)
     assert joined.results[0].time_s == 1.0
     assert (joined.bursts, joined.rounds, joined.window_s, joined.energy_total_j) == (3, 30, 3.0, 15.0)
 
@@ -39,6 +41,17 @@ def test_bursts_cannot_be_surer_together_than_their_sensor_allows() -> None:
 
     assert joined.energy is not None
     assert joined.energy.uncertainty_j == pytest.approx(0.1)
+
+
+def test_bursts_of_few_degrees_are_surer_together() -> None:
+    """Three bursts of five degrees have the scatter of one by sqrt(3), and Student's t of fifteen degrees."""
+    five, fifteen = 2.5706 / 1.96, 2.1314 / 1.96
+    energy = Energy(10.0, 0.3 * five, 10.0, "sensor", "gpu", 5.0)
+    joined = join([replace(burst(1.0, 10.0), energy=energy)] * 3)
+
+    assert joined.energy is not None
+    assert joined.energy.degrees == pytest.approx(15.0)
+    assert joined.energy.uncertainty_j == pytest.approx(0.3 * fifteen / 3**0.5, rel=1e-3)
 
 
 def test_failed_burst_fails_the_trial() -> None:

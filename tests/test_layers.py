@@ -11,9 +11,10 @@ ROOT = Path(__file__).parent.parent
 # From the faces to the errors; modules in one row do not import each other unless listed as a chain below.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.cli",),
+    ("tuner.doctor",),
     ("tuner.report",),
     ("tuner.session", "tuner.request", "tuner.answers", "tuner.bench", "tuner.application"),
-    ("tuner.tracing", "tuner.doctor"),
+    ("tuner.tracing",),
     ("tuner.driver",),
     ("tuner.candidates", "tuner.database"),
     ("tuner.measure",),
@@ -22,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         *("tuner.compiler", "tuner.config", "tuner.problems", "tuner.occupancy", "tuner.objective"),
         *("tuner.records", "tuner.bursts", "tuner.clock_choice", "tuner.process", "tuner.owner"),
-        *("tuner.marks", "tuner.database_check"),
+        *("tuner.marks", "tuner.database_check", "tuner.window"),
     ),
     ("tuner.interfaces",),
     ("tuner.space",),

@@ -5,18 +5,23 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from scipy.special import stdtrit
+from scipy.special import fdtri
 
-from tuner.model import Energy, Measurement, WorkloadResult
+from tuner.model import Energy, Measurement, Part, WorkloadResult, contracted, expanded
 
-_ONE_SIGMA = 0.8413447460685429  # of the normal distribution, one-sided
+# Bursts are taken to differ by more than their own uncertainties explain where chance would make them so in
+# 30 % of cases. Were it rarer, intervals of three bursts that do differ a little would cover less than 92 %;
+# were it less rare, those of bursts that do not would cover more than 97 %.
+_LIKELY = 0.7
+_MANY = 1e6  # degrees of freedom of an uncertainty that is known
 
 
 def join(bursts: Sequence[Measurement]) -> Measurement:
-    """Means over bursts, with the larger of the uncertainty between them and that within them.
+    """Means over bursts, with the uncertainty within them, or that between them where it is larger.
 
-    Between: the standard error of the mean, widened to the one-sigma width of Student's t for so few bursts.
-    Within: the bursts' own uncertainties, as of independent values.
+    Within: the bursts' own uncertainties, as of independent values. Between: the standard error of the mean,
+    with Student's t for so few bursts; it takes the place of the other where the bursts differ by more than
+    that explains (at 10 %), as when a GPU warms up.
 
     Returns:
         The joined measurement; the first failed burst where one failed.
@@ -24,7 +29,8 @@ def join(bursts: Sequence[Measurement]) -> Measurement:
     failed = next((burst for burst in bursts if not burst.ok or burst.makespan_s is None), None)
     if failed is not None:
         return failed
-    makespan_s, makespan_u = _mean([(b.makespan_s or 0.0, b.makespan_uncertainty_s) for b in bursts])
+    makespans = [(burst.makespan_s or 0.0, burst.makespan_uncertainty_s, None) for burst in bursts]
+    makespan_s, makespan_u, _ = _mean(makespans)
     clocks = [burst.clock_mhz for burst in bursts if burst.clock_mhz is not None]
     return replace(
         bursts[-1],
@@ -54,17 +60,23 @@ def _energy(energies: Sequence[Energy | None]) -> Energy | None:
     known = [energy for energy in energies if energy is not None]
     if len(known) < len(energies):
         return None
-    joules, uncertainty_j = _mean([(energy.joules, energy.uncertainty_j) for energy in known])
+    joules, uncertainty_j, degrees = _mean([(e.joules, e.uncertainty_j, e.degrees) for e in known])
     watts = statistics.fmean(energy.watts for energy in known)
-    return replace(known[-1], joules=joules, uncertainty_j=uncertainty_j, watts=watts)
+    return replace(known[-1], joules=joules, uncertainty_j=uncertainty_j, degrees=degrees, watts=watts)
 
 
-def _mean(values: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Mean of (value, uncertainty) pairs, and its standard uncertainty."""
+def _mean(values: Sequence[tuple[float, float, float | None]]) -> tuple[float, float, float | None]:
+    """Mean of (value, uncertainty, degrees of freedom), its uncertainty and that one's degrees."""
     count = len(values)
-    mean = statistics.fmean(value for value, _ in values)
-    within = math.hypot(*(uncertainty for _, uncertainty in values)) / count
+    mean = statistics.fmean(value for value, _, _ in values)
+    own = [contracted(uncertainty, degrees) for _, uncertainty, degrees in values]
+    within = [Part(part.variance / count**2, part.degrees) for part in own]
+    uncertainty, degrees = expanded(within)
     if count == 1:
-        return mean, within
-    error = statistics.stdev(value for value, _ in values) / math.sqrt(count)
-    return mean, max(within, float(stdtrit(count - 1, _ONE_SIGMA)) * error)
+        return mean, uncertainty, degrees
+    between = Part(statistics.variance(value for value, _, _ in values) / count, count - 1)
+    sure = math.fsum(part.variance for part in within)
+    chance = float(fdtri(count - 1, _MANY if degrees is None else degrees, _LIKELY))
+    if between.variance > sure * chance:
+        return mean, *expanded([between])
+    return mean, uncertainty, degrees

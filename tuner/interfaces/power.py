@@ -134,11 +134,12 @@ class PowerReading:
 
     Attributes:
         watts: mean corrected power.
-        uncertainty_w: standard uncertainty of it (statistical and timing, not the sensor's gain, which is
-            common to all trials).
+        uncertainty_w: standard uncertainty of it: +- 1.96 of it covers 95 % (statistics and timing, not the
+            sensor's gain, which is common to all trials).
         sensor: reading and method, e.g. ``nvml-energy-counter``.
         scope: what the sensor sees.
         notes: what was not as it should be, e.g. ``sensor-gap: ...``; they become flags of a measurement.
+        degrees: effective degrees of freedom of the uncertainty; None for many.
     """
 
     watts: float
@@ -146,13 +147,22 @@ class PowerReading:
     sensor: str
     scope: str
     notes: tuple[str, ...] = ()
+    degrees: float | None = None
 
 
 class Recording(Protocol):
     """Samples being collected; asked for windows after it has ended."""
 
+    @property
+    def problem(self) -> str:
+        """Why the latest ``reading`` was None; empty where it was not."""
+
     def reading(self, start_s: float, end_s: float) -> PowerReading | None:
-        """Mean power between two times; None when the sensor gave too little for an answer."""
+        """Mean power between two times; None when the sensor gave too little for an answer, see ``problem``.
+
+        Raises:
+            PowerError: the sensor stopped answering while the recording was made.
+        """
 
     def clock(self, start_s: float, end_s: float) -> ClockReading:
         """Median clock and all throttle reasons seen between two times."""

@@ -21,6 +21,7 @@ from tuner.model.plan import (
     Workload,
 )
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.uncertainty import Part, contracted, expanded, student_factor
 
 __all__ = [
     "Buffer",
@@ -30,6 +31,7 @@ __all__ = [
     "DeviceLimits",
     "Energy",
     "Measurement",
+    "Part",
     "Plan",
     "ProblemSpec",
     "Resources",
@@ -43,4 +45,7 @@ __all__ = [
     "Work",
     "Workload",
     "WorkloadResult",
+    "contracted",
+    "expanded",
+    "student_factor",
 ]

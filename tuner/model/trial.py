@@ -1,5 +1,6 @@
 """What is run together, and what it gave: trial and measurement."""
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -49,7 +50,10 @@ class WorkloadResult:
 
 @dataclass(frozen=True)
 class Energy:
-    """Joules of one round with their standard uncertainty (one sigma).
+    """Joules of one round with their standard uncertainty: +- 1.96 of it covers 95 %.
+
+    The uncertainty is that of the measurement. The sensor's gain, which may be some percent off on a board,
+    is the same in all trials on it, and not in it.
 
     Attributes:
         joules: energy of one round.
@@ -57,6 +61,9 @@ class Energy:
         watts: mean power of the measuring window.
         sensor: which reading it came from, e.g. ``nvml-energy-counter``.
         scope: what the sensor sees, e.g. ``gpu``, ``module``, ``VDD_GPU_SOC``.
+        degrees: effective degrees of freedom of the uncertainty; None for many.
+        idle_watts: power of the idle GPU at the same clock; None where it was not measured.
+        idle_uncertainty_w: its standard uncertainty.
     """
 
     joules: float
@@ -64,6 +71,25 @@ class Energy:
     watts: float
     sensor: str
     scope: str
+    degrees: float | None = None
+    idle_watts: float | None = None
+    idle_uncertainty_w: float = 0.0
+
+    @property
+    def net_joules(self) -> float | None:
+        """Joules of one round above those that the idle GPU would have drawn in its time."""
+        return None if self.idle_watts is None else self.joules - self.idle_watts * self._round_s
+
+    @property
+    def net_uncertainty_j(self) -> float | None:
+        """Standard uncertainty of ``net_joules``."""
+        if self.idle_watts is None:
+            return None
+        return math.hypot(self.uncertainty_j, self.idle_uncertainty_w * self._round_s)
+
+    @property
+    def _round_s(self) -> float:
+        return self.joules / self.watts if self.watts else 0.0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,238 @@
+"""Do the stated 95 % intervals of joules cover the truth? Every simulated sensor under loads that are known.
+
+A sensor of the kinds found on real boards, with white noise of 1 % in each sample, looks at a power curve; the
+meter turns its samples into a mean power with an uncertainty. Counted is how often the curve's own mean lies
+within 1.96 uncertainties. Beside that stand the error's root mean square and the stated uncertainty, in
+percent. Loads:
+
+- steady: constant after a warm-up of 0.25 s;
+- drift: 5 % up or down over the window;
+- rounds: on and off with a period of 0.2 to 2 ms, on for 20 to 80 % of it, each length 2 % off at random;
+- pulses: the same with 20 to 200 ms, in windows of 4 s: slower than most sensors sample.
+
+Joined are three bursts of one meter, and three whose loads truly differ by 0.5 % (varying; the truth is then
+the mean of all such loads). Everything is modelled, nothing here runs on a GPU. 500 runs of all take three
+minutes.
+
+    python benchmarks/energy_intervals.py [--runs 500] [--out benchmarks/results/energy-intervals.json]
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from provenance import provenance
+from tuner.power.meter import SamplingMeter
+from tuner.power.simulated import SimulatedSampler
+
+
+from tuner.bursts import join
+from tuner.model import Energy, Measurement, Status, WorkloadResult
+from tuner.objective import COVERAGE
+from tuner.window import suggested_window_s
+
+SENSORS: dict[str, dict[str, Any]] = {
+    "lag 0.02 s, every 20 ms": {"kind": "ring", "period_s": 0.02, "capacitance_s": 0.02},
+    "lag 0.79 s, every 15 ms": {"kind": "stream", "period_s": 0.015, "capacitance_s": 0.79},
+    "lag 0.833 s, every 15 ms": {"kind": "stream", "period_s": 0.015, "capacitance_s": 0.833},
+    "mean of 25 ms, every 100": {"kind": "stream", "period_s": 0.1, "window_s": 0.025},
+    "mean of 100 ms, every 100": {"kind": "stream", "period_s": 0.1, "window_s": 0.1},
+    "mean of 1 s, every 100 ms": {"kind": "stream", "period_s": 0.1, "window_s": 1.0},
+    "counter, every 100 ms": {"kind": "counter", "period_s": 0.1},
+    "ring, every 20 ms": {"kind": "ring", "period_s": 0.02, "window_s": 0.02},
+}
+LOADS = ("steady", "drift", "rounds", "pulses")
+JOINED = ("steady", "varying")
+NOISE = 0.01
+PRECISION = 0.01  # what windows are chosen for
+PULSES_WINDOW_S = 4.0
+BURSTS = 3
+IDLE_W, BUSY_W, STEADY_W = 125.0, 600.0, 400.0
+WARM_UP_S, REST_S = 0.25, 0.05
+DRIFT, VARYING = 0.05, 0.005
+SCATTER = 0.02  # of the length of a pulse
+STEP_S = 0.005  # a drift is made of steps
+
+Array = npt.NDArray[np.float64]
+
+
+class Source:
+    """A power curve in pieces; implements ``tuner.interfaces.PowerSource``."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = [0.0]
+        self.watts: list[float] = [IDLE_W]
+
+    def draw(self, seconds: Array, watts: Array) -> None:
+        """Append pieces."""
+        self.ends += (self.ends[-1] + np.cumsum(seconds)).tolist()
+        self.watts += watts.tolist()
+
+    def now_s(self) -> float:
+        return self.ends[-1]
+
+    def power_segments(self, since_s: float) -> list[tuple[float, float, float]]:
+        first = int(np.searchsorted(self.ends, since_s, side="right"))
+        if first >= len(self.ends):
+            return []
+        starts = [since_s, *self.ends[first:-1]]
+        return list(zip(starts, self.ends[first:], self.watts[first:], strict=True))
+
+    def mean_w(self, start_s: float, end_s: float) -> float:
+        """True mean power between two times."""
+        joules = np.concatenate(([0.0], np.cumsum(np.diff(self.ends) * self.watts[1:])))
+        return float(np.diff(np.interp([start_s, end_s], self.ends, joules))[0]) / (end_s - start_s)
+
+
+class Window(NamedTuple):
+    """What one window gave: stated mean and uncertainty, its degrees, and the truth."""
+
+    watts: float
+    uncertainty_w: float
+    degrees: float | None
+    truth_w: float
+
+
+class Bench:
+    """One simulated sensor, its meter, and the load it looks at."""
+
+    def __init__(self, options: dict[str, Any], seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.source = Source()
+        sampler = SimulatedSampler(self.source, noise=NOISE, seed=seed, **options)
+        self.meter = SamplingMeter(sampler, None, self.source.now_s)
+        self.rest(1.0 + self.random.random())
+
+    def rest(self, seconds: float) -> None:
+        """Stay idle."""
+        self.source.draw(np.array([seconds]), np.array([IDLE_W]))
+
+    def window(self, load: str, window_s: float, scale: float = 1.0) -> Window:
+        """One window of a load, after a warm-up under it, as a trial has."""
+        before = self.pieces(load, WARM_UP_S)
+        inside = self.pieces(load, window_s)
+        with self.meter.recording() as recording:
+            self.source.draw(before[0], before[1] * scale)
+            start_s = self.source.now_s()
+            self.source.draw(inside[0], inside[1] * scale)
+            end_s = self.source.now_s()
+            self.source.draw(np.array([REST_S]), inside[1][-1:] * scale)
+        reading = recording.reading(start_s, end_s)
+        self.rest(self.random.uniform(0.1, 0.3))
+        assert reading is not None, recording.problem
+        truth_w = self.source.mean_w(start_s, end_s)
+        return Window(reading.watts, reading.uncertainty_w, reading.degrees, truth_w)
+
+    def pieces(self, load: str, seconds: float) -> tuple[Array, Array]:
+        """Lengths and watts of about so many seconds of a load."""
+        if load in ("rounds", "pulses"):
+            return self.pulsed(seconds)
+        count = max(1, round(seconds / STEP_S))
+        if load != "drift" or seconds == WARM_UP_S:
+            return np.array([seconds]), np.array([STEADY_W])
+        slope = DRIFT * self.random.choice([-1.0, 1.0])
+        middles = (np.arange(count) + 0.5) / count
+        return np.full(count, seconds / count), STEADY_W * (1.0 + slope * middles)
+
+    def pulsed(self, seconds: float) -> tuple[Array, Array]:
+        """A whole number of pulses; period and duty are those ``pulse`` drew."""
+        period_s, duty = self.pulse
+        count = max(1, round(seconds / period_s))
+        lengths = np.tile([period_s * duty, period_s * (1.0 - duty)], count)
+        lengths *= 1.0 + SCATTER * self.random.standard_normal(2 * count)
+        return lengths, np.tile([BUSY_W, IDLE_W], count)
+
+    def draw_pulse(self, load: str) -> None:
+        """Choose period and duty of a pulsed load."""
+        low_s, high_s = (0.0002, 0.002) if load == "rounds" else (0.02, 0.2)
+        period_s = float(np.exp(self.random.uniform(np.log(low_s), np.log(high_s))))
+        self.pulse = period_s, float(self.random.uniform(0.2, 0.8))
+
+
+def single(sensor: str, load: str, run: int) -> tuple[Window, float]:
+    """One window of a fresh meter, and its length."""
+    bench = Bench(SENSORS[sensor], seed=run)
+    bench.draw_pulse(load)
+    length_s = PULSES_WINDOW_S if load == "pulses" else suggested_window_s(bench.meter.info, PRECISION)
+    return bench.window(load, length_s), length_s
+
+
+def joined(sensor: str, load: str, run: int) -> tuple[Window, float]:
+    """Three bursts of one meter, joined; in ``varying`` each load differs."""
+    bench = Bench(SENSORS[sensor], seed=run)
+    length_s = suggested_window_s(bench.meter.info, PRECISION)
+    spread = VARYING if load == "varying" else 0.0
+    windows = [
+        bench.window("steady", length_s, 1.0 + spread * bench.random.standard_normal()) for _ in range(BURSTS)
+    ]
+    energy = join([burst(window) for window in windows]).energy
+    assert energy is not None
+    truth_w = STEADY_W if spread else float(np.mean([window.truth_w for window in windows]))
+    return Window(energy.joules, energy.uncertainty_j, energy.degrees, truth_w), BURSTS * length_s
+
+
+def burst(window: Window) -> Measurement:
+    """A window as a burst of rounds of one second."""
+    energy = Energy(window.watts, window.uncertainty_w, window.watts, "", "", window.degrees)
+    return Measurement((WorkloadResult(Status.OK, 1.0),), 1.0, energy=energy)
+
+
+def case(sensor: str, kind: str, load: str, runs: int) -> dict[str, Any]:
+    """How often the interval of one sensor under one load covers."""
+    measure = single if kind == "single" else joined
+    found = [measure(sensor, load, run) for run in range(runs)]
+    windows = [window for window, _ in found]
+    errors = np.array([(w.watts - w.truth_w) / w.truth_w for w in windows])
+    stated = np.array([w.uncertainty_w / w.truth_w for w in windows])
+    return {
+        "sensor": sensor,
+        "kind": kind,
+        "load": load,
+        "window_s": found[0][1],
+        "runs": runs,
+        "covered": float(np.mean(np.abs(errors) <= COVERAGE * stated)),
+        "error_rms": float(np.sqrt(np.mean(errors**2))),
+        "error_mean": float(np.mean(errors)),
+        "stated_rms": float(np.sqrt(np.mean(stated**2))),
+        "stated_median": float(np.median(stated)),
+    }
+
+
+def cases(runs: int) -> Iterator[dict[str, Any]]:
+    """All sensors under all loads."""
+    for sensor in SENSORS:
+        for load in LOADS:
+            yield case(sensor, "single", load, runs)
+        for load in JOINED:
+            yield case(sensor, "joined", load, runs)
+
+
+def main() -> None:
+    """Count, print the table, write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--runs", type=int, default=500)
+    options = parser.parse_args()
+    print("everything modelled; noise of a sample 1 %; 95 % intervals")
+    print("| sensor | load | windows | covered | error rms | stated u | median |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    rows = []
+    for row in cases(options.runs):
+        rows.append(row)
+        print(
+            f"| {row['sensor']} | {row['load']}{' x 3' if row['kind'] == 'joined' else ''}"
+            f" | {row['window_s']:.2f} s | {row['covered']:.1%} | {row['error_rms']:.3%}"
+            f" | {row['stated_rms']:.3%} | {row['stated_median']:.3%} |",
+            flush=True,
+        )
+    if options.out:
+        document = {"modelled": True, "provenance": provenance(), "noise": NOISE, "rows": rows}
+        options.out.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""How much the samples of one window scatter, and how much of that is noise of the sensor."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import fdtri
+
+from .response import Array
+
+_BLOCK = 10  # samples that one curve is fitted to: short against a drift
+_CURVED = 6  # of fewer samples a straight line has to do, for its degrees of freedom
+_LEAST_FLOOR = 16  # of fewer samples no spectrum is made
+_LEAST_STRIDE = 8  # samples that are left when only every other is looked at
+_STRIDES = (2, 3, 4)
+_SURELY = 0.98  # a larger variance is believed when chance alone would make it so rarely
+_HANN = 2.0 / 3.0  # independent ordinates of a spectrum under a Hann window, of all
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A variance estimated from scatter.
+
+    Attributes:
+        variance: in the square of the values' unit.
+        degrees: degrees of freedom it was estimated with; 0 where nothing could be.
+    """
+
+    variance: float
+    degrees: float
+
+    def exceeds(self, other: "Spread") -> bool:
+        """True when this variance is larger than the other by more than chance (2 %)."""
+        if self.degrees <= 0 or other.degrees <= 0:
+            return False
+        return self.variance > other.variance * float(fdtri(self.degrees, other.degrees, _SURELY))
+
+
+def local_spread(times_s: Array, values: Array, *, least_degree: int = 0) -> Spread:
+    """Variance of single values around smooth curves through about ten of them each.
+
+    A curve follows a drift of power, and the decay of a lag, so that what is left is noise and what goes on
+    between samples.
+
+    Args:
+        times_s: increasing, shape (n,).
+        values: shape (n,).
+        least_degree: of the curve through fewer than six values: 0 a mean, 1 a line. More take a parabola.
+    """
+    squares = degrees = 0.0
+    for block in np.array_split(np.arange(len(times_s)), max(1, round(len(times_s) / _BLOCK))):
+        degree = 2 if len(block) >= _CURVED else min(max(least_degree, 1), len(block) - 2)
+        degree = max(degree, least_degree)
+        if len(block) <= degree + 1:
+            continue
+        centred = times_s[block] - times_s[block].mean()
+        basis, _ = np.linalg.qr(np.vander(centred / np.abs(centred).max(), degree + 1))
+        rest = values[block] - basis @ (basis.T @ values[block])
+        squares += float(rest @ rest)
+        degrees += len(block) - degree - 1
+    return Spread(squares / degrees, degrees) if degrees else Spread(0.0, 0.0)
+
+
+def beating_spread(times_s: Array, values: Array, *, least_degree: int = 0) -> Spread:
+    """``local_spread``, also of every second, third and fourth value, the largest that is surely larger.
+
+    A load whose period nearly fits the sensor's shows as a slow beat, which neighbours follow together.
+    """
+    found = local_spread(times_s, values, least_degree=least_degree)
+    for stride in _STRIDES:
+        if len(times_s) < _LEAST_STRIDE * stride:
+            break
+        parts = [
+            local_spread(times_s[begin::stride], values[begin::stride], least_degree=least_degree)
+            for begin in range(stride)
+        ]
+        degrees = sum(part.degrees for part in parts)
+        variance = sum(part.variance * part.degrees for part in parts) / degrees
+        wider = Spread(variance, degrees / stride)
+        if wider.exceeds(found):
+            found = wider
+    return found
+
+
+def noise_floor(values: Array) -> Spread | None:
+    """Variance of white noise under whatever else the values show; None of too few.
+
+    A periodic load shows in few ordinates of the spectrum, noise in all: the median ordinate is noise's. The
+    median of an exponential distribution, which squares of noise have, is ln 2 of its mean.
+    """
+    if len(values) < _LEAST_FLOOR:
+        return None
+    steps = np.arange(len(values)) - (len(values) - 1) / 2.0
+    rest = values - values.mean() - steps * (steps @ values) / (steps @ steps)
+    taper = np.hanning(len(values) + 2)[1:-1]
+    power = np.abs(np.fft.rfft(rest * taper)) ** 2 / (taper @ taper)
+    inner = power[2 : (len(values) + 1) // 2]  # not what the line took away, nor the ends' one real number
+    return Spread(float(np.median(inner)) / float(np.log(2.0)), max(1.0, _HANN * len(inner)))
+
+
+def pooled(own: Spread, known: Spread | None) -> Spread:
+    """A window's scatter made surer by that of earlier windows; its own alone where it is surely larger."""
+    if known is None or own.exceeds(known):
+        return own
+    degrees = own.degrees + known.degrees
+    if degrees <= 0:
+        return own
+    return Spread((own.variance * own.degrees + known.variance * known.degrees) / degrees, degrees)

@@ -1,0 +1,269 @@
+"""Mean power of a window: right for every kind of sensor, refused or flagged where samples do not say."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from power_source import IDLE_W, Source
+from tuner.power.meter import SamplingMeter
+from tuner.power.simulated import SimulatedSampler
+from tuner.power.ticks import Trace
+from tuner.power.windows import MeanPower, mean_power, total_joules
+
+from tuner.errors import PowerError
+from tuner.interfaces import PowerReading, Response, Sample, SensorInfo
+
+COUNTER = SensorInfo("counter", "counter", "gpu", 0.1, resolution=0.001)
+STREAM = SensorInfo("stream", "stream", "gpu", 0.1)
+BOXCAR = Response("boxcar", window_s=0.1)
+
+
+def trace(*samples: tuple[float, float]) -> Trace:
+    return Trace.of([Sample(time_s, value) for time_s, value in samples])
+
+
+def ramp(window_s: float) -> SensorInfo:
+    return SensorInfo("mean", "stream", "gpu", 0.1, response=Response("ramp", window_s=window_s))
+
+
+def measured(options: dict[str, Any], seed: int, window_s: float, watts: float = 200.0) -> PowerReading:
+    """A steady window that follows an idle time of random length."""
+    source = Source()
+    meter = SamplingMeter(SimulatedSampler(source, seed=seed, **options), None, source.now_s)
+    source.draw(2.0 + np.random.default_rng(seed).random(), IDLE_W)
+    with meter.recording() as recording:
+        source.draw(0.05, watts)
+        start_s = source.now_s()
+        source.draw(window_s, watts)
+        end_s = source.now_s()
+        source.draw(options.get("delay_s", 0.0), watts)
+    reading: PowerReading | None = recording.reading(start_s, end_s)
+    assert reading is not None
+    return reading
+
+
+SENSORS: dict[str, dict[str, Any]] = {
+    "k20c": {"kind": "stream", "period_s": 0.015, "capacitance_s": 0.833},
+    "boxcar": {"kind": "stream", "period_s": 0.1, "window_s": 0.025},
+    "tiling": {"kind": "stream", "period_s": 0.1, "window_s": 0.1},
+    "late": {"kind": "stream", "period_s": 0.1, "window_s": 0.025, "delay_s": 0.15},
+    "late-counter": {"kind": "counter", "period_s": 0.1, "delay_s": 0.08},
+    "h200-ring": {"kind": "ring", "period_s": 0.02, "capacitance_s": 0.017},
+    "h200-counter": {"kind": "counter", "period_s": 0.1},
+    "long-mean": {"kind": "stream", "period_s": 0.1, "window_s": 1.0},
+}
+
+
+@pytest.mark.parametrize("name", SENSORS)
+@pytest.mark.parametrize("window_s", [0.5, 2.5])
+def test_steady_power_is_recovered(name: str, window_s: float) -> None:
+    """Without noise every sensor gives the true power of a steady window, whatever came before it."""
+    reading = measured(SENSORS[name], seed=1, window_s=window_s)
+
+    assert reading.watts == pytest.approx(200.0, rel=1e-4)
+    assert reading.uncertainty_w < 0.2
+
+
+def test_running_means_are_inverted_where_none_lies_inside() -> None:
+    """A mean over a second answers for half a second by its exact inverse, and says that it did."""
+    reading = measured({**SENSORS["long-mean"], "noise": 0.001}, seed=3, window_s=0.5)
+
+    assert reading.sensor == "simulated-stream (inverted means)"
+    assert abs(reading.watts - 200.0) < 3.0 * reading.uncertainty_w
+
+
+def test_uncorrected_lag_is_wrong() -> None:
+    """What equation (6) is for: with C = 0 a lagging sensor misses a fifth of a short window's power."""
+    reading = measured({**SENSORS["k20c"], "known_capacitance_s": 0.0}, seed=1, window_s=0.5)
+
+    assert reading.watts < 160.0
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.05, 0.15), st.floats(1, 700)), min_size=3, max_size=3),
+    st.floats(0.0, 0.2),
+    st.floats(0.25, 0.4),
+)
+def test_few_ticks_are_read_from_tick_to_tick(
+    steps: list[tuple[float, float]], start_s: float, end_s: float
+) -> None:
+    """The mean is the counter's growth between the first and the last tick of the window, exactly."""
+    gaps, watts = (np.array(column) for column in zip(*steps, strict=True))
+    times, joules = np.cumsum(gaps), np.cumsum(gaps * watts)
+    inside = np.flatnonzero((times >= start_s) & (times <= end_s))
+
+    if len(inside) >= 2:
+        mean = mean_power(trace(*zip(times, joules, strict=True)), start_s, end_s, COUNTER)
+        first, last = inside[0], inside[-1]
+        expected = (joules[last] - joules[first]) / (times[last] - times[first])
+        assert mean.watts == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert mean.method == ""
+
+
+@given(st.floats(0.0, 0.1), st.floats(0.0, 0.1), st.floats(-100.0, 100.0))
+def test_a_drift_is_carried_to_the_windows_middle(before_s: float, after_s: float, slope: float) -> None:
+    """Of power that drifts evenly the mean is that of the window, wherever the ticks lie in it."""
+    times = before_s + 0.1 * np.arange(11)
+    end_s = float(times[-1]) + after_s
+    ticks = trace(*zip(times, 400.0 * times + slope * times**2 / 2.0, strict=True))
+
+    assert mean_power(ticks, 0.0, end_s, COUNTER).watts == pytest.approx(400.0 + slope * end_s / 2.0)
+
+
+def test_too_few_ticks_are_interpolated_and_said() -> None:
+    """With one tick in the window those around it serve, at an uncertainty of the power they do not know."""
+    ticks = trace((0.0, 0.0), (0.1, 20.0), (0.2, 40.0))
+
+    between = mean_power(ticks, 0.05, 0.15, COUNTER)
+
+    assert (between.watts, between.method) == (pytest.approx(200.0), "interpolated")
+    assert between.uncertainty_w == pytest.approx(200.0 * 0.1 / 0.1 / math.sqrt(3.0), rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("samples", "info"),
+    [
+        ([], COUNTER),
+        ([(0.5, 1.0)], COUNTER),
+        ([(5.0, 1.0), (5.1, 2.0)], COUNTER),
+        ([], STREAM),
+        ([(0.5, 100.0)], STREAM),
+        ([(0.9, 100.0)], ramp(1.0)),
+    ],
+)
+def test_too_little_is_no_answer(samples: list[tuple[float, float]], info: SensorInfo) -> None:
+    """Nothing to interpolate or a single sample: refused, with the lengths of window and period."""
+    with pytest.raises(PowerError, match=r"too little in a window of 1 s \(one sample every 0.1 s\)"):
+        mean_power(trace(*samples), 0.0, 1.0, info)
+
+
+def test_an_empty_window_has_no_power() -> None:
+    """A window without length has no mean."""
+    with pytest.raises(PowerError, match="empty"):
+        mean_power(trace((0.0, 1.0), (1.0, 2.0)), 0.5, 0.5, COUNTER)
+
+
+def test_a_sensor_that_stopped_is_no_answer() -> None:
+    """Samples for less than half of a window do not stand for it; for more they do, and the pause is told."""
+    samples = trace(*((0.1 * i, 100.0) for i in range(21)))
+
+    told = mean_power(samples, 0.0, 3.0, STREAM)
+
+    assert told.notes == ("sensor-gap: no sample for 1 s of 3 s",)
+    assert told.watts == pytest.approx(100.0)
+    with pytest.raises(PowerError, match="no sample for 3 s of it"):
+        mean_power(samples, 0.0, 5.0, STREAM)
+
+
+def test_a_pause_of_a_counter_costs_no_joules() -> None:
+    """A counter goes on while nobody reads it: the energy is right, and the pause is told."""
+    ticks = trace(*((0.1 * i, 30.0 * i) for i in range(31) if not 10 < i < 18))
+
+    mean = mean_power(ticks, 0.0, 3.0, COUNTER)
+
+    assert mean.watts == pytest.approx(300.0)
+    assert mean.notes == ("sensor-gap: no sample for 0.8 s of 3 s",)
+
+
+def test_a_reading_that_aliases_is_flagged() -> None:
+    """Where a calibration found that a reading does not see all of the time, each window says so."""
+    info = SensorInfo("a", "stream", "gpu", 0.1, response=Response("boxcar", window_s=0.02, averages=False))
+
+    mean = mean_power(trace(*((0.1 * i, 100.0) for i in range(11))), 0.0, 1.0, info)
+
+    assert [note.partition(":")[0] for note in mean.notes] == ["aliases"]
+
+
+def test_an_average_must_lie_in_the_window() -> None:
+    """Samples whose averaging window reaches back before the window are left out."""
+    samples = trace((0.1, 999.0), (0.2, 100.0), *((0.1 * i, 100.0) for i in range(3, 11)))
+
+    assert mean_power(samples, 0.0, 1.0, ramp(0.2)).watts == pytest.approx(100.0)
+
+
+def test_a_delay_moves_the_samples() -> None:
+    """A reading that is a second late shows in a window what it shows a second after it."""
+    samples = trace(*((0.1 * i, 100.0 if i <= 10 else 300.0) for i in range(41)))
+    info = SensorInfo("late", "stream", "gpu", 0.1, response=Response(delay_s=1.0))
+
+    assert mean_power(samples, 0.5, 2.5, info).watts == pytest.approx(300.0)
+
+
+# --- what the uncertainty is made of -------------------------------------------------------------
+
+
+def test_tick_timing_enters_the_uncertainty() -> None:
+    """Two ticks, each off by s, make the power of a window T uncertain by P sqrt(2) s / T."""
+    ticks = Trace.of([Sample(0.0, 0.0, 0.001), Sample(1.0, 300.0, 0.001)])
+    info = SensorInfo("counter", "counter", "gpu", 1.0)
+
+    mean = mean_power(ticks, 0.0, 1.0, info)
+
+    assert mean.uncertainty_w == pytest.approx(300.0 * math.sqrt(2.0) * 0.001, rel=1e-3)
+
+
+def part(full: MeanPower, without: MeanPower) -> float:
+    """What one part adds to an uncertainty."""
+    return math.sqrt(full.uncertainty_w**2 - without.uncertainty_w**2)
+
+
+def test_the_capacitances_own_uncertainty_enters() -> None:
+    """An uncertain C moves the mean by sigma_C * (Pm(last) - Pm(first)) / T."""
+    samples = trace(*((0.1 * i, 10.0 * i) for i in range(11)))
+    sigma = SensorInfo("lag", "stream", "gpu", 0.1, response=Response("lag", 0.5, capacitance_sigma_s=0.05))
+    known = SensorInfo("lag", "stream", "gpu", 0.1, response=Response("lag", 0.5))
+
+    with_sigma, without = (mean_power(samples, 0.0, 1.0, info) for info in (sigma, known))
+
+    assert part(with_sigma, without) == pytest.approx(0.05 * 100.0 / 1.0)
+
+
+def test_the_delays_own_uncertainty_enters() -> None:
+    """An uncertain delay moves the mean by its sigma times the change of power over the window, by T."""
+    samples = trace(*((0.1 * i, 100.0 + 10.0 * i) for i in range(11)))
+    sigma = SensorInfo("late", "stream", "gpu", 0.1, response=Response(delay_sigma_s=0.02))
+    known = SensorInfo("late", "stream", "gpu", 0.1)
+
+    with_sigma, without = (mean_power(samples, 0.0, 1.0, info) for info in (sigma, known))
+
+    assert part(with_sigma, without) == pytest.approx(0.02 * 100.0 / 1.0, rel=0.15)
+
+
+def test_a_reading_that_never_toggles_is_as_uncertain_as_its_step() -> None:
+    """Rounding by the same amount each time is a step by sqrt(12), however many samples there are."""
+    info = SensorInfo("coarse", "stream", "VDD_IN", 0.1, resolution=0.04, response=BOXCAR)
+
+    mean = mean_power(trace(*((0.1 * i, 5.0) for i in range(100))), 0.0, 10.0, info)
+
+    assert mean.uncertainty_w == pytest.approx(0.04 / math.sqrt(12.0))
+
+
+def test_pulses_do_not_pass_for_noise() -> None:
+    """Where samples tile the time, pulses that they show make the window's edges unsure, not its mean."""
+    source = Source()
+    meter = SamplingMeter(
+        SimulatedSampler(source, "ring", period_s=0.02, window_s=0.02, noise=0.01), None, source.now_s
+    )
+    with meter.recording() as recording:
+        for _ in range(40):
+            source.draw(0.05, 600.0)
+            source.draw(0.05, 100.0)
+
+    reading = recording.reading(0.0, 4.0)
+
+    assert reading is not None
+    assert abs(reading.watts - 350.0) < 1.96 * reading.uncertainty_w
+    assert reading.uncertainty_w < 0.01 * 350.0 < 250.0 / math.sqrt(200)
+
+
+# --- joules of a recording -----------------------------------------------------------------------
+
+
+def test_joules_without_samples() -> None:
+    """No samples, no energy; one power sample stands for all of a recording, one counter tick for none."""
+    assert total_joules(trace(), 1.0, STREAM) == 0.0
+    assert total_joules(trace((0.1, 50.0)), 2.0, STREAM) == 100.0
+    assert total_joules(trace((0.1, 50.0)), 2.0, COUNTER) == 0.0
