@@ -12,13 +12,13 @@ from tuner.interfaces import PowerSampler, Reading, Response, Sample, SensorInfo
 
 from .changes import ChangeSource, Gaps
 from .nvml_library import NvmlGpu, translated
+from .nvml_reads import MILLI, Checked, Silence, power_field
 from .nvml_responses import AVERAGE, COUNTER, INSTANT, RING, USAGE, expected, expected_period_s
-from .nvml_ring import MILLI, UNION, RingSource
+from .nvml_ring import RingSource
 from .rhythm import RhythmSource
 
 _ABSURD_W = 20e3  # no board draws as much; a driver in trouble answers with all ones
-_LOOKED_S = 1.0  # of the time between two polls as much counts as watched
-_SILENT_S = {"counter": 5.0, "ring": 5.0, "stream": 60.0}  # watched; power may well stay at one number
+_SILENT_S = {"counter": 5.0, "ring": 5.0, "stream": 60.0}  # power may well stay at one number
 _LOG = logging.getLogger(__name__)
 
 
@@ -39,7 +39,6 @@ class NvmlSampler:
         gpu: an opened GPU; closed with the sampler.
         info: what is known of the reading.
         source: where its samples come from.
-        now: clock of the samples, in seconds.
         interval_s: time between wanted samples; 0 for all.
     """
 
@@ -48,17 +47,13 @@ class NvmlSampler:
         gpu: NvmlGpu,
         info: SensorInfo,
         source: _Source,
-        now: Callable[[], float],
         *,
         interval_s: float = 0.0,
     ) -> None:
         self._gpu = gpu
         self._info = info
         self._source = source
-        self._now = now
         self._interval_s = interval_s
-        self._polled_s = now()
-        self._silent_s = 0.0
 
     @property
     def info(self) -> SensorInfo:
@@ -79,7 +74,6 @@ class NvmlSampler:
         """
         with translated(PowerError, f"{self._info.name} of {self._gpu.uuid}"):
             fresh = self._source.poll()
-        self._watch(fresh)
         if self._info.kind == "counter":
             return fresh
         sound = [sample for sample in fresh if sample.value < _ABSURD_W]
@@ -90,15 +84,6 @@ class NvmlSampler:
     def close(self) -> None:
         """Release NVML; again is harmless."""
         self._gpu.close()
-
-    def _watch(self, fresh: list[Sample]) -> None:
-        """Tell a sensor that has stopped from one that nobody looked at."""
-        looked_s, self._polled_s = self._now() - self._polled_s, self._now()
-        self._silent_s = 0.0 if fresh else self._silent_s + min(looked_s, _LOOKED_S)
-        if self._silent_s > _SILENT_S[self._info.kind]:
-            raise PowerError(
-                f"{self._info.name} of {self._gpu.uuid} stopped updating: no change in {self._silent_s:.0f} s"
-            )
 
 
 @dataclass(frozen=True)
@@ -187,76 +172,31 @@ def _open(info: SensorInfo, ways: _Ways) -> NvmlSampler:
     gpu = ways.opened()
     try:
         with translated(SensorUnavailableError, info.name):
-            source, scope = _start(info.name, gpu, ways)
+            source, scope = _start(info, gpu, ways)
     except BaseException:
         gpu.close()
         raise
     interval_s = ways.interval_s if info.kind == "counter" else 0.0
-    return NvmlSampler(gpu, replace(info, scope=scope), source, ways.now, interval_s=interval_s)
+    return NvmlSampler(gpu, replace(info, scope=scope), source, interval_s=interval_s)
 
 
-def _start(name: str, gpu: NvmlGpu, ways: _Ways) -> tuple[_Source, str]:
+def _start(info: SensorInfo, gpu: NvmlGpu, ways: _Ways) -> tuple[_Source, str]:
     """The source of a reading, and the scope it sees."""
-    nvml, handle = gpu.nvml, gpu.handle
+    nvml, handle, name = gpu.nvml, gpu.handle, info.name
+    silence = Silence(f"{name} of {gpu.uuid}", _SILENT_S[info.kind], ways.now)
     if name == COUNTER:
-        read = _forward(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle), gpu)
-        return RhythmSource(_positive(name, read), MILLI, ways.now, interval_s=ways.interval_s), "gpu"
+        total = partial(nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+        counter = Checked(total, name, gpu, silence, forward=True)
+        return RhythmSource(counter, MILLI, ways.now, interval_s=ways.interval_s), "gpu"
     if name == RING:
-        ring = RingSource(gpu, ways.now, ways.wall)
+        ring = RingSource(gpu, ways.now, ways.wall, silence)
         if not ring.poll():
             raise SensorUnavailableError(f"{name}: holds no samples")
         return ring, "gpu"
-    if name == USAGE:
-        return ChangeSource(
-            _positive(name, lambda: nvml.nvmlDeviceGetPowerUsage(handle)), MILLI, ways.now
-        ), "gpu"
-    field = nvml.NVML_FI_DEV_POWER_INSTANT if name == INSTANT else nvml.NVML_FI_DEV_POWER_AVERAGE
-    scope = _scope(gpu, field)
-    whole = nvml.NVML_POWER_SCOPE_MODULE if scope == "module" else nvml.NVML_POWER_SCOPE_GPU
-    return ChangeSource(_positive(name, lambda: _field(gpu, field, whole)), MILLI, ways.now), scope
-
-
-def _scope(gpu: NvmlGpu, field: int) -> str:
-    """What a power field sees: the GPU, or, where that fails as on a GH200, the module with its CPU."""
-    try:
-        if _field(gpu, field, gpu.nvml.NVML_POWER_SCOPE_GPU):
-            return "gpu"
-    except gpu.nvml.NVMLError as error:
-        try:
-            _field(gpu, field, gpu.nvml.NVML_POWER_SCOPE_MODULE)
-        except gpu.nvml.NVMLError:
-            raise error from None
-        return "module"
-    return "gpu"
-
-
-def _field(gpu: NvmlGpu, field: int, scope: int) -> float:
-    """One field value of NVML, as a number."""
-    value: Any = gpu.nvml.nvmlDeviceGetFieldValues(gpu.handle, [(field, scope)])[0]
-    if value.nvmlReturn:
-        raise gpu.nvml.NVMLError(value.nvmlReturn)
-    return float(getattr(value.value, UNION[value.valueType]))
-
-
-def _positive(name: str, read: Callable[[], float]) -> Callable[[], float]:
-    """The same reading, once it is known not to be one of those that answer with a constant zero."""
-    if not read():
-        raise SensorUnavailableError(f"{name}: reads 0")
-    return read
-
-
-def _forward(read: Callable[[], float], gpu: NvmlGpu) -> Callable[[], float]:
-    """A counter that must not go back: one that does was set to zero under us."""
-    last = [0.0]
-
-    def checked() -> float:
-        value = read()
-        if value < last[0]:
-            raise PowerError(
-                f"{COUNTER} of {gpu.uuid} went back from {last[0] * MILLI:.3f} J to {value * MILLI:.3f} J:"
-                " the driver was loaded anew"
-            )
-        last[0] = value
-        return value
-
-    return checked
+    scope = "gpu"
+    read: Callable[[], float] = partial(nvml.nvmlDeviceGetPowerUsage, handle)
+    if name != USAGE:
+        instant = name == INSTANT
+        field = nvml.NVML_FI_DEV_POWER_INSTANT if instant else nvml.NVML_FI_DEV_POWER_AVERAGE
+        read, scope = power_field(gpu, field)
+    return ChangeSource(Checked(read, name, gpu, silence), MILLI, ways.now), scope

@@ -6,13 +6,12 @@ from tuner.interfaces import Sample
 
 from .changes import Gaps
 from .nvml_library import NvmlGpu
+from .nvml_reads import MILLI, UNION, Silence
 
-MILLI = 1e-3  # NVML counts milliwatts
-_MICRO = 1e-6  # and stamps samples in microseconds
+_MICRO = 1e-6  # samples are stamped in microseconds
 _ORIGIN_S = 10.0  # no other origin comes so near the present time by chance
 _SILENT_S = 1.0  # without a sample: the clock of the stamps may have been set back
 _SLACK_S = 0.05  # a stamp may be so far ahead of the clocks that were read after it
-UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
 
 
 class RingSource:
@@ -27,12 +26,16 @@ class RingSource:
         gpu: an opened GPU.
         now: clock of the samples, in seconds.
         wall: the host's real-time clock, in seconds.
+        silence: told of every poll.
     """
 
-    def __init__(self, gpu: NvmlGpu, now: Callable[[], float], wall: Callable[[], float]) -> None:
+    def __init__(
+        self, gpu: NvmlGpu, now: Callable[[], float], wall: Callable[[], float], silence: Silence
+    ) -> None:
         self._gpu = gpu
         self._now = now
         self._wall = wall
+        self._silence = silence
         self._stamp = 0  # of the newest sample seen
         self._origin_s: float | None = None
         self._by_wall = False
@@ -42,7 +45,16 @@ class RingSource:
         self.gaps = Gaps()
 
     def poll(self) -> list[Sample]:
-        """Samples that entered the ring since the last call."""
+        """Samples that entered the ring since the last call.
+
+        Raises:
+            PowerError: none has for too long.
+        """
+        fresh = self._fresh()
+        self._silence.note(moved=bool(fresh))
+        return fresh
+
+    def _fresh(self) -> list[Sample]:
         found = self._since(self._stamp)
         if not found and self._now() > self._heard_s + _SILENT_S:
             found = self._since(0)

@@ -132,14 +132,21 @@ def test_an_empty_ring_is_none(nvml: State, clock: PlayedClock) -> None:
     assert listed(clock)[RING] == "nvml-power-ring: holds no samples"
 
 
-def test_module_scope_stands_in(nvml: State, clock: PlayedClock) -> None:
-    """Where power fields fail for the GPU, as on a GH200, those of the module are read and called so."""
-    nvml.instant = nvml.average = NOT_SUPPORTED
+@pytest.mark.parametrize("mute", ["fails", "zero"])
+def test_module_scope_stands_in(nvml: State, clock: PlayedClock, mute: str) -> None:
+    """Where power fields fail for the GPU, as on a GH200, or are 0, the module's are read and called so."""
+    if mute == "fails":
+        nvml.instant = NOT_SUPPORTED
+    else:
+        script(nvml, (0.0, 0.0))
+        nvml.instant_sensor.noise_milliwatts = 0
     nvml.module, nvml.rest_milliwatts = 0, 100_000
 
     sampler = opened(INSTANT, clock)
 
     assert sampler.info.scope == "module"
+    if mute == "zero":
+        script(nvml, (0.0, 500.0))
     assert watch(sampler, clock, 0.5)[-1].value == pytest.approx(600.0, rel=0.01)
     sampler.close()
 
@@ -355,6 +362,16 @@ def test_a_pause_is_no_stop(nvml: State, clock: PlayedClock, name: str) -> None:
     times = [sample.time_s for sample in before + after]
     assert times == sorted(set(times))
     assert after[-1].time_s > clock() - 0.3
+    sampler.close()
+
+
+def test_a_counter_looked_at_seldom_has_not_stopped(nvml: State, clock: PlayedClock) -> None:
+    """Polls too far apart to date a tick give no samples, and are no reason to take the sensor for dead."""
+    assert nvml.uuid
+    sampler = opened(COUNTER, clock)
+    for _ in range(30):
+        clock.advance(1.0)
+        assert sampler.poll() == []
     sampler.close()
 
 
