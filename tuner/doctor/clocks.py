@@ -11,18 +11,24 @@ from tuner.errors import ClockError
 _MEND = "tuner clocks restore"
 
 
-def clocks(where: Any) -> Iterator[Finding]:  # noqa: ANN401 - a plugin's dataclass, as all of this file
+def clocks(where: Any, *, expected: bool) -> Iterator[Finding]:  # noqa: ANN401 - a plugin's dataclass
     """Per GPU: is it throttled, did a process that is gone leave its clock set, may this one set it?
 
     Nothing is set to find out.
 
     Args:
         where: where clocks are found (``Where``).
+        expected: this machine has a GPU, so that finding none is wrong.
     """
     try:
         states = registry.load("clock-care", "survey")(where)
     except ClockError as error:
-        yield Finding("clocks", "note", str(error))
+        if expected:
+            yield Finding(
+                "clocks", "error", str(error), "see whether nvidia-smi answers; reboot after an update"
+            )
+        else:
+            yield Finding("clocks", "note", str(error))
         return
     for state in states:
         yield from _state(state)

@@ -28,7 +28,6 @@ class Surroundings:
     Attributes:
         root: below which ``/proc``, ``/sys``, ``/dev``, ``/etc``, ``/run`` and ``/var`` are.
         libcuda: name or path of the driver's library.
-        library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
         journals: where changed clocks are announced; None for the usual places.
         database: of results.
         cache: of compiled kernels.
@@ -36,7 +35,6 @@ class Surroundings:
 
     root: Path = Path("/")
     libcuda: str = "libcuda.so.1"
-    library: str | None = None
     journals: Path | None = None
     database: Path = field(default_factory=default_path)
     cache: Path = field(default_factory=default_directory)
@@ -62,11 +60,12 @@ def _checks(around: Surroundings) -> Iterator[Check]:
     yield "CuPy", partial(software.cupy, libcuda=around.libcuda)
     yield "NVML binding", software.nvml_binding
     yield "compiler", software.nvrtc
-    gpus = _gpus(where)
-    for uuid in gpus:
-        yield uuid, partial(gpu, uuid, around.library, root / "proc")
-        yield f"sensors of {uuid}", partial(sensors, uuid)
-    yield "clocks", partial(clocks, where)
+    for name in _gpus(where):
+        known = name.startswith("GPU-")  # to NVML; a Jetson's GPU goes by its devfreq node
+        if known:
+            yield name, partial(gpu, name, root / "proc")
+        yield f"power of {name}", partial(sensors, name if known else None)
+    yield "clocks", partial(clocks, where, expected=software.expects_gpu(root))
     yield "jetson", partial(jetson.jetson, root)
     yield "monitors", partial(host.monitors, root / "proc")
     yield "state directory", partial(host.directory, "state directory", around.database.parent)
@@ -78,7 +77,6 @@ def _checks(around: Surroundings) -> Iterator[Check]:
 
 def _where(around: Surroundings) -> Any:  # noqa: ANN401 - a plugin's dataclass
     return registry.load("clock-care", "where")(
-        library=around.library,
         devfreq=around.root / "sys/class/devfreq",
         config=around.root / "etc/tuner/clockd.toml",
         directory=around.journals,

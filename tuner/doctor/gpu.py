@@ -14,16 +14,15 @@ _HOT_C = 80.0  # the slow-down of server GPUs begins at 85 to 90 degrees
 _SHOWN = 5
 
 
-def gpu(uuid: str, library: str | None, proc: Path) -> Iterator[Finding]:
+def gpu(uuid: str, proc: Path) -> Iterator[Finding]:
     """Every fact of one GPU that concerns the trust in measurements on it.
 
     Args:
         uuid: as NVML names it.
-        library: of NVML, or None for the system's.
         proc: the ``/proc`` in which other processes have their names.
     """
     try:
-        facts = registry.load("nvml", "health")(uuid, library)
+        facts = registry.load("nvml", "health")(uuid)
     except SensorUnavailableError as error:
         yield Finding(uuid, "error", str(error), "see dmesg for messages of the driver (Xid)")
         return

@@ -48,9 +48,11 @@ def processes(proc: Path) -> Iterator[tuple[int, set[str]]]:
     for folder in proc.glob("[0-9]*"):
         try:
             name = (folder / "comm").read_text(errors="replace").strip()
-            words = (folder / "cmdline").read_bytes().split(b"\0")[:2]  # a script follows its interpreter
+            words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # it has ended
+        # a script follows its interpreter, a module of Python follows -m
+        words = words[:3:2] if words[1:2] == [b"-m"] else words[:2]
         yield int(folder.name), {name, *(Path(word.decode(errors="replace")).name for word in words)}
 
 

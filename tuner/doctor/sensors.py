@@ -12,11 +12,11 @@ _CALIBRATE = "tuner power calibrate (a minute; sets nothing)"
 LOOK_S = 0.5  # five updates of the slowest reading of a GPU
 
 
-def sensors(gpu: str, seconds: float = LOOK_S) -> Iterator[Finding]:
+def sensors(gpu: str | None, seconds: float = LOOK_S) -> Iterator[Finding]:
     """Look at every reading for a moment; nothing is set or run.
 
     Args:
-        gpu: UUID, or a Jetson's devfreq node.
+        gpu: UUID; None for what CUDA calls ``cuda:0``, as a Jetson's one GPU.
         seconds: how long each is looked at.
     """
     found = find_gpu(gpu, "tuner doctor")

@@ -30,13 +30,19 @@ def driver(root: Path, libcuda: str) -> Iterator[Finding]:
     if problem is None:
         yield Finding("driver", "ok", f"NVIDIA driver {version or 'of unknown version'}")
         return
-    if not (_pci_gpus(root) or is_jetson(root) or version):
+    if not expects_gpu(root):
         yield Finding("driver", "note", f"no NVIDIA GPU in this machine; {_NO_GPU}")
         return
     remedy = "install the NVIDIA driver, or in a container pass the GPU in (docker run --gpus all)"
     if "permission" in problem:
         remedy = "add the user to the group that owns /dev/nvidiactl (often video or render)"
     yield Finding("driver", "error", problem, remedy)
+
+
+def expects_gpu(root: Path) -> bool:
+    """True on a machine that has an NVIDIA GPU, whether or not a driver serves it."""
+    version = kernel_module_version(root / "proc/driver/nvidia/version")
+    return bool(_pci_gpus(root)) or is_jetson(root) or version is not None
 
 
 def _pci_gpus(root: Path) -> list[Path]:
