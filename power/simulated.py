@@ -27,6 +27,7 @@ class SimulatedSampler:
     Args:
         source: the truth.
         kind: ``counter`` counts joules, ``ring`` and ``stream`` show watts.
+        name: of the reading, after ``simulated-``; the kind if not given.
         period_s: time between samples in seconds.
         capacitance_s: time constant of a first-order lag in seconds, 0 for none.
         window_s: length of the mean a sample is taken over in seconds, 0 for the present power.
@@ -47,6 +48,7 @@ class SimulatedSampler:
         source: PowerSource,
         kind: Literal["counter", "ring", "stream"] = "counter",
         *,
+        name: str = "",
         period_s: float = 0.1,
         capacitance_s: float = 0.0,
         window_s: float = 0.0,
@@ -70,7 +72,7 @@ class SimulatedSampler:
         watts = kind != "counter"
         known = capacitance_s if known_capacitance_s is None else known_capacitance_s
         self._info = SensorInfo(
-            name=f"simulated-{kind}",
+            name=f"simulated-{name or kind}",
             kind=kind,
             scope=scope,
             period_s=period_s,

@@ -174,7 +174,7 @@ def test_every_simulated_device_is_listed(name: str) -> None:
     shown = cells[5]
     assert f"({len(gpu.clocks_mhz)})" in shown or shown == f"{', '.join(map(str, gpu.clocks_mhz))} MHz"
     assert str(gpu.clocks_mhz[-1]) in shown
-    assert ("none" in cells[6]) == (gpu.sensor is None)
+    assert ("none" in cells[6]) == (not gpu.sensors)
 
 
 def test_shown_comparison_is_the_present_models() -> None:

@@ -89,9 +89,9 @@ def test_voltage_curve_is_flat_then_linear() -> None:
 
 def test_geforces_have_no_power_sensor() -> None:
     """Table IV's footnote: the GTX 680 and 580 have no built-in power sensor; the Teslas lag by C."""
-    assert gpu_model("gtx680").sensor is None
-    assert gpu_model("gtx580").sensor is None
-    k20c, k40c = gpu_model("k20c").sensor, gpu_model("k40c").sensor
+    assert gpu_model("gtx680").sensors == ()
+    assert gpu_model("gtx580").sensors == ()
+    k20c, k40c = gpu_model("k20c").sensors[0], gpu_model("k40c").sensors[0]
     assert k20c is not None
     assert k40c is not None
     assert (k20c.capacitance_s, k40c.capacitance_s) == (0.833, 0.79)

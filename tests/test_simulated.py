@@ -56,10 +56,9 @@ def test_clock_setting() -> None:
 
 def test_sensor_description() -> None:
     """A device says how its power reading lags and averages, or that there is none."""
-    sensor = device("k20c").sensor
-    assert sensor is not None
+    (sensor,) = device("k20c").sensors
     assert (sensor["kind"], sensor["capacitance_s"]) == ("stream", 0.833)
-    assert device("gtx580").sensor is None
+    assert device("gtx580").sensors == ()
 
 
 # --- noise, virtual time, power ------------------------------------------------------------------
@@ -108,11 +107,11 @@ def test_power_pieces_have_no_gaps() -> None:
     assert sim.power_segments(sim.now_s()) == []
 
 
-@pytest.mark.parametrize("name", [name for name in gpu_names() if gpu_model(name).sensor])
+@pytest.mark.parametrize("name", [name for name in gpu_names() if gpu_model(name).sensors])
 def test_every_sensor_of_the_table_finds_the_power(name: str) -> None:
     """Sampled through the GPU's own lag, mean and noise, the meter finds the true power to 1 %."""
     sim = device(name, noise=0.003)
-    sampler = registry.load("sampler", "simulated")(sim, **(sim.sensor or {}))
+    sampler = registry.load("sampler", "simulated")(sim, **sim.sensors[0])
     meter = registry.load("meter", "sampling")(sampler, None, sim.now_s)
     sim.sleep(1.0)
     with meter.recording() as recording:

@@ -66,6 +66,7 @@ class SensorModel:
     """How the GPU's power reading answers to its true power.
 
     Attributes:
+        name: of the reading; ``simulated-`` stands before it.
         kind: ``counter`` gives joules, ``ring`` and ``stream`` give watts.
         period_s: time between fresh samples.
         capacitance_s: time constant of a first-order lag (C of equation (6) of "Multi-Kernel Auto-Tuning on
@@ -75,6 +76,7 @@ class SensorModel:
         scope: what the sensor sees.
     """
 
+    name: str
     kind: Literal["counter", "ring", "stream"]
     period_s: float
     capacitance_s: float = 0.0
@@ -103,7 +105,7 @@ class GpuModel:
         launch_s: time a kernel launch costs in a graph.
         power: watts of its parts.
         voltage: supply voltage against clock.
-        sensor: the power reading; None where the board has none.
+        sensors: the power readings, best first; empty where the board has none.
     """
 
     name: str
@@ -115,7 +117,7 @@ class GpuModel:
     fp32_lanes: int
     power: PowerModel
     voltage: VoltageCurve
-    sensor: SensorModel | None
+    sensors: tuple[SensorModel, ...]
     issue_per_clock: float = 4.0
     alu_cycles: float = 4.5
     memory_latency_s: float = 300e-9

@@ -33,7 +33,17 @@ def _steps(top_mhz: float, bottom_mhz: float, step_mhz: float) -> tuple[int, ...
 
 def _ina3221(scope: str) -> SensorModel:
     """The INA3221 of the Jetson boards, averaging over its conversion time, read ten times a second."""
-    return SensorModel(kind="stream", period_s=0.1, window_s=0.1, noise=0.004, scope=scope)
+    return SensorModel("stream", kind="stream", period_s=0.1, window_s=0.1, noise=0.004, scope=scope)
+
+
+def _hopper_sensors() -> tuple[SensorModel, ...]:
+    """What one H200 showed under a known load: see docs/power.md."""
+    return (
+        SensorModel("counter", kind="counter", period_s=0.1, noise=0.0005),
+        SensorModel("ring", kind="ring", period_s=0.02, capacitance_s=0.0145, noise=0.003),
+        SensorModel("instant", kind="stream", period_s=0.1, window_s=0.025, noise=0.003),
+        SensorModel("average", kind="stream", period_s=0.1, window_s=1.0, noise=0.0005),
+    )
 
 
 _JETSONS = (
@@ -48,7 +58,7 @@ _JETSONS = (
         # the module: 2.5-2.6 W idle at VDD_IN, 10-15 W budget
         power=PowerModel(2.6, 0.5, 0.6, 1.6, 0.8, 5.5, 15.0),
         voltage=VoltageCurve(0.82, 1.13, 384.0, 998.4),
-        sensor=_ina3221("VDD_IN"),
+        sensors=(_ina3221("VDD_IN"),),
         alu_cycles=6.0,
         memory_latency_s=400e-9,
         memory_latency_cycles=250.0,
@@ -65,7 +75,7 @@ _JETSONS = (
         fp32_lanes=128,
         power=PowerModel(1.8, 0.3, 0.4, 1.5, 0.7, 2.8, 10.0),
         voltage=VoltageCurve(0.82, 1.10, 384.0, 921.6),
-        sensor=_ina3221("POM_5V_IN"),
+        sensors=(_ina3221("POM_5V_IN"),),
         alu_cycles=6.0,
         memory_latency_s=400e-9,
         memory_latency_cycles=250.0,
@@ -82,7 +92,7 @@ _JETSONS = (
         fp32_lanes=64,
         power=PowerModel(6.0, 1.0, 1.2, 5.0, 2.5, 20.0, 50.0),
         voltage=VoltageCurve(0.66, 1.05, 520.0, 1377.0),
-        sensor=_ina3221("module"),
+        sensors=(_ina3221("module"),),
         memory_latency_s=420e-9,
         memory_latency_cycles=350.0,
         dispatch_cycles=5.0,
@@ -99,7 +109,7 @@ _JETSONS = (
         # the rail of GPU and SoC: 3.2 W idle; the DRAM itself is fed elsewhere
         power=PowerModel(3.2, 0.8, 1.0, 4.0, 4.0, 24.0, 60.0),
         voltage=VoltageCurve(0.60, 0.95, 420.0, 1300.5),
-        sensor=_ina3221("VDD_GPU_SOC"),
+        sensors=(_ina3221("VDD_GPU_SOC"),),
         memory_latency_s=420e-9,
         memory_latency_cycles=350.0,
         dispatch_cycles=3.0,
@@ -118,7 +128,7 @@ _PAPER = (
         fp32_lanes=192,
         power=PowerModel(40.0, 8.0, 15.0, 40.0, 15.0, 110.0, 225.0),
         voltage=VoltageCurve(0.875, 1.00, 600.0, 758.0),
-        sensor=SensorModel(kind="stream", period_s=0.015, capacitance_s=0.833, noise=0.003),
+        sensors=(SensorModel("stream", kind="stream", period_s=0.015, capacitance_s=0.833, noise=0.003),),
         alu_cycles=9.5,
         memory_latency_s=200e-9,
         memory_latency_cycles=260.0,
@@ -135,7 +145,7 @@ _PAPER = (
         fp32_lanes=192,
         power=PowerModel(45.0, 10.0, 18.0, 50.0, 20.0, 125.0, 235.0),
         voltage=VoltageCurve(0.90, 1.06, 640.0, 875.0),
-        sensor=SensorModel(kind="stream", period_s=0.015, capacitance_s=0.79, noise=0.003),
+        sensors=(SensorModel("stream", kind="stream", period_s=0.015, capacitance_s=0.79, noise=0.003),),
         alu_cycles=9.5,
         memory_latency_s=200e-9,
         memory_latency_cycles=260.0,
@@ -152,7 +162,7 @@ _PAPER = (
         fp32_lanes=192,
         power=PowerModel(25.0, 8.0, 15.0, 35.0, 15.0, 115.0, 195.0),
         voltage=VoltageCurve(0.99, 1.16, 700.0, 1058.0),
-        sensor=None,  # "no built-in power sensor": footnote of Table IV
+        sensors=(),  # "no built-in power sensor": footnote of Table IV
         alu_cycles=9.5,
         memory_latency_s=180e-9,
         memory_latency_cycles=260.0,
@@ -169,7 +179,7 @@ _PAPER = (
         fp32_lanes=32,
         power=PowerModel(38.0, 15.0, 25.0, 40.0, 20.0, 140.0, 244.0),
         voltage=VoltageCurve(0.96, 1.06, 1200.0, 1594.0),
-        sensor=None,
+        sensors=(),
         issue_per_clock=1.0,
         alu_cycles=20.0,
         memory_latency_s=180e-9,
@@ -190,7 +200,7 @@ _SERVERS = (
         fp32_lanes=64,
         power=PowerModel(40.0, 15.0, 18.0, 45.0, 40.0, 260.0, 300.0),
         voltage=VoltageCurve(0.71, 1.05, 800.0, 1530.0),
-        sensor=SensorModel(kind="stream", period_s=0.02, window_s=0.01, noise=0.003),
+        sensors=(SensorModel("stream", kind="stream", period_s=0.02, window_s=0.01, noise=0.003),),
         memory_latency_s=220e-9,
         memory_latency_cycles=300.0,
     ),
@@ -204,7 +214,7 @@ _SERVERS = (
         fp32_lanes=64,
         power=PowerModel(55.0, 25.0, 20.0, 84.0, 80.0, 300.0, 400.0),
         voltage=VoltageCurve(0.70, 1.03, 750.0, 1410.0),
-        sensor=SensorModel(kind="stream", period_s=0.1, window_s=0.025, noise=0.003),
+        sensors=(SensorModel("stream", kind="stream", period_s=0.1, window_s=0.025, noise=0.003),),
         memory_latency_s=300e-9,
         memory_latency_cycles=400.0,
     ),
@@ -218,7 +228,9 @@ _SERVERS = (
         fp32_lanes=128,
         power=PowerModel(65.0, 50.0, 25.0, 125.0, 144.0, 500.0, 700.0),
         voltage=VoltageCurve(0.67, 1.05, 1000.0, 1980.0),
-        sensor=SensorModel(kind="stream", period_s=0.1, window_s=0.025, noise=0.003),  # POWER_INSTANT
+        sensors=(
+            SensorModel("stream", kind="stream", period_s=0.1, window_s=0.025, noise=0.003),
+        ),  # POWER_INSTANT
     ),
     GpuModel(
         name="h200",
@@ -230,7 +242,7 @@ _SERVERS = (
         fp32_lanes=128,
         power=PowerModel(70.0, 52.0, 25.0, 172.0, 206.0, 500.0, 700.0),
         voltage=VoltageCurve(0.67, 1.05, 1000.0, 1980.0),
-        sensor=SensorModel(kind="counter", period_s=0.1, noise=0.0005),  # ticks every 100 ms, measured
+        sensors=_hopper_sensors(),
     ),
 )
 

@@ -1,5 +1,6 @@
 """The power meter and the clock control that belong to a device, or why there is none."""
 
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -129,17 +130,11 @@ def _readings(device: Device, interval_s: float) -> Iterator[Reading]:
 
 
 def _simulated(device: Device) -> Iterator[Reading]:
-    sensor = getattr(device, "sensor", None)
-    if sensor is None:
-        return
-    name = f"simulated-{sensor['kind']}"
-    response = _responses(device.identity)(name)
-
-    def opened() -> PowerSampler:
-        sampler: PowerSampler = registry.load("sampler", "simulated")(device, **sensor, response=response)
-        return sampler
-
-    yield Reading(name, opened)
+    responses = _responses(device.identity)
+    make = registry.load("sampler", "simulated")
+    for sensor in getattr(device, "sensors", ()):
+        name = f"simulated-{sensor['name']}"
+        yield Reading(name, functools.partial(make, device, **sensor, response=responses(name)))
 
 
 def _first(device: Device) -> tuple[PowerSampler | None, str]:

@@ -104,9 +104,9 @@ class SimulatedDevice:
         return self._resources.architecture
 
     @property
-    def sensor(self) -> Mapping[str, Any] | None:
-        """Fields of the GPU's ``SensorModel``; None where the board has no power sensor."""
-        return asdict(self.gpu.sensor) if self.gpu.sensor else None
+    def sensors(self) -> tuple[Mapping[str, Any], ...]:
+        """Fields of the GPU's ``SensorModel``s, best first; empty where the board has no power sensor."""
+        return tuple(asdict(sensor) for sensor in self.gpu.sensors)
 
     @property
     def supported_mhz(self) -> tuple[int, ...]:
