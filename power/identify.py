@@ -1,5 +1,6 @@
 """Which response model a reading follows, from fresh samples of it under a known load."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -17,12 +18,13 @@ _SIGMAS = 2.0  # and by as many standard uncertainties of their difference
 _TILED = 1.1  # a window of up to so many periods is a boxcar: neither is known any better
 _FEW = 30  # of fewer samples nothing is identified
 _FOLLOWS = 0.5  # share of the variance that the load must explain
-_SLOW_GAIN = 10.0  # drift and warming are worth their parameters if BIC falls by this: very strong evidence
+_STRONG = 10.0  # BIC by which a lag or mean must beat the identity, and drift and warming nothing of the kind
 ALIASING = (
     0.2  # of the step: a 20 ms lag that is sampled every 20 ms is off by 0.12, a mean over a quarter by 0.5
 )
 _DENSE = 32  # points per period that stand for all of the time
 _FEW_IN_BLOCK = 4
+_PER_UNIT = 1000  # drivers count milliwatts and millijoules
 
 Busy = Sequence[tuple[float, float]]
 
@@ -49,11 +51,11 @@ class Identified:
         response: the model chosen, an identity where none holds on both edges; None where nothing was
             identified (see ``reason``).
         period_s: median time between fresh samples.
-        resolution: smallest difference between two samples, in watts, or joules of a counter.
+        resolution: step of the reading in watts, or joules of a counter.
         samples: how many there were.
         idle_w: power of the idle GPU.
         step_w: power of the load above that.
-        candidates: all models, best first.
+        candidates: all models, the one chosen first.
         rise_s: size (C or W) as rising power shows it; None where the model has none.
         fall_s: the same of falling power.
         aliasing: largest error of the mean reading of a square load, as a share of the step; None where no
@@ -82,7 +84,7 @@ class Identified:
 
 
 def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: Busy = ()) -> Identified:
-    """Fit every model and choose the best by the Bayesian information criterion.
+    """Fit every model and choose by the Bayesian information criterion.
 
     A correction must rest on more than a good fit: where rising and falling power do not show the same C or
     window, the reading is taken uncorrected. A reading whose mean under a periodic load is not the mean power
@@ -134,11 +136,16 @@ def _fits(evidence: Evidence) -> tuple[list[Fit], float]:
     )
     fits = [fit(evidence, kind) for kind in kinds]
     effective = _effective(min(fits, key=lambda fitted: fitted.squares).residuals_w)
-    fits.sort(key=lambda fitted: fitted.bic(effective))
-    if fit(evidence, fits[0].kind, slow=True).bic(effective) < fits[0].bic(effective) - _SLOW_GAIN:
+    fits.sort(key=lambda fitted: _rank(fitted, effective))
+    if fit(evidence, fits[0].kind, slow=True).bic(effective) < fits[0].bic(effective) - _STRONG:
         fits = [fit(evidence, kind, slow=True) for kind in kinds]
-        fits.sort(key=lambda fitted: fitted.bic(effective))
+        fits.sort(key=lambda fitted: _rank(fitted, effective))
     return fits, effective
+
+
+def _rank(fitted: Fit, effective: float) -> float:
+    """BIC with a head start for the identity: edges dated to a millisecond look like a small window."""
+    return fitted.bic(effective) + (0.0 if fitted.kind == "identity" else _STRONG)
 
 
 def _effective(residuals: Array) -> float:
@@ -228,9 +235,9 @@ def _candidate(fitted: Fit, period_s: float, effective: float) -> Candidate:
 
 
 def _resolution(samples: Sequence[Sample]) -> float:
-    """Smallest difference between two values; 0 of fewer than two."""
-    steps = np.diff(np.unique([sample.value for sample in samples]))
-    return float(steps.min()) if len(steps) else 0.0
+    """The step that all differences between values are multiples of, to a thousandth; 0 of fewer than two."""
+    thousandths = {round(sample.value * _PER_UNIT) for sample in samples if math.isfinite(sample.value)}
+    return math.gcd(*(value - min(thousandths) for value in thousandths)) / _PER_UNIT if thousandths else 0.0
 
 
 def _joined(*reasons: str) -> str:

@@ -51,7 +51,7 @@ def test_people_see_units_and_the_label() -> None:
     shown = " ".join(result.stdout.split())
 
     assert result.exit_code == 0
-    for text in ("(modelled)", "15 ms lag", "±", "BIC is lowest for lag", "W idle", "sensors.json"):
+    for text in ("(modelled)", "15 ms lag", "±", "lag by BIC (ramp +", "W idle", "sensors.json"):
         assert text in shown
     assert "best reading for energy is simulated-stream" in shown
 

@@ -153,7 +153,6 @@ def test_a_counter_does_not_alias() -> None:
 
     assert found.usable
     assert found.aliasing == pytest.approx(0.0, abs=0.02)
-    assert found.resolution > 0
 
 
 def test_warming_does_not_look_like_a_lag() -> None:
@@ -185,6 +184,15 @@ def test_a_rail_without_the_gpu_is_told() -> None:
     assert found.response is None
     assert not found.usable
     assert "explains only" in found.reason
+
+
+def test_the_step_of_a_reading_is_found() -> None:
+    """The step is what all values are apart by multiples of, however far neighbours are apart."""
+    values = 40.0 + 0.04 * np.array([3, 11, 40, 7, 3, 26])
+
+    found = identify([Sample(0.1 * i, value) for i, value in enumerate(values)], STREAM, BUSY)
+
+    assert found.resolution == pytest.approx(0.04)
 
 
 @pytest.mark.parametrize("values", [[], [5.0], [5.0] * 20])

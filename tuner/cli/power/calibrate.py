@@ -195,8 +195,8 @@ def _remarks(row: dict[str, Any]) -> Iterator[str]:
     if not row["candidates"]:
         return
     best, *others = row["candidates"]
-    behind = ", ".join(f"{other['kind']} +{other['bic'] - best['bic']:.0f}" for other in others)
-    yield f"{name}: of {row['samples']} samples, BIC is lowest for {best['kind']} ({behind})"
+    behind = ", ".join(f"{other['kind']} {other['bic'] - best['bic']:+.0f}" for other in others)
+    yield f"{name}: {best['kind']} by BIC ({behind}), from {row['samples']} samples"
     sides = ""
     if row["rise_s"] is not None:
         sides = f"; {_ms(row['rise_s'])} as it rises, {_ms(row['fall_s'])} as it falls"
