@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli_process import SMALL, tuner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,3 +140,14 @@ def test_the_directory_goes(clock: Clock) -> None:
         assert directory.stat().st_mode & 0o077 == 0
 
     assert not directory.exists()
+
+
+def test_tuner_run_marks_its_phases(pipe: MarkPipe, tmp_path: Path) -> None:
+    """A traced `tuner run` says when it compiles, and when each trial begins."""
+    db = tmp_path / "tuner.db"
+    result = tuner("run", *SMALL, "--objective", "time", "--budget", "2", "--database", db)
+    pipe.read()
+    labels = [label for _, label in pipe.marks]
+
+    assert result.exit_code == 0
+    assert labels[:3] == ["compile", "trial 1", "trial 2"]

@@ -8,6 +8,7 @@ from tuner.bursts import join
 from tuner.candidates import Prepared
 from tuner.database import Store
 from tuner.interfaces import Device, Policy, Search
+from tuner.marks import mark
 from tuner.measure import Measurer
 from tuner.model import Measurement, Plan, Trial
 from tuner.objective import Objective
@@ -114,6 +115,7 @@ class Driver:
         """The measurement of a trial: from memory, or made now and stored at once."""
         if trial not in self._memory:
             self._stop_at_limits()
+            mark(f"trial {len(self.trials) + 1}")
             measurement = self._burst(trial)
             self._store.add(self._run_id, len(self.trials) + 1, trial, measurement, self._names)
             self._remember(trial, measurement)
@@ -130,6 +132,7 @@ class Driver:
             The joined bursts of each trial, stored beside what the search measured.
         """
         fresh: dict[Trial, list[Measurement]] = {trial: [] for trial in trials}
+        mark("contenders again")
         for _ in range(bursts):
             for trial, measured in fresh.items():
                 measured.append(self._burst(trial))

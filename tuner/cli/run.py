@@ -126,6 +126,7 @@ def _tune(
     from tuner.catalog import Catalog
     from tuner.cli.progress import RunProgress
     from tuner.database import Store
+    from tuner.marks import mark
     from tuner.report.summary import Timing, document
     from tuner.request import asked_batches, choose_run_clocks, conditions_of, make_task, resolve
 
@@ -146,6 +147,7 @@ def _tune(
             measuring=bench.measuring,
         )
         begun = time.monotonic()
+        mark("compile")
         task = make_task(request, pairs, bench.device, clocks_mhz, progress.compiled)
         prepare_s = time.monotonic() - begun
 
