@@ -1,11 +1,12 @@
 """``tuner power trace``: a command's joules, its exit code, trace files and pictures."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +30,46 @@ PROGRAM = str(TESTS / "traced_program.py")
 BUSY_S = 0.3
 NET_J = (600.0 - 120.0) * BUSY_S
 BRIEF = ("--idle", "0.3")
+FIRST = ("--device", "0")  # a GPU of this machine may be another
 
 
-@pytest.fixture
-def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
+@contextmanager
+def h200(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
     """An idle H200 whose power the traced program plays."""
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     monkeypatch.delenv("TUNER_MARKS", raising=False)
-    with fake_nvml(tmp_path) as state:
+    monkeypatch.setattr("tuner.devices.cuda.who.driver_problem", lambda: "no driver (a test)")
+    with fake_nvml(folder) as state:
         script(state, (0.0, 120.0))
         sensors_of_h200(state)
         follow_real_time(state)
         state.millijoules = 1
         yield state
+
+
+@pytest.fixture
+def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
+    with h200(tmp_path, monkeypatch) as state:
+        yield state
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced program that draws power and ends with 7: what was printed, written, and set on the GPU."""
+
+    result: Result
+    folder: Path
+    sets: int
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Traced:
+    folder = tmp_path_factory.mktemp("traced")
+    files = [word for kind in ("json", "csv") for word in (f"--{kind}", folder / f"trace.{kind}")]
+    with pytest.MonkeyPatch.context() as patch, h200(folder, patch) as state:
+        result = traced(*files, "--plot", folder / "trace.svg", code=7)
+        return Traced(result, folder, state.sets + state.resets + state.app_sets + state.app_resets)
 
 
 def traced(*options: str | Path, code: int = 0) -> Result:
@@ -53,20 +80,43 @@ def provenance(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text())["provenance"])
 
 
-def test_joules_of_a_command(nvml: State, tmp_path: Path) -> None:
+def test_joules_of_a_command(done: Traced) -> None:
     """Total and net joules are those that the program drew, within the uncertainty that is stated."""
-    path = tmp_path / "trace.json"
-    result = traced("--json", path)
-    found = provenance(path)
+    found = provenance(done.folder / "trace.json")
 
-    assert result.exit_code == 0, result.output
     assert abs(found["net_j"] - NET_J) < 5 * found["net_j_uncertainty"]
     assert found["total_j"] - found["net_j"] == pytest.approx(found["idle_w"] * found["duration_s"])
     assert found["energy_sensor"] == "nvml-energy-counter"
     assert found["notes"] == ""
     for text in ("energy ", "net of idle ", " ± ", "nvml-power-ring (gpu; lag, C = 17", "peak ", "overhead "):
-        assert text in result.stderr
-    assert (nvml.sets, nvml.resets) == (0, 0)
+        assert text in done.result.stderr
+    assert done.sets == 0
+
+
+def test_the_exit_code_passes_through(done: Traced) -> None:
+    """The command's exit code is the trace's."""
+    assert done.result.exit_code == 7
+
+
+def test_trace_files_hold_the_trace(done: Traced) -> None:
+    """Both files can be read again: samples from idle to idle, marks where the power changed, 0 the start."""
+    trace, table = (Recorded.read(done.folder / f"trace.{kind}") for kind in ("json", "csv"))
+    times_s = [sample.time_s for sample in trace.samples]
+    (busy, ended) = trace.marks
+
+    assert trace.samples == table.samples
+    assert (busy[1], ended[1]) == ("busy", "done")
+    assert times_s[0] < 0.0 < busy[0] < ended[0] < times_s[-1]
+    shown = [s.value for s in trace.samples if busy[0] + 0.1 < s.time_s < busy[0] + BUSY_S - 0.05]
+    assert shown
+    assert min(shown) > 590.0
+    assert trace.samples[-1].value < 130.0
+    assert trace.provenance["command"] == f"{sys.executable} {PROGRAM} {BUSY_S} 7"
+
+
+def test_pictures_are_drawn(done: Traced) -> None:
+    """The picture is written where it was asked for."""
+    assert (done.folder / "trace.svg").stat().st_size > 5000
 
 
 def test_without_a_counter_the_ring_gives_the_joules(nvml: State, tmp_path: Path) -> None:
@@ -80,51 +130,15 @@ def test_without_a_counter_the_ring_gives_the_joules(nvml: State, tmp_path: Path
     assert abs(found["net_j"] - NET_J) < 5 * found["net_j_uncertainty"]
 
 
-def test_trace_files_hold_the_trace(nvml: State, tmp_path: Path) -> None:
-    """Both files can be read again: samples from idle to idle, marks where the power changed, 0 the start."""
-    assert nvml.segment_count == 1
-    result = traced("--json", tmp_path / "a.json", "--csv", tmp_path / "a.csv")
-    trace, table = Recorded.read(tmp_path / "a.json"), Recorded.read(tmp_path / "a.csv")
-    times_s = [sample.time_s for sample in trace.samples]
-    (busy, done) = trace.marks
-
-    assert result.exit_code == 0
-    assert trace.samples == table.samples
-    assert (busy[1], done[1]) == ("busy", "done")
-    assert times_s[0] < 0.0 < busy[0] < done[0] < times_s[-1]
-    shown = [s.value for s in trace.samples if busy[0] + 0.1 < s.time_s < busy[0] + BUSY_S - 0.05]
-    assert shown
-    assert min(shown) > 590.0
-    assert trace.samples[-1].value < 130.0
-    assert trace.provenance["command"] == f"{sys.executable} {PROGRAM} {BUSY_S} 0"
-
-
-def test_pictures_are_drawn(nvml: State, tmp_path: Path) -> None:
-    """The picture is written where it was asked for."""
-    assert nvml.segment_count == 1
-    result = traced("--plot", tmp_path / "a.svg")
-
-    assert result.exit_code == 0, result.output
-    assert (tmp_path / "a.svg").stat().st_size > 5000
-
-
-def test_the_exit_code_passes_through(nvml: State) -> None:
-    """The command's exit code is the trace's."""
-    assert nvml.segment_count == 1
-    assert traced(code=7).exit_code == 7
-
-
-def test_the_command_keeps_its_output(nvml: State) -> None:
+def test_the_command_keeps_its_output(nvml: State, capfd: pytest.CaptureFixture[str]) -> None:
     """Standard output is the command's alone; what was found goes to standard error."""
     assert nvml.segment_count == 1
-    words = (*COMMAND, "power", "trace", *BRIEF, sys.executable, PROGRAM, str(BUSY_S), "5")
-    done = subprocess.run(
-        _with_fake(words), check=False, capture_output=True, text=True, timeout=PATIENCE_S, env=os.environ
-    )
+    result = tuner("power", "trace", *BRIEF, "--", "sh", "-c", "echo out; echo err >&2")
+    out, err = capfd.readouterr()
 
-    assert done.returncode == 5, done.stderr
-    assert done.stdout == "the program's own output\n"
-    assert "energy " in done.stderr
+    assert (out, err) == ("out\n", "err\n")
+    assert result.stdout == ""
+    assert "energy " in result.stderr
 
 
 def _with_fake(words: tuple[str, ...]) -> list[str]:
@@ -137,26 +151,21 @@ def _with_fake(words: tuple[str, ...]) -> list[str]:
     return [sys.executable, "-c", code, *words[len(COMMAND) :]]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_the_command_and_not_the_results(
-    nvml: State, number: signal.Signals, code: int, tmp_path: Path
-) -> None:
+def test_a_signal_ends_the_command_and_not_the_results(nvml: State, tmp_path: Path) -> None:
     """A signal to the tracer ends the command, and what was recorded until then is written."""
     assert nvml.segment_count == 1
     path, ready = tmp_path / "trace.json", tmp_path / "ready"
-    sleeper = f"import pathlib, signal, time; pathlib.Path({str(ready)!r}).touch(); time.sleep(600)"
-    if number == signal.SIGINT:  # as a shell sees a program that Ctrl-C ended
-        sleeper = f"import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); {sleeper}"
-    words = (*COMMAND, "power", "trace", *BRIEF, "--json", str(path), "--", sys.executable, "-c", sleeper)
+    words = (*COMMAND, "power", "trace", *FIRST, *BRIEF, "--json", str(path))
+    words += ("--", "sh", "-c", f"touch {ready}; exec sleep 600")
     process = subprocess.Popen(_with_fake(words), stderr=subprocess.PIPE, text=True, start_new_session=True)
     while not ready.exists():
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.02)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE_S)
 
-    assert process.returncode == code, err
-    assert provenance(path)["exit_code"] == code
+    assert process.returncode == 130, err
+    assert provenance(path)["exit_code"] == 130
     assert "energy " in err
 
 
@@ -164,7 +173,7 @@ def test_a_lost_gpu_costs_the_joules_and_nothing_else(nvml: State, tmp_path: Pat
     """When the GPU is lost meanwhile, the command still runs to its end, and the loss is told."""
     lose(nvml, nth=60)
     path = tmp_path / "trace.json"
-    result = tuner("power", "trace", "--idle", "1.0", "--json", path, "--", "sh", "-c", "exit 4")
+    result = tuner("power", "trace", *BRIEF, "--json", path, "--", "sh", "-c", "exit 4")
 
     assert result.exit_code == 4
     assert "no joules" in result.stderr

@@ -42,6 +42,7 @@ def around(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Surro
         journals=tmp_path / "journals",
         database=tmp_path / "state" / "tuner.db",
         cache=tmp_path / "cache",
+        look_s=0.05,
     )
 
 

@@ -31,6 +31,7 @@ class Surroundings:
         journals: where changed clocks are announced; None for the usual places.
         database: of results.
         cache: of compiled kernels.
+        look_s: how long power readings are looked at; five updates of the slowest one of a GPU by default.
     """
 
     root: Path = Path("/")
@@ -38,6 +39,7 @@ class Surroundings:
     journals: Path | None = None
     database: Path = field(default_factory=default_path)
     cache: Path = field(default_factory=default_directory)
+    look_s: float = 0.5
 
 
 def examine(around: Surroundings) -> Iterator[Finding]:
@@ -64,7 +66,7 @@ def _checks(around: Surroundings) -> Iterator[Check]:
         known = name.startswith("GPU-")  # to NVML; a Jetson's GPU goes by its devfreq node
         if known:
             yield name, partial(gpu, name, root / "proc")
-        yield f"power of {name}", partial(sensors, name if known else None)
+        yield f"power of {name}", partial(sensors, name if known else None, around.look_s)
     yield "clocks", partial(clocks, where, expected=software.expects_gpu(root))
     yield "jetson", partial(jetson.jetson, root)
     yield "monitors", partial(host.monitors, root / "proc")

@@ -9,10 +9,9 @@ from tuner.report.power_words import response_words
 from tuner.tracing.choice import find_gpu, readings
 
 _CALIBRATE = "tuner power calibrate (a minute; sets nothing)"
-LOOK_S = 0.5  # five updates of the slowest reading of a GPU
 
 
-def sensors(gpu: str | None, seconds: float = LOOK_S) -> Iterator[Finding]:
+def sensors(gpu: str | None, seconds: float) -> Iterator[Finding]:
     """Look at every reading for a moment; nothing is set or run.
 
     Args:
@@ -25,9 +24,7 @@ def sensors(gpu: str | None, seconds: float = LOOK_S) -> Iterator[Finding]:
     chosen = next((report for report in reports if report.chosen), None)
     if chosen is None or chosen.info is None:
         reasons = "; ".join(f"{report.name}: {report.why}" for report in reports)
-        remedy = (
-            "use --objective time, or run where a sensor may be read (groups video, i2c; tegrastats: root)"
-        )
+        remedy = "use --objective time, or run where a sensor may be read (on a Jetson perhaps as root)"
         yield Finding(check, "error", f"no reading can be used: {reasons}", remedy)
         return
     yield _taken(check, chosen)
