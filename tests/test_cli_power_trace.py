@@ -155,8 +155,8 @@ def test_a_signal_ends_the_command_and_not_the_results(nvml: State, tmp_path: Pa
     """A signal to the tracer ends the command, and what was recorded until then is written."""
     assert nvml.segment_count == 1
     path, ready = tmp_path / "trace.json", tmp_path / "ready"
-    words = (*COMMAND, "power", "trace", *FIRST, *BRIEF, "--json", str(path))
-    words += ("--", "sh", "-c", f"touch {ready}; exec sleep 600")
+    options = (*FIRST, *BRIEF, "--json", str(path))
+    words = (*COMMAND, "power", "trace", *options, "--", "sh", "-c", f"touch {ready}; exec sleep 600")
     process = subprocess.Popen(_with_fake(words), stderr=subprocess.PIPE, text=True, start_new_session=True)
     while not ready.exists():
         with pytest.raises(subprocess.TimeoutExpired):
