@@ -197,12 +197,19 @@ def test_a_lost_gpu_costs_the_joules_and_nothing_else(nvml: State, tmp_path: Pat
             ("--plot", "/nowhere/a.png", "true"),
             "--plot /nowhere/a.png: the directory /nowhere does not exist",
         ),
+        (
+            ("--sensor", "nvml-energy-counter", "--plot", "a.png", "true"),
+            "a counter shows no power over time",
+        ),
         ((), "COMMAND"),
     ],
 )
-def test_what_cannot_be_traced(nvml: State, words: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_traced(
+    nvml: State, words: tuple[str, ...], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bad input is refused with exit code 2, and nothing is run."""
     assert nvml.segment_count == 1
+    monkeypatch.chdir(tmp_path)
     result = tuner("power", "trace", *words)
 
     assert result.exit_code == 2, result.output

@@ -186,6 +186,17 @@ def test_an_uncalibrated_reading_is_told(around: Surroundings, nvml: State) -> N
     assert "tuner power calibrate" in finding.remedy
 
 
+@pytest.mark.usefixtures("nvml")
+def test_a_damaged_calibration_is_told(around: Surroundings, tmp_path: Path) -> None:
+    """A file of calibrations that cannot be read is named; the readings are examined all the same."""
+    write(tmp_path / "state/tuner/sensors.json", "{")
+    found = list(examine(around))
+
+    assert only(found, "calibrations").severity == "error"
+    assert "sensors.json" in only(found, "calibrations").text
+    assert any("is taken" in finding.text for finding in found)
+
+
 def test_a_driver_that_does_not_answer(around: Surroundings, nvml: State, root: Path) -> None:
     """A GPU that is there while NVML is not is an error, unlike no GPU at all."""
     nvml.init = 18

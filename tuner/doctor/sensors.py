@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 
 from tuner import registry
+from tuner.devices.calibrations import calibrated
 from tuner.devices.sensor_survey import SensorReport, survey
 from tuner.doctor.finding import Finding
+from tuner.errors import StoreError
+from tuner.model import DeviceIdentity
 from tuner.report.power_words import response_words
 from tuner.tracing.choice import find_gpu, readings
 
@@ -19,6 +22,10 @@ def sensors(gpu: str | None, seconds: float) -> Iterator[Finding]:
         seconds: how long each is looked at.
     """
     found = find_gpu(gpu, "tuner doctor")
+    try:
+        calibrated(DeviceIdentity("", found.name, found.uuid, found.driver, "", modelled=False))
+    except StoreError as error:
+        yield Finding("calibrations", "error", str(error), "move it aside, and calibrate again")
     reports = survey(readings(found), seconds=seconds)
     check = f"power of {found.name}"
     chosen = next((report for report in reports if report.chosen), None)

@@ -57,7 +57,8 @@ def shortened(words: str) -> str:
 
 def _reading(trace: Trace, reading: ReadingResult) -> str:
     info, energy = reading.info, reading.energy
-    text = f"{info.name} ({info.scope}; {response_words(info.response)}): {len(reading.samples)} samples"
+    follows = "counts joules" if info.kind == "counter" else response_words(info.response)
+    text = f"{info.name} ({info.scope}; {follows}): {len(reading.samples)} samples"
     if energy is None:
         return text
     text += f", {joules(reading)}"

@@ -43,7 +43,6 @@ class Outcome:
         marks: (time, label) of what the command marked.
         dropped_marks: how many more it marked than are kept.
         overhead: processor time of this process while the command ran, in cores.
-        cut_short: True when a signal ended the recording before the sensor had forgotten the command.
     """
 
     exit_code: int
@@ -51,7 +50,6 @@ class Outcome:
     marks: tuple[tuple[float, str], ...]
     dropped_marks: int
     overhead: float
-    cut_short: bool
 
 
 def run_traced(
@@ -72,10 +70,10 @@ def run_traced(
         environment: of the command; this process's if None.
 
     Raises:
-        InputError: the command cannot be started.
+        InputError: the command cannot be started, or there is no room for the pipe of its marks.
         Interrupted: a signal came before the command was started.
     """
-    with SignalPipe((*TO_PASS_ON, signal.SIGCHLD)) as signals, MarkPipe(recorder.now) as marks:
+    with SignalPipe((*TO_PASS_ON, signal.SIGCHLD)) as signals, _marks(recorder) as marks:
         desk = _Desk(recorder, signals, marks)
         began_s = recorder.now()
         recorder.edge(desk.pause)
@@ -83,8 +81,9 @@ def run_traced(
         recorder.edge(desk.pause)
         if desk.orders:
             raise Interrupted("interrupted before the command was started")
-        started_s, started_cpu_s = recorder.now(), _cpu_s()
+        started_s = recorder.now()
         with _started(command, {**(environment or os.environ), VARIABLE: str(marks.path)}, marks) as child:
+            started_cpu_s = _cpu_s()
             desk.attend(math.inf, child)
         ended_s = recorder.now()
         overhead = (_cpu_s() - started_cpu_s) / (ended_s - started_s)
@@ -104,8 +103,16 @@ def run_traced(
             marks=tuple(marks.marks),
             dropped_marks=marks.dropped,
             overhead=overhead,
-            cut_short=bool(desk.orders),
         )
+
+
+def _marks(recorder: Recorder) -> MarkPipe:
+    try:
+        return MarkPipe(recorder.now)
+    except OSError as error:
+        raise InputError(
+            f"no pipe for marks can be made: {error}; set TMPDIR to a writable directory"
+        ) from error
 
 
 def _idle_s(recorder: Recorder, idle: Idle) -> float:

@@ -77,6 +77,8 @@ def trace(
     sensors = [sensor] if sensor else []
     gpu = gpu_for(device, sensors, "tuner power trace")
     with opened(gpu, sensors) as samplers, readable_clocks(gpu) as clocks:
+        if plot_path is not None and all(sampler.info.kind == "counter" for sampler in samplers):
+            raise InputError(f"--plot {plot_path}: a counter shows no power over time; name another --sensor")
         recorder = Recorder(samplers, clocks)
         outcome = run_traced(command, recorder, Idle(idle_s, idle_after_s))
         found = result(command, gpu, recorder, outcome)
@@ -121,6 +123,7 @@ def _write(found: "Trace", *paths: str | None) -> list[str]:
 
 
 def _draw(found: "Trace", path: str | None) -> list[str]:
+    """Draw the picture; what went wrong, for people."""
     if path is None:
         return []
     from tuner.report.power_plot import draw
@@ -128,7 +131,7 @@ def _draw(found: "Trace", path: str | None) -> list[str]:
 
     picture = trace_picture(found)
     if picture is None:
-        return [f"--plot {path}: no reading showed power over time"]
+        return [f"--plot {path}: the sensor gave no samples"]
     try:
         draw(picture, Path(path))
     except InputError as error:
