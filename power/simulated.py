@@ -16,6 +16,7 @@ from .response import Array
 _HISTORY = 8192  # samples a sensor keeps between two polls, more than one recording spans
 _SETTLED = 20.0  # a first-order lag has forgotten (e**-20) what was so many time constants ago
 _COUNTER_STEP_J = 0.001  # NVML counts millijoules
+_SEES = 0.9  # of a period: a mean over less leaves out enough for a periodic load to read wrong
 
 
 class SimulatedSampler:
@@ -177,8 +178,10 @@ def _response(capacitance_s: float, window_s: float, period_s: float) -> Respons
     """What a calibration without error would find."""
     if capacitance_s > 0:
         return Response("lag", capacitance_s=capacitance_s)
+    if window_s > period_s:
+        return Response("ramp", window_s=window_s)
     if window_s > 0:
-        return Response("boxcar" if window_s <= period_s else "ramp", window_s=window_s)
+        return Response("boxcar", window_s=window_s, averages=window_s >= _SEES * period_s)
     return Response()
 
 

@@ -48,6 +48,7 @@ class FakeMeter:
         self.watts = watts
         self.windows: list[tuple[float, float]] = []
         self.recordings = 0
+        self.notes: tuple[str, ...] = ()
 
     @contextmanager
     def recording(self) -> Iterator["FakeMeter"]:
@@ -58,7 +59,7 @@ class FakeMeter:
         self.windows.append((start_s, end_s))
         if self.watts is None:
             return None
-        return PowerReading(self.watts, 0.5, "fake-counter", "gpu")
+        return PowerReading(self.watts, 0.5, "fake-counter", "gpu", self.notes)
 
     def clock(self, start_s: float, end_s: float) -> ClockReading:
         del start_s, end_s
@@ -77,15 +78,16 @@ class FakeMeter:
 class FakeClocks:
     """Clocks that count how often they are set and given back."""
 
-    def __init__(self, denied: bool = False) -> None:
+    def __init__(self, denied: bool = False, seen: Sequence[ClockReading] = ()) -> None:
         self.events: list[str] = []
         self._denied = denied
+        self._seen = list(seen)
 
     def supported_mhz(self) -> tuple[int, ...]:
         return (875, 810, 745, 666)
 
     def read(self) -> ClockReading:
-        return ClockReading(None)
+        return self._seen.pop(0) if self._seen else ClockReading(None)
 
     @contextmanager
     def locked(self, mhz: int) -> Iterator[None]:

@@ -9,8 +9,9 @@ from modelled import NoNvrtc, scan
 
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
-from tuner.interfaces import Response, RunRecord, SensorInfo
-from tuner.measure import Measurer, open_clocks, open_meter, suggested_window_s
+from tuner.errors import PowerError
+from tuner.interfaces import PowerReading, Response, RunRecord
+from tuner.measure import Measurer, open_clocks, open_meter
 from tuner.model import Measurement, Plan, Status
 
 
@@ -166,7 +167,7 @@ def test_simulated_device_with_its_own_sensor() -> None:
     meter, no_meter = open_meter(device, clocks)
     assert (no_clocks, no_meter) == ("", "")
     assert meter is not None
-    with Measurer(device, meter, clocks, suggested_window_s(meter.info)) as measurer:
+    with Measurer(device, meter, clocks) as measurer:
         fast = measurer.measure(trial_of(PLANS, 875), PLANS)
         (_, _, watts) = device.power_segments(device.now_s() - 0.01)[-1]
         slow = measurer.measure(trial_of(PLANS, 666), PLANS)
@@ -198,17 +199,35 @@ def test_board_without_a_sensor() -> None:
     assert measurement.energy_total_j == 0.0
 
 
-@pytest.mark.parametrize(
-    ("info", "window_s"),
-    [
-        (None, 0.3),
-        (SensorInfo("counter", "counter", "gpu", period_s=0.1), 2.0),
-        (SensorInfo("ring", "ring", "gpu", period_s=0.02, response=Response("lag", 0.017)), 1.2),
-        (SensorInfo("stream", "stream", "gpu", period_s=0.015, response=Response("lag", 0.79)), 3.95),
-        (SensorInfo("stream", "stream", "gpu", period_s=0.1, response=Response("ramp", window_s=1.0)), 4.0),
-        (SensorInfo("counter", "counter", "gpu", period_s=0.001), 1.2),
-    ],
-)
-def test_suggested_window(info: SensorInfo | None, window_s: float) -> None:
-    """A window holds enough of the sensor's periods and lags, within bounds."""
-    assert suggested_window_s(info) == pytest.approx(window_s)
+def test_a_sensor_that_is_lost_ends_a_run_for_energy() -> None:
+    """Where joules are needed, three windows without an answer are the end; where not, they are flagged."""
+
+    class Lost(FakeMeter):
+        def reading(self, start_s: float, end_s: float) -> PowerReading | None:
+            del start_s, end_s
+            raise PowerError("fake-counter stopped answering: GPU is lost")
+
+    needed = Measurer(Watched(), Lost(), needs_energy=True)
+    flags = [needed.measure(trial_of(PLANS), PLANS).flags for _ in range(2)]
+    assert all("no-energy: fake-counter stopped answering: GPU is lost" in found for found in flags)
+    with pytest.raises(PowerError, match=r"3 windows in a row: .*GPU is lost"):
+        needed.measure(trial_of(PLANS), PLANS)
+    other = Measurer(Watched(), Lost())
+    assert all(other.measure(trial_of(PLANS), PLANS).ok for _ in range(5))
+
+
+def test_what_the_reading_notes_is_flagged() -> None:
+    """A gap or an aliasing sensor is a flag of the measurement, beside its energy."""
+    meter = FakeMeter()
+    meter.notes = ("sensor-gap: no sample for 1 s of 3 s",)
+    measurement = Measurer(Watched(), meter).measure(trial_of(PLANS), PLANS)
+    assert measurement.energy is not None
+    assert "sensor-gap: no sample for 1 s of 3 s" in measurement.flags
+
+
+def test_a_late_sensor_is_waited_for() -> None:
+    """The recording goes on for the sensor's delay, so that the window's end is among the samples."""
+    device, meter = Watched(), FakeMeter()
+    meter.info = replace(meter.info, response=Response(delay_s=0.2))
+    Measurer(device, meter).measure(trial_of(PLANS), PLANS)
+    assert device.now_s() - meter.windows[-1][1] == pytest.approx(0.2)

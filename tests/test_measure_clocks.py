@@ -55,6 +55,55 @@ def test_off_clock_burst(seen: float, flagged: bool) -> None:
     assert len(device.run_clocks) == 1 + flagged
 
 
+def settling(seen: list[float], readings: list[ClockReading] | None = None) -> tuple[Watched, Measurer]:
+    """A trial at 745 MHz whose clock reads 345 MHz when it is set, and then what each load saw."""
+    device, clocks = Watched(), FakeClocks(seen=[ClockReading(345.0)])
+    meter = FakeMeter(readings or [ClockReading(mhz) for mhz in seen])
+    return device, Measurer(device, meter, clocks)
+
+
+def test_a_clock_is_waited_for_under_load() -> None:
+    """After a clock was set, short loads run until it is seen to be there, once; their joules are counted."""
+    device, measurer = settling([345.0, 510.0, 745.0, 745.0, 745.0])
+    with measurer:
+        measurement = measurer.measure(trial_of(PLANS, 745), PLANS)
+        assert len(device.run_clocks) == 4
+        assert measurement.flags == ("no-graph: a test",)
+        assert measurement.energy_total_j == 7.0 * (1 + 3 + 1)
+        measurer.measure(trial_of(PLANS, 745), PLANS)
+    assert len(device.run_clocks) == 5
+
+
+def test_a_clock_that_never_comes_is_flagged() -> None:
+    """After five seconds of load the trial is measured all the same, once more, and flagged."""
+    device, measurer = settling([345.0] * 99)
+    with measurer:
+        begun_s = device.now_s()
+        measurement = measurer.measure(trial_of(PLANS, 745), PLANS)
+    assert "off-clock: 345 MHz seen, 745 MHz set" in measurement.flags
+    assert 5.0 < device.now_s() - begun_s < 9.0
+
+
+def test_a_throttled_gpu_is_not_waited_for() -> None:
+    """Where a limit holds the clock back no waiting brings it."""
+    device, measurer = settling([], [THROTTLED] * 3)
+    with measurer:
+        measurement = measurer.measure(trial_of(PLANS, 745), PLANS)
+    assert len(device.run_clocks) == 3
+    assert any(flag.startswith("throttled: ") for flag in measurement.flags)
+
+
+def test_a_clock_is_waited_for_without_a_meter() -> None:
+    """Without a sensor the control itself is asked, after each load."""
+    device, clocks = (
+        Watched(),
+        FakeClocks(seen=[ClockReading(345.0), ClockReading(510.0), ClockReading(745.0)]),
+    )
+    with Measurer(device, None, clocks) as measurer:
+        measurer.measure(trial_of(PLANS, 745), PLANS)
+    assert len(device.run_clocks) == 3
+
+
 def test_clock_is_held_across_trials() -> None:
     """Consecutive trials at one clock lock it once; another clock, none, and the end give it back first."""
     clocks = FakeClocks()

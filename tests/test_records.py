@@ -15,7 +15,13 @@ configurations = st.dictionaries(st.text(min_size=1, max_size=3), values, min_si
     Configuration
 )
 positive = st.floats(1e-9, 1e9)
-energies = st.builds(Energy, positive, positive, positive, st.text(max_size=5), st.text(max_size=5))
+energies = st.builds(
+    Energy,
+    *(positive, positive, positive, st.text(max_size=5), st.text(max_size=5)),
+    degrees=st.none() | positive,
+    idle_watts=st.none() | positive,
+    idle_uncertainty_w=positive,
+)
 measurements = st.builds(
     Measurement,
     st.lists(
@@ -55,3 +61,17 @@ def test_foreign_measurement_is_refused(record: dict[str, object]) -> None:
     """A record of another shape is a StoreError, not a half-made measurement."""
     with pytest.raises(StoreError, match="not readable"):
         measurement_from(record)
+
+
+def test_an_energy_without_idle_power_is_readable() -> None:
+    """Trials stored before idle power was measured are read, and have no net joules."""
+    energy = Energy(2.0, 0.1, 200.0, "counter", "gpu")
+    record = json.loads(canonical(measurement_record(Measurement((), 0.01, energy=energy))))
+    for key in ("degrees", "idle_watts", "idle_uncertainty_w"):
+        del record["energy"][key]
+
+    restored = measurement_from(record).energy
+
+    assert restored == energy
+    assert energy.net_joules is None
+    assert energy.net_uncertainty_j is None

@@ -325,6 +325,34 @@ def test_measured_numbers_are_not_called_modelled(prepared: tuple[Prepared, ...]
     assert "energy: counter, scope gpu" in text
 
 
+def test_net_joules_are_stated_with_their_uncertainty(prepared: tuple[Prepared, ...]) -> None:
+    """Joules above idle stand below the total, and in the document; 50 W over 9 ms are 0.45 J."""
+    trials = []
+    for measurement in GOOD:
+        assert measurement.energy is not None
+        energy = replace(measurement.energy, idle_watts=50.0, idle_uncertainty_w=0.3)
+        trials.append(replace(measurement, energy=energy))
+    record = make(prepared, trials)
+    best, text = record["best"], shown(record)
+
+    assert best["energy_net_j"] == pytest.approx(1.5 - 50.0 * 0.009)
+    assert best["energy_net_j_uncertainty"] == pytest.approx(math.hypot(0.002, 0.3 * 0.009))
+    assert (best["idle_w"], best["idle_w_uncertainty"]) == (50.0, 0.3)
+    assert "net of idle (50.00 ± 0.59 W at its clock): 1.0500 ± 0.0066 J per round, -30.0 %" in text
+
+
+def test_without_idle_power_nothing_is_net(prepared: tuple[Prepared, ...]) -> None:
+    """Where idle power was not read the document has nulls; the tables of old documents lack the line."""
+    record = make(prepared, GOOD)
+
+    assert record["best"]["energy_net_j"] is None
+    assert record["best"]["idle_w"] is None
+    assert record["best"]["idle_w_uncertainty"] is None
+    for key in ("energy_net_j", "energy_net_j_uncertainty", "idle_w", "idle_w_uncertainty"):
+        del record["best"][key]
+    assert "net of idle" not in shown(record)
+
+
 def test_flags_are_printed(prepared: tuple[Prepared, ...]) -> None:
     """What a reader must know of the answer's measurement stands below it."""
     text = shown(make(prepared, [measured((0.004, 0.010), 2.0, flags=("throttled: thermal",))]))

@@ -97,6 +97,7 @@ def fingerprint(request: Request, clocks_mhz: tuple[int, ...] = ()) -> dict[str,
         Request(seed=1),
         Request(min_occupancy=0.25),
         Request(window_s=1.0),
+        Request(energy_precision=0.02),
     ],
 )
 def test_another_question_is_another_run(other: Request) -> None:

@@ -1,55 +1,24 @@
 """A run on a simulated device: search, store, resume, interrupt, limits, slowdown."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tuning import REQUEST, tune
 
-from tuner import session
-from tuner.bench import Bench, open_bench
-from tuner.catalog import Catalog
 from tuner.database import Store
 from tuner.driver import Measured
 from tuner.errors import Interrupted
 from tuner.model import Status
-from tuner.request import Request, choose_run_clocks, conditions_of, make_task, resolve
 from tuner.session import Outcome
-
-REQUEST = Request(workloads=("scan-lf:N=4",), policy="random", objective="energy", seed=3)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store(tmp_path / "tuner.db") as opened:
         yield opened
-
-
-def tune(
-    request: Request,
-    store: Store,
-    *,
-    spec: str = "sim:k40c",
-    observer: Callable[[Measured], None] = lambda _: None,
-    resume: bool = False,
-) -> Outcome:
-    """Everything `tuner run` does between its words and its tables."""
-    with ExitStack() as stack:
-        bench: Bench = stack.enter_context(open_bench(spec, request))
-        pairs, _ = resolve(Catalog.load(), request.workloads, bench.device)
-        clocks_mhz = choose_run_clocks(request, bench.clocks)
-        return session.run(
-            make_task(request, pairs, bench.device, clocks_mhz),
-            conditions_of(request, pairs, bench.device, clocks_mhz),
-            device=bench.device,
-            measurer=bench.measurer,
-            store=store,
-            observer=observer,
-            resume=resume,
-            document=lambda outcome: {"answer": outcome.answer},
-        )
 
 
 def test_every_trial_is_stored_before_it_is_told(store: Store) -> None:

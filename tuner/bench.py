@@ -67,8 +67,12 @@ def open_bench(device_spec: str | None, request: Request) -> Iterator[Bench]:
             stack.callback(meter.close)
         elif Objective(request.objective).needs_energy:
             raise InputError(f"--objective {request.objective}: {no_meter}; use --objective time")
-        window_s = request.window_s or suggested_window_s(None if meter is None else meter.info)
-        measurer = stack.enter_context(Measurer(device, meter, clocks, window_s, seed=request.seed))
+        info = None if meter is None else meter.info
+        window_s = request.window_s or suggested_window_s(info, request.energy_precision)
+        needs_energy = Objective(request.objective).needs_energy
+        measurer = stack.enter_context(
+            Measurer(device, meter, clocks, window_s, seed=request.seed, needs_energy=needs_energy)
+        )
         notices = [notice] if notice else []
         if meter is None:
             notices.append(f"no energy is measured: {no_meter}")

@@ -3,14 +3,25 @@
 import hashlib
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from tuner.devices.sensors import open_clocks, open_meter
-from tuner.errors import ClockError
-from tuner.interfaces import Check, ClockControl, Device, Meter, Recording, RunRecord, SensorInfo
+from tuner.errors import PowerError
+from tuner.held_clock import OFF_CLOCK, THROTTLED, HeldClock
+from tuner.idle import IdlePower, pause_of
+from tuner.interfaces import (
+    Check,
+    ClockControl,
+    ClockReading,
+    Device,
+    Meter,
+    PowerReading,
+    Recording,
+    RunRecord,
+)
 from tuner.model import (
     Configuration,
     Energy,
@@ -21,19 +32,17 @@ from tuner.model import (
     Workload,
     WorkloadResult,
 )
+from tuner.window import suggested_window_s
 
 __all__ = ["Measurer", "open_clocks", "open_meter", "suggested_window_s"]
 
 _LOG = logging.getLogger(__name__)
 _GIVE_UP = 3  # bursts measured again in vain before a device counts as throttled for good
-_SPOILT = ("throttled", "off-clock")
+_MUTE = 3  # windows in a row that a sensor did not answer for, before it counts as lost
+_SPOILT = (THROTTLED, OFF_CLOCK)
 _KNOWN_FOR_SURE = (Status.COMPILE_ERROR, Status.WRONG_ANSWER)
 _UNSTEADY = 0.01  # joules are of the mean round, times are medians: where these differ by more, it is told
-_TIME_WINDOW_S = 0.3
-_POWER_WINDOW_S = 1.2  # shorter ones would leave no time to warm up in, or outweigh their warm-up
-_WINDOW_PERIODS = {"counter": 20, "ring": 20, "stream": 20}
-_WINDOW_LAGS = 5
-_LONGEST_WINDOW_S = 4.0
+_SETTLE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
 
 
 class Measurer:
@@ -46,8 +55,10 @@ class Measurer:
         device: where trials run.
         meter: for joules; None measures time only.
         clocks: sets the clocks of trials that name one.
-        window_s: length of the measuring window.
+        window_s: length of the measuring window; None for the sensor's own.
         seed: of the random inputs of answer checks.
+        needs_energy: True where measurements without joules are worth nothing: a sensor that is lost then
+            ends the run.
     """
 
     def __init__(
@@ -55,19 +66,23 @@ class Measurer:
         device: Device,
         meter: Meter | None = None,
         clocks: ClockControl | None = None,
-        window_s: float = _TIME_WINDOW_S,
+        window_s: float | None = None,
         *,
         seed: int = 0,
+        needs_energy: bool = False,
     ) -> None:
         self._device = device
         self._meter = meter
-        self._clocks = clocks
-        self._window_s = window_s
+        self._clock = HeldClock(clocks)
+        self._window_s = suggested_window_s(None if meter is None else meter.info)
+        if window_s is not None:
+            self._window_s = window_s
+        self._idle = None if meter is None else IdlePower(device, meter, self._window_s)
         self._seed = seed
+        self._needs_energy = needs_energy
         self._checks: dict[tuple[Workload, Configuration], Check] = {}
-        self._lock = ExitStack()
-        self._locked_mhz: int | None = None
         self._vain = 0
+        self._mute = 0
         self.windows_s = 0.0  # all windows so far, those measured in vain too
 
     def measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
@@ -83,21 +98,55 @@ class Measurer:
         Raises:
             ClockError: the trial's clock could not be set or restored.
             DeviceError: the device is lost.
-            PowerError: the sensor stopped answering.
+            PowerError: joules are needed, and the sensor did not answer for three windows in a row.
         """
         try:
-            self._set_clock(trial.clock_mhz)
+            self._clock.hold(trial.clock_mhz)
             return self._measure(trial, plans)
         except BaseException:
             self.close()
             raise
 
+    def measure_idle(self, clock_mhz: int | None) -> float:
+        """Read the power of the idle GPU at a clock, for the net joules of trials there.
+
+        Returns:
+            The joules that took; 0 without a meter.
+
+        Raises:
+            ClockError: the clock could not be set or restored.
+        """
+        if self._idle is None:
+            return 0.0
+        try:
+            self._clock.hold(clock_mhz)
+            return self._idle.measure(clock_mhz)
+        except BaseException:
+            self.close()
+            raise
+
+    def knows_idle(self, clock_mhz: int | None) -> bool:
+        """True where net joules can be told at a clock, and where none ever can."""
+        return self._idle is None or self._idle.of(clock_mhz) is not None
+
+    def with_idle(self, measurement: Measurement, clock_mhz: int | None) -> Measurement:
+        """The measurement with the idle power that is known by now."""
+        idle = None if self._idle is None else self._idle.of(clock_mhz)
+        if measurement.energy is None or idle is None:
+            return measurement
+        energy = replace(measurement.energy, idle_watts=idle[0], idle_uncertainty_w=idle[1])
+        return replace(measurement, energy=energy)
+
     def recall(self, trials: Iterable[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
         """Take over from stored trials which answers were right and which were not.
 
-        A crash or a time-out need not have been the check's, so those are checked again.
+        A crash or a time-out need not have been the check's, so those are checked again. The idle power that
+        was read then serves on.
         """
         for trial, measurement in trials:
+            energy = measurement.energy
+            if self._idle is not None and energy is not None and energy.idle_watts is not None:
+                self._idle.recall(trial.clock_mhz, energy.idle_watts, energy.idle_uncertainty_w)
             for workload, configuration, result in zip(
                 workloads, trial.configurations, measurement.results, strict=True
             ):
@@ -106,8 +155,7 @@ class Measurer:
 
     def close(self) -> None:
         """Give the clock back; the measurer may be used again."""
-        self._locked_mhz = None
-        self._lock.close()
+        self._clock.release()
 
     def __enter__(self) -> "Measurer":  # noqa: PYI034 - typing.Self needs Python 3.11
         return self
@@ -128,6 +176,7 @@ class Measurer:
                 check_s=check_s,
                 energy_total_j=spent_j,
             )
+        spent_j += self._settle(plans)
         measurement = self._run(trial, plans)
         spent_j += measurement.energy_total_j
         if _spoilt(measurement) and self._vain < _GIVE_UP:
@@ -155,6 +204,7 @@ class Measurer:
     def _run(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
         with self._recording() as recording:
             record = self._device.run(plans, self._window_s)
+            self._linger()
         self.windows_s += record.end_s - record.start_s
         measurement = Measurement(
             results=_told_apart(record.results),
@@ -175,15 +225,13 @@ class Measurer:
         self, measurement: Measurement, record: RunRecord, recording: Recording, trial: Trial
     ) -> Measurement:
         clock = recording.clock(record.start_s, record.end_s)
-        reading = recording.reading(record.start_s, record.end_s)
-        flags = list(measurement.flags)
-        if clock.throttle_reasons:
-            flags.append(f"throttled: {', '.join(clock.throttle_reasons)}")
-        if trial.clock_mhz is not None and clock.mhz is not None:
-            allowed = self._step_mhz(trial.clock_mhz)
-            if abs(clock.mhz - trial.clock_mhz) > allowed:
-                flags.append(f"off-clock: {clock.mhz:g} MHz seen, {trial.clock_mhz} MHz set")
+        reading, why = self._read(recording, record)
+        flags = [*measurement.flags, *self._clock.flags(clock)]
         energy = None
+        if reading is None:
+            flags.append(f"no-energy: {why}")
+        else:
+            flags += reading.notes
         if reading is not None and record.rounds:
             round_s = measurement.window_s / record.rounds
             energy = Energy(
@@ -192,31 +240,51 @@ class Measurer:
                 watts=reading.watts,
                 sensor=reading.sensor,
                 scope=reading.scope,
+                degrees=reading.degrees,
             )
-        elif reading is None:
-            flags.append("no-energy: the sensor gave too little for this window")
-        return replace(measurement, energy=energy, clock_mhz=clock.mhz, flags=tuple(flags))
+        found = replace(measurement, energy=energy, clock_mhz=clock.mhz, flags=tuple(flags))
+        return self.with_idle(found, trial.clock_mhz)
+
+    def _read(self, recording: Recording, record: RunRecord) -> tuple[PowerReading | None, str]:
+        """Mean power of a window, or why there is none.
+
+        Raises:
+            PowerError: joules are needed, and the sensor has not answered several times in a row.
+        """
+        try:
+            reading = recording.reading(record.start_s, record.end_s)
+        except PowerError as error:
+            self._mute += 1
+            if self._needs_energy and self._mute >= _MUTE:
+                raise PowerError(f"no energy for {_MUTE} windows in a row: {error}") from error
+            return None, str(error)
+        self._mute = 0
+        return reading, recording.problem
 
     # --- clock, sensor, seed ---------------------------------------------------------------------
 
-    def _set_clock(self, mhz: int | None) -> None:
-        if mhz == self._locked_mhz:
-            return
-        self.close()
-        if mhz is None:
-            return
-        if self._clocks is None:
-            raise ClockError(f"a trial asks for {mhz} MHz, and the clocks of this device cannot be set here")
-        self._lock.enter_context(self._clocks.locked(mhz))
-        self._locked_mhz = mhz
+    def _settle(self, plans: Sequence[Plan]) -> float:
+        """Let a clock that was set arrive, under the load of the plans; returns the joules that took."""
+        spent_j = 0.0
 
-    def _step_mhz(self, mhz: int) -> float:
-        """Distance to the farther of the neighbouring supported clocks: what a median may be off."""
-        supported = sorted(self._clocks.supported_mhz()) if self._clocks is not None else []
-        if mhz not in supported:
-            return 0.0
-        place = supported.index(mhz)
-        return max(abs(mhz - other) for other in supported[max(place - 1, 0) : place + 2])
+        def look() -> ClockReading | None:
+            nonlocal spent_j
+            with self._recording() as recording:
+                record = self._device.run(plans, _SETTLE_WINDOW_S)
+                if recording is None:
+                    return self._clock.read()
+            spent_j += recording.joules()
+            failed = any(result.status is not Status.OK for result in record.results)
+            return None if failed else recording.clock(record.start_s, record.end_s)
+
+        self._clock.settle(look, self._device.now_s)
+        return spent_j
+
+    def _linger(self) -> None:
+        """Record on until a sensor that is late has shown the end of the window."""
+        late_s = 0.0 if self._meter is None else self._meter.info.response.delay_s
+        if late_s > 0:
+            pause_of(self._device)(late_s)
 
     def _recording(self) -> Any:  # noqa: ANN401 - a context manager of a Recording or None
         return nullcontext() if self._meter is None else self._meter.recording()
@@ -250,21 +318,3 @@ def _told_apart(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]
             for result in results
         )
     return tuple(results)
-
-
-def suggested_window_s(info: SensorInfo | None) -> float:
-    """A window in which this sensor resolves a fraction of a percent; short where only time is measured.
-
-    Twenty ticks of a counter (2 s on an H200, whose power swings with a period of 1 s when it is at its
-    limit), twenty samples of a ring or stream, five times the sensor's lag or mean, and what makes the
-    warm-up, a sixth of the window at most, long enough for power to settle.
-    """
-    if info is None:
-        return _TIME_WINDOW_S
-    wanted_s = max(
-        _POWER_WINDOW_S,
-        _WINDOW_PERIODS[info.kind] * info.period_s,
-        _WINDOW_LAGS * info.response.capacitance_s,
-        _WINDOW_LAGS * info.response.window_s,
-    )
-    return min(wanted_s, _LONGEST_WINDOW_S)

@@ -17,6 +17,9 @@ from tuner.interfaces import ClockControl, Device, Progress
 from tuner.model import Workload
 from tuner.objective import Objective, described
 from tuner.session import Task
+from tuner.window import DEFAULT_PRECISION
+
+_WORST_PRECISION = 0.5  # wider intervals tell nothing apart
 
 DEFAULT_WORKLOADS = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")
 
@@ -35,7 +38,9 @@ class Request:
         max_slowdown: fraction, e.g. 0.05.
         min_occupancy: overrides the kernel files' threshold.
         sensor: name of the power reading to use; None for the best that answers.
-        window_s: measuring window of a trial; None for the objective's own.
+        energy_precision: wanted half-width of the 95 % interval of joules, e.g. 0.01; it chooses the window,
+            and how many bursts contenders for the answer get.
+        window_s: measuring window of a trial; None for the shortest that precision lets the sensor have.
         trial_timeout_s: a check or a run that takes this much longer than its window is killed.
         seed: of the policy, and of the random inputs.
         kernel_files: kernel files beside the catalogue.
@@ -50,6 +55,7 @@ class Request:
     max_slowdown: float | None = None
     min_occupancy: float | None = None
     sensor: str | None = None
+    energy_precision: float = DEFAULT_PRECISION
     window_s: float | None = None
     trial_timeout_s: float = 60.0  # one minute, as in section IV-B of the embedded paper
     seed: int = 0
@@ -66,6 +72,11 @@ class Request:
             choices = ", ".join(registry.names("policy"))
             raise UnknownNameError(f"unknown policy {self.policy!r}; choose from {choices}")
         check_clocks(self.clocks)
+        if not 0.0 < self.energy_precision <= _WORST_PRECISION:
+            raise InputError(
+                f"--energy-precision {self.energy_precision:.3%}: choose more than 0 and at most"
+                f" {_WORST_PRECISION:.0%}, such as 1%"
+            )
         if self.max_slowdown is not None and self.objective == "time":
             raise InputError(
                 "--max-slowdown limits a search for energy; with --objective time it says nothing"
@@ -136,6 +147,7 @@ def make_task(
         clocks_mhz=clocks_mhz,
         seed=request.seed,
         limits=Limits(request.budget, request.time_limit_s),
+        precision=request.energy_precision,
     )
 
 
@@ -171,6 +183,7 @@ def conditions_of(
         settings={
             "min_occupancy": request.min_occupancy,
             "window_s": request.window_s,
+            "energy_precision": request.energy_precision,
             **(measuring or {}),
         },
         asked={name: batch for name, batch in capped.items() if batch != dict(workloads)[name]},

@@ -15,10 +15,10 @@ from tuner.errors import Interrupted
 from tuner.interfaces import Device, Search
 from tuner.measure import Measurer
 from tuner.model import Configuration, Measurement, Trial
-from tuner.objective import Objective, choose
+from tuner.objective import COVERAGE, Objective, choose
+from tuner.window import DEFAULT_PRECISION
 
 _CONTENDERS = 4  # of lowest cost, confirmed beside the default trial and the fastest
-_BURSTS = 3  # each
 _POWER_CAP = "sw-power-cap"
 _WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is measured
 
@@ -68,6 +68,7 @@ class Task:
         clocks_mhz: clocks to choose from, highest first; empty for "as found".
         seed: of the policy.
         limits: when to stop early.
+        precision: wanted half-width of the 95 % interval of a contender's cost, relative to it.
     """
 
     prepared: Sequence[Prepared]
@@ -77,6 +78,7 @@ class Task:
     clocks_mhz: tuple[int, ...]
     seed: int
     limits: Limits
+    precision: float = DEFAULT_PRECISION
 
     def search(self, objective: Objective, prior: Mapping[Trial, Measurement]) -> Search:
         """The task as a policy sees it under an objective."""
@@ -171,6 +173,7 @@ def _search(task: Task, driver: Driver) -> LimitReachedError | None:
     search = task.search(objective, {})
     expected = search.size if task.policy in _WHOLE_SPACE else None
     try:
+        driver.begin(_default_trial(task).clock_mhz)
         driver.measure(_default_trial(task), objective, expected)
         driver.search(policy, search, objective, expected)
         if task.max_slowdown is not None:
@@ -205,7 +208,7 @@ def _confirm(task: Task, driver: Driver) -> dict[Trial, Measurement]:
     fastest = min(valid, key=lambda pair: Objective("time").cost(pair[1]))
     default = [pair for pair in valid if pair[0] == _default_trial(task)]
     contenders = dict([*default, fastest, *by_cost[:_CONTENDERS]])
-    return driver.confirm(tuple(contenders), _BURSTS, objective)
+    return driver.confirm(tuple(contenders), objective, task.precision)
 
 
 def _outcome(status: str, task: Task, driver: Driver, confirmed: Mapping[Trial, Measurement]) -> Outcome:
@@ -229,8 +232,21 @@ def _outcome(status: str, task: Task, driver: Driver, confirmed: Mapping[Trial, 
         default=next((i for i, (trial, _) in enumerate(trials) if trial == default), None),
         fastest=chosen(Objective("time")),
         objective=objective,
-        notices=_power_limited(trials),
+        notices=[*_power_limited(trials), *_tie(objective, [trials[i][1] for i in eligible])],
     )
+
+
+def _tie(objective: Objective, measurements: Sequence[Measurement]) -> list[str]:
+    """A notice where more than one of the confirmed trials may have the lowest cost."""
+    costs = [(objective.cost(m), COVERAGE * objective.uncertainty(m)) for m in measurements]
+    finite = [pair for pair in costs if math.isfinite(pair[0])]
+    if not objective.needs_energy or not finite:
+        return []
+    lowest, half = min(finite)
+    tied = sum(cost - own <= lowest + half for cost, own in finite)
+    if tied == 1:
+        return []
+    return [f"tie: {tied} trials may cost least, by their 95 % intervals; the answer is the fastest of them"]
 
 
 def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:

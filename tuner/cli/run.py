@@ -53,11 +53,18 @@ if TYPE_CHECKING:
     help="Drop configurations below this occupancy (default: the kernel file's).",
 )
 @click.option(
+    "--energy-precision",
+    callback=fraction,
+    default="1%",
+    show_default=True,
+    help="Wanted 95 % interval of joules, +- so much: chooses the window, and extra bursts of contenders.",
+)
+@click.option(
     "--window",
     type=click.FloatRange(min=0.01, max=600.0),
     callback=finite,
     metavar="SECONDS",
-    help="Measuring window of a trial.",
+    help="Measuring window of a trial. Default: the shortest that gives --energy-precision.",
 )
 @click.option(
     "--trial-timeout",

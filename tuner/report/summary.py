@@ -9,7 +9,7 @@ from typing import Any
 from tuner.candidates import Prepared
 from tuner.conditions import Conditions
 from tuner.interfaces import Candidate
-from tuner.model import Measurement, Trial
+from tuner.model import Energy, Measurement, Trial
 from tuner.objective import COVERAGE
 from tuner.records import Record, trial_record
 from tuner.session import Outcome, Task
@@ -33,8 +33,8 @@ def document(
 ) -> Record:
     """The run as a JSON object.
 
-    Its keys are described in ``docs/run.md``. Times are seconds and energies joules of one round; an
-    uncertainty is one standard uncertainty. Numbers that were not measured are null.
+    Its keys are described in ``docs/run.md``. Times are seconds and energies joules of one round; +- 1.96
+    uncertainties cover 95 %. Numbers that were not measured are null.
     """
     names = conditions.names
     best = None if outcome.answer is None else _trial(outcome.trials[outcome.answer], names)
@@ -44,6 +44,7 @@ def document(
         "modelled": conditions.device.modelled,
         "objective": conditions.objective,
         "max_slowdown": task.max_slowdown,
+        "energy_precision": task.precision,
         "policy": conditions.policy,
         "seed": conditions.seed,
         "clocks": conditions.clocks,
@@ -75,7 +76,11 @@ def _trial(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Record:
         "time_s_uncertainty": measurement.makespan_uncertainty_s,
         "energy_j": None if energy is None else energy.joules,
         "energy_j_uncertainty": None if energy is None else energy.uncertainty_j,
+        "energy_net_j": None if energy is None else energy.net_joules,
+        "energy_net_j_uncertainty": None if energy is None else energy.net_uncertainty_j,
         "power_w": None if energy is None else energy.watts,
+        "idle_w": None if energy is None else energy.idle_watts,
+        "idle_w_uncertainty": _idle_uncertainty(energy),
         "sensor": None if energy is None else energy.sensor,
         "scope": None if energy is None else energy.scope,
         "clock_seen_mhz": measurement.clock_mhz,
@@ -88,6 +93,10 @@ def _trial(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Record:
             for name, result in zip(names, measurement.results, strict=True)
         },
     }
+
+
+def _idle_uncertainty(energy: Energy | None) -> float | None:
+    return None if energy is None or energy.idle_watts is None else energy.idle_uncertainty_w
 
 
 def _workload(item: Prepared, outcome: Outcome, position: int, with_candidates: bool) -> Record:

@@ -99,11 +99,24 @@ def _answer(document: Mapping[str, Any]) -> Iterator[str]:
             f" slowdown {percent(trade_off['slowdown'])}, energy saving {percent(trade_off['energy_saving'])}"
             f" ± {100 * trade_off['energy_saving_interval']:.1f} % (95 %)"
         )
+    yield from _net(best, default)
     if best["sensor"]:
-        yield f"energy: {best['sensor']}, scope {best['scope']}; intervals are 95 %"
+        yield f"energy: {best['sensor']}, scope {best['scope']}; intervals are 95 %, the sensor's gain apart"
     spilling = [f"{w['name']} spills registers" for w in document["workloads"] if w["best"].get("spills")]
     if best["flags"] or spilling:
         yield f"beware: {'; '.join([*best['flags'], *spilling])}"
+
+
+def _net(best: Mapping[str, Any], default: Mapping[str, Any] | None) -> Iterator[str]:
+    """Joules above idle, where idle power was measured; answers stored before that was done lack it."""
+    if best.get("energy_net_j") is None:
+        return
+    net_j, idle_w = best["energy_net_j"], best["idle_w"]
+    shown = with_uncertainty(net_j, _interval(best["energy_net_j_uncertainty"]), "J")
+    idle = with_uncertainty(idle_w, _interval(best["idle_w_uncertainty"]), "W")
+    before = default.get("energy_net_j") if default is not None else None
+    change = f", {percent(net_j / before - 1)} against the default" if before and before > 0 else ""
+    yield f"net of idle ({idle} at its clock): {shown} per round{change}"
 
 
 def _totals(trial: Mapping[str, Any]) -> str:

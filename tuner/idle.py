@@ -1,0 +1,71 @@
+"""Power of the idle GPU, its context alive and its clock as for the trials: what net joules are net of."""
+
+import logging
+import math
+import time
+from collections.abc import Callable
+
+from tuner.errors import PowerError
+from tuner.interfaces import Device, Meter, PowerReading
+
+_CALM_S = 0.3  # after work: power of an H200 has fallen within a tenth of a second
+_LOG = logging.getLogger(__name__)
+
+
+class IdlePower:
+    """Idle power by clock, as read so far: usually once before the trials at a clock and once after them.
+
+    Args:
+        device: is left alone for the time of a reading.
+        meter: reads.
+        window_s: length of a reading.
+    """
+
+    def __init__(self, device: Device, meter: Meter, window_s: float) -> None:
+        self._device = device
+        self._meter = meter
+        self._window_s = window_s
+        self._pause = pause_of(device)
+        self._seen: dict[int | None, list[tuple[float, float]]] = {}
+
+    def measure(self, clock_mhz: int | None) -> float:
+        """Read idle power at a clock that is set already; returns the joules that took."""
+        with self._meter.recording() as recording:
+            self._pause(_CALM_S)
+            start_s = self._device.now_s()
+            self._pause(self._window_s)
+            end_s = self._device.now_s()
+            self._pause(self._meter.info.response.delay_s)
+        try:
+            reading: PowerReading | None = recording.reading(start_s, end_s)
+            why = recording.problem
+        except PowerError as error:
+            reading, why = None, str(error)
+        if reading is None:
+            _LOG.warning("no idle power: %s", why)
+        else:
+            self._seen.setdefault(clock_mhz, []).append((reading.watts, reading.uncertainty_w))
+        return recording.joules()
+
+    def recall(self, clock_mhz: int | None, watts: float, uncertainty_w: float) -> None:
+        """Take over what a killed run read, unless this one has."""
+        self._seen.setdefault(clock_mhz, [(watts, uncertainty_w)])
+
+    def of(self, clock_mhz: int | None) -> tuple[float, float] | None:
+        """Watts and standard uncertainty at a clock; None where it was not read.
+
+        Before and after differ by more than each is unsure of, as the GPU warms up: what was between them is
+        taken to be anywhere from the one to the other.
+        """
+        seen = self._seen.get(clock_mhz)
+        if not seen:
+            return None
+        watts = [value for value, _ in seen]
+        own = math.hypot(*(uncertainty for _, uncertainty in seen)) / len(seen)
+        return math.fsum(watts) / len(seen), math.hypot(own, (max(watts) - min(watts)) / math.sqrt(12.0))
+
+
+def pause_of(device: Device) -> Callable[[float], None]:
+    """How to wait on a device: a simulated one lets its own time pass, a real one only needs the waiting."""
+    pause: Callable[[float], None] = getattr(device, "sleep", time.sleep)
+    return pause
