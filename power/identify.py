@@ -19,9 +19,8 @@ _TILED = 1.1  # a window of up to so many periods is a boxcar: neither is known 
 _FEW = 30  # of fewer samples nothing is identified
 _FOLLOWS = 0.5  # share of the variance that the load must explain
 _STRONG = 10.0  # BIC by which a lag or mean must beat the identity, and drift and warming nothing of the kind
-ALIASING = 0.25  # of the step: samples of a lag as long as their period are off by 0.12, means over half of it by 0.5
-    0.2  # of the step: a 20 ms lag that is sampled every 20 ms is off by 0.12, a mean over a quarter by 0.5
-)
+# Of the step, by which means of square loads may be off: 0.12 is a lag's that is as long as the period.
+ALIASING = 0.25
 _DENSE = 32  # points per period that stand for all of the time
 _FEW_IN_BLOCK = 4
 _PER_UNIT = 1000  # drivers count milliwatts and millijoules
