@@ -51,7 +51,8 @@ def net_joules(reading: ReadingResult) -> str:
 
 
 def shortened(words: str) -> str:
-    """A command line that fits a line."""
+    """A command line that fits a line, without anything that a terminal would obey."""
+    words = "".join(letter if letter.isprintable() else " " for letter in words)
     return words if len(words) <= _COMMAND_CHARACTERS else f"{words[: _COMMAND_CHARACTERS - 1]}…"
 
 
