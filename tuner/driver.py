@@ -163,6 +163,7 @@ class Driver:
         """
         fresh: dict[Trial, list[Measurement]] = {trial: [] for trial in trials}
         open_trials: Sequence[Trial] = trials
+        mark("contenders again")
         for count in range(1, MOST_BURSTS + 1):
             for trial in open_trials:
                 fresh[trial].append(self._burst(trial))
