@@ -24,8 +24,7 @@ def test_the_harness_sees_a_clock_left_set(name: str, tmp_path: Path) -> None:
     """Killing everybody while a clock is set leaves it set until the next start: the harness sees that."""
     with SCENES[name](tmp_path) as scene:
         scene.start()
-        pids = [stopped_while_set(scene), *filter(None, map(scene.pid, scene.roles))]
-        for pid in pids:
+        for pid in stopped_while_set(scene):
             os.kill(pid, signal.SIGKILL)
         scene.finish()
         assert scene.changed()
@@ -36,17 +35,23 @@ def test_the_harness_sees_a_clock_left_set(name: str, tmp_path: Path) -> None:
         assert scene.journals() == 0
 
 
-def stopped_while_set(scene: Scene) -> int:
-    """Stop the holder at a moment when a clock is set, and tell its process."""
-    pid = scene.pid(scene.roles[0])
-    assert pid is not None
+def stopped_while_set(scene: Scene) -> list[int]:
+    """Stop everybody at a moment when a clock is set, and tell their processes."""
     while True:
-        os.kill(pid, signal.SIGSTOP)
-        os.waitpid(pid, os.WUNTRACED)
+        pids = [pid for role in scene.roles if (pid := scene.pid(role)) is not None]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        while not all(map(is_stopped, pids)):
+            threading.Event().wait(0.001)
         if scene.changed():
-            return pid
-        os.kill(pid, signal.SIGCONT)
+            return pids
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
         threading.Event().wait(0.003)
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def test_every_way_to_die_is_tried() -> None:
