@@ -258,6 +258,17 @@ def test_a_damaged_journal_is_told(around: Surroundings) -> None:
 
 
 @pytest.mark.usefixtures("nvml")
+def test_a_wrong_file_of_the_administrator_is_told(around: Surroundings) -> None:
+    """A clockd.toml that cannot be understood is an error that names it, and stops no other check."""
+    write(around.root / "etc/tuner/clockd.toml", "[limits")
+    found = list(examine(around))
+
+    assert "clockd.toml" in only(found, "clocks").text
+    assert only(found, "clocks").severity == "error"
+    assert of(found, "database")
+
+
+@pytest.mark.usefixtures("nvml")
 def test_who_may_set_clocks(around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the permission, and without the helper, --clocks is not to be had; that is no error."""
     monkeypatch.setattr("tuner.power.nvml_clocks._capabilities", lambda: 0)

@@ -255,6 +255,18 @@ def test_ignored_signals_stay_ignored() -> None:
     assert done.stdout.strip() == "['SIGUSR1']"
 
 
+def test_inherited_files_reach_the_command() -> None:
+    """What this process was handed to pass on, as a job server's pipe, is passed on."""
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    outcome = run(*python(f"import os; os.write({writing}, b'through')"))
+    os.close(writing)
+
+    assert outcome.exit_code == 0
+    assert os.read(reading, 100) == b"through"
+    os.close(reading)
+
+
 def test_no_room_for_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no pipe can be made nothing is run, and the message says what to set."""
 

@@ -88,8 +88,12 @@ def _where(around: Surroundings) -> Any:  # noqa: ANN401 - a plugin's dataclass
 
 def _gpus(where: Any) -> list[str]:  # noqa: ANN401
     """What the clock controls know the GPUs of this machine by: NVML's UUID, or a devfreq node."""
-    found = []
-    for actuator in registry.load("clock-care", "actuators")(where):
+    found: list[str] = []
+    try:
+        actuators = registry.load("clock-care", "actuators")(where)
+    except TunerError:  # told by the check of the clocks
+        return found
+    for actuator in actuators:
         if not isinstance(actuator, ClockError):
             with closing(actuator):
                 found.append(actuator.gpu)

@@ -7,7 +7,7 @@ import resource
 import select
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.errors import InputError, Interrupted
@@ -56,7 +56,6 @@ def run_traced(
     command: Sequence[str],
     recorder: Recorder,
     idle: Idle = Idle(),
-    environment: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Run a command; record before, during and after it.
 
@@ -67,7 +66,6 @@ def run_traced(
         command: program and arguments.
         recorder: keeps what the sensors give.
         idle: how long idle power is measured.
-        environment: of the command; this process's if None.
 
     Raises:
         InputError: the command cannot be started, or there is no room for the pipe of its marks.
@@ -82,7 +80,7 @@ def run_traced(
         if desk.orders:
             raise Interrupted("interrupted before the command was started")
         started_s = recorder.now()
-        with _started(command, {**(environment or os.environ), VARIABLE: str(marks.path)}, marks) as child:
+        with _started(command, marks) as child:
             started_cpu_s = _cpu_s()
             desk.attend(math.inf, child)
         ended_s = recorder.now()
@@ -136,15 +134,21 @@ def _cpu_s() -> float:
 
 
 @contextlib.contextmanager
-def _started(
-    command: Sequence[str], environment: Mapping[str, str], marks: MarkPipe
-) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start the command; should this process fail while it runs, it is ended."""
+def _started(command: Sequence[str], marks: MarkPipe) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start the command; should this process fail while it runs, it is ended.
+
+    It inherits what this process would have handed on to any program, the job server of a make for one, and a
+    copy of the pipe, so that marks can be written even if this process is killed.
+    """
+    inherited = os.dup(marks.fileno())
+    os.set_inheritable(inherited, True)
+    environment = {**os.environ, VARIABLE: str(marks.path)}
     try:
-        # The command's copy of the pipe lets marks be written to even if this process is killed.
-        child = subprocess.Popen(command, env=environment, pass_fds=(marks.fileno(),))  # noqa: S603 - the user's own
+        child = subprocess.Popen(command, env=environment, close_fds=False)  # noqa: S603 - the user's own
     except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
         raise InputError(f"{command[0]}: cannot be started: {error}") from error
+    finally:
+        os.close(inherited)
     try:
         yield child
     finally:
