@@ -1,8 +1,8 @@
-"""Do the stated 95 % intervals of joules cover the truth? Every simulated sensor under loads that are known.
+"""Do the stated 95 % intervals of joules cover the truth? Simulated sensors under loads that are known.
 
-A sensor of the kinds found on real boards, with white noise of 1 % in each sample, looks at a power curve; the
-meter turns its samples into a mean power with an uncertainty. Counted is how often the curve's own mean lies
-within 1.96 uncertainties. Beside that stand the error's root mean square and the stated uncertainty, in
+A sensor of the kinds found on real boards, with white noise of 1 % in each sample, looks at a power curve;
+the meter turns its samples into a mean power with an uncertainty. Counted is how often the curve's own mean
+lies within 1.96 uncertainties. Beside that stand the error's root mean square and the stated uncertainty, in
 percent. Loads:
 
 - steady: constant after a warm-up of 0.25 s;
@@ -29,8 +29,8 @@ from provenance import provenance
 from tuner.power.meter import SamplingMeter
 from tuner.power.simulated import SimulatedSampler
 
-
 from tuner.bursts import join
+from tuner.errors import InputError
 from tuner.model import Energy, Measurement, Status, WorkloadResult
 from tuner.objective import COVERAGE
 from tuner.window import suggested_window_s
@@ -73,9 +73,11 @@ class Source:
         self.watts += watts.tolist()
 
     def now_s(self) -> float:
+        """Present time."""
         return self.ends[-1]
 
     def power_segments(self, since_s: float) -> list[tuple[float, float, float]]:
+        """(start, end, watts) pieces from ``since_s`` to now."""
         first = int(np.searchsorted(self.ends, since_s, side="right"))
         if first >= len(self.ends):
             return []
@@ -123,7 +125,8 @@ class Bench:
             self.source.draw(np.array([REST_S]), inside[1][-1:] * scale)
         reading = recording.reading(start_s, end_s)
         self.rest(self.random.uniform(0.1, 0.3))
-        assert reading is not None, recording.problem
+        if reading is None:
+            raise InputError(recording.problem)
         truth_w = self.source.mean_w(start_s, end_s)
         return Window(reading.watts, reading.uncertainty_w, reading.degrees, truth_w)
 
@@ -170,7 +173,8 @@ def joined(sensor: str, load: str, run: int) -> tuple[Window, float]:
         bench.window("steady", length_s, 1.0 + spread * bench.random.standard_normal()) for _ in range(BURSTS)
     ]
     energy = join([burst(window) for window in windows]).energy
-    assert energy is not None
+    if energy is None:
+        raise InputError("a burst has no energy")
     truth_w = STEADY_W if spread else float(np.mean([window.truth_w for window in windows]))
     return Window(energy.joules, energy.uncertainty_j, energy.degrees, truth_w), BURSTS * length_s
 
