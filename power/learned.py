@@ -55,6 +55,8 @@ class Learned:
             sigma_s: standard uncertainty that ticks are dated with.
             own: the period this recording found by itself.
         """
+        if self.period is not None and self._anchor_s <= first_s and last_s <= self._last_s:
+            return  # another window of a recording that was told of
         between = self._between(first_s)
         if between is None:
             self._anchor_s, self._count = first_s, 0

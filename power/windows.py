@@ -72,7 +72,8 @@ def mean_power(
     """
     if end_s <= start_s:
         raise PowerError("the window is empty")
-    shown = trace.earlier(info.response.delay_s)
+    lag_s = info.response.capacitance_s if info.kind == "counter" else 0.0  # it integrates what a lag shows
+    shown = trace.earlier(info.response.delay_s + lag_s)
     notes = [_aliases(info)] if not info.response.averages else []
     pauses = list(gaps(shown, start_s, end_s, info))
     unseen_s = sum(end - begin for begin, end in pauses)

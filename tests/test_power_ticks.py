@@ -229,6 +229,17 @@ def test_the_period_is_learnt_over_recordings(seed: int) -> None:
     assert abs(learned.period.seconds - 0.1) < 4.0 * learned.period.sigma_s
 
 
+def test_a_recording_is_told_of_once() -> None:
+    """Several windows of one recording count its ticks once, and leave the count over pauses as it is."""
+    learned = Learned()
+    own = Period(0.1, 0.0002)
+    for begin_s in (0.0, 1.0, 1.0, 2.0):
+        learned.tell_ticks(begin_s, begin_s + 0.7, 0.0017, own)
+
+    assert learned.period is not None
+    assert learned.period.sigma_s == pytest.approx(math.sqrt(2.0) * 0.0017 / 27)
+
+
 def test_a_known_period_makes_a_window_surer() -> None:
     """The same ticks carry a smaller common uncertainty once the period is known, and the known period."""
     (trace,) = recordings(1, 8, 0.0, 1)
