@@ -17,11 +17,13 @@ from modelled import NoNvrtc
 
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated.power_model import idle_watts
 from tuner.interfaces import RunRecord
 from tuner.model import DeviceIdentity, Plan
 from tuner.worker import Opened
 
 TICK_US = 1000  # of the energy counter: windows may be short
+_HURRY = 0.1  # what an idle GPU is watched for, of the time asked for
 _STEADY_S = 0.004  # some ticks before and after a window, so that the counter has seen its ends
 
 
@@ -65,7 +67,9 @@ class NvmlGpu(SimulatedDevice):
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Nobody waits for an idle GPU."""
+        """Draw idle power, for a short while of real time whatever is asked for."""
+        _draw(self._state, idle_watts(self.gpu, self._set_mhz))
+        threading.Event().wait(seconds * _HURRY)
 
     def resume_at(self, ended_s: float) -> None:
         pass

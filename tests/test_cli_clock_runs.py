@@ -18,6 +18,7 @@ from nvml_gpu import NvmlGpu, play
 from tuner.power import controls
 from tuner.power.actuator import Where
 
+from tuner import held_clock
 from tuner.worker import Opened
 
 WORDS = ("scan-lf:N=4", "--clocks", "345:1980:105", "--objective", "energy")
@@ -110,8 +111,23 @@ def test_a_run_sets_verifies_and_restores(nvml: State, gpu: NvmlGpu, tmp_path: P
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_clock_that_is_not_followed_is_flagged(nvml: State, tmp_path: Path) -> None:
+def test_a_clock_that_comes_late_is_waited_for(nvml: State, tmp_path: Path) -> None:
+    """A clock that takes its time is there when it is measured at."""
+    nvml.settle_us = 150_000
+    result, found = run(tmp_path, "--policy", "random", "--budget", "3", window_s=LONG_S)
+
+    assert result.exit_code == 0, result.stderr
+    for trial in found["trials"]:
+        assert trial["clock_seen_mhz"] == pytest.approx(trial["clock_mhz"], abs=15)
+        assert not [flag for flag in trial["flags"] if "clock" in flag]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_clock_that_is_not_followed_is_flagged(
+    nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A driver that says yes and does nothing is found out under load, in every trial."""
+    monkeypatch.setattr(held_clock, "SETTLE_S", 0.2)
     nvml.disobedient = 1
     result, found = run(tmp_path, "--policy", "random", "--budget", "3", window_s=LONG_S)
 
