@@ -87,9 +87,9 @@ class LeasedClocks:
             raise ClockError(f"{self._actuator.gpu} is locked at {self._held_mhz} MHz already")
         demand(self._actuator, mhz)
         lease = self._leased()
-        lease.ask(Request("set", self._actuator.control, self._actuator.gpu, mhz))
         self._held_mhz = mhz
         try:
+            lease.ask(Request("set", self._actuator.control, self._actuator.gpu, mhz))
             yield
         except BaseException:
             self._release(lease, quietly=True)

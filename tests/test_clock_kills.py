@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from clock_kills import SIGNALS, Scene, kills, run
+from clock_kills import SIGNALS, Scene, children, kills, run
 from helper_kills import SCENES
 
 
@@ -24,7 +24,7 @@ def test_the_harness_sees_a_clock_left_set(name: str, tmp_path: Path) -> None:
     """Killing everybody while a clock is set leaves it set until the next start: the harness sees that."""
     with SCENES[name](tmp_path) as scene:
         scene.start()
-        for pid in stopped_while_set(scene):
+        for pid in reversed(stopped_while_set(scene)):  # who would restore goes first
             os.kill(pid, signal.SIGKILL)
         scene.finish()
         assert scene.changed()
@@ -36,22 +36,21 @@ def test_the_harness_sees_a_clock_left_set(name: str, tmp_path: Path) -> None:
 
 
 def stopped_while_set(scene: Scene) -> list[int]:
-    """Stop everybody at a moment when a clock is set, and tell their processes."""
+    """Stop everybody at a moment when a clock is set, and tell their processes.
+
+    A guardian, whom the holder has started, goes on: it does nothing before the holder has ended.
+    """
     while True:
-        pids = [pid for role in scene.roles if (pid := scene.pid(role)) is not None]
-        for pid in pids:
+        everybody = {scene.pid(role) for role in scene.roles}
+        mine = [pid for pid in children(os.getpid()) if pid in everybody]
+        for pid in mine:
             os.kill(pid, signal.SIGSTOP)
-        while not all(map(is_stopped, pids)):
-            threading.Event().wait(0.001)
+            os.waitpid(pid, os.WUNTRACED)
         if scene.changed():
-            return pids
-        for pid in pids:
+            return [pid for role in scene.roles if (pid := scene.pid(role)) is not None]
+        for pid in mine:
             os.kill(pid, signal.SIGCONT)
         threading.Event().wait(0.003)
-
-
-def is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def test_every_way_to_die_is_tried() -> None:
