@@ -47,7 +47,7 @@ def stopped_while_set(scene: Scene) -> list[int]:
             os.kill(pid, signal.SIGSTOP)
             os.waitpid(pid, os.WUNTRACED)
         if scene.changed():
-            return [pid for role in scene.roles if (pid := scene.pid(role)) is not None]
+            return list(filter(None, map(scene.pid, scene.roles)))
         for pid in mine:
             os.kill(pid, signal.SIGCONT)
         threading.Event().wait(0.003)
