@@ -56,6 +56,14 @@ def sees_all(info: SensorInfo) -> bool:
     return width_s >= _SEES * info.period_s
 
 
+def _lets_beats_through(info: SensorInfo) -> bool:
+    """True for a short lag: a load whose period is the sensor's keeps some of its swing in every sample.
+
+    Means that tile the time, and running means over whole periods, leave nothing of it.
+    """
+    return info.response.kind == "lag" and info.response.capacitance_s < _SMOOTH * info.period_s
+
+
 def _scatter(
     inside: Trace, watts: float, window: tuple[float, float], info: SensorInfo, learned: Learned
 ) -> tuple[Spread, list[Part]]:
@@ -67,8 +75,9 @@ def _scatter(
         return own, [_beats(inside, own)]
     floor = noise_floor(inside.values)
     if floor is not None and own.exceeds(floor):
-        beats = [_beats(inside, floor)] if info.response.capacitance_s < _SMOOTH * info.period_s else []
-        return floor, [_edges(inside, floor, window, info), *beats]
+        edges = [] if info.response.kind == "ramp" else [_edges(inside, floor, window, info)]
+        beats = [_beats(inside, floor)] if _lets_beats_through(info) else []
+        return floor, edges + beats
     if watts < LEAST_LOAD_W:
         return own, []
     relative = Spread(own.variance / watts**2, own.degrees)
@@ -164,7 +173,8 @@ def _uneven(inside: Trace, noise: Spread, window_s: float) -> Part:
     their whole time, S * ((L - l / 3) / L^2 - 1 / (A + W)), with L the longer of W and A and l the shorter.
     """
     step = max(1, round(window_s / 2.0 / (inside.duration_s / (len(inside) - 1))))
-    differences = inside.values[step:] - inside.values[:-step]
+    rest = _detrended(inside.times_s, inside.values)
+    differences = rest[step:] - rest[:-step]
     if len(differences) < _PAIR:
         return Part(0.0)
     found = Spread(float(np.mean(differences**2)), max(1.0, inside.duration_s / window_s))
