@@ -1,10 +1,13 @@
 """Idle power, and the joules of a trial above it."""
 
+from dataclasses import replace
+
 import pytest
 from fake_bench import PLANS, FakeMeter, Watched, trial_of
 
 from tuner.devices.simulated.power_model import idle_watts
 from tuner.idle import IdlePower
+from tuner.interfaces import Response
 from tuner.measure import Measurer, open_clocks, open_meter
 
 
@@ -66,6 +69,17 @@ def test_idle_before_and_after_are_held_together() -> None:
     warm.recall(None, 100.0, 0.5)
     warm.measure(None)
     assert (warm.of(None) or ()) == pytest.approx((106.0, (0.125 + 12.0) ** 0.5))
+
+
+def test_a_sensor_that_is_dated_early_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A calibrated delay may be negative: then there is nothing to wait for, and no time goes back."""
+    device, meter = Watched(), FakeMeter()
+    meter.info = replace(meter.info, response=Response(delay_s=-0.0058))
+    waits_s: list[float] = []
+    monkeypatch.setattr(device, "sleep", waits_s.append)
+    IdlePower(device, meter, 1.0).measure(None)
+    assert sum(waits_s) == pytest.approx(1.3)
+    assert min(waits_s) >= 0.0
 
 
 def test_idle_power_that_cannot_be_read_is_not_known() -> None:

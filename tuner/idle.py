@@ -35,7 +35,7 @@ class IdlePower:
             start_s = self._device.now_s()
             self._pause(self._window_s)
             end_s = self._device.now_s()
-            self._pause(self._meter.info.response.delay_s)
+            self._pause(max(0.0, self._meter.info.response.delay_s))  # a calibrated one may be negative
         try:
             reading: PowerReading | None = recording.reading(start_s, end_s)
             why = recording.problem

@@ -17,7 +17,8 @@ class Response:
         capacitance_s: C of equation (6) of "Multi-Kernel Auto-Tuning on GPUs: Performance and Energy-Aware
             Optimization": time constant of a lag; 0 for every other kind.
         window_s: length of the mean of a boxcar or ramp; 0 for every other kind.
-        delay_s: age of the power a fresh sample shows, beyond lag and window.
+        delay_s: age of the power a fresh sample shows, beyond lag and window; negative where samples are
+            dated too early.
         capacitance_sigma_s: standard uncertainty of C.
         window_sigma_s: standard uncertainty of the window.
         delay_sigma_s: standard uncertainty of the delay.
