@@ -232,7 +232,7 @@ def _outcome(status: str, task: Task, driver: Driver, confirmed: Mapping[Trial, 
         default=next((i for i, (trial, _) in enumerate(trials) if trial == default), None),
         fastest=chosen(Objective("time")),
         objective=objective,
-        notices=[*_power_limited(trials), *_tie(objective, [trials[i][1] for i in eligible])],
+        notices=[*_power_limited(trials), *_tie(objective, list(confirmed.values()))],
     )
 
 
