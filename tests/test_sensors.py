@@ -185,16 +185,21 @@ def test_damaged_calibrations_are_told(nvml: State, caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize(
-    ("board", "name"), [("k40c", "simulated-stream"), ("h200", "simulated-counter"), ("gtx680", None)]
+    ("board", "names"),
+    [
+        ("k40c", ["simulated-stream"]),
+        ("h200", [f"simulated-{name}" for name in ("counter", "ring", "instant", "average")]),
+        ("gtx680", []),
+    ],
 )
-def test_a_simulated_device_has_the_readings_of_its_model(board: str, name: str | None) -> None:
-    """A simulated GPU has one reading, that of its model, or none."""
+def test_a_simulated_device_has_the_readings_of_its_model(board: str, names: list[str]) -> None:
+    """A simulated GPU has the readings of its model, best first, or none."""
     device = SimulatedDevice(board, 0, NoNvrtc())
 
-    assert [reading.name for reading in device_readings(device)] == ([] if name is None else [name])
+    assert [reading.name for reading in device_readings(device)] == names
     meter, why = open_meter(device)
-    assert why == ("" if name else f"{device.identity.name} has no power sensor")
-    assert (meter is None) == (name is None)
+    assert why == ("" if names else f"{device.identity.name} has no power sensor")
+    assert (meter is None) == (not names)
     with pytest.raises(InputError, match=r"--sensor ring: .*(simulated-|has no power sensor)"):
         open_reading(device, "ring")
 
