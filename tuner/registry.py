@@ -53,6 +53,7 @@ TABLE: dict[str, dict[str, str]] = {
         "recorded": "tuner.power.recorded:Recorded",
         "replay": "tuner.power.replay:readings",
         "corrected": "tuner.power.response:corrected",
+        "weights": "tuner.power.response:energy_weights_s",
         "age": "tuner.power.response:age_s",
     },
     "meter": {

@@ -98,19 +98,23 @@ class Recorder:
         if self.now() >= self._clock_due_s:
             self._read_clock()
 
-    def edge(self, pause: Callable[[float], object]) -> None:
+    def edge(self, pause: Callable[[float], object], ticks: int = 1) -> None:
         """Poll all, and counters until each has ticked: a difference of dated ticks is exact.
 
         Args:
             pause: waits so many seconds.
+            ticks: that are waited for; two of them tell the power between them.
         """
         for channel in self.channels:
             channel.poll()
-        waiting = [channel for channel in self.channels if channel.info.kind == "counter"]
-        until_s = self.now() + EDGE_S
-        while waiting and self.now() < until_s:
+        missing = {channel: ticks for channel in self.channels if channel.info.kind == "counter"}
+        until_s = self.now() + ticks * EDGE_S
+        while any(missing.values()) and self.now() < until_s:
             pause(_EDGE_POLL_S)
-            waiting = [channel for channel in waiting if not channel.poll() and not channel.failure]
+            self.poll()
+            for channel, count in missing.items():
+                if count and (channel.failure or channel.poll()):
+                    missing[channel] = 0 if channel.failure else count - 1
 
     def _read_clock(self) -> None:
         self._clock_due_s = self.now() + CLOCK_S

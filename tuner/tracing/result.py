@@ -1,5 +1,6 @@
 """What a trace found, for people, files and pictures."""
 
+import math
 import shlex
 import statistics
 from collections.abc import Iterator, Sequence
@@ -14,11 +15,17 @@ import numpy as np
 from tuner import registry
 from tuner.interfaces import ClockReading, Sample, SensorInfo
 from tuner.tracing.choice import Gpu
-from tuner.tracing.energy import Series, TracedEnergy, traced_energy
+from tuner.tracing.curve import Curve
+from tuner.tracing.energy import TracedEnergy, traced_energy
 from tuner.tracing.recorder import Recorder
 from tuner.tracing.run import Outcome
+from tuner.tracing.series import Series
 
-_APART = 0.05  # two readings of the same joules that differ by more are not both right
+_APART = 0.05  # two readings of the same joules that differ by more are not both right,
+_APART_SURELY = 0.01  # nor are those that differ by more than this and by more than their noise
+_SURELY = 3.0  # standard uncertainties
+_STILL = 0.05  # of the command's power above idle: less is an idle GPU that has warmed up
+_STILL_IDLE = 0.02  # of idle power: likewise
 
 
 @dataclass(frozen=True)
@@ -94,15 +101,37 @@ class Trace:
             yield f"throttled: {', '.join(self.clock.throttle_reasons)}"
         if self.outcome.dropped_marks:
             yield f"{self.outcome.dropped_marks} more marks were set than are kept"
+        yield from self._aftermath()
         yield from self._disagreement()
+
+    def _aftermath(self) -> Iterator[str]:
+        """Power that was not idle power once the command had ended."""
+        energies = [reading.energy for reading in (self.curve, self.best) if reading is not None]
+        energy = next((energy for energy in energies if energy is not None), None)
+        if energy is None or energy.after is None:
+            return
+        above_w = energy.after.watts - energy.idle_w
+        noise_w = _SURELY * math.hypot(energy.after.sigma_w, energy.idle_sigma_w)
+        usual_w = max(_STILL * (energy.mean_w - energy.idle_w), _STILL_IDLE * energy.idle_w)
+        if abs(above_w) > max(noise_w, usual_w):
+            yield (
+                f"once the command had ended the GPU drew {energy.after.watts:.4g} W,"
+                f" {abs(above_w):.3g} W {'more' if above_w > 0 else 'less'} than idle before it:"
+                " joules are those from start to end, and what was drawn after it is in none of them"
+            )
 
     def _disagreement(self) -> Iterator[str]:
         best, curve = self.best, self.curve
         if best is None or curve is None or curve is best or not (best.energy and curve.energy):
             return
-        apart = curve.energy.total_j / best.energy.total_j - 1.0
-        if abs(apart) > _APART:
-            yield f"{curve.info.name} differs from {best.info.name} by {100 * apart:+.1f} %: one is wrong"
+        apart_j = curve.energy.total_j - best.energy.total_j
+        noise_j = _SURELY * math.hypot(curve.energy.total_sigma_j, best.energy.total_sigma_j)
+        relative = apart_j / best.energy.total_j if best.energy.total_j else math.inf
+        if abs(relative) > _APART or (abs(relative) > _APART_SURELY and abs(apart_j) > noise_j):
+            yield (
+                f"{curve.info.name} differs from {best.info.name} by {100 * relative:+.1f} %: one is wrong,"
+                " or the load changes in the rhythm of the sensor"
+            )
 
     def recorded(self) -> Any:  # noqa: ANN401 - a plugin's dataclass
         """The trace as a file holds it, time 0 where the command started; None without a curve.
@@ -152,11 +181,17 @@ class Trace:
 def result(command: Sequence[str], gpu: Gpu, recorder: Recorder, outcome: Outcome) -> Trace:
     """Join what the recorder holds with what became of the command."""
     line = outcome.timeline
+    kept = {
+        channel: tuple(sample for sample in channel.samples if sample.time_s >= line.began_s)
+        for channel in recorder.channels
+    }
+    shown = next((channel for channel in kept if channel.info.kind != "counter" and kept[channel]), None)
+    curve = Curve(Series.of(kept[shown]), shown.info) if shown is not None else None
     readings = []
-    for channel in recorder.channels:
-        kept = tuple(sample for sample in channel.samples if sample.time_s >= line.began_s)
-        energy = None if channel.failure else traced_energy(kept, channel.info, line)
-        readings.append(ReadingResult(channel.info, kept, energy, channel.failure))
+    for channel, samples in kept.items():
+        same = shown is not None and shown.info.scope == channel.info.scope
+        energy = traced_energy(samples, channel.info, line, curve if same else None)
+        readings.append(ReadingResult(channel.info, samples, energy, channel.failure))
     return Trace(tuple(command), gpu, outcome, tuple(readings), tuple(recorder.clocks))
 
 

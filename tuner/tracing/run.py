@@ -11,16 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.errors import InputError, Interrupted
+from tuner.interfaces import SensorInfo
 from tuner.marks import VARIABLE, MarkPipe
-from tuner.tracing.energy import Timeline, memory_s
 from tuner.tracing.recorder import Recorder
+from tuner.tracing.series import Timeline, memory_s
 from tuner.tracing.signals import FROM_THE_TERMINAL, TO_PASS_ON, SignalPipe, in_foreground
 
 IDLE_S = 2.0
 """How long idle power is measured unless something else is asked for."""
 
 _IDLE_SAMPLES = 10.0  # give an idle power to a tenth of its noise or so
-_LAST_PERIODS = 2.0  # until what the sensor has seen can be read
+_LAST_S = 0.6  # of samples tell the power that goes on after the command: as many of them as
+_LAST_PERIODS = 6.0  # at most,
+_LEAST_PERIODS = 2.0  # or at least
+_NEAR_TICKS = 2  # of a counter tell the power just before the command, and just after it
 _GRACE_S = 10.0  # for a command to end when this process fails
 _KILLED = 128  # what shells add to the number of the signal that ended a program
 
@@ -74,11 +78,7 @@ def run_traced(
     with SignalPipe((*TO_PASS_ON, signal.SIGCHLD)) as signals, _marks(recorder) as marks:
         desk = _Desk(recorder, signals, marks)
         began_s = recorder.now()
-        recorder.edge(desk.pause)
-        desk.attend(began_s + _idle_s(recorder, idle))
-        recorder.edge(desk.pause)
-        if desk.orders:
-            raise Interrupted("interrupted before the command was started")
+        _before(desk, recorder, _idle_s(recorder, idle))
         started_s = recorder.now()
         with _started(command, marks) as child:
             started_cpu_s = _cpu_s()
@@ -87,14 +87,7 @@ def run_traced(
         overhead = (_cpu_s() - started_cpu_s) / (ended_s - started_s)
         marks.end()
         desk.orders.clear()
-        desk.attend(ended_s + _after_s(recorder))
-        recorder.edge(desk.pause)
-        settled_s = recorder.now()
-        desk.attend(settled_s + idle.after_s)
-        if idle.after_s > 0:
-            recorder.edge(desk.pause)
-        finished_s = recorder.now()
-        after_s = min(idle.after_s, finished_s - settled_s)
+        finished_s, after_s = _after(desk, recorder, ended_s, idle.after_s)
         return Outcome(
             exit_code=child.returncode if child.returncode >= 0 else _KILLED - child.returncode,
             timeline=Timeline(began_s, started_s, ended_s, finished_s, after_s),
@@ -102,6 +95,31 @@ def run_traced(
             dropped_marks=marks.dropped,
             overhead=overhead,
         )
+
+
+def _before(desk: "_Desk", recorder: Recorder, idle_s: float) -> None:
+    """Record while the GPU is idle."""
+    began_s = recorder.now()
+    recorder.edge(desk.pause)
+    desk.attend(began_s + idle_s / 2.0)
+    recorder.edge(desk.pause)  # whether idle power is steady, a counter says by three ticks
+    desk.attend(began_s + idle_s)
+    recorder.edge(desk.pause, _NEAR_TICKS)
+    if desk.orders:
+        raise Interrupted("interrupted before the command was started")
+
+
+def _after(desk: "_Desk", recorder: Recorder, ended_s: float, idle_s: float) -> tuple[float, float]:
+    """Record until the sensors have forgotten the command, then idle power: its end and its length."""
+    recorder.edge(desk.pause, _NEAR_TICKS)
+    desk.attend(ended_s + _after_s(recorder))
+    recorder.edge(desk.pause)
+    settled_s = recorder.now()
+    desk.attend(settled_s + idle_s)
+    if idle_s > 0:
+        recorder.edge(desk.pause)
+    finished_s = recorder.now()
+    return finished_s, min(idle_s, finished_s - settled_s)
 
 
 def _marks(recorder: Recorder) -> MarkPipe:
@@ -122,9 +140,12 @@ def _idle_s(recorder: Recorder, idle: Idle) -> float:
 
 
 def _after_s(recorder: Recorder) -> float:
-    """How long after its end the sensors still show the command."""
-    infos = [channel.info for channel in recorder.channels]
-    return max(memory_s(info.response) + _LAST_PERIODS * info.period_s for info in infos)
+    """How long after its end the sensors still show the command, and a little of what is after it."""
+    return max(memory_s(channel.info.response) + _last_s(channel.info) for channel in recorder.channels)
+
+
+def _last_s(info: SensorInfo) -> float:
+    return max(_LEAST_PERIODS * info.period_s, min(_LAST_PERIODS * info.period_s, _LAST_S))
 
 
 def _cpu_s() -> float:

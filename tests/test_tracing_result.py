@@ -1,0 +1,61 @@
+"""What a trace tells beside its joules."""
+
+from dataclasses import replace
+
+import pytest
+
+from tuner.interfaces import Sample, SensorInfo
+from tuner.tracing import Timeline, TracedEnergy
+from tuner.tracing.choice import RECORDED
+from tuner.tracing.level import Level
+from tuner.tracing.result import ReadingResult, Trace
+from tuner.tracing.run import Outcome
+
+LINE = Timeline(0.0, 2.0, 7.0, 7.5)
+ENERGY = TracedEnergy(1000.0, 1.0, 500.0, 1.1, 100.0, 0.1, 200.0, None, 0.0, Level(100.5, 0.2))
+SAMPLES = (Sample(1.0, 100.0),)
+
+
+def trace_of(counter: TracedEnergy | None, ring: TracedEnergy | None, failure: str = "") -> Trace:
+    readings = (
+        ReadingResult(SensorInfo("counter", "counter", "gpu", 0.1), SAMPLES, counter, failure),
+        ReadingResult(SensorInfo("ring", "ring", "gpu", 0.02), SAMPLES, ring),
+    )
+    return Trace(("true",), RECORDED, Outcome(0, LINE, (), 0, 0.001), readings)
+
+
+def test_nothing_is_told_of_a_trace_that_is_as_it_should_be() -> None:
+    """Readings that agree, and a GPU that goes back to idle, give no notes."""
+    assert list(trace_of(ENERGY, replace(ENERGY, total_j=1008.0)).notes()) == []
+
+
+@pytest.mark.parametrize(("watts", "says"), [(130.0, "30 W more than idle"), (60.0, "40 W less than idle")])
+def test_power_that_does_not_go_back_to_idle_is_told(watts: float, says: str) -> None:
+    """Once, with what it means for the joules."""
+    still = replace(ENERGY, after=Level(watts, 0.2))
+    (note,) = trace_of(still, still).notes()
+
+    assert says in note
+    assert "joules are those from start to end" in note
+    assert list(trace_of(replace(still, after=None), replace(still, after=None)).notes()) == []
+
+
+@pytest.mark.parametrize(
+    ("total_j", "sigma_j", "told"),
+    [(1080.0, 50.0, True), (1020.0, 1.0, True), (1020.0, 10.0, False), (1005.0, 1.0, False)],
+)
+def test_readings_that_contradict_each_other_are_told(total_j: float, sigma_j: float, told: bool) -> None:
+    """They do by 5 %, and by 1 % where their noise does not explain it; calibration errors are smaller."""
+    notes = list(trace_of(ENERGY, replace(ENERGY, total_j=total_j, total_sigma_j=sigma_j)).notes())
+
+    assert [note for note in notes if "ring differs from counter by +" in note] == notes
+    assert bool(notes) is told
+
+
+def test_the_counter_counts_first() -> None:
+    """Its joules are the answer where it has any, and a reading that failed is told."""
+    assert trace_of(ENERGY, replace(ENERGY, total_j=1008.0)).provenance()["total_j"] == 1000.0
+    failed = trace_of(None, ENERGY, "counter stopped answering: gone")
+
+    assert failed.provenance()["energy_sensor"] == "ring"
+    assert list(failed.notes()) == ["counter stopped answering: gone"]
