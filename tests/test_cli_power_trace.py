@@ -88,7 +88,7 @@ def test_joules_of_a_command(done: Traced) -> None:
     assert found["total_j"] - found["net_j"] == pytest.approx(found["idle_w"] * found["duration_s"])
     assert found["energy_sensor"] == "nvml-energy-counter"
     assert found["notes"] == ""
-    for text in ("energy ", "net of idle ", " ± ", "nvml-power-ring (gpu; lag, C = 17", "peak ", "overhead "):
+    for text in ("energy ", "net of idle ", " ± ", "nvml-power-ring (gpu; lag, C = 14", "peak ", "overhead "):
         assert text in done.result.stderr
     assert done.sets == 0
 

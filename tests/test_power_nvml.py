@@ -216,14 +216,17 @@ def test_kepler_starts_from_the_papers_capacitance(
     ("product", "architecture", "reading", "kind", "window_s", "averages"),
     [
         (b"NVIDIA H200", 9, USAGE, "ramp", 1.0, True),
-        (b"NVIDIA H200", 9, INSTANT, "boxcar", 0.025, False),
         (b"NVIDIA A100-SXM4-40GB", 7, USAGE, "boxcar", 0.025, False),
+        (b"NVIDIA A30", 7, AVERAGE, "boxcar", 0.025, False),
+        (b"NVIDIA RTX A3000 Laptop GPU", 7, USAGE, "ramp", 1.0, True),
         (b"NVIDIA GeForce RTX 3090", 7, AVERAGE, "ramp", 1.0, True),
         (b"NVIDIA GeForce RTX 3090", 7, INSTANT, "boxcar", 0.1, True),
         (b"NVIDIA GeForce RTX 4090", 8, INSTANT, "boxcar", 0.1, True),
         (b"NVIDIA GeForce RTX 2080 Ti", 6, USAGE, "boxcar", 0.1, True),
         (b"Tesla P100", 4, USAGE, "boxcar", 0.01, False),
         (b"Tesla M40", 3, USAGE, "boxcar", 0.014, False),
+        (b"Quadro M4000", 3, USAGE, "identity", 0.0, True),
+        (b"Quadro K2000", 2, USAGE, "identity", 0.0, True),
         (b"NVIDIA GeForce GTX 980", 3, USAGE, "identity", 0.0, True),
     ],
 )
@@ -245,6 +248,19 @@ def test_published_windows(  # noqa: PLR0917 - a table's columns
     assert (response.kind, response.window_s, response.averages) == (kind, window_s, averages)
     assert response.capacitance_s == 0.0
     assert response.origin == ("assumed" if kind == "identity" else "published")
+
+
+@pytest.mark.parametrize(("reading", "averages"), [(RING, True), (INSTANT, False)])
+def test_hopper_looks_through_one_lag(nvml: State, clock: PlayedClock, reading: str, averages: bool) -> None:
+    """C and delay assumed of a Hopper hold what two H200s showed, and only the ring looks often enough."""
+    assert nvml.architecture == 9
+    response = opened(reading, clock).info.response
+
+    assert (response.kind, response.origin, response.averages) == ("lag", "assumed", averages)
+    for seen_s in (0.0131, 0.0145):
+        assert abs(seen_s - response.capacitance_s) < 1.96 * response.capacitance_sigma_s
+    for seen_s in {RING: (0.0035, 0.0037), INSTANT: (0.0106, 0.0184)}[reading]:
+        assert abs(seen_s - response.delay_s) < 1.96 * response.delay_sigma_s
 
 
 def test_what_is_not_published_is_assumed(nvml: State, clock: PlayedClock) -> None:
