@@ -39,7 +39,7 @@ def test_lines_and_a_summary(nvml: State) -> None:
 
     assert result.exit_code == 0, result.output
     assert len(lines) >= 3
-    for text in ("W (shows 2", "mean 2", " ± ", " J; 1980 MHz, held back by sw-power-cap, 40 °C"):
+    for text in ("W (shows 2", "mean 2", " ± ", " s; 1980 MHz, held back by sw-power-cap, 40 °C"):
         assert text in lines[0]
     assert "throttled meanwhile: sw-power-cap" in result.stdout
     assert "nvml-energy-counter" in result.stdout

@@ -27,6 +27,7 @@ PICTURE = Picture(
     age_s=0.0,
     duration_s=2.0,
     idle_w=100.0,
+    net="600 ± 2 J",
     counter=(401.0, "nvml-energy-counter: 802.0 ± 0.5 J"),
     marks=[(0.1, "phase one"), (1.0, "phase two")],
 )
@@ -71,7 +72,8 @@ def test_everything_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "(s)" in axes.get_xlabel()
     assert "(W)" in axes.get_ylabel()
     assert "as the sensor shows it" in legend
-    assert "corrected (lag, C = 17 ms)" in legend
+    assert "corrected (lag, C = 17 ms; overshoots at steps)" in legend
+    assert "above idle: 600 ± 2 J" in legend
     assert "idle, 100 W" in legend
     assert "nvml-energy-counter: 802.0 ± 0.5 J" in legend
     assert "nvml-power-ring" in figure.get_suptitle()

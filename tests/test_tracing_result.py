@@ -29,14 +29,14 @@ def test_nothing_is_told_of_a_trace_that_is_as_it_should_be() -> None:
     assert list(trace_of(ENERGY, replace(ENERGY, total_j=1008.0)).notes()) == []
 
 
-@pytest.mark.parametrize(("watts", "says"), [(130.0, "30 W more than idle"), (60.0, "40 W less than idle")])
+@pytest.mark.parametrize(("watts", "says"), [(130.0, "30 W above the idle power"), (60.0, "40 W below the idle power")])
 def test_power_that_does_not_go_back_to_idle_is_told(watts: float, says: str) -> None:
     """Once, with what it means for the joules."""
     still = replace(ENERGY, after=Level(watts, 0.2))
     (note,) = trace_of(still, still).notes()
 
     assert says in note
-    assert "joules are those from start to end" in note
+    assert "the joules end with the command" in note
     assert list(trace_of(replace(still, after=None), replace(still, after=None)).notes()) == []
 
 

@@ -45,10 +45,12 @@ class Picture:
         times_s: of the samples, shape (n,).
         raw_w: power as the sensor shows it, shape (n,).
         corrected_w: power corrected for the sensor's response, shape (n,); None where that changes nothing.
+            A single sample may overshoot at a step.
         correction: how, e.g. ``lag, C = 17 ms``.
         age_s: how much older the corrected power is than its samples.
         duration_s: how long the command ran.
         idle_w: idle power; None where it is not known.
+        net: energy above idle power, e.g. ``152.3 ± 1.1 J``.
         counter: (mean watts, text) of an energy counter; None where there is none.
         marks: (time, label).
     """
@@ -61,6 +63,7 @@ class Picture:
     age_s: float
     duration_s: float
     idle_w: float | None = None
+    net: str = ""
     counter: tuple[float, str] | None = None
     marks: Sequence[tuple[float, str]] = ()
 
@@ -122,14 +125,34 @@ def _curves(axes: "Axes", picture: Picture) -> None:
             picture.corrected_w,
             color="tab:blue",
             lw=1.0,
-            label=f"corrected ({picture.correction})",
+            label=f"corrected ({picture.correction}; overshoots at steps)",
             rasterized=dense,
         )
     if picture.idle_w is not None:
-        axes.axhline(picture.idle_w, color="tab:green", ls=":", lw=1.0, label=f"idle, {picture.idle_w:.4g} W")
+        _above_idle(axes, picture, picture.idle_w)
+        axes.axhline(picture.idle_w, color="tab:green", ls=":", lw=1.2, label=f"idle, {picture.idle_w:.4g} W")
     if picture.counter is not None:
         watts, text = picture.counter
         axes.plot((0.0, picture.duration_s), (watts, watts), color="tab:red", ls="--", lw=1.2, label=text)
+
+
+def _above_idle(axes: "Axes", picture: Picture, idle_w: float) -> None:
+    """Shade what the command's net joules are."""
+    corrected = picture.corrected_w is not None
+    times_s = picture.times_s - (picture.age_s if corrected else 0.0)
+    watts = picture.raw_w if picture.corrected_w is None else picture.corrected_w
+    meanwhile = (times_s >= 0.0) & (times_s <= picture.duration_s)
+    if picture.net and meanwhile.any():
+        axes.fill_between(
+            times_s[meanwhile],
+            idle_w,
+            watts[meanwhile],
+            color="tab:orange",
+            alpha=0.25,
+            lw=0,
+            label=f"above idle: {picture.net}",
+            rasterized=len(times_s) > _MANY,
+        )
 
 
 def _limits(picture: Picture) -> tuple[float, float]:
@@ -153,7 +176,7 @@ def _marks(axes: "Axes", canvas: Any, marks: Sequence[tuple[float, str]]) -> Non
     across = axes.get_xaxis_transform()
     for time_s, label in marks[:_MOST_MARKS]:
         (line,) = axes.plot(
-            (time_s, time_s), (0.0, 1.0), transform=across, color="0.3", lw=0.5, clip_on=False
+            (time_s, time_s), (0.0, 1.0), transform=across, color="0.45", lw=0.5, clip_on=False
         )
         text = axes.text(time_s, 1.0, label, transform=across, parse_math=False, **_LABEL)
         box = text.get_window_extent(renderer)

@@ -1,6 +1,8 @@
 """The lines a trace ends with, and the picture of it."""
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
 from tuner.objective import COVERAGE
 from tuner.report.power_plot import Picture
@@ -14,7 +16,7 @@ _COMMAND_CHARACTERS = 90
 def trace_lines(trace: Trace) -> Iterator[str]:
     """What a trace found, a line at a time; intervals are 95 %."""
     line = trace.outcome.timeline
-    yield f"{shortened(trace.words)}: exit code {trace.outcome.exit_code}, {si(line.duration_s, 's')}"
+    yield f"{shortened(trace.command)}: exit code {trace.outcome.exit_code}, {si(line.duration_s, 's')}"
     best = trace.best
     if best is None or best.energy is None:
         yield "no joules: no reading gave enough"
@@ -50,10 +52,18 @@ def net_joules(reading: ReadingResult) -> str:
     return with_uncertainty(reading.energy.net_j, COVERAGE * reading.energy.net_sigma_j, "J")
 
 
-def shortened(words: str) -> str:
-    """A command line that fits a line, without anything that a terminal would obey."""
+def shortened(command: Sequence[str]) -> str:
+    """A command that fits a line: its program without the folder, no more words than there is room for.
+
+    Nothing is left in it that a terminal would obey.
+    """
+    words = shlex.join((PurePath(command[0]).name or command[0], *command[1:]))
     words = "".join(letter if letter.isprintable() else " " for letter in words)
-    return words if len(words) <= _COMMAND_CHARACTERS else f"{words[: _COMMAND_CHARACTERS - 1]}…"
+    if len(words) <= _COMMAND_CHARACTERS:
+        return words
+    kept = words[: _COMMAND_CHARACTERS - 1]
+    whole, _, _ = kept.rpartition(" ")
+    return f"{whole} …" if len(whole) > _COMMAND_CHARACTERS / 2 else f"{kept}…"
 
 
 def _reading(trace: Trace, reading: ReadingResult) -> str:
@@ -80,12 +90,10 @@ def trace_picture(trace: Trace) -> Picture | None:
     line, best, response = trace.outcome.timeline, trace.best, reading.info.response
     counter = None
     if best is not None and best.energy is not None and best is not reading:
-        counter = (best.energy.mean_w, f"{best.info.name}: {joules(best)}")
-    found = f": {joules(best)}, net of idle {net_joules(best)} (95 %)" if best is not None else ""
-    origin = trace.provenance()
-    where = f"{origin['gpu']} in {origin['host']}, driver {origin['driver'] or 'unknown'}, {origin['date']}"
+        counter = (best.energy.mean_w, f"{best.info.name}: mean of {joules(best)}")
+    found = f": {joules(best)}" if best is not None else ""
     return Picture(
-        title=f"{reading.info.name} ({reading.info.scope}) of {where}\n{shortened(trace.words)}{found}",
+        title=f"{shortened(trace.command)}{found}\n{_origin(trace, reading)}",
         times_s=series.times_s - line.started_s,
         raw_w=series.values,
         corrected_w=watts if is_corrected(response) else None,
@@ -93,6 +101,16 @@ def trace_picture(trace: Trace) -> Picture | None:
         age_s=age_s,
         duration_s=line.duration_s,
         idle_w=None if best is None or best.energy is None else best.energy.idle_w,
+        net="" if best is None or best.energy is None else net_joules(best),
         counter=counter,
         marks=[(time_s - line.started_s, label) for time_s, label in trace.outcome.marks],
     )
+
+
+def _origin(trace: Trace, reading: ReadingResult) -> str:
+    """Where a picture comes from, in a line."""
+    origin = trace.provenance()
+    driver = f", driver {origin['driver']}" if origin["driver"] else ""
+    date = str(origin["date"]).partition("+")[0].replace("T", " ")
+    where = f"{origin['gpu']} in {origin['host']}{driver}"
+    return f"{reading.info.name} ({reading.info.scope}) of {where}, {date} UTC; ± is 95 %"

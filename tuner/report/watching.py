@@ -20,7 +20,7 @@ def table(snapshot: Snapshot, name: str) -> Table:
     for row in snapshot.rows:
         now = f"failed: {row.failure}" if row.failure else si(row.watts, "W")
         shown.add_row(
-            row.info.name, row.info.scope, now, si(row.shown_w, "W"), si(row.mean_w, "W"), _joules(row)
+            row.info.name, row.info.scope, now, si(row.shown_w, "W"), si(row.mean_w, "W"), _since(row)
         )
     return shown
 
@@ -33,7 +33,7 @@ def lines(snapshot: Snapshot) -> Iterator[str]:
             yield f"{head}failed: {row.failure}"
             continue
         shown = f" (shows {si(row.shown_w, 'W')})" if row.shown_w is not None else ""
-        since = f"mean {si(row.mean_w, 'W')}, {_joules(row)}"
+        since = f"mean {si(row.mean_w, 'W')}, {_since(row)}"
         yield f"{head}{si(row.watts, 'W')}{shown}, {since}; {_state(snapshot)}"
 
 
@@ -41,18 +41,17 @@ def summary_lines(snapshot: Snapshot) -> Iterator[str]:
     """What it came to; intervals are 95 %."""
     for row in snapshot.rows:
         ended = f"; it failed: {row.failure}" if row.failure else ""
-        yield (
-            f"{row.info.name} ({row.info.scope}): {_joules(row)} in {row.seconds:.1f} s,"
-            f" mean {si(row.mean_w, 'W')}{ended}"
-        )
+        yield f"{row.info.name} ({row.info.scope}): {_since(row)}, mean {si(row.mean_w, 'W')}{ended}"
     if snapshot.throttled:
         yield f"throttled meanwhile: {', '.join(snapshot.throttled)}"
     yield "± is 95 %, of noise and timing; a sensor's own calibration error is not in it"
 
 
-def _joules(row: Row) -> str:
-    sigma_j = None if row.joules_sigma is None else COVERAGE * row.joules_sigma
-    return with_uncertainty(row.joules, sigma_j, "J")
+def _since(row: Row) -> str:
+    """Joules, and the time they are of: a reading begins with its first sample."""
+    if row.joules is None or row.joules_sigma is None:
+        return "–"
+    return f"{with_uncertainty(row.joules, COVERAGE * row.joules_sigma, 'J')} in {row.seconds:.1f} s"
 
 
 def _state(snapshot: Snapshot) -> str:

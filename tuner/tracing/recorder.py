@@ -56,7 +56,8 @@ class Channel:
         try:
             fresh = self.sampler.poll()
         except PowerError as error:
-            self.failure = f"{self.info.name} stopped answering: {error}"
+            why = str(error).removeprefix(f"{self.info.name}: ")
+            self.failure = f"{self.info.name} stopped answering: {why}"
             self.due_s = math.inf
             return False
         self.samples += fresh

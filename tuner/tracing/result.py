@@ -115,9 +115,9 @@ class Trace:
         usual_w = max(_STILL * (energy.mean_w - energy.idle_w), _STILL_IDLE * energy.idle_w)
         if abs(above_w) > max(noise_w, usual_w):
             yield (
-                f"once the command had ended the GPU drew {energy.after.watts:.4g} W,"
-                f" {abs(above_w):.3g} W {'more' if above_w > 0 else 'less'} than idle before it:"
-                " joules are those from start to end, and what was drawn after it is in none of them"
+                f"after the command the GPU went on at {energy.after.watts:.4g} W, {abs(above_w):.3g} W"
+                f" {'above' if above_w > 0 else 'below'} the idle power before it; the joules end with the"
+                " command"
             )
 
     def _disagreement(self) -> Iterator[str]:
