@@ -1,19 +1,23 @@
 """Calibration: play a known load on a GPU, watch its power readings side by side, identify their models."""
 
+import logging
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 
-from tuner.interfaces import LoadSource, PowerSampler, Sample
+from tuner.interfaces import ClockControl, LoadSource, PowerSampler, Sample
 
-from .fitting import Evidence
 from .identify import Identified, identify
-from .meter import SamplingMeter
+from .meter import SampledRecording, SamplingMeter
 from .schedule import Burst, rhythm, schedule
+from .ticks import Trace
 
 SECONDS = 60.0
 _FEW = 8  # samples that give a period
+_LOG = logging.getLogger(__name__)
 
 Played = list[tuple[float, float]]
 Progress = Callable[[float, float], None]
@@ -24,18 +28,21 @@ def calibrate(
     load: LoadSource,
     samplers: Sequence[PowerSampler],
     *,
+    clocks: ClockControl | None = None,
     seconds: float = SECONDS,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[Identified]:
     """Identify the response model of each reading, in the order of the samplers.
 
-    The GPU must have nothing else to do. Its clocks are left as they are. The first part of the load measures
-    how often each reading is updated, the rest is made for the periods found.
+    The GPU must have nothing else to do. Its clocks are left as they are; if they are held back meanwhile,
+    which changes the power of the load, a warning says so. The first part of the load measures how often each
+    reading is updated, the rest is made for the periods found.
 
     Args:
         load: the device whose power the samplers read; its clock stamps the samples.
         samplers: opened readings; they stay open.
+        clocks: read for throttle reasons while the load is played, never set; None where there are none.
         seconds: about how long the load is played.
         seed: of the random lengths of pulses.
         progress: called after each part of the load.
@@ -46,13 +53,15 @@ def calibrate(
     rng = np.random.default_rng(seed)
     player = _Player(load, seconds, progress)
     first = rhythm(seconds, rng)
-    heard = _recorded(load, samplers, lambda: player.play(first))
-    periods_s = [_period_s(sampler, samples) for sampler, samples in zip(samplers, heard, strict=True)]
+    heard = _recorded(load, samplers, None, lambda: player.play(first))
+    periods_s = [_period_s(sampler, one.samples()) for sampler, one in zip(samplers, heard, strict=True)]
     rest = schedule(periods_s, seconds, rng)
-    shown = _recorded(load, samplers, lambda: player.play(rest))
+    shown = _recorded(load, samplers, clocks, lambda: player.play(rest))
+    for reason in shown[0].clock(-math.inf, math.inf).throttle_reasons if shown else ():
+        _LOG.warning("the GPU was held back under the load (%s), so that its power was not steady", reason)
     return [
-        identify(samples, sampler.info, player.busy, player.squares)
-        for sampler, samples in zip(samplers, shown, strict=True)
+        _told(identify(one.samples(), sampler.info, player.busy, player.squares), one.failure)
+        for sampler, one in zip(samplers, shown, strict=True)
     ]
 
 
@@ -80,19 +89,27 @@ class _Player:
 
 
 def _recorded(
-    load: LoadSource, samplers: Sequence[PowerSampler], play: Callable[[], None]
-) -> list[list[Sample]]:
-    """Samples of all readings while the load is played."""
+    load: LoadSource,
+    samplers: Sequence[PowerSampler],
+    clocks: ClockControl | None,
+    play: Callable[[], None],
+) -> list[SampledRecording]:
+    """What all readings showed while the load was played, and the first of them beside it of the clocks."""
     with ExitStack() as stack:
-        recordings = [
-            stack.enter_context(SamplingMeter(sampler, None, load.now_s).recording()) for sampler in samplers
-        ]
+        recordings = []
+        for number, sampler in enumerate(samplers):
+            meter = SamplingMeter(sampler, None if number else clocks, load.now_s)
+            recordings.append(stack.enter_context(meter.recording()))
         play()
-    return [list(recording.samples()) for recording in recordings]
+    return recordings
 
 
 def _period_s(sampler: PowerSampler, samples: Sequence[Sample]) -> float:
     """Median time between samples; of a reading too slow for the rhythm what it says itself."""
-    if len(samples) < _FEW:
-        return sampler.info.period_s
-    return Evidence.of(samples, counter=False, busy=[(0.0, 0.0)]).period_s
+    times_s = Trace.of(samples).times_s
+    return float(np.median(np.diff(times_s))) if len(times_s) >= _FEW else sampler.info.period_s
+
+
+def _told(found: Identified, failure: str) -> Identified:
+    """The same, with why the reading stopped answering."""
+    return replace(found, reason="; ".join(filter(None, (found.reason, failure))))

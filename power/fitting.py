@@ -24,6 +24,7 @@ _SIZES_S = np.geomspace(0.003, 6.0, 23)  # time constants and windows that are t
 _STEP = 0.25  # of the delays that are tried, in periods or sizes, whichever is longer
 _FINE_STEP = 0.05  # of them where nothing but the delay is fitted, in periods
 _FINEST = 201  # delays within a fine step to either side
+_SPAN_OF_FLAT, _SPAN_OF_PARABOLA = 12.0**0.5, 2.0  # standard deviations in what fits alike
 _EARLIEST = -0.5  # delay in periods: time stamps may be as wrong as this
 _LATEST, _LATEST_S = 1.5, 0.1  # delay: periods, and what a driver takes
 _WARMING_S = 5.0  # of a package that heats up: far from any reading's own memory
@@ -182,7 +183,8 @@ def _on_grid(projected: Projected, kind: Kind) -> tuple[float, float]:
 def _scanned(projected: Projected, delay_s: float) -> Response:
     """The identity's delay: the middle of those that fit alike, as only samples near edges tell them apart.
 
-    Alike is what adds no more to the sum of squares than one standard deviation of a delay would.
+    Alike is what adds no more to the sum of squares than one standard deviation of a delay would. That sum
+    rises to both sides of a counter's delay as a parabola does; that of watts is flat until a sample jumps.
     """
     evidence = projected.evidence
     reach_s = _FINE_STEP * evidence.period_s
@@ -190,7 +192,8 @@ def _scanned(projected: Projected, delay_s: float) -> Response:
     squares = projected.squares(evidence.shape(Response(), delays))
     alike = delays[squares <= squares.min() * (1.0 + 1.0 / len(evidence))]
     span_s = float(alike[-1] - alike[0]) + 2.0 * reach_s / (_FINEST - 1)
-    return Response(delay_s=float(alike[0] + alike[-1]) / 2.0, delay_sigma_s=span_s / 12.0**0.5)
+    sigmas = _SPAN_OF_FLAT if evidence.since_s is None else _SPAN_OF_PARABOLA
+    return Response(delay_s=float(alike[0] + alike[-1]) / 2.0, delay_sigma_s=span_s / sigmas)
 
 
 def nearest_minimum(squares: Callable[[Array], float], first: Array, spread: Array) -> Array:

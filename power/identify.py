@@ -48,7 +48,8 @@ class Identified:
         kind: of the reading: counter, ring or stream.
         scope: what it sees.
         response: the model chosen, an identity where none holds on both edges; None where nothing was
-            identified (see ``reason``).
+            identified (see ``reason``). What matters of a counter is ``capacitance_s + delay_s``, the age of
+            what it has counted; its delay is negative where a look at power counts for the time around it.
         period_s: median time between fresh samples.
         resolution: step of the reading in watts, or joules of a counter.
         samples: how many there were.
@@ -80,6 +81,16 @@ class Identified:
     explained: float = 0.0
     usable: bool = False
     reason: str = ""
+
+    @property
+    def stored(self) -> Response | None:
+        """What later runs are to know; None where there were too few samples to tell.
+
+        Of a reading that does not follow the load it is that no energy is to be taken from it.
+        """
+        if self.response is None and self.candidates:
+            return Response(origin="calibrated", averages=False)
+        return self.response
 
 
 def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: Busy = ()) -> Identified:
@@ -116,8 +127,12 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
         candidates=tuple(_candidate(fitted, evidence.period_s, effective) for fitted in fits),
     )
     if found.explained < _FOLLOWS:
-        return replace(found, reason=f"the load explains only {found.explained:.0%} of what it shows")
+        reason = f"does not follow the load, which explains only {found.explained:.0%} of what it shows"
+        return replace(found, reason=reason)
     response, found = _checked(evidence, fits, found)
+    if evidence.since_s is not None:  # ticks dated by their rhythm are all off by the same
+        date_sigma_s = float(np.median([sample.time_sigma_s for sample in samples]))
+        response = replace(response, delay_sigma_s=math.hypot(response.delay_sigma_s, date_sigma_s))
     worst = aliasing(evidence, best, squares)
     averages = (worst or 0.0) <= ALIASING and blindness(best.response, evidence) <= ALIASING
     response = replace(response, origin="calibrated", averages=averages)
@@ -171,6 +186,7 @@ def _checked(evidence: Evidence, fits: list[Fit], found: Identified) -> tuple[Re
     if abs(rise_s - fall_s) <= max(AGREEMENT * (rise_s + fall_s) / 2.0, _SIGMAS * sigma_s):
         return response, found
     plain = next(fitted for fitted in fits if fitted.kind == "identity").response
+    plain = replace(plain, delay_sigma_s=best.size_s)  # power of that long ago may still be in it
     reason = f"uncorrected: rising power shows {rise_s * 1e3:.3g} ms and falling power {fall_s * 1e3:.3g} ms"
     return plain, replace(found, reason=reason)
 

@@ -106,6 +106,11 @@ class SampledRecording:
         """Why the latest ``reading`` was None; empty where it was not."""
         return self._problem
 
+    @property
+    def failure(self) -> str:
+        """Why the sensor stopped answering; empty where it did not."""
+        return self._failure
+
     def begin(self) -> None:
         """Take what the sensor held before.
 

@@ -7,7 +7,9 @@ import pytest
 from cli_process import document, tuner
 
 from tuner.devices.calibrations import calibrated, user_file
+from tuner.devices.sensors import open_meter
 from tuner.devices.simulated import SimulatedDevice
+from tuner.errors import DeviceError
 
 QUICK = ("--seconds", "15")
 
@@ -71,6 +73,7 @@ def test_an_aliasing_reading_is_refused_for_energy() -> None:
     [
         (("--device", "sim:gtx680"), 1, "no power reading of sim:gtx680"),
         (("--device", "sim:k20c", "--sensor", "nvml-power-ring"), 2, "choose from simulated-stream"),
+        (("--device", "sim:k20c", "--sensor", "replay:a.json"), 2, "a recorded trace does not see what runs"),
         (("--device", "sim:nothing"), 2, "sim:nothing"),
         (("--device", "sim:k20c", "--seconds", "nan"), 2, "not a length of time"),
         (("--device", "sim:k20c", "--seconds", "3"), 2, "15"),
@@ -112,3 +115,44 @@ def test_an_interrupt_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 130
     assert "no calibration was stored" in result.stderr
     assert not user_file().exists()
+
+
+def test_a_gpu_that_computes_for_others_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Company is found before anything is played or stored."""
+
+    def company(gpu: str | int, ours: int = 0) -> None:
+        raise DeviceError(f"{gpu}: others compute on it ({ours} ours)")
+
+    monkeypatch.setattr("tuner.devices.company.refuse_company", company)
+    monkeypatch.setattr("tuner.worker.open_device", lambda _: pytest.fail("opened"))
+
+    result = tuner("power", "calibrate", *QUICK)
+
+    assert result.exit_code == 1
+    assert "others compute on it (0 ours)" in result.stderr
+    assert not user_file().exists()
+
+
+def test_a_reading_that_does_not_follow_is_not_taken_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reading that the load does not move is stored as one that no energy is to be taken from."""
+    monkeypatch.setattr(
+        SimulatedDevice, "pulse", lambda device, pulses: _unmoved(device, [sum(pulse) for pulse in pulses])
+    )
+
+    result = tuner("power", "calibrate", "--device", "sim:k20c", *QUICK)
+
+    assert "simulated-stream: does not follow the load" in " ".join(result.stdout.split())
+    (entry,) = json.loads(user_file().read_text())["calibrations"]
+    assert entry["response"]["averages"] is False
+    meter, why = open_meter(SimulatedDevice("k20c"))
+    assert meter is None
+    assert "misreads power" in why
+
+
+def _unmoved(device: SimulatedDevice, lengths_s: list[float]) -> list[tuple[float, float]]:
+    """Idle all the time, while it is said to be busy for half of it."""
+    busy = []
+    for length_s in lengths_s:
+        busy.append((device.now_s(), device.now_s() + length_s / 2.0))
+        device.sleep(length_s)
+    return busy

@@ -14,7 +14,7 @@ from tuner.power.simulated import SimulatedSampler
 
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import DeviceError, PowerError
-from tuner.interfaces import Sample, SensorInfo
+from tuner.interfaces import ClockReading, Sample, SensorInfo
 
 
 def test_readings_are_calibrated_side_by_side() -> None:
@@ -66,7 +66,25 @@ def test_a_reading_that_fails_costs_only_itself() -> None:
 
     assert broken.response is None
     assert "only 0 fresh samples" in broken.reason
+    assert "the GPU is lost" in broken.reason
     assert good.response is not None
+
+
+class Throttled:
+    """Clocks that are held back; never set."""
+
+    def read(self) -> ClockReading:
+        return ClockReading(1000.0, ("sw-power-cap",))
+
+
+def test_a_load_that_is_held_back_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Throttling while the load is played is a warning: its power is then not what the models suppose."""
+    device, sampler = sensed(0, period_s=0.1, window_s=0.1)
+
+    calibrate(device, [sampler], clocks=Throttled(), seconds=20.0)
+
+    (warning,) = caplog.messages
+    assert "held back under the load (sw-power-cap)" in warning
 
 
 class Interrupted(SimulatedDevice):

@@ -96,6 +96,7 @@ def test_rise_and_fall_must_agree(rise: float, fall: float) -> None:
     assert found.candidates[0].kind == "lag"
     assert found.rise_s == pytest.approx(rise, rel=0.02)
     assert found.fall_s == pytest.approx(fall, rel=0.02)
+    assert found.response.delay_sigma_s == found.candidates[0].size_s  # it still remembers as much
     assert "uncorrected: rising power shows" in found.reason
     assert found.usable  # its mean is right all the same
 
@@ -155,6 +156,34 @@ def test_a_counter_does_not_alias() -> None:
     assert found.aliasing == pytest.approx(0.0, abs=0.02)
 
 
+def test_a_counter_may_be_ahead_of_its_lag() -> None:
+    """A counter that adds each look at lagging power for the time around it has a negative delay."""
+    step_s, lag_s = 0.01, 0.015
+    looks = np.arange(0.0, END_S, step_s)
+    shown = IDLE_W + (BUSY_W - IDLE_W) * Curve.of_load(BUSY).lagged(looks, lag_s)
+    ticks = slice(3, None, 10)
+    counted = zip(looks[ticks], np.cumsum(shown * step_s)[ticks], strict=True)
+
+    found = identify([Sample(*pair) for pair in counted], COUNTER, BUSY, SQUARES)
+
+    assert found.response is not None
+    assert found.response.kind == "lag"
+    assert found.response.delay_s == pytest.approx(-step_s / 2.0, abs=0.002)
+    assert found.response.capacitance_s + found.response.delay_s == pytest.approx(
+        lag_s - step_s / 2.0, abs=3e-4
+    )
+
+
+def test_a_rhythm_is_all_off_by_the_same() -> None:
+    """How well a counter's ticks are dated is part of what is not known of its delay."""
+    clean = samples(BUSY, at(0.1), Response(), counter=True, noise_w=0.05)
+
+    found = identify([replace(s, time_sigma_s=0.002) for s in clean], COUNTER, BUSY, SQUARES)
+
+    assert found.response is not None
+    assert 0.002 < found.response.delay_sigma_s < 0.0021
+
+
 def test_warming_does_not_look_like_a_lag() -> None:
     """Power that creeps up by a twentieth with the load, and drifts, changes neither model nor window."""
     times = at(0.1)
@@ -183,7 +212,9 @@ def test_a_rail_without_the_gpu_is_told() -> None:
 
     assert found.response is None
     assert not found.usable
-    assert "explains only" in found.reason
+    assert "does not follow the load" in found.reason
+    assert found.stored is not None
+    assert not found.stored.averages  # so that it is not taken by itself later
 
 
 def test_the_step_of_a_reading_is_found() -> None:
@@ -201,6 +232,7 @@ def test_too_few_samples_are_told(values: list[float]) -> None:
     found = identify([Sample(0.1 * i, value) for i, value in enumerate(values)], STREAM, BUSY)
 
     assert found.response is None
+    assert found.stored is None
     assert not found.usable
     assert f"only {len(values)} fresh samples" in found.reason
 

@@ -91,7 +91,7 @@ def test_what_is_not_there_has_a_reason() -> None:
         (Response("ramp", window_s=1.0), "a mean over 1 s, which answers late"),
         (
             Response("boxcar", window_s=0.02, origin="calibrated", averages=False),
-            "aliases, as its calibration found: a periodic load is misread",
+            "misreads power, as its calibration found: no energy is to be taken from it",
         ),
     ],
 )

@@ -145,6 +145,13 @@ def test_a_named_reading_that_fails_is_bad_input(nvml: State) -> None:
         open_reading(Real(), "nvml-power-usage")
 
 
+def test_a_recorded_trace_sees_no_run(nvml: State) -> None:
+    """A trace is no sensor of what runs now, and the message says what it is good for."""
+    assert nvml.uuid
+    with pytest.raises(InputError, match=r"--sensor replay:a.json: a recorded trace does not see what runs"):
+        open_meter(Real(), sensor="replay:a.json")
+
+
 def test_a_calibrated_response_is_found(nvml: State) -> None:
     """The response stored for this GPU and driver is that of the reading; for another driver it is not."""
     assert nvml.uuid

@@ -121,7 +121,7 @@ def _judged(reports: list[SensorReport]) -> list[SensorReport]:
 def _objection(report: SensorReport) -> str:
     """Why a reading is not to be used; empty where it may be."""
     if report.info is not None and is_advised_against(report.info):
-        return "aliases, as its calibration found: a periodic load is misread"
+        return "misreads power, as its calibration found: no energy is to be taken from it"
     return report.why
 
 
@@ -131,5 +131,5 @@ def _second(report: SensorReport, best: str) -> str:
     if response is not None and not response.averages:
         return "may miss part of a periodic load"
     if response is not None and response.window_s > _LONG_S:
-        return f"a mean over {response.window_s:g} s, which answers late"
+        return f"a mean over {response.window_s:.3g} s, which answers late"
     return f"works; {best} comes first"

@@ -15,6 +15,7 @@ from tuner.model import DeviceIdentity
 _ON_A_CARD = ("nvml", "ina3221", "tegrastats", "jtop")
 # NVML of an Orin initialises, but answers no power query; and the rails are what Jetsons are measured by.
 _ON_A_JETSON = ("ina3221", "tegrastats", "jtop", "nvml")
+_REPLAY = "replay:"  # what the name of a recorded trace begins with
 _LOG = logging.getLogger(__name__)
 
 
@@ -69,6 +70,10 @@ def open_reading(device: Device, name: str, *, interval_s: float = 0.0) -> Power
     Raises:
         InputError: the device has no such reading, or it does not answer.
     """
+    if name.startswith(_REPLAY):
+        raise InputError(
+            f"--sensor {name}: a recorded trace does not see what runs now; tuner power watch shows it"
+        )
     names = []
     for reading in _readings(device, interval_s):
         if reading.name == name:
@@ -110,7 +115,7 @@ def gpu_readings(
 
 
 def is_advised_against(info: SensorInfo) -> bool:
-    """True for a reading that a calibration of this very board found to alias."""
+    """True for a reading that aliases, or does not follow the load, as a calibration of this board found."""
     return info.response.origin == "calibrated" and not info.response.averages
 
 
@@ -149,7 +154,9 @@ def _first(device: Device) -> tuple[PowerSampler | None, str]:
         if not is_advised_against(sampler.info):
             return sampler, ""
         sampler.close()
-        reasons.append(f"{reading.name} aliases, as its calibration found (--sensor {reading.name} takes it)")
+        reasons.append(
+            f"{reading.name} misreads power, as its calibration found (--sensor {reading.name} takes it)"
+        )
     name = device.identity.name
     if not reasons:
         return None, f"{name} has no power sensor"

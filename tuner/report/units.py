@@ -13,6 +13,7 @@ def si(value: float | None, unit: str, digits: int = 4) -> str:
         return f"0 {unit}"
     if abs(value) >= 1000.0:  # noqa: PLR2004 - kilo
         return f"{significant(value, digits)} {unit}"
+    value = float(f"{value:.{digits - 1}e}")  # 0.99996 s is 1.000 s, not 1,000 ms
     for scale, prefix in _PREFIXES:
         if abs(value) >= scale:
             return f"{significant(value / scale, digits)} {prefix}{unit}"

@@ -46,33 +46,43 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     """
     from tuner import registry
     from tuner.devices.calibrations import user_file
+    from tuner.devices.company import refuse_company
     from tuner.errors import Interrupted
+    from tuner.tracing.choice import find_gpu, readable_clocks
     from tuner.worker import open_device
 
     path = user_file()
     registry.load("calibration", "prepare")(path)
     with contextlib.ExitStack() as stack:
+        clocks, celsius = None, []
+        if device is None or not device.startswith("sim:"):
+            gpu = find_gpu(device, "tuner power calibrate")
+            celsius.append(refuse_company(gpu.gpu))
+            clocks = stack.enter_context(readable_clocks(gpu))
         opened, notice = open_device(device)
         stack.callback(opened.close)
+        identity = opened.identity
         samplers, unavailable = _opened(stack, opened, names)
         try:
             with _progress(seconds) as told:
                 found = registry.load("calibration", "calibrate")(
-                    opened, list(samplers.values()), seconds=seconds, progress=told
+                    opened, list(samplers.values()), clocks=clocks, seconds=seconds, progress=told
                 )
         except KeyboardInterrupt as order:
             raise Interrupted("interrupted; no calibration was stored") from order
-        identity = opened.identity
+        if not identity.modelled:
+            celsius.append(refuse_company(identity.uuid, ours=1))
     rows = [asdict(identified) | {"name": name} for name, identified in zip(samplers, found, strict=True)]
     good = {
-        name: (identified.response, identified.period_s)
+        name: (identified.stored, identified.period_s)
         for name, identified in zip(samplers, found, strict=True)
-        if identified.response is not None
+        if identified.stored is not None
     }
     if good:
         registry.load("calibration", "store")(path, identity.uuid, identity.driver, good)
     document = {
         "device": asdict(identity),
+        "temperatures_c": celsius,
         "seconds": seconds,
         "readings": rows,
         "unavailable": unavailable,
@@ -87,30 +97,27 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
 def _opened(
     stack: contextlib.ExitStack, device: "Device", names: tuple[str, ...]
 ) -> tuple[dict[str, "PowerSampler"], dict[str, str]]:
-    """Samplers of the readings asked for, best first, and why others of them are not there.
+    """Samplers of the readings asked for, or of all, best first, and why some of all are not there.
 
     Raises:
-        UnknownNameError: the device has no reading of that name.
-        SensorUnavailableError: no reading asked for answers.
+        InputError: the device has no reading of that name, or it does not answer.
+        SensorUnavailableError: none at all answers.
     """
-    from tuner.devices.sensors import device_readings
-    from tuner.errors import SensorUnavailableError, UnknownNameError
+    from tuner.devices.sensors import device_readings, open_reading
+    from tuner.errors import SensorUnavailableError
 
-    readings = {reading.name: reading for reading in device_readings(device)}
-    for name in names:
-        if name not in readings:
-            choices = ", ".join(readings) or "none"
-            raise UnknownNameError(f"--sensor {name}: no such reading; choose from {choices}")
-    samplers, unavailable = {}, {}
-    for name, reading in readings.items():
-        if names and name not in names:
-            continue
+    samplers: dict[str, PowerSampler] = {}
+    unavailable = {}
+    for name in dict.fromkeys(names):
+        samplers[name] = open_reading(device, name)
+        stack.callback(samplers[name].close)
+    for reading in () if names else device_readings(device):
         try:
-            samplers[name] = reading.open()
+            samplers[reading.name] = reading.open()
         except SensorUnavailableError as error:
-            unavailable[name] = str(error).removeprefix(f"{name}: ")
-        else:
-            stack.callback(samplers[name].close)
+            unavailable[reading.name] = str(error).removeprefix(f"{reading.name}: ")
+            continue
+        stack.callback(samplers[reading.name].close)
     if not samplers:
         why = "; ".join(f"{name}: {reason}" for name, reason in unavailable.items())
         raise SensorUnavailableError(f"no power reading of {device.identity.spec} answers: {why or 'none'}")
@@ -153,6 +160,8 @@ def _show(out: "Console", document: dict[str, Any], notice: str) -> None:
     for row in document["readings"]:
         table.add_row(*_cells(row))
     out.print(table)
+    if len(warm := [celsius for celsius in document["temperatures_c"] if celsius is not None]) > 1:
+        out.print(f"{warm[0]:.0f} °C before the load, {warm[-1]:.0f} °C after it", highlight=False)
     for row in document["readings"]:
         for line in _remarks(row):
             out.print(line, markup=False, highlight=False)
@@ -201,6 +210,9 @@ def _remarks(row: dict[str, Any]) -> Iterator[str]:
     if row["rise_s"] is not None:
         sides = f"; {_ms(row['rise_s'])} as it rises, {_ms(row['fall_s'])} as it falls"
     yield f"{name}: {row['idle_w']:.4g} W idle, {row['idle_w'] + row['step_w']:.4g} W under load{sides}"
+    if row["kind"] == "counter" and (response := row["response"]) is not None:
+        age_s = response["capacitance_s"] + response["delay_s"]
+        yield f"{name}: a tick has counted what was drawn up to {_ms(age_s)} before it"
 
 
 def _conclude(out: "Console", document: dict[str, Any]) -> None:
