@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,11 @@ from tuning import REQUEST, tune
 
 from tuner.database import Store
 from tuner.devices.simulated import SimulatedDevice
-from tuner.driver import LEAST_BURSTS, MOST_BURSTS, undecided
 from tuner.errors import ClockError, DeviceError, PowerError
 from tuner.interfaces import RunRecord
-from tuner.model import Configuration, Energy, Measurement, Plan, Status, Trial, WorkloadResult
-from tuner.objective import Objective
+from tuner.model import Plan, Trial
+from tuner.objective import Objective, choose
+from tuner.turns import ASSUMED_REPEATABILITY, LEAST_BURSTS, MOST_BURSTS, Turns
 
 
 @pytest.fixture
@@ -22,53 +23,24 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def test_contenders_take_turns(store: Store) -> None:
-    """Fresh bursts go round the contenders, so that a drift meets all; later rounds have fewer of them."""
+def test_contenders_take_turns_there_and_back(store: Store) -> None:
+    """Every other turn goes the other way, so that a drift cancels; later turns have fewer contenders."""
     order: list[Trial] = []
-    tune(
-        replace(REQUEST, policy="exhaustive", energy_precision=0.0002, window_s=1.0),
+    outcome = tune(
+        replace(REQUEST, policy="exhaustive", energy_precision=0.0001, window_s=1.0),
         store,
         spec="sim:a100",
         observer=lambda event: order.append(event.trial) if event.confirming else None,
     )
-    count = len(set(order))
-    rounds = [order[i * count : (i + 1) * count] for i in range(3)]
+    turns = outcome.turns.turns
+    contenders = list(turns[0])
 
-    assert rounds[0] == rounds[1] == rounds[2]
-    assert max(order.count(trial) for trial in order) > LEAST_BURSTS
-    assert max(order.count(trial) for trial in order) <= MOST_BURSTS
-    later = order[3 * count :]
-    assert later == [trial for i in range(6) for trial in rounds[0] if order.count(trial) > 3 + i]
-
-
-def confirmed(*costs: tuple[float, float]) -> dict[Trial, Measurement]:
-    """Trials with so many joules and uncertainty."""
-    made = {}
-    for number, (joules, uncertainty_j) in enumerate(costs):
-        energy = Energy(joules, uncertainty_j, joules, "s", "gpu")
-        made[Trial((Configuration({"i": number}),))] = Measurement(
-            (WorkloadResult(Status.OK, 1.0),), 1.0, energy=energy
-        )
-    return made
-
-
-@pytest.mark.parametrize(
-    ("costs", "open_"),
-    [
-        ([(100.0, 2.0), (150.0, 2.0)], []),
-        ([(100.0, 2.0), (103.0, 2.0)], [0, 1]),
-        ([(100.0, 2.0), (103.0, 0.1), (150.0, 9.0)], [0]),
-        ([(100.0, 0.1), (100.1, 0.1)], []),
-        ([(100.0, 2.0)], []),
-    ],
-)
-def test_more_bursts_are_for_what_they_may_decide(costs: list[tuple[float, float]], open_: list[int]) -> None:
-    """Contenders that are known to 1 %, or surely not the lowest, are not measured any further."""
-    joined = confirmed(*costs)
-
-    found = undecided(joined, Objective("energy"), 0.01)
-
-    assert [list(joined).index(trial) for trial in found] == open_
+    assert [trial for turn in turns for trial in turn] == order
+    assert [list(turn) for turn in turns[:3]] == [contenders, contenders[::-1], contenders]
+    assert LEAST_BURSTS < len(turns) <= MOST_BURSTS
+    assert len(turns[3]) < len(contenders)
+    for before, after in pairwise(turns):
+        assert set(after) <= set(before)
 
 
 def test_a_tie_is_stated(store: Store) -> None:
@@ -76,19 +48,25 @@ def test_a_tie_is_stated(store: Store) -> None:
     outcome = tune(replace(REQUEST, policy="exhaustive"), store, spec="sim:a100")
 
     assert outcome.answer is not None
+    rivals = outcome.turns.rivals(Objective("energy"))
+    times = [outcome.turns.joined()[trial].makespan_s for trial in rivals]
     tied = [notice for notice in outcome.notices if notice.startswith("tie: ")]
-    energies = [m.energy for _, m in outcome.trials if m.bursts > 1 and m.energy is not None]
-    lowest = min(energies, key=lambda energy: energy.joules)
-    overlapping = [
-        e for e in energies if e.joules - lowest.joules <= 1.96 * (e.uncertainty_j + lowest.uncertainty_j)
-    ]
-    assert len(overlapping) > 1
-    says = f"tie: {len(overlapping)} trials may cost least, by their 95 % intervals;"
-    assert tied == [f"{says} the answer is the fastest of them"]
+    assert len(rivals) > 1
+    assert outcome.trials[outcome.answer][1].makespan_s == min(time or 0.0 for time in times)
+    assert [notice.partition(",")[0] for notice in tied] == [f"tie: {len(rivals)} contenders may cost least"]
+
+
+def test_a_run_that_was_cut_short_compares_single_windows(store: Store) -> None:
+    """Without bursts turn by turn the answer ties with what minutes of drift may hide, and is the fastest."""
+    outcome = tune(replace(REQUEST, policy="exhaustive", time_limit_s=10.0), store, spec="sim:a100")
+
+    assert outcome.turns == Turns()
+    assert outcome.repeats == {}
+    assert outcome.answer == choose(Objective("energy"), outcome.trials, ASSUMED_REPEATABILITY)
 
 
 def test_answer_and_default_are_net_of_idle(store: Store) -> None:
-    """Idle power is read before the first trial and after the last, also at the contenders' other clocks."""
+    """Idle power is read after the first trial and the last, also at the contenders' other clocks."""
     outcome = tune(replace(REQUEST, policy="greedy", clocks="all"), store)
 
     assert outcome.answer is not None

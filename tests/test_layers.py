@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("tuner.compiler", "tuner.config", "tuner.problems", "tuner.occupancy", "tuner.objective"),
         *("tuner.records", "tuner.bursts", "tuner.clock_choice", "tuner.process", "tuner.owner"),
         *("tuner.marks", "tuner.database_check", "tuner.window", "tuner.idle", "tuner.held_clock"),
+        *("tuner.answer_checks", "tuner.one_window", "tuner.warmth", "tuner.turns"),
     ),
     ("tuner.interfaces",),
     ("tuner.space",),

@@ -122,6 +122,29 @@ def test_mean_round_away_from_the_median_is_flagged(longer: float, flags: tuple[
     assert Measurer(Uneven()).measure(trial_of(PLANS), PLANS).flags == flags
 
 
+def test_a_window_with_a_stall_is_measured_again() -> None:
+    """A host that paused in one window costs another window, not a percent of joules; one in all is told."""
+
+    class Stalled(Watched):
+        stalls = 1
+
+        def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+            record = replace(super().run(plans, window_s), notes=())
+            self.stalls -= 1
+            if self.stalls < 0:
+                return record
+            return replace(record, end_s=record.end_s + 0.05 * (record.end_s - record.start_s))
+
+    device = Stalled()
+    measurer = Measurer(device, FakeMeter())
+    assert measurer.measure(trial_of(PLANS), PLANS).flags == ()
+    assert len(device.run_clocks) == 2
+    device.stalls, device.run_clocks = 99, []
+    flags = [measurer.measure(trial_of(PLANS), PLANS).flags for _ in range(5)]
+    assert flags == [("unsteady: mean round +5.0% from the median",)] * 5
+    assert len(device.run_clocks) == 3 * 2 + 2, "given up after three in vain"
+
+
 def test_uncertainty_of_the_makespan_is_the_devices() -> None:
     """The measurement carries what the device says of its makespan."""
 

@@ -174,7 +174,7 @@ def test_a_reading_that_aliases_is_flagged() -> None:
 
     mean = mean_power(trace(*((0.1 * i, 100.0) for i in range(11))), 0.0, 1.0, info)
 
-    assert [note.partition(":")[0] for note in mean.notes] == ["aliases"]
+    assert [note.partition(":")[0] for note in mean.notes] == ["aliasing"]
 
 
 def test_an_average_must_lie_in_the_window() -> None:

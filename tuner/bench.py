@@ -1,6 +1,6 @@
 """Everything a run holds open: device, clock control, power meter, measurer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from tuner.interfaces import ClockControl, Device, Meter
 from tuner.measure import Measurer, suggested_window_s
 from tuner.objective import Objective
 from tuner.request import Request
+from tuner.warmth import Warmth
 from tuner.worker import open_device
 
 
@@ -43,12 +44,15 @@ class Bench:
 
 
 @contextmanager
-def open_bench(device_spec: str | None, request: Request) -> Iterator[Bench]:
+def open_bench(
+    device_spec: str | None, request: Request, warming: Callable[[float, float], None] | None = None
+) -> Iterator[Bench]:
     """Open a device for a request, and close it on every way out, clocks first.
 
     Args:
         device_spec: ``cuda:N``, ``sim:NAME``, or None for the automatic choice.
         request: whose objective, sensor, window and seed the measuring follows.
+        warming: hears of every window of the GPU's warm-up, see ``Warmth``.
 
     Raises:
         DeviceUnavailableError: the device cannot be opened.
@@ -71,7 +75,15 @@ def open_bench(device_spec: str | None, request: Request) -> Iterator[Bench]:
         window_s = request.window_s or suggested_window_s(info, request.energy_precision)
         needs_energy = Objective(request.objective).needs_energy
         measurer = stack.enter_context(
-            Measurer(device, meter, clocks, window_s, seed=request.seed, needs_energy=needs_energy)
+            Measurer(
+                device,
+                meter,
+                clocks,
+                window_s,
+                seed=request.seed,
+                needs_energy=needs_energy,
+                warmth=Warmth(device.now_s, warming),
+            )
         )
         notices = [notice] if notice else []
         if meter is None:

@@ -30,7 +30,7 @@ def join(bursts: Sequence[Measurement]) -> Measurement:
     if failed is not None:
         return failed
     makespans = [(burst.makespan_s or 0.0, burst.makespan_uncertainty_s, None) for burst in bursts]
-    makespan_s, makespan_u, _ = _mean(makespans)
+    makespan_s, makespan_u, _ = joined_mean(makespans)
     clocks = [burst.clock_mhz for burst in bursts if burst.clock_mhz is not None]
     return replace(
         bursts[-1],
@@ -60,13 +60,13 @@ def _energy(energies: Sequence[Energy | None]) -> Energy | None:
     known = [energy for energy in energies if energy is not None]
     if len(known) < len(energies):
         return None
-    joules, uncertainty_j, degrees = _mean([(e.joules, e.uncertainty_j, e.degrees) for e in known])
+    joules, uncertainty_j, degrees = joined_mean([(e.joules, e.uncertainty_j, e.degrees) for e in known])
     watts = statistics.fmean(energy.watts for energy in known)
     return replace(known[-1], joules=joules, uncertainty_j=uncertainty_j, degrees=degrees, watts=watts)
 
 
-def _mean(values: Sequence[tuple[float, float, float | None]]) -> tuple[float, float, float | None]:
-    """Mean of (value, uncertainty, degrees of freedom), its uncertainty and that one's degrees."""
+def joined_mean(values: Sequence[tuple[float, float, float | None]]) -> tuple[float, float, float | None]:
+    """Mean of (value, uncertainty, degrees of freedom) with its own, see ``join``."""
     count = len(values)
     mean = statistics.fmean(value for value, _, _ in values)
     own = [contracted(uncertainty, degrees) for _, uncertainty, degrees in values]

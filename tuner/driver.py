@@ -1,17 +1,17 @@
 """Lets a policy, the measurer and the store talk, trial by trial."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.bursts import join
 from tuner.candidates import Prepared
 from tuner.database import Store
 from tuner.interfaces import Device, Policy, Search
 from tuner.marks import mark
 from tuner.measure import Measurer
 from tuner.model import Measurement, Plan, Trial
-from tuner.objective import COVERAGE, Objective
+from tuner.objective import Objective
+from tuner.turns import LEAST_BURSTS, MOST_BURSTS, Turns
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,6 @@ class Measured:
 
 Observer = Callable[[Measured], None]
 
-LEAST_BURSTS = 3
-"""Of each contender for the answer."""
-
-MOST_BURSTS = 9
-"""Of a contender whose cost is not known to the wanted precision by then: ties are stated as such."""
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -71,21 +65,6 @@ class LimitReachedError(Exception):
     def __init__(self, message: str, *, out_of_time: bool = False) -> None:
         super().__init__(message)
         self.out_of_time = out_of_time
-
-
-def undecided(joined: Mapping[Trial, Measurement], objective: Objective, precision: float) -> list[Trial]:
-    """Trials whose 95 % interval overlaps that of the lowest cost, and is wider than wanted."""
-    costs = {trial: objective.cost(measurement) for trial, measurement in joined.items()}
-    finite = [trial for trial, cost in costs.items() if math.isfinite(cost)]
-    if not finite:
-        return []
-    halves = {trial: COVERAGE * objective.uncertainty(joined[trial]) for trial in finite}
-    lowest = min(finite, key=costs.__getitem__)
-    ceiling = costs[lowest] + halves[lowest]
-    rivals = [trial for trial in finite if costs[trial] - halves[trial] <= ceiling]
-    if len(rivals) == 1:
-        return []
-    return [trial for trial in rivals if halves[trial] > precision * costs[trial]]
 
 
 class Driver:
@@ -146,49 +125,46 @@ class Driver:
 
     def confirm(
         self, trials: Sequence[Trial], objective: Objective, precision: float
-    ) -> dict[Trial, Measurement]:
+    ) -> tuple[Turns, dict[Trial, Measurement]]:
         """Measure trials again, in turn, so that a drift meets all of them.
 
         What the search measured is left out: the best of many noisy values is too good to be true. Each gets
-        three bursts; those that may yet be the lowest get more, up to nine, until their cost is known to the
-        wanted precision. Idle power is read once more at their clocks.
+        three bursts; those that may yet be the lowest get more, up to nine, until that is known to the wanted
+        precision. Every other turn goes back the way the last one came: a steady drift then cancels, and no
+        trial always follows the same one. Idle power is read once more at their clocks.
 
         Args:
             trials: the contenders.
             objective: whose cost is compared.
-            precision: wanted half-width of the 95 % interval of a cost, relative to it.
+            precision: wanted half-width of the 95 % interval of a cost, relative to the lowest one.
 
         Returns:
-            The joined bursts of each trial, stored beside what the search measured.
+            The bursts turn by turn, and each trial's joined, stored beside what the search measured.
         """
-        fresh: dict[Trial, list[Measurement]] = {trial: [] for trial in trials}
-        open_trials: Sequence[Trial] = trials
+        turns = Turns()
+        order = list(trials)
         mark("contenders again")
         for count in range(1, MOST_BURSTS + 1):
-            for trial in open_trials:
-                fresh[trial].append(self._burst(trial))
-                self._tell(trial, fresh[trial][-1], objective, None, confirming=True)
+            turn = {}
+            for trial in order:
+                turn[trial] = self._burst(trial)
+                self._tell(trial, turn[trial], objective, None, confirming=True)
+            turns = Turns((*turns.turns, turn))
             if count >= LEAST_BURSTS:
-                joined = {trial: join(measured) for trial, measured in fresh.items()}
-                open_trials = undecided(joined, objective, precision)
+                going_on = turns.undecided(objective, precision)
+                order = [trial for trial in order if trial in going_on]
+            if not order:
+                break
+            order.reverse()
         for clock_mhz in dict.fromkeys(trial.clock_mhz for trial in trials):
-            self.measure_idle(clock_mhz)
+            self.joules += self._measurer.measure_idle(clock_mhz)
         confirmed = {
-            trial: self._measurer.with_idle(join(measured), trial.clock_mhz)
-            for trial, measured in fresh.items()
+            trial: self._measurer.with_idle(measurement, trial.clock_mhz)
+            for trial, measurement in turns.joined().items()
         }
         numbers = {trial: number for number, (trial, _) in enumerate(self.trials, start=1)}
         self._store.confirm(self._run_id, {numbers[trial]: joined for trial, joined in confirmed.items()})
-        return confirmed
-
-    def begin(self, clock_mhz: int | None) -> None:
-        """Read idle power at the first trial's clock, unless a killed run has."""
-        if not self._measurer.knows_idle(clock_mhz):
-            self.measure_idle(clock_mhz)
-
-    def measure_idle(self, clock_mhz: int | None) -> None:
-        """Read idle power at a clock; its joules are part of what the tuning costs."""
-        self.joules += self._measurer.measure_idle(clock_mhz)
+        return turns, confirmed
 
     def search(self, policy: Policy, search: Search, objective: Objective, expected: int | None) -> None:
         """Drive a policy's generator to its end."""
@@ -207,6 +183,11 @@ class Driver:
     def asked(self) -> dict[Trial, Measurement]:
         """What was asked for so far, in order: the same in a resumed run as in one that never stopped."""
         return dict(self._asked)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user should know of the measuring."""
+        return self._measurer.notices
 
     @property
     def windows_s(self) -> float:

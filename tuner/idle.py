@@ -2,8 +2,6 @@
 
 import logging
 import math
-import time
-from collections.abc import Callable
 
 from tuner.errors import PowerError
 from tuner.interfaces import Device, Meter, PowerReading
@@ -25,17 +23,16 @@ class IdlePower:
         self._device = device
         self._meter = meter
         self._window_s = window_s
-        self._pause = pause_of(device)
         self._seen: dict[int | None, list[tuple[float, float]]] = {}
 
     def measure(self, clock_mhz: int | None) -> float:
         """Read idle power at a clock that is set already; returns the joules that took."""
         with self._meter.recording() as recording:
-            self._pause(_CALM_S)
+            self._device.sleep(_CALM_S)
             start_s = self._device.now_s()
-            self._pause(self._window_s)
+            self._device.sleep(self._window_s)
             end_s = self._device.now_s()
-            self._pause(max(0.0, self._meter.info.response.delay_s))  # a calibrated one may be negative
+            self._device.sleep(max(0.0, self._meter.info.response.delay_s))  # negative where dated too early
         try:
             reading: PowerReading | None = recording.reading(start_s, end_s)
             why = recording.problem
@@ -63,9 +60,3 @@ class IdlePower:
         watts = [value for value, _ in seen]
         own = math.hypot(*(uncertainty for _, uncertainty in seen)) / len(seen)
         return math.fsum(watts) / len(seen), math.hypot(own, (max(watts) - min(watts)) / math.sqrt(12.0))
-
-
-def pause_of(device: Device) -> Callable[[float], None]:
-    """How to wait on a device: a simulated one lets its own time pass, a real one only needs the waiting."""
-    pause: Callable[[float], None] = getattr(device, "sleep", time.sleep)
-    return pause

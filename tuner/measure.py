@@ -1,48 +1,28 @@
-"""From a trial to a measurement: answer checks, clock, measuring window, joules, flags."""
+"""From a trial to a measurement: answer checks, clock, settled power, windows measured again where spoilt."""
 
-import hashlib
 import logging
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
 
+from tuner.answer_checks import AnswerChecks
 from tuner.devices.sensors import open_clocks, open_meter
-from tuner.errors import PowerError
 from tuner.held_clock import OFF_CLOCK, THROTTLED, HeldClock
-from tuner.idle import IdlePower, pause_of
-from tuner.interfaces import (
-    Check,
-    ClockControl,
-    ClockReading,
-    Device,
-    Meter,
-    PowerReading,
-    Recording,
-    RunRecord,
-)
-from tuner.model import (
-    Configuration,
-    Energy,
-    Measurement,
-    Plan,
-    Status,
-    Trial,
-    Workload,
-    WorkloadResult,
-)
+from tuner.idle import IdlePower
+from tuner.interfaces import Check, ClockControl, ClockReading, Device, Meter
+from tuner.model import Measurement, Plan, Status, Trial, Workload, WorkloadResult
+from tuner.one_window import UNSTEADY, WindowRunner, recording_of
+from tuner.warmth import Warmth
 from tuner.window import suggested_window_s
 
 __all__ = ["Measurer", "open_clocks", "open_meter", "suggested_window_s"]
 
 _LOG = logging.getLogger(__name__)
-_GIVE_UP = 3  # bursts measured again in vain before a device counts as throttled for good
-_MUTE = 3  # windows in a row that a sensor did not answer for, before it counts as lost
-_SPOILT = (THROTTLED, OFF_CLOCK)
-_KNOWN_FOR_SURE = (Status.COMPILE_ERROR, Status.WRONG_ANSWER)
-_UNSTEADY = 0.01  # joules are of the mean round, times are medians: where these differ by more, it is told
-_SETTLE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
+_GIVE_UP = 3  # windows measured again in vain before what spoilt them counts as lasting
+_SPOILT = (THROTTLED, OFF_CLOCK, UNSTEADY)
+_ARRIVE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
 
 
 class Measurer:
@@ -59,6 +39,8 @@ class Measurer:
         seed: of the random inputs of answer checks.
         needs_energy: True where measurements without joules are worth nothing: a sensor that is lost then
             ends the run.
+        warmth: has windows repeated until power is settled; the first trial is then followed by a reading of
+            idle power. None for single windows.
     """
 
     def __init__(
@@ -70,6 +52,7 @@ class Measurer:
         *,
         seed: int = 0,
         needs_energy: bool = False,
+        warmth: Warmth | None = None,
     ) -> None:
         self._device = device
         self._meter = meter
@@ -78,12 +61,20 @@ class Measurer:
         if window_s is not None:
             self._window_s = window_s
         self._idle = None if meter is None else IdlePower(device, meter, self._window_s)
-        self._seed = seed
-        self._needs_energy = needs_energy
-        self._checks: dict[tuple[Workload, Configuration], Check] = {}
-        self._vain = 0
-        self._mute = 0
-        self.windows_s = 0.0  # all windows so far, those measured in vain too
+        self._checks = AnswerChecks(device, seed)
+        self._windows = WindowRunner(device, meter, self._clock, needs_energy=needs_energy)
+        self._warmth = warmth
+        self._vain: Counter[str] = Counter()
+
+    @property
+    def windows_s(self) -> float:
+        """Length of all windows so far, of those that were not the last of their trial too."""
+        return self._windows.total_s
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user should know."""
+        return () if self._warmth is None else tuple(self._warmth.notices)
 
     def measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
         """Check what was not checked before, then run the plans together at the trial's clock.
@@ -137,21 +128,18 @@ class Measurer:
         energy = replace(measurement.energy, idle_watts=idle[0], idle_uncertainty_w=idle[1])
         return replace(measurement, energy=energy)
 
-    def recall(self, trials: Iterable[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
-        """Take over from stored trials which answers were right and which were not.
+    def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
+        """Take over from stored trials: which answers were right, and the idle power that was read.
 
-        A crash or a time-out need not have been the check's, so those are checked again. The idle power that
-        was read then serves on.
+        A virtual GPU goes on as warm as it was; a real one has cooled down.
         """
+        self._checks.recall(trials, workloads)
         for trial, measurement in trials:
             energy = measurement.energy
             if self._idle is not None and energy is not None and energy.idle_watts is not None:
                 self._idle.recall(trial.clock_mhz, energy.idle_watts, energy.idle_uncertainty_w)
-            for workload, configuration, result in zip(
-                workloads, trial.configurations, measurement.results, strict=True
-            ):
-                if result.status is Status.OK or result.status in _KNOWN_FOR_SURE:
-                    self._checks[workload, configuration] = Check(result.status, result.detail)
+            if self._warmth is not None and energy is not None and self._device.identity.modelled:
+                self._warmth.take_over(trial.clock_mhz)
 
     def close(self) -> None:
         """Give the clock back; the measurer may be used again."""
@@ -168,7 +156,8 @@ class Measurer:
     # --- one trial -------------------------------------------------------------------------------
 
     def _measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
-        checks, check_s, spent_j = self._check(plans)
+        check_s, spent_j = self._check(plans)
+        checks = self._checks.of(plans)
         if any(check.status is not Status.OK for check in checks):
             return Measurement(
                 results=tuple(_of_check(check) for check in checks),
@@ -176,101 +165,34 @@ class Measurer:
                 check_s=check_s,
                 energy_total_j=spent_j,
             )
-        spent_j += self._settle(plans)
-        measurement = self._run(trial, plans)
-        spent_j += measurement.energy_total_j
-        if _spoilt(measurement) and self._vain < _GIVE_UP:
-            _LOG.info("measured again: %s: %s", trial, "; ".join(measurement.flags))
-            measurement = self._run(trial, plans)
-            spent_j += measurement.energy_total_j
-            self._vain += 1
-        if not _spoilt(measurement):
-            self._vain = 0
+        spent_j += self._arrive(plans)
+        cold = self._warmth is not None and self._warmth.cold
+        windows = self._settled(trial, plans)
+        self._again_if_spoilt(windows, trial, plans)
+        measurement = windows[-1]
+        spent_j += math.fsum(window.energy_total_j for window in windows)
+        if cold and measurement.energy is not None and not self.knows_idle(trial.clock_mhz):
+            spent_j += self.measure_idle(trial.clock_mhz)  # now that the GPU is warm
+        measurement = self.with_idle(measurement, trial.clock_mhz)
         return replace(measurement, check_s=check_s, energy_total_j=spent_j)
 
-    def _check(self, plans: Sequence[Plan]) -> tuple[list[Check], float, float]:
-        """Checks of the plans, and the seconds and joules of those made now."""
-        new = [plan for plan in plans if (plan.workload, plan.configuration) not in self._checks]
-        check_s = spent_j = 0.0
-        if new:
-            with self._recording() as recording:
-                for plan in new:
-                    check = self._device.check(plan, self._seed_of(plan))
-                    self._checks[plan.workload, plan.configuration] = check
-                    check_s += check.seconds
-            spent_j = recording.joules() if recording is not None else 0.0
-        return [self._checks[plan.workload, plan.configuration] for plan in plans], check_s, spent_j
+    def _check(self, plans: Sequence[Plan]) -> tuple[float, float]:
+        """Check what was not checked yet; the seconds and joules that took."""
+        missing = self._checks.missing(plans)
+        if not missing:
+            return 0.0, 0.0
+        with recording_of(self._meter) as recording:
+            check_s = self._checks.make(missing)
+        return check_s, 0.0 if recording is None else recording.joules()
 
-    def _run(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
-        with self._recording() as recording:
-            record = self._device.run(plans, self._window_s)
-            self._linger()
-        self.windows_s += record.end_s - record.start_s
-        measurement = Measurement(
-            results=_told_apart(record.results),
-            makespan_s=record.makespan_s,
-            makespan_spread_s=record.makespan_spread_s,
-            makespan_uncertainty_s=record.makespan_uncertainty_s,
-            rounds=record.rounds,
-            window_s=record.end_s - record.start_s,
-            flags=(*record.notes, *_unsteady(record)),
-            modelled=self._device.identity.modelled,
-        )
-        if recording is None:
-            return measurement
-        measurement = replace(measurement, energy_total_j=recording.joules())
-        return self._with_power(measurement, record, recording, trial) if measurement.ok else measurement
-
-    def _with_power(
-        self, measurement: Measurement, record: RunRecord, recording: Recording, trial: Trial
-    ) -> Measurement:
-        clock = recording.clock(record.start_s, record.end_s)
-        reading, why = self._read(recording, record)
-        flags = [*measurement.flags, *self._clock.flags(clock)]
-        energy = None
-        if reading is None:
-            flags.append(f"no-energy: {why}")
-        else:
-            flags += reading.notes
-        if reading is not None and record.rounds:
-            round_s = measurement.window_s / record.rounds
-            energy = Energy(
-                joules=reading.watts * round_s,
-                uncertainty_j=reading.uncertainty_w * round_s,
-                watts=reading.watts,
-                sensor=reading.sensor,
-                scope=reading.scope,
-                degrees=reading.degrees,
-            )
-        found = replace(measurement, energy=energy, clock_mhz=clock.mhz, flags=tuple(flags))
-        return self.with_idle(found, trial.clock_mhz)
-
-    def _read(self, recording: Recording, record: RunRecord) -> tuple[PowerReading | None, str]:
-        """Mean power of a window, or why there is none.
-
-        Raises:
-            PowerError: joules are needed, and the sensor has not answered several times in a row.
-        """
-        try:
-            reading = recording.reading(record.start_s, record.end_s)
-        except PowerError as error:
-            self._mute += 1
-            if self._needs_energy and self._mute >= _MUTE:
-                raise PowerError(f"no energy for {_MUTE} windows in a row: {error}") from error
-            return None, str(error)
-        self._mute = 0
-        return reading, recording.problem
-
-    # --- clock, sensor, seed ---------------------------------------------------------------------
-
-    def _settle(self, plans: Sequence[Plan]) -> float:
+    def _arrive(self, plans: Sequence[Plan]) -> float:
         """Let a clock that was set arrive, under the load of the plans; returns the joules that took."""
         spent_j = 0.0
 
         def look() -> ClockReading | None:
             nonlocal spent_j
-            with self._recording() as recording:
-                record = self._device.run(plans, _SETTLE_WINDOW_S)
+            with recording_of(self._meter) as recording:
+                record = self._device.run(plans, _ARRIVE_WINDOW_S)
                 if recording is None:
                     return self._clock.read()
             spent_j += recording.joules()
@@ -280,41 +202,31 @@ class Measurer:
         self._clock.settle(look, self._device.now_s)
         return spent_j
 
-    def _linger(self) -> None:
-        """Record on until a sensor that is late has shown the end of the window."""
-        late_s = 0.0 if self._meter is None else self._meter.info.response.delay_s
-        if late_s > 0:
-            pause_of(self._device)(late_s)
+    def _settled(self, trial: Trial, plans: Sequence[Plan]) -> list[Measurement]:
+        """Windows of a trial until its power is settled; the last one counts."""
 
-    def _recording(self) -> Any:  # noqa: ANN401 - a context manager of a Recording or None
-        return nullcontext() if self._meter is None else self._meter.recording()
+        def window() -> Measurement:
+            return self._windows.run(plans, self._window_s)
 
-    def _seed_of(self, plan: Plan) -> int:
-        """Another seed for every check, the same again when a run is repeated."""
-        digest = hashlib.blake2b(f"{self._seed}|{plan.label()}".encode(), digest_size=4).digest()
-        return int.from_bytes(digest, "little")
+        return [window()] if self._warmth is None else self._warmth.settle(trial.clock_mhz, window)
+
+    def _again_if_spoilt(self, windows: list[Measurement], trial: Trial, plans: Sequence[Plan]) -> None:
+        """Add another window where the last was spoilt, unless that has been in vain several times."""
+        spoilt = _spoilt(windows[-1])
+        if any(self._vain[kind] < _GIVE_UP for kind in spoilt):
+            _LOG.info("measured again: %s: %s", trial, "; ".join(windows[-1].flags))
+            windows.append(self._windows.run(plans, self._window_s))
+            self._vain.update(spoilt & _spoilt(windows[-1]))
+        for kind in set(_SPOILT) - _spoilt(windows[-1]):
+            self._vain[kind] = 0
 
 
 def _of_check(check: Check) -> WorkloadResult:
     return WorkloadResult(check.status, detail="" if check.status is Status.OK else check.detail)
 
 
-def _spoilt(measurement: Measurement) -> bool:
-    return measurement.ok and any(flag.startswith(_SPOILT) for flag in measurement.flags)
-
-
-def _unsteady(record: RunRecord) -> tuple[str, ...]:
-    if not record.rounds or not record.makespan_s:
-        return ()
-    excess = (record.end_s - record.start_s) / record.rounds / record.makespan_s - 1
-    return (f"unsteady: mean round {excess:+.1%} from the median",) if abs(excess) > _UNSTEADY else ()
-
-
-def _told_apart(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]:
-    """Results of a co-run; where all failed, say that each had passed its check alone."""
-    if len(results) > 1 and all(result.status is not Status.OK for result in results):
-        return tuple(
-            replace(result, detail=f"{result.detail} (each workload passed its check alone)")
-            for result in results
-        )
-    return tuple(results)
+def _spoilt(measurement: Measurement) -> set[str]:
+    """What makes a window one to measure again."""
+    if not measurement.ok:
+        return set()
+    return {kind for kind in _SPOILT if any(flag.startswith(f"{kind}:") for flag in measurement.flags)}

@@ -64,10 +64,18 @@ def described(name: str, max_slowdown: float | None) -> str:
     return name if max_slowdown is None else f"{name} within {max_slowdown:.2%} of the fastest"
 
 
-def choose(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) -> int | None:
+def choose(
+    objective: Objective, trials: Sequence[tuple[Trial, Measurement]], repeatability: float = 0.0
+) -> int | None:
     """The answer of a run: the fastest trial whose 95 % interval overlaps that of the lowest cost.
 
     Two trials whose intervals overlap are a tie in the objective, and a tie is broken by time.
+
+    Args:
+        objective: what is minimised.
+        trials: to choose from.
+        repeatability: relative standard uncertainty that a cost has because trials were measured at
+            different times.
 
     Returns:
         Index into ``trials``, or None when no trial has a finite cost.
@@ -76,10 +84,11 @@ def choose(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) ->
     finite = [i for i, cost in enumerate(costs) if math.isfinite(cost)]
     if not finite:
         return None
+    unsure = {i: math.hypot(objective.uncertainty(trials[i][1]), repeatability * costs[i]) for i in finite}
     lowest = min(finite, key=lambda i: costs[i])
-    ceiling = costs[lowest] + COVERAGE * objective.uncertainty(trials[lowest][1])
+    ceiling = costs[lowest] + COVERAGE * unsure[lowest]
 
     def ties(i: int) -> bool:
-        return costs[i] - COVERAGE * objective.uncertainty(trials[i][1]) <= ceiling
+        return costs[i] - COVERAGE * unsure[i] <= ceiling
 
     return min((i for i in finite if ties(i)), key=lambda i: (trials[i][1].makespan_s or 0.0, costs[i], i))

@@ -15,7 +15,8 @@ from tuner.errors import Interrupted
 from tuner.interfaces import Device, Search
 from tuner.measure import Measurer
 from tuner.model import Configuration, Measurement, Trial
-from tuner.objective import COVERAGE, Objective, choose
+from tuner.objective import Objective, choose
+from tuner.turns import ASSUMED_REPEATABILITY, Repeats, Turns, near, repeats
 from tuner.window import DEFAULT_PRECISION
 
 _CONTENDERS = 4  # of lowest cost, confirmed beside the default trial and the fastest
@@ -39,6 +40,8 @@ class Outcome:
         objective: with the slowdown limit in force.
         resumed: trials that came from an earlier, killed run.
         wall_s: wall-clock time of the search.
+        turns: the bursts of the contenders, turn by turn.
+        repeats: how well trials repeat, by the name of an objective; without those that nothing tells of.
         notices: what the user should know.
     """
 
@@ -53,6 +56,8 @@ class Outcome:
     objective: Objective
     resumed: int = 0
     wall_s: float = 0.0
+    turns: Turns = field(default_factory=Turns)
+    repeats: Mapping[str, Repeats] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
 
 
@@ -144,12 +149,12 @@ def run(
         observer=observer,
     )
     status = "failed"
-    confirmed: dict[Trial, Measurement] = {}
+    turns, confirmed = Turns(), dict[Trial, Measurement]()
     try:
         driver.recall(known)
         limit = _search(task, driver)
         if limit is None or not limit.out_of_time:
-            confirmed = _confirm(task, driver)
+            turns, confirmed = _confirm(task, driver)
         if limit is not None:
             notices.append(f"stopped: {limit}")
         status = "finished" if limit is None else "limited"
@@ -158,8 +163,8 @@ def run(
         driver.reload()
         notices.append("interrupted: this is what was known; --resume goes on from here")
     finally:
-        outcome = _outcome(status, task, driver, confirmed)
-        outcome.notices[:0] = notices
+        outcome = _outcome(status, task, driver, turns, confirmed)
+        outcome.notices[:0] = [*notices, *driver.notices]
         outcome.resumed = len(known)
         outcome.wall_s = time.monotonic() - begun
         store.end(run_id, status, None if outcome.answer is None else document(outcome))
@@ -173,7 +178,6 @@ def _search(task: Task, driver: Driver) -> LimitReachedError | None:
     search = task.search(objective, {})
     expected = search.size if task.policy in _WHOLE_SPACE else None
     try:
-        driver.begin(_default_trial(task).clock_mhz)
         driver.measure(_default_trial(task), objective, expected)
         driver.search(policy, search, objective, expected)
         if task.max_slowdown is not None:
@@ -198,12 +202,12 @@ def _default_trial(task: Task) -> Trial:
     return Trial(tuple(default_configuration(item) for item in task.prepared), clock)
 
 
-def _confirm(task: Task, driver: Driver) -> dict[Trial, Measurement]:
+def _confirm(task: Task, driver: Driver) -> tuple[Turns, dict[Trial, Measurement]]:
     """Fresh bursts for the contenders: the default trial, the fastest, and those of lowest cost."""
     objective = _final_objective(task, driver)
     valid = [(trial, m) for trial, m in driver.trials if math.isfinite(Objective("time").cost(m))]
     if not valid:
-        return {}
+        return Turns(), {}
     by_cost = sorted(valid, key=lambda pair: objective.cost(pair[1]))
     fastest = min(valid, key=lambda pair: Objective("time").cost(pair[1]))
     default = [pair for pair in valid if pair[0] == _default_trial(task)]
@@ -211,17 +215,22 @@ def _confirm(task: Task, driver: Driver) -> dict[Trial, Measurement]:
     return driver.confirm(tuple(contenders), objective, task.precision)
 
 
-def _outcome(status: str, task: Task, driver: Driver, confirmed: Mapping[Trial, Measurement]) -> Outcome:
+def _outcome(
+    status: str, task: Task, driver: Driver, turns: Turns, confirmed: Mapping[Trial, Measurement]
+) -> Outcome:
     """The answer among the confirmed trials; among all where the run was stopped before."""
     trials = [(trial, confirmed.get(trial, measurement)) for trial, measurement in driver.trials]
-    eligible = [i for i, (trial, _) in enumerate(trials) if trial in confirmed or not confirmed]
+    places = {trial: place for place, (trial, _) in enumerate(trials)}
+    objective = _final_objective(task, driver)
+    searched = dict(driver.trials)
+    found = {name: repeats(searched, turns, Objective(name)) for name in ("energy", "time")}
 
     def chosen(objective: Objective) -> int | None:
-        place = choose(objective, [trials[i] for i in eligible])
-        return None if place is None else eligible[place]
+        if not turns.turns:
+            return choose(objective, trials, ASSUMED_REPEATABILITY)
+        rivals = [places[trial] for trial in turns.rivals(objective)]
+        return min(rivals, key=lambda i: trials[i][1].makespan_s or 0.0, default=None)
 
-    objective = _final_objective(task, driver)
-    default = _default_trial(task)
     return Outcome(
         status=status,
         trials=trials,
@@ -229,24 +238,34 @@ def _outcome(status: str, task: Task, driver: Driver, confirmed: Mapping[Trial, 
         windows_s=driver.windows_s,
         joules=driver.joules,
         answer=chosen(objective),
-        default=next((i for i, (trial, _) in enumerate(trials) if trial == default), None),
+        default=places.get(_default_trial(task)),
         fastest=chosen(Objective("time")),
         objective=objective,
-        notices=[*_power_limited(trials), *_tie(objective, list(confirmed.values()))],
+        turns=turns,
+        repeats={name: one for name, one in found.items() if one is not None},
+        notices=[*_power_limited(trials), *_tie(objective, searched, turns)],
     )
 
 
-def _tie(objective: Objective, measurements: Sequence[Measurement]) -> list[str]:
-    """A notice where more than one of the confirmed trials may have the lowest cost."""
-    costs = [(objective.cost(m), COVERAGE * objective.uncertainty(m)) for m in measurements]
-    finite = [pair for pair in costs if math.isfinite(pair[0])]
-    if not objective.needs_energy or not finite:
+def _tie(objective: Objective, searched: Mapping[Trial, Measurement], turns: Turns) -> list[str]:
+    """A notice where more than one trial may have the lowest cost, contenders and others apart."""
+    rivals = turns.rivals(objective)
+    if not objective.needs_energy or not rivals:
         return []
-    lowest, half = min(finite)
-    tied = sum(cost - own <= lowest + half for cost, own in finite)
-    if tied == 1:
-        return []
-    return [f"tie: {tied} trials may cost least, by their 95 % intervals; the answer is the fastest of them"]
+    notices = []
+    if len(rivals) > 1:
+        notices.append(
+            f"tie: {len(rivals)} contenders may cost least, by 95 % intervals of their costs turn by turn;"
+            " the answer is the fastest of them"
+        )
+    again = repeats(searched, turns, objective)
+    others = 0 if again is None else near(searched, turns, objective, again)
+    if again is not None and others:
+        notices.append(
+            f"near: {others} trials that were measured once are so close to the lowest cost that they may be"
+            f" below it: trials repeat to ± {100 * again.interval:.2g} %"
+        )
+    return notices
 
 
 def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:

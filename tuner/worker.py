@@ -145,6 +145,10 @@ class WorkerDevice:
         """The system's monotonic clock."""
         return time.monotonic()
 
+    def sleep(self, seconds: float) -> None:
+        """See ``Device.sleep``."""
+        time.sleep(seconds)
+
     def resume_at(self, ended_s: float) -> None:
         """See ``Device.resume_at``: the monotonic clock goes its own way."""
 

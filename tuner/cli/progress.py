@@ -56,6 +56,10 @@ class RunProgress:
         """Told by the device while it compiles."""
         self._show("compiling", done, total, "")
 
+    def warming(self, watts: float, seconds: float) -> None:
+        """Told after every window of the warm-up."""
+        self._show("warming up", round(seconds), None, f"s, {si(watts, 'W')}")
+
     def measured(self, event: Measured) -> None:
         """Told by the driver after every trial."""
         best = si(event.best_cost, self._unit) if math.isfinite(event.best_cost) else "none yet"

@@ -142,7 +142,7 @@ def _tune(
         store = stack.enter_context(Store(database))
         catalog = Catalog.load(request.kernel_files)
         progress = stack.enter_context(RunProgress(request.objective))
-        bench = stack.enter_context(open_bench(device_spec, request))
+        bench = stack.enter_context(open_bench(device_spec, request, progress.warming))
         pairs, notices = resolve(catalog, request.workloads, bench.device)
         clocks_mhz = choose_run_clocks(request, bench.clocks, bench.no_clocks)
         conditions = conditions_of(

@@ -88,6 +88,9 @@ class Device(Protocol):
     def now_s(self) -> float:
         """Time on the clock that windows and power samples are stamped with (monotonic or virtual)."""
 
+    def sleep(self, seconds: float) -> None:
+        """Leave the GPU idle: a real one is only waited for, a virtual clock moves on."""
+
     def resume_at(self, ended_s: float) -> None:
         """Go on where a killed run ended: a virtual clock is set forward, a real one needs nothing."""
 

@@ -2,17 +2,17 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tuner.candidates import Prepared
 from tuner.conditions import Conditions
 from tuner.interfaces import Candidate
 from tuner.model import Energy, Measurement, Trial
-from tuner.objective import COVERAGE
+from tuner.objective import COVERAGE, Objective
 from tuner.records import Record, trial_record
 from tuner.session import Outcome, Task
+from tuner.turns import ASSUMED_REPEATABILITY, Ratio
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,9 @@ def document(
         "best": best,
         "default": None if outcome.default is None else _trial(outcome.trials[outcome.default], names),
         "fastest": None if outcome.fastest is None else _trial(outcome.trials[outcome.fastest], names),
-        "trade_off": _trade_off(outcome),
+        "against_default": _against(outcome, outcome.default),
+        "trade_off": _against(outcome, outcome.fastest),
+        "repeatability": _repeatability(outcome),
         **_tuning_energy(outcome),
         "resumed": outcome.resumed,
         "wall_s": timing.prepare_s + timing.search_s,
@@ -196,26 +198,49 @@ def _space(task: Task, outcome: Outcome) -> Record:
     }
 
 
-def _trade_off(outcome: Outcome) -> Mapping[str, Any] | None:
-    """Table IV of the multi-kernel paper: what the answer costs in time and saves in energy.
+def _against(outcome: Outcome, other: int | None) -> Record | None:
+    """What the answer costs in time and saves in energy against another trial; None where one has failed.
 
-    Both against the trial with the shortest makespan. Savings carry a 95 % interval.
+    Against the trial with the shortest makespan it is table IV of the multi-kernel paper. Savings carry a
+    95 % interval: of ratios turn by turn where both were measured so, else of two single windows.
     """
-    if outcome.answer is None or outcome.fastest is None:
+    if outcome.answer is None or other is None:
         return None
-    answer, fastest = outcome.trials[outcome.answer][1], outcome.trials[outcome.fastest][1]
-    if answer.makespan_s is None or fastest.makespan_s is None:
+    (trial, answer), (reference, measured) = outcome.trials[outcome.answer], outcome.trials[other]
+    if answer.makespan_s is None or measured.makespan_s is None:
         return None
-    trade_off: dict[str, Any] = {"slowdown": answer.makespan_s / fastest.makespan_s - 1}
-    if answer.energy is not None and fastest.energy is not None:
-        ratio = answer.energy.joules / fastest.energy.joules
-        relative = math.hypot(
-            answer.energy.uncertainty_j / answer.energy.joules,
-            fastest.energy.uncertainty_j / fastest.energy.joules,
-        )
-        trade_off["energy_saving"] = 1 - ratio
-        trade_off["energy_saving_interval"] = COVERAGE * ratio * relative if answer is not fastest else 0.0
-    return trade_off
+    against: Record = {"slowdown": answer.makespan_s / measured.makespan_s - 1}
+    if answer.energy is None or measured.energy is None:
+        return against
+    paired = None if outcome.answer == other else outcome.turns.ratio(trial, reference, Objective("energy"))
+    ratio = paired or _of_single_windows(answer.energy, measured.energy)
+    if outcome.answer == other:
+        ratio = Ratio(1.0, 0.0)
+    return against | {
+        "energy_saving": 1 - ratio.value,
+        "energy_saving_interval": ratio.interval,
+        "turn_by_turn": None if outcome.answer == other else paired is not None,
+    }
+
+
+def _of_single_windows(energy: Energy, other: Energy) -> Ratio:
+    """A ratio of joules that were measured at different times."""
+    own = (one.uncertainty_j / one.joules for one in (energy, other))
+    relative = math.hypot(*own, ASSUMED_REPEATABILITY, ASSUMED_REPEATABILITY)
+    value = energy.joules / other.joules
+    return Ratio(value, COVERAGE * value * relative)
+
+
+def _repeatability(outcome: Outcome) -> Record | None:
+    """How well trials repeat, in energy and in time; None where too few were measured again."""
+    if not outcome.repeats:
+        return None
+    energy, time = outcome.repeats.get("energy"), outcome.repeats.get("time")
+    return {
+        "trials": max(one.trials for one in outcome.repeats.values()),
+        "energy_interval": None if energy is None else energy.interval,
+        "time_interval": None if time is None else time.interval,
+    }
 
 
 def _wall(outcome: Outcome, timing: Timing) -> Record:

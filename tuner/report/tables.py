@@ -15,6 +15,7 @@ MODELLED = "modelled"
 _FAILURES_SHOWN = 10
 _ROOM_FOR_RATES = 90  # characters
 _ROOM_FOR_ALL = 115
+_A_TENTH = 0.001  # of a percent: smaller intervals get another digit
 
 
 def show_run(document: Mapping[str, Any], console: Console) -> None:
@@ -87,24 +88,46 @@ def _answer(document: Mapping[str, Any]) -> Iterator[str]:
     if best["clock_mhz"] is None and best["clock_seen_mhz"] is not None:
         clock += f" ({best['clock_seen_mhz']:.0f} MHz seen)"
     yield f"answer ({document['objective']}{modelled}): {_totals(best)} per round, clock {clock}"
-    if default is not None and default["time_s"] is not None:
-        changes = [f"time {percent(best['time_s'] / default['time_s'] - 1)}"]
-        if best["energy_j"] and default["energy_j"]:
-            changes.append(f"energy {percent(best['energy_j'] / default['energy_j'] - 1)}")
-        yield f"against the default configuration ({_totals(default)}): {', '.join(changes)}"
-    trade_off = document["trade_off"]
-    if trade_off is not None and "energy_saving" in trade_off:
-        yield (
-            f"against the fastest trial ({_totals(document['fastest'])}):"
-            f" slowdown {percent(trade_off['slowdown'])}, energy saving {percent(trade_off['energy_saving'])}"
-            f" ± {100 * trade_off['energy_saving_interval']:.1f} % (95 %)"
-        )
+    yield from _comparisons(document)
     yield from _net(best, default)
     if best["sensor"]:
         yield f"energy: {best['sensor']}, scope {best['scope']}; intervals are 95 %, the sensor's gain apart"
     spilling = [f"{w['name']} spills registers" for w in document["workloads"] if w["best"].get("spills")]
     if best["flags"] or spilling:
         yield f"beware: {'; '.join([*best['flags'], *spilling])}"
+
+
+def _comparisons(document: Mapping[str, Any]) -> Iterator[str]:
+    """The answer against the default and the fastest trial, and how well trials repeat."""
+    default = document.get("against_default")  # answers stored before there was one lack it
+    if default is not None:
+        energy = f", energy {_saving(default, -1)}" if "energy_saving" in default else ""
+        yield (
+            f"against the default configuration ({_totals(document['default'])}):"
+            f" time {percent(default['slowdown'])}{energy}"
+        )
+    fastest = document["trade_off"]
+    if fastest is not None and "energy_saving" in fastest:
+        yield (
+            f"against the fastest trial ({_totals(document['fastest'])}):"
+            f" slowdown {percent(fastest['slowdown'])}, energy saving {_saving(fastest)}"
+        )
+    again = document.get("repeatability")
+    if again is not None and again["energy_interval"] is not None:
+        modelled = f", {MODELLED}" if document["modelled"] else ""
+        yield (
+            f"trials repeat to ± {100 * again['energy_interval']:.2g} % in energy (95 %{modelled}):"
+            f" {again['trials']} contenders, measured again after the search"
+        )
+
+
+def _saving(against: Mapping[str, Any], sign: int = 1) -> str:
+    """A saving, or with sign -1 a change, with its 95 % interval."""
+    change, half = sign * against["energy_saving"] + 0.0, against["energy_saving_interval"]
+    digits = 1 if half == 0 or half >= _A_TENTH else 2
+    paired = against.get("turn_by_turn")  # null where the answer is held against itself
+    how = "" if paired is None else ", turn by turn" if paired else ", of single windows"
+    return f"{percent(change, digits)} ± {100 * half:.{digits}f} % (95 %{how})"
 
 
 def _net(best: Mapping[str, Any], default: Mapping[str, Any] | None) -> Iterator[str]:

@@ -118,6 +118,10 @@ class CudaDevice:
         """The system's monotonic clock, which all processes share."""
         return time.monotonic()
 
+    def sleep(self, seconds: float) -> None:
+        """See ``Device.sleep``."""
+        time.sleep(seconds)
+
     def resume_at(self, ended_s: float) -> None:
         """See ``Device.resume_at``: the monotonic clock goes its own way."""
 

@@ -202,7 +202,7 @@ class SimulatedDevice:
         return self._timeline.now_s
 
     def sleep(self, seconds: float) -> None:
-        """Let virtual time pass idle."""
+        """See ``Device.sleep``: virtual time passes."""
         self._timeline.pass_time(seconds, idle_watts(self.gpu, self._set_mhz))
 
     def resume_at(self, ended_s: float) -> None:
