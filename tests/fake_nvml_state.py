@@ -219,11 +219,11 @@ def script(
 def sensors_of_h200(gpu: Gpu | State, noise_w: float = 0.3) -> None:
     """Let every reading show the curve as those of an H200 do, at phases of their own.
 
-    The counter ticks every 100 ms; the ring lags by 14 ms, one sample every 20 ms; instant power is a mean
+    The counter ticks every 100 ms; the ring lags by 13 ms, one sample every 20 ms; instant power is a mean
     over 25 ms of every 100 ms; average and usage are means over the last second.
     """
     gpu.counter_sensor = Sensor(period_us=100_000, phase_us=13_000)
-    gpu.ring_sensor, gpu.ring_length = Sensor(period_us=20_000, lag_us=14_000, phase_us=7_000), 119
+    gpu.ring_sensor, gpu.ring_length = Sensor(period_us=20_000, lag_us=13_000, phase_us=7_000), 119
     gpu.instant_sensor = Sensor(period_us=100_000, window_us=25_000, phase_us=31_000)
     gpu.average_sensor = Sensor(period_us=100_000, window_us=1_000_000, phase_us=31_000)
     gpu.usage_sensor = Sensor(period_us=100_000, window_us=1_000_000, phase_us=57_000)

@@ -1,9 +1,11 @@
 """``tuner power trace``: a command's joules, its exit code, trace files and pictures."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ from fake_nvml_state import (
     sensors_of_h200,
 )
 from tuner.power.recorded import Recorded
+
+from tuner.interfaces import Sample, SensorInfo
 
 TESTS = Path(__file__).parent
 PROGRAM = str(TESTS / "traced_program.py")
@@ -88,7 +92,7 @@ def test_joules_of_a_command(done: Traced) -> None:
     assert found["total_j"] - found["net_j"] == pytest.approx(found["idle_w"] * found["duration_s"])
     assert found["energy_sensor"] == "nvml-energy-counter"
     assert found["notes"] == ""
-    for text in ("energy ", "net of idle ", " ± ", "nvml-power-ring (gpu; lag, C = 14", "peak ", "overhead "):
+    for text in ("energy ", "net of idle ", " ± ", "nvml-power-ring (gpu; lag, C = 13", "peak ", "overhead "):
         assert text in done.result.stderr
     assert done.sets == 0
 
@@ -169,6 +173,43 @@ def test_a_signal_ends_the_command_and_not_the_results(nvml: State, tmp_path: Pa
     assert "energy " in err
 
 
+@pytest.fixture
+def recording(tmp_path: Path) -> str:
+    """A sensor that needs no GPU: a recorded trace of half a minute."""
+    info = SensorInfo("ring", "ring", "gpu", 0.02)
+    samples = tuple(Sample(0.02 * i, 100.0) for i in range(1500))
+    Recorded(info, samples).write(tmp_path / "recorded.json")
+    return f"replay:{tmp_path / 'recorded.json'}"
+
+
+def test_results_that_nobody_reads_change_no_exit_code(recording: str) -> None:
+    """Where standard error is full, or read no more, the command's exit code is told all the same."""
+    words = [*COMMAND, "power", "trace", *BRIEF, "--sensor", recording, "--", "sh", "-c", "exit 5"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open("/dev/full", "w") as full, os.fdopen(writing, "w") as broken:  # noqa: PTH123 - a device
+        codes = [subprocess.run(words, check=False, stderr=file).returncode for file in (full, broken)]
+
+    assert codes == [5, 5]
+
+
+def test_a_command_survives_its_tracer(recording: str, tmp_path: Path) -> None:
+    """When the tracer is killed, the command goes on, and more marks than a pipe holds do not stop it."""
+    go, done = tmp_path / "go", tmp_path / "done"
+    os.mkfifo(go)
+    script = f'read word < {go}; yes "a mark" | head -c 500000 > "$TUNER_MARKS"; echo fine > {done}'
+    words = [*COMMAND, "power", "trace", *BRIEF, "--sensor", recording, "--", "sh", "-c", script]
+    with subprocess.Popen(words) as tracer, go.open("w") as say:  # opens when the command does
+        tracer.kill()
+        assert tracer.wait(PATIENCE_S) == -signal.SIGKILL
+        say.write("now\n")
+    until_s = time.monotonic() + PATIENCE_S
+    while not done.exists() and time.monotonic() < until_s:
+        time.sleep(0.02)
+
+    assert done.exists()
+
+
 def test_a_lost_gpu_costs_the_joules_and_nothing_else(nvml: State, tmp_path: Path) -> None:
     """When the GPU is lost meanwhile, the command still runs to its end, and the loss is told."""
     lose(nvml, nth=60)
@@ -188,6 +229,7 @@ def test_a_lost_gpu_costs_the_joules_and_nothing_else(nvml: State, tmp_path: Pat
         (("--device", "cuda:x", "true"), "choose cuda:N"),
         (("no-such-program-anywhere",), "no such program"),
         (("--sensor", "thermometer", "true"), "choose from nvml-energy-counter, nvml-power-ring"),
+        (("--sensor", "replay:", "true"), "--sensor replay: names no file"),
         (("--idle", "0", "true"), "--idle"),
         (("--idle", "nan", "true"), "--idle"),
         (("--json", "-", "true"), "must end in .json"),

@@ -61,7 +61,7 @@ def test_a_step_is_seen_as_each_sensor_would(nvml: State, gpu: Any) -> None:
     assert len(samples) == 119
     for stamp_us, watts in shown.items():
         after_s = stamp_us * 1e-6 - 1000.0
-        lag = 500.0 - 400.0 * math.exp(-after_s / 0.014) if after_s > 0 else 100.0
+        lag = 500.0 - 400.0 * math.exp(-after_s / 0.013) if after_s > 0 else 100.0
         assert watts == pytest.approx(lag, abs=8.0)
     assert power_fields(gpu) == pytest.approx((100.0 + 400.0 * 0.431, 500.0))
     clock.set(1000.11)

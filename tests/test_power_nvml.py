@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_nvml_state import (
     GPU_IS_LOST,
@@ -21,7 +22,10 @@ from fake_nvml_state import (
     script,
     sensors_of_h200,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 from tuner.power.nvml import readings
+from tuner.power.nvml_ring import in_rhythm
 
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import PowerSampler, Response, Sample
@@ -257,9 +261,9 @@ def test_hopper_looks_through_one_lag(nvml: State, clock: PlayedClock, reading: 
     response = opened(reading, clock).info.response
 
     assert (response.kind, response.origin, response.averages) == ("lag", "assumed", averages)
-    for seen_s in (0.0131, 0.0145):
+    for seen_s in (0.0131, 0.0133):
         assert abs(seen_s - response.capacitance_s) < 1.96 * response.capacitance_sigma_s
-    for seen_s in {RING: (0.0035, 0.0037), INSTANT: (0.0106, 0.0184)}[reading]:
+    for seen_s in {RING: (0.0035, 0.0031), INSTANT: (0.0106, 0.0184)}[reading]:
         assert abs(seen_s - response.delay_s) < 1.96 * response.delay_sigma_s
 
 
@@ -307,6 +311,48 @@ def test_the_ring_is_mapped_by_its_newest_sample_else(nvml: State, clock: Played
     clock.advance(0.04)
 
     assert [round(sample.time_s, 4) for sample in sampler.poll()] == [1000.02, 1000.04]
+    sampler.close()
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.003, 0.01]), min_size=4, max_size=30),
+    st.integers(0, 2**20),
+)
+def test_a_late_stamp_is_put_in_its_place(late_s: list[float], seed: int) -> None:
+    """Stamps that are late by some or half a period now and then come back into the rhythm."""
+    late_s = [late if number % 2 else 0.0 for number, late in enumerate(late_s)]
+    rhythm_s = 0.02 * np.arange(len(late_s)) + np.random.default_rng(seed).uniform(-3e-4, 3e-4, len(late_s))
+
+    times_s = in_rhythm((rhythm_s + late_s).tolist(), 0.02)
+
+    assert times_s[:-1] == pytest.approx(rhythm_s[:-1], abs=1e-3)
+    assert times_s[-1] == rhythm_s[-1] + late_s[-1]  # nothing after it says that it is late
+    assert in_rhythm(times_s[:-1], 0.02) == pytest.approx(times_s[:-1])
+
+
+@pytest.mark.parametrize("gaps_ms", [(20, 40, 20, 20), (20, 20, 60, 20), (20, 30, 30, 20), (20, 10, 30, 20)])
+def test_other_stamps_stay(gaps_ms: tuple[int, ...]) -> None:
+    """Samples that are missing, and a rhythm that shifts, are left as they are stamped."""
+    stamps_s = np.cumsum([0.0, *gaps_ms]) * 1e-3
+
+    assert in_rhythm(stamps_s.tolist(), 0.02) == stamps_s.tolist()
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7])
+def test_a_late_stamp_may_end_a_poll(nvml: State, clock: PlayedClock, step: int) -> None:
+    """However the ring is polled, every sample comes once and late stamps are put right."""
+    nvml.ring_sensor.period_us = 0
+    stamps = [20_000 * i + (10_000 if i % 6 == 3 else 0) for i in range(1, 43)]
+    fill_ring(nvml, [(stamp, 100_000 + stamp) for stamp in stamps[:7]])
+    sampler = opened(RING, clock)
+    samples = []
+    for seen in (*range(7, len(stamps), step), len(stamps)):
+        fill_ring(nvml, [(stamp, 100_000 + stamp) for stamp in stamps[:seen]])
+        clock.advance(0.02 * step)
+        samples += sampler.poll()
+
+    assert [round(sample.value * 1e3) - 100_000 for sample in samples] == stamps[7:]
+    assert np.diff([sample.time_s for sample in samples]) == pytest.approx(0.02)
     sampler.close()
 
 

@@ -5,7 +5,7 @@ from tuner.report.units import si
 
 
 def response_words(response: Response) -> str:
-    """A response with its constant and where that comes from, e.g. ``lag, C = 14.0 ms, assumed``."""
+    """A response with its constant and where that comes from, e.g. ``lag, C = 13.0 ms, assumed``."""
     words = {
         "identity": "shows power as it is",
         "lag": f"lag, C = {si(response.capacitance_s, 's', 3)}",
