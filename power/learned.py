@@ -1,13 +1,13 @@
 """What recordings tell of a sensor that later ones profit from: the period of its ticks, and its noise."""
 
 import math
-import statistics
 from collections import deque
 
 from .noise import Spread
 from .ticks import Period
 
 _WINDOWS = 32  # whose noise is kept
+_CALM = 4  # a quarter of them: so many at least have a steady load, or noise is taken for larger than it is
 _BRIDGED = 0.07  # of a period: where a pause leaves the next tick less certain, ticks are not counted over it
 _MISSED = 0.2  # of a period: a tick farther from where it was due is of another rhythm
 
@@ -31,12 +31,12 @@ class Learned:
     def noise(self) -> Spread | None:
         """Variance of a sample in units of its power squared (of a tick: seconds squared); None at first.
 
-        Windows that scatter more than the middle one by more than chance had an unsteady load.
+        A window that scatters more than one of the calmest quarter by more than chance had an unsteady load.
         """
         if not self._noise:
             return None
-        middle = statistics.median_low([(spread.variance, spread.degrees) for spread in self._noise])
-        usual = [spread for spread in self._noise if not spread.exceeds(Spread(*middle))]
+        calm = sorted(self._noise, key=lambda spread: spread.variance)[len(self._noise) // _CALM]
+        usual = [spread for spread in self._noise if not spread.exceeds(calm)]
         degrees = math.fsum(spread.degrees for spread in usual)
         squares = math.fsum(spread.variance * spread.degrees for spread in usual)
         return Spread(squares / degrees, degrees)

@@ -98,8 +98,11 @@ def noise_floor(values: Array) -> Spread | None:
 
 
 def pooled(own: Spread, known: Spread | None) -> Spread:
-    """A window's scatter made surer by that of earlier windows; its own alone where it is surely larger."""
-    if known is None or own.exceeds(known):
+    """A window's scatter made surer by that of earlier windows; its own alone where they surely differ.
+
+    It is larger where the load is unsteady, and smaller where that of the earlier windows was.
+    """
+    if known is None or own.exceeds(known) or known.exceeds(own):
         return own
     degrees = own.degrees + known.degrees
     if degrees <= 0:

@@ -10,9 +10,9 @@ from scipy.special import fdtri
 from tuner.model import Energy, Measurement, Part, WorkloadResult, contracted, expanded
 
 # Bursts are taken to differ by more than their own uncertainties explain where chance would make them so in
-# 30 % of cases. Were it rarer, intervals of three bursts that do differ a little would cover less than 92 %;
-# were it less rare, those of bursts that do not would cover more than 97 %.
-_LIKELY = 0.7
+# 40 % of cases. Were it rarer, intervals of three bursts that do differ a little would cover less than 93 %;
+# were it less rare, those of bursts that do not would cover 98 % and more.
+_LIKELY = 0.6
 _MANY = 1e6  # degrees of freedom of an uncertainty that is known
 
 
@@ -21,7 +21,7 @@ def join(bursts: Sequence[Measurement]) -> Measurement:
 
     Within: the bursts' own uncertainties, as of independent values. Between: the standard error of the mean,
     with Student's t for so few bursts; it takes the place of the other where the bursts differ by more than
-    that explains (at 10 %), as when a GPU warms up.
+    that explains, as when a GPU warms up.
 
     Returns:
         The joined measurement; the first failed burst where one failed.
