@@ -40,7 +40,7 @@ def _hopper_sensors() -> tuple[SensorModel, ...]:
     """What one H200 showed under a known load: see docs/power.md."""
     return (
         SensorModel("counter", kind="counter", period_s=0.1, noise=0.0005),
-        SensorModel("ring", kind="ring", period_s=0.02, capacitance_s=0.0145, noise=0.003),
+        SensorModel("ring", kind="ring", period_s=0.02, capacitance_s=0.0132, noise=0.003),
         SensorModel("instant", kind="stream", period_s=0.1, window_s=0.025, noise=0.003),
         SensorModel("average", kind="stream", period_s=0.1, window_s=1.0, noise=0.0005),
     )
