@@ -7,6 +7,7 @@ the pipe are not touched by it.
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import tempfile
@@ -28,6 +29,7 @@ MOST_MARKS = 10_000
 """Later marks are counted and not kept: a program that marks each iteration must not eat the memory."""
 
 _CHUNK_BYTES = 65_536  # what a pipe holds
+_ROOM_BYTES = 1 << 20  # for marks that nobody reads, should the tracer be killed: then a write would wait
 _CHUNKS = 8  # taken at once: a program that writes without end must not keep the tracer from its sensors
 
 
@@ -71,6 +73,8 @@ class MarkPipe:
         try:
             os.mkfifo(self.path, 0o600)
             self._pipe = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            with contextlib.suppress(OSError):  # a limit of this user's; the usual room does
+                fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, _ROOM_BYTES)
         except OSError:
             shutil.rmtree(self._directory, ignore_errors=True)
             raise

@@ -130,6 +130,8 @@ def _named(known: Iterator[Reading], names: Sequence[str]) -> list[Reading]:
     replay = registry.load("trace", "replay")
     found: dict[str, Reading] = {}
     for name in names:
+        if name == REPLAY:
+            raise InputError(f"--sensor {REPLAY} names no file: write {REPLAY}FILE")
         if name.startswith(REPLAY):
             (found[name],) = replay("", responses=lambda _: None, file=name.removeprefix(REPLAY))
     if len(found) < len(set(names)):

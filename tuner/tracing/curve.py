@@ -23,7 +23,7 @@ _NEAR = (
 _NEAR_S = 0.06  # but what is further off than this says nothing
 _TILES = 0.9  # of the period: a mean over as much misses nothing
 _MEDIAN = 0.4549  # of the square of a normal number
-_LOCAL = 9  # samples whose scatter is taken together: of a pulse, not of the whole trace
+_LOCAL = 5  # samples whose scatter is taken together: a step is none of what follows it
 _SQRT_3 = 3.0**0.5
 
 
@@ -155,18 +155,18 @@ class Curve:
 def _variances_w2(samples: Series, info: SensorInfo) -> Array:
     """Variance of each sample, shape (n,).
 
-    It comes from second differences, which hold the sensor's noise and what the power does between samples: a
-    load that changes faster than the sensor looks is sampled, not followed. A mean over all of the time has
-    noise only, which shows where power is steady.
+    It comes from second differences around it, which hold the sensor's noise and what the power does between
+    samples: a load that changes faster than the sensor looks is sampled, not followed. The noise shows where
+    power is steady, and there is nothing else in a mean over all of the time.
     """
     power, response, rounding_w2 = samples.values, info.response, info.resolution**2 / 12.0
     if len(power) < _TRIPLE:
         return np.full(len(power), float(np.ptp(power)) ** 2 / 12.0 + rounding_w2 if len(power) else 0.0)
     bends_w2 = np.diff(power, n=2) ** 2 / 6.0
-    if response.averages and response.window_s > _TILES * info.period_s:
-        local = np.full(len(bends_w2), float(np.median(bends_w2)) / _MEDIAN)
-    else:
+    local = np.full(len(bends_w2), float(np.median(bends_w2)) / _MEDIAN)
+    if not response.averages or response.window_s < _TILES * info.period_s:
         wide = np.ones(min(_LOCAL, len(bends_w2)))
-        local = np.convolve(bends_w2, wide, "same") / np.convolve(np.ones_like(bends_w2), wide, "same")
+        around = np.convolve(bends_w2, wide, "same") / np.convolve(np.ones_like(bends_w2), wide, "same")
+        local = np.maximum(local, around)
     slopes = np.gradient(power, samples.times_s)
     return np.asarray(np.pad(local, 1, mode="edge") + rounding_w2 + (slopes * samples.time_sigmas_s) ** 2)

@@ -21,9 +21,11 @@ from tuner.tracing.recorder import Recorder
 from tuner.tracing.run import Outcome
 from tuner.tracing.series import Series
 
-_APART = 0.05  # two readings of the same joules that differ by more are not both right,
-_APART_SURELY = 0.01  # nor are those that differ by more than this and by more than their noise
-_SURELY = 3.0  # standard uncertainties
+_APART = (
+    0.01  # two readings of the same joules that differ by more, and by more than noise, are not both right
+)
+_SURELY = 3.0  # standard uncertainties that noise does not exceed
+_COARSE = 3.0  # times as uncertain as the curve, a counter's difference says less: of a command of one tick
 _STILL = 0.05  # of the command's power above idle: less is an idle GPU that has warmed up
 _STILL_IDLE = 0.02  # of idle power: likewise
 
@@ -75,9 +77,15 @@ class Trace:
 
     @property
     def best(self) -> ReadingResult | None:
-        """The reading whose joules count: the first that has any, and counters come first."""
-        found = sorted(self.readings, key=lambda reading: reading.info.kind != "counter")
-        return next((reading for reading in found if reading.energy is not None), None)
+        """The reading whose joules count: a counter's, unless the command was too short for it."""
+        curve = self.curve
+        known = curve.energy if curve is not None else None
+        for reading in sorted(self.readings, key=lambda reading: reading.info.kind != "counter"):
+            if reading.energy is None:
+                continue
+            if known is None or reading.energy.total_sigma_j <= _COARSE * known.total_sigma_j:
+                return reading
+        return None
 
     @property
     def clock(self) -> ClockReading:
@@ -121,16 +129,16 @@ class Trace:
             )
 
     def _disagreement(self) -> Iterator[str]:
-        best, curve = self.best, self.curve
-        if best is None or curve is None or curve is best or not (best.energy and curve.energy):
+        curve = self.curve
+        counter = next((reading for reading in self.readings if reading.info.kind == "counter"), None)
+        if counter is None or curve is None or not (counter.energy and curve.energy):
             return
-        apart_j = curve.energy.total_j - best.energy.total_j
-        noise_j = _SURELY * math.hypot(curve.energy.total_sigma_j, best.energy.total_sigma_j)
-        relative = apart_j / best.energy.total_j if best.energy.total_j else math.inf
-        if abs(relative) > _APART or (abs(relative) > _APART_SURELY and abs(apart_j) > noise_j):
+        apart_j = curve.energy.total_j - counter.energy.total_j
+        noise_j = _SURELY * math.hypot(curve.energy.total_sigma_j, counter.energy.total_sigma_j)
+        if abs(apart_j) > max(noise_j, _APART * abs(counter.energy.total_j)):
             yield (
-                f"{curve.info.name} differs from {best.info.name} by {100 * relative:+.1f} %: one is wrong,"
-                " or the load changes in the rhythm of the sensor"
+                f"{curve.info.name} differs from {counter.info.name} by {apart_j:+.3g} J: one is wrong, or"
+                " the load changes in the rhythm of the sensor"
             )
 
     def recorded(self) -> Any:  # noqa: ANN401 - a plugin's dataclass

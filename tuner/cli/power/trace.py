@@ -1,7 +1,9 @@
 """``tuner power trace``: run a command, and say what it cost."""
 
+import contextlib
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,10 +84,11 @@ def trace(
         recorder = Recorder(samplers, clocks)
         outcome = run_traced(command, recorder, Idle(idle_s, idle_after_s))
         found = result(command, gpu, recorder, outcome)
+    from tuner.report.trace import trace_lines
+
+    _say(trace_lines(found))
     problems = [*_write(found, csv_path, json_path), *_draw(found, plot_path)]
-    _tell(found)
-    for problem in problems:
-        click.echo(f"Error: {problem}", err=True)
+    _say(f"Error: {problem}" for problem in problems)
     sys.exit(outcome.exit_code or (_FAILED if problems else 0))
 
 
@@ -139,11 +142,8 @@ def _draw(found: "Trace", path: str | None) -> list[str]:
     return []
 
 
-def _tell(found: "Trace") -> None:
-    from rich.console import Console
-
-    from tuner.report.trace import trace_lines
-
-    console = Console(stderr=True, soft_wrap=True)
-    for line in trace_lines(found):
-        console.print(line, markup=False, highlight=False)
+def _say(lines: Iterable[str]) -> None:
+    """To standard error; when nobody reads that any more, the command's exit code is still to be told."""
+    with contextlib.suppress(OSError):
+        for line in lines:
+            click.echo(line, err=True)

@@ -126,6 +126,8 @@ def _json_lines(path: str | None, gpu: "Gpu") -> Iterator[Shown]:
         try:
             stream.write(json.dumps(_record(snapshot, gpu), allow_nan=False) + "\n")
             stream.flush()
+        except BrokenPipeError:  # who followed has seen enough
+            raise
         except OSError as error:
             raise InputError(f"--json {path}: {error.strerror}") from error
 
@@ -170,8 +172,11 @@ def _display(out: "Console", gpu: "Gpu") -> Iterator[Shown]:
     if not out.is_terminal:
 
         def show_lines(snapshot: "Snapshot") -> None:
-            for line in lines(snapshot):
-                out.print(line, markup=False, highlight=False, soft_wrap=True)
+            try:
+                for line in lines(snapshot):
+                    out.print(line, markup=False, highlight=False, soft_wrap=True)
+            except OSError as error:
+                raise InputError(f"standard output: {error.strerror}") from error
 
         yield show_lines
         return
