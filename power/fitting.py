@@ -6,14 +6,13 @@ are at most two numbers, size (C or W) and delay, which are searched on a grid f
 sum of squares has many local minima where samples pass edges.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from tuner.interfaces import Response, Sample
+from tuner.interfaces import Response
 
 from .curve import Array, Curve, shown_joules, shown_watts
 from .ticks import Trace
@@ -55,12 +54,8 @@ class Evidence:
     period_s: float
 
     @staticmethod
-    def of(samples: Sequence[Sample], *, counter: bool, busy: Sequence[tuple[float, float]]) -> "Evidence":
-        """Evidence of samples (of joules if ``counter``) and the times in which the load was on.
-
-        A sample that is no number, or not later than those before it, is left out.
-        """
-        trace = Trace.of([sample for sample in samples if math.isfinite(sample.value)])
+    def of(trace: Trace, *, counter: bool, busy: Sequence[tuple[float, float]]) -> "Evidence":
+        """Evidence of samples (of joules if ``counter``) and the times in which the load was on."""
         gaps = np.diff(trace.times_s)
         period_s = float(np.median(gaps)) if len(gaps) else 0.0
         load = Curve.of_load(busy)

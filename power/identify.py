@@ -11,6 +11,7 @@ from tuner.interfaces import Response, Sample, SensorInfo
 
 from .curve import Array
 from .fitting import Evidence, Fit, Kind, fit
+from .screening import screened
 from .sides import rise_and_fall_s
 
 AGREEMENT = 0.1  # rise and fall may differ by this share of their mean
@@ -62,7 +63,7 @@ class Identified:
             square load was long enough.
         explained: share of the reading's variance that load and model explain.
         usable: whether energy may be taken from this reading.
-        reason: why it may not, or why it is taken uncorrected; empty where there is nothing to say.
+        reason: why it may not, why it is taken uncorrected, what its samples lacked; empty where all is well.
     """
 
     name: str
@@ -106,17 +107,20 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
         busy: (start, end) of the times in which the load was on, in order, on the clock of the samples.
         squares: (start, end) of the times in which it was a square wave of about the reading's period.
     """
-    evidence = Evidence.of(samples, counter=info.kind == "counter", busy=busy)
+    trace, notes = screened(samples, info)
+    evidence = Evidence.of(trace, counter=info.kind == "counter", busy=busy)
     found = Identified(
         info.name,
         info.kind,
         info.scope,
         period_s=evidence.period_s,
-        resolution=_resolution(samples),
-        samples=len(samples),
+        resolution=_resolution(trace.values),
+        samples=len(trace),
+        reason="; ".join(notes),
     )
     if len(evidence) < _FEW:
-        return replace(found, reason=f"only {len(samples)} fresh samples came; {_FEW} are needed")
+        reason = f"only {len(trace)} fresh samples came; {_FEW} are needed"
+        return replace(found, reason=_joined(found.reason, reason))
     fits, effective = _fits(evidence)
     best = fits[0]
     found = replace(
@@ -128,10 +132,10 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
     )
     if found.explained < _FOLLOWS:
         reason = f"does not follow the load, which explains only {found.explained:.0%} of what it shows"
-        return replace(found, reason=reason)
+        return replace(found, reason=_joined(found.reason, reason))
     response, found = _checked(evidence, fits, found)
     if evidence.since_s is not None:  # ticks dated by their rhythm are all off by the same
-        date_sigma_s = float(np.median([sample.time_sigma_s for sample in samples]))
+        date_sigma_s = float(np.median(trace.time_sigmas_s))
         response = replace(response, delay_sigma_s=math.hypot(response.delay_sigma_s, date_sigma_s))
     worst = aliasing(evidence, best, squares)
     averages = (worst or 0.0) <= ALIASING and blindness(best.response, evidence) <= ALIASING
@@ -188,7 +192,7 @@ def _checked(evidence: Evidence, fits: list[Fit], found: Identified) -> tuple[Re
     plain = next(fitted for fitted in fits if fitted.kind == "identity").response
     plain = replace(plain, delay_sigma_s=best.size_s)  # power of that long ago may still be in it
     reason = f"uncorrected: rising power shows {rise_s * 1e3:.3g} ms and falling power {fall_s * 1e3:.3g} ms"
-    return plain, replace(found, reason=reason)
+    return plain, replace(found, reason=_joined(found.reason, reason))
 
 
 def named(response: Response, period_s: float) -> Response:
@@ -249,9 +253,9 @@ def _candidate(fitted: Fit, period_s: float, effective: float) -> Candidate:
     return Candidate(response.kind, fitted.size_s, response.delay_s, rms_w, fitted.bic(effective))
 
 
-def _resolution(samples: Sequence[Sample]) -> float:
+def _resolution(values: Array) -> float:
     """The step that all differences between values are multiples of, to a thousandth; 0 of fewer than two."""
-    thousandths = {round(sample.value * _PER_UNIT) for sample in samples if math.isfinite(sample.value)}
+    thousandths = {round(value * _PER_UNIT) for value in values.tolist()}
     return math.gcd(*(value - min(thousandths) for value in thousandths)) / _PER_UNIT if thousandths else 0.0
 
 

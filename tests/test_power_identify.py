@@ -10,6 +10,7 @@ from loads import BUSY_W, IDLE_W, calibrated, played, samples
 from tuner.power.curve import Curve
 from tuner.power.fitting import Evidence, fit
 from tuner.power.identify import identify
+from tuner.power.ticks import Trace
 
 from tuner.interfaces import Response, Sample, SensorInfo
 
@@ -73,7 +74,7 @@ def test_without_noise_the_truth_is_found(kind: str, size: float, delay: float, 
         if kind == "lag"
         else Response("ramp", window_s=np.exp(size), delay_s=0.1 * delay)
     )
-    evidence = Evidence.of(samples(BUSY, at(0.1, phase), truth), counter=False, busy=BUSY)
+    evidence = Evidence.of(Trace.of(samples(BUSY, at(0.1, phase), truth)), counter=False, busy=BUSY)
 
     found = fit(evidence, "lag" if kind == "lag" else "mean")
 
@@ -246,13 +247,28 @@ def test_a_stuck_sensor_is_told() -> None:
 
 
 def test_nonsense_between_samples_is_left_out() -> None:
-    """Samples that are no number, or whose time goes backwards, do not spoil what the others say."""
+    """Numbers that are none or absurd, and times that go backwards, do not spoil what the others say."""
     clean = samples(BUSY, at(0.02), Response("lag", capacitance_s=0.02), noise_w=1.0)
     spoilt = list(clean)
     spoilt[100:100] = [Sample(clean[100].time_s + 0.001, float("nan")), Sample(0.0, 1e9)]
+    spoilt[200] = replace(spoilt[200], value=1e6)
     spoilt[300:300] = [Sample(clean[50].time_s, 4.0)]
 
     found = identify(spoilt, STREAM, BUSY, SQUARES)
 
     assert found.response is not None
     assert found.response.capacitance_s == pytest.approx(0.02, rel=0.05)
+    assert "samples cannot be" in found.reason
+    assert found.usable
+
+
+def test_a_driver_loaded_anew_is_told() -> None:
+    """Of a counter that starts again under the load the longer part counts."""
+    clean = samples(BUSY, at(0.1), Response(), counter=True, noise_w=0.05)
+    again = [replace(s, value=s.value - clean[50].value) if i > 50 else s for i, s in enumerate(clean)]
+
+    found = identify(again, COUNTER, BUSY, SQUARES)
+
+    assert found.response is not None
+    assert found.step_w == pytest.approx(BUSY_W - IDLE_W, rel=0.01)
+    assert "sensor-reset" in found.reason
