@@ -56,12 +56,15 @@ def sees_all(info: SensorInfo) -> bool:
     return width_s >= _SEES * info.period_s
 
 
-def _lets_beats_through(info: SensorInfo) -> bool:
-    """True for a short lag: a load whose period is the sensor's keeps some of its swing in every sample.
+def _beats_through(inside: Trace, own: Spread, info: SensorInfo) -> list[Part]:
+    """Beats of a short lag: a load whose period is the sensor's keeps some of its swing in every sample.
 
-    Means that tile the time, and running means over whole periods, leave nothing of it.
+    Means that tile the time, and running means over whole periods, leave nothing of it. A beat may be so slow
+    that neighbouring samples do not scatter by it.
     """
-    return info.response.kind == "lag" and info.response.capacitance_s < _SMOOTH * info.period_s
+    if info.response.kind != "lag" or info.response.capacitance_s >= _SMOOTH * info.period_s:
+        return []
+    return [_beats(inside, own)]
 
 
 def _scatter(
@@ -76,14 +79,13 @@ def _scatter(
     floor = noise_floor(inside.values)
     if floor is not None and own.exceeds(floor):
         edges = [] if info.response.kind == "ramp" else [_edges(inside, floor, window, info)]
-        beats = [_beats(inside, floor)] if _lets_beats_through(info) else []
-        return floor, edges + beats
+        return floor, edges + _beats_through(inside, floor, info)
     if watts < LEAST_LOAD_W:
         return own, []
     relative = Spread(own.variance / watts**2, own.degrees)
     surer = pooled(relative, learned.noise)
     learned.tell_noise(relative)
-    return Spread(surer.variance * watts**2, surer.degrees), []
+    return Spread(surer.variance * watts**2, surer.degrees), _beats_through(inside, own, info)
 
 
 def _edges(inside: Trace, floor: Spread, window: tuple[float, float], info: SensorInfo) -> Part:
