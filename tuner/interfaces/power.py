@@ -24,7 +24,8 @@ class Response:
         delay_sigma_s: standard uncertainty of the delay.
         origin: ``assumed`` without measurement, ``published`` for this model of GPU, or ``calibrated`` on
             this very one.
-        averages: False where the mean reading of a periodic load need not be its mean power (aliasing).
+        averages: False where the mean reading of a periodic load need not be its mean power (aliasing), or
+            where the reading does not follow the load at all.
     """
 
     kind: Literal["identity", "lag", "boxcar", "ramp"] = "identity"

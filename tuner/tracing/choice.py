@@ -158,7 +158,7 @@ def _best(known: Iterator[Reading], name: str, stack: ExitStack, *, rails: bool)
             continue
         if is_advised_against(sampler.info):
             sampler.close()
-            reasons.append(f"{reading.name} aliases, as its calibration found")
+            reasons.append(f"{reading.name} misreads power, as its calibration found")
             continue
         samplers.append(stack.enter_context(closing(sampler)))
         if sampler.info.kind != "counter":
