@@ -4,6 +4,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -419,3 +420,14 @@ def test_an_answer_that_spills_is_a_warning(prepared: tuple[Prepared, ...]) -> N
     for part in record["workloads"]:
         del part["best"]["spills"]
     assert "beware" not in shown(record), "answers stored before this was known are still shown"
+
+
+def test_every_key_is_documented(prepared: tuple[Prepared, ...]) -> None:
+    """docs/run.md names each key of the document, of a trial, of a comparison and of a workload."""
+    text = (Path(__file__).parent.parent / "docs" / "run.md").read_text()
+    record = make(prepared, GOOD, turns=[GOOD])
+    workload = record["workloads"][0]
+    parts = (record, record["best"], record["trade_off"], record["repeatability"], record["wall"], workload)
+
+    for part in (*parts, workload["best"]):
+        assert [key for key in part if f"`{key}`" not in text] == []

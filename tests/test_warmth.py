@@ -1,4 +1,4 @@
-"""Power is waited for: before the first trial, and after the clock has changed."""
+"""Joules that are flat are waited for: before the first trial, and after the clock has changed."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ class Bench:
         return self.warmth.settle(clock_mhz, self.window)
 
 
-def test_a_cold_gpu_is_warmed_until_power_is_flat() -> None:
+def test_a_cold_gpu_is_warmed_until_joules_are_flat() -> None:
     """Windows go on until two in a row agree within 0.3 %; the last one counts, each is told."""
     bench = Bench([590.0, 597.0, 600.0, 601.0, 605.0])
     measured = bench.settle()
@@ -56,7 +56,7 @@ def rising(step: float) -> list[float | None]:
 
 
 @pytest.mark.parametrize(("cold", "limit_s"), [(True, COLD_S), (False, NEW_CLOCK_S)])
-def test_power_that_never_settles_is_flagged(cold: bool, limit_s: float) -> None:
+def test_what_never_settles_is_flagged(cold: bool, limit_s: float) -> None:
     """Waiting ends after 20 s of warm-up, or 3 s at a new clock: the measurement says so, and the run."""
     bench = Bench([100.0, 100.0] if not cold else rising(0.01))
     if not cold:
@@ -66,12 +66,12 @@ def test_power_that_never_settles_is_flagged(cold: bool, limit_s: float) -> None
     measured = bench.settle(None if cold else 900)
 
     assert bench.now - begun_s == limit_s
-    assert measured[-1].flags == (f"unsettled: power still changed by +1.0% after {limit_s:g} s",)
+    assert measured[-1].flags == (f"unsettled: energy still changed by +1.0% after {limit_s:g} s",)
     assert len(bench.warmth.notices) == cold
 
 
 def test_a_new_clock_is_waited_for_once() -> None:
-    """At another clock than that of the trial before, power settles again."""
+    """At another clock than that of the trial before, the GPU settles again."""
     bench = Bench([100.0, 100.0, 70.0, 65.0, 65.0, 65.0, 98.0, 100.0, 100.0])
     counts = [len(bench.settle(mhz)) for mhz in (None, 900, 900, None)]
 

@@ -1,6 +1,8 @@
-"""Power that has settled: a GPU that was idle, or had another clock, draws other power for some seconds."""
+"""A GPU that has settled: one that was idle, or had another clock, spends other joules for some seconds.
 
-import math
+Joules of a round are watched, not power: a GPU at its power limit gets slower as it warms up.
+"""
+
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -22,15 +24,15 @@ _APART_S = 0.5  # windows that are held against each other; shorter ones would a
 
 
 class _Level(NamedTuple):
-    """Mean power of a window, with half of its 95 % interval."""
+    """Joules of a round in a window, with half of their 95 % interval."""
 
     ended_s: float
-    watts: float
-    half_w: float
+    joules: float
+    half_j: float
 
 
 class Warmth:
-    """Has windows of a trial repeated until its power is flat, where it may not be; the last one counts.
+    """Has windows of a trial repeated until its joules are flat, where they may not be; the last one counts.
 
     That is so before the first trial, and after the clock has changed.
 
@@ -57,7 +59,7 @@ class Warmth:
         self.cold, self._clock_mhz = False, clock_mhz
 
     def settle(self, clock_mhz: int | None, measure: Callable[[], Measurement]) -> list[Measurement]:
-        """Measure once, and again as long as power is not flat and may yet become so.
+        """Measure once, and again as long as joules are not flat and may yet become so.
 
         Args:
             clock_mhz: of the trial.
@@ -78,13 +80,12 @@ class Warmth:
             energy = measured[-1].energy
             if energy is None:
                 return measured
-            half = COVERAGE * energy.uncertainty_j / energy.joules if energy.joules else math.inf
-            levels.append(_Level(self._now_s(), energy.watts, half * abs(energy.watts)))
+            levels.append(_Level(self._now_s(), energy.joules, COVERAGE * energy.uncertainty_j))
             change = _change(levels)
             if self.cold and self._told is not None:
                 self._told(energy.watts, self._now_s() - begun_s)
         if change:
-            flag = f"{UNSETTLED}: power still changed by {change:+.1%} after {limit_s:g} s"
+            flag = f"{UNSETTLED}: energy still changed by {change:+.1%} after {limit_s:g} s"
             measured[-1] = replace(measured[-1], flags=(*measured[-1].flags, flag))
             if self.cold:
                 self.notices.append(f"{flag} of warm-up: the trials measured first may be off by as much")
@@ -93,11 +94,11 @@ class Warmth:
 
 
 def _change(levels: list[_Level]) -> float | None:
-    """Change of power to the last window from one before it: 0 where that is flat, None without one."""
+    """Change of joules to the last window from one before it: 0 where that is flat, None without one."""
     last = levels[-1]
     before = next((level for level in reversed(levels) if last.ended_s - level.ended_s >= _APART_S), None)
     if before is None:
         return None
-    change_w = last.watts - before.watts
-    larger_w = max(abs(last.watts), abs(before.watts))
-    return change_w / larger_w if abs(change_w) > max(FLAT * larger_w, last.half_w + before.half_w) else 0.0
+    change_j = last.joules - before.joules
+    larger_j = max(abs(last.joules), abs(before.joules))
+    return change_j / larger_j if abs(change_j) > max(FLAT * larger_j, last.half_j + before.half_j) else 0.0
