@@ -1,6 +1,6 @@
 """What a clock control can do to one GPU, without owners, journals or leases around it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ class Actuator(Protocol):
     """Reads and sets the clock of one GPU. Opening and reading change nothing.
 
     Whoever sets has a journal entry on disk before, with what ``before`` says, and calls ``restore`` with it
-    afterwards: see ``GuardedClocks`` and ``tuner-clockd``.
+    afterwards: that is ``clockd_leases`` alone.
     """
 
     @property
@@ -33,11 +33,19 @@ class Actuator(Protocol):
     def permitted(self) -> bool:
         """True where this process may set clocks, as far as that can be told without setting one."""
 
-    def supported_mhz(self) -> tuple[int, ...]:
-        """Clocks that can be set and that the configuration allows, highest first; empty where none can.
+    def listed_mhz(self) -> tuple[int, ...]:
+        """Clocks that can be set, whoever may; empty where none can.
 
         Raises:
             ClockError: the GPU stopped answering.
+        """
+
+    def supported_mhz(self) -> tuple[int, ...]:
+        """Those of them that the administrator allows, highest first.
+
+        Raises:
+            ClockError: the GPU stopped answering.
+            InputError: the administrator's file is wrong.
         """
 
     def read(self) -> ClockReading:
@@ -52,6 +60,7 @@ class Actuator(Protocol):
 
         Raises:
             ClockError: it cannot be read, so that nothing may be set.
+            InputError: the administrator's file is wrong.
         """
 
     def set(self, mhz: int) -> None:
@@ -81,6 +90,7 @@ class Actuator(Protocol):
 
         Raises:
             ClockError: the driver is gone or refuses.
+            InputError: the administrator's file is wrong.
         """
 
     def close(self) -> None:
@@ -124,7 +134,13 @@ class Rules:
         return tuple(sorted({mhz for mhz in clocks_mhz if low <= mhz <= high}, reverse=True))
 
 
-NO_RULES = Rules()
+Ruling = Callable[[str], Rules]
+"""What is ruled for the GPU of that name; asked when a clock is to be set, and not by who only reads."""
+
+
+def no_ruling(_gpu: str) -> Rules:
+    """Rules nothing."""
+    return Rules()
 
 
 def demand(actuator: Actuator, mhz: int) -> None:

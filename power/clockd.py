@@ -1,8 +1,9 @@
-"""``tuner-clockd``: the small part of tuner that runs as root, sets GPU clocks for others and restores them.
+"""``tuner-clockd``: the small part of tuner that sets GPU clocks and restores them, as root for others.
 
 ``tuner-clockd serve`` listens on a Unix socket, which systemd passes or it makes itself; ``tuner-clockd
-restore`` undoes what a killed helper left. It has no network, runs nobody's code, and can do nothing but set
-a clock that a GPU supports and the administrator allows, and take that back.
+restore`` undoes what a killed helper left; ``tuner-clockd guard`` is what ``guardian.hire`` starts. It has no
+network, runs nobody's code, and can do nothing but set a clock that a GPU supports and the administrator
+allows, and take that back.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from .clockd_leases import Leases
 from .clockd_server import TTL_S, Server
 from .controls import open_actuator, undo
 from .journal import runtime_directory
+from .ownership import HANDOVER_S, restore_stale
 from .service_manager import ServiceManager, passed_socket
 
 _BACKLOG = 64
@@ -37,7 +39,8 @@ _LOG = logging.getLogger(__name__)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the helper; 0 when all is restored, 1 when a clock could not be, 2 for wrong options."""
     chosen = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    level = logging.WARNING if chosen.command == "guard" else logging.INFO
+    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
     where = Where(
         library=chosen.library,
         devfreq=chosen.devfreq,
@@ -47,17 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         directory = where.directory or runtime_directory()
-        if (
-            chosen.command == "restore"
-        ):  # needs no configuration: what is wrong in it must not keep clocks set
-            return (
-                0
-                if Leases(directory, partial(open_actuator, where=where), undo(where)).restore_stale()
-                else 1
-            )
+        if chosen.command == "restore":
+            # No configuration is read: what is wrong in it must not keep clocks set.
+            outcomes = restore_stale(directory, undo(where))
+            return int(any(outcome.state == "failed" for outcome in outcomes))
         rules = clock_config.load(where.config).rules
-        leases = Leases(directory, partial(open_actuator, where=where, rules=rules), undo(where))
-        _serve(leases, _listener(chosen.socket, chosen.group), chosen)
+        opened = partial(open_actuator, where=where, rules=rules)
+        if chosen.command == "guard":
+            leases = Leases(directory, opened, undo(where), owner=chosen.owner, patience_s=HANDOVER_S)
+            return _guard(leases, chosen)
+        _serve(Leases(directory, opened, undo(where)), _listener(chosen.socket, chosen.group), chosen)
     except TunerError as error:
         _LOG.error("tuner-clockd: %s", error)
         return error.exit_code
@@ -72,6 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     places.add_argument("--library", metavar="FILE", help="libnvidia-ml.so.1 [what the system finds]")
     places.add_argument("--devfreq", type=Path, default=standard.devfreq, metavar="DIR", help="[%(default)s]")
     places.add_argument(
+        "--ttl", type=_seconds, default=TTL_S, metavar="S", help="longest silence of a client [%(default)g]"
+    )
+    places.add_argument(
         "--socket", type=Path, metavar="PATH", help=f"[what systemd passes, or {standard.socket}]"
     )
     parser = argparse.ArgumentParser(
@@ -83,12 +88,12 @@ def _parser() -> argparse.ArgumentParser:
         "--group", metavar="NAME", help="who may connect to a socket made here [the own group]"
     )
     serve.add_argument(
-        "--ttl", type=_seconds, default=TTL_S, metavar="S", help="longest silence of a client [%(default)g]"
-    )
-    serve.add_argument(
         "--idle-exit", type=_seconds, metavar="S", help="end after so long without a client [never]"
     )
     commands.add_parser("restore", parents=[places], help="undo what a killed helper left, and end")
+    guard = commands.add_parser("guard", parents=[places], help="serve the one process that starts it so")
+    guard.add_argument("fd", type=int, help="descriptor of a socket connected to it")
+    guard.add_argument("owner", help="its identity")
     return parser
 
 
@@ -109,6 +114,19 @@ def _serve(leases: Leases, listener: socket.socket, chosen: argparse.Namespace) 
         server.serve()
     finally:
         manager.say("STOPPING=1")
+
+
+def _guard(leases: Leases, chosen: argparse.Namespace) -> int:
+    """Serve one process until it ends the lease or dies; 1 if a clock could not be restored then.
+
+    Signals that end that process may reach this one too: they are not for it.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    server = Server(None, leases, ttl_s=chosen.ttl, idle_exit_s=0.0)
+    server.admit(socket.socket(fileno=chosen.fd))
+    server.serve()
+    return int(leases.retry_at_s is not None)
 
 
 def _listener(path: Path | None, group: str | None) -> socket.socket:

@@ -11,7 +11,7 @@ from tuner.errors import ClockError, ClockRefusedError
 from .actuator import Actuator, demand
 from .clockd_protocol import Refused, Request
 from .journal import Place
-from .ownership import Ownership, Undo, restore_stale
+from .ownership import GLANCE_S, Ownership, Undo, restore_stale
 
 _ATTEMPTS = 3
 _PAUSE_S = 0.1  # short: the other clients wait meanwhile
@@ -31,11 +31,6 @@ class _Lease:
         self._ownership = ownership
         self._old: dict[str, Any] | None = None
         self._new_mhz = 0
-        try:
-            ownership.take()
-        except BaseException:
-            actuator.close()
-            raise
 
     def set(self, mhz: int) -> None:
         """Set a clock, from what was there before any other that this lease has set.
@@ -90,6 +85,8 @@ class Leases:
         open_actuator: opens a GPU for a client.
         undo: undoes what a dead owner left in the journal.
         now: monotonic clock in seconds.
+        owner: identity of the process that others are told of; this one if empty.
+        patience_s: how long a client, and all others with it, may wait for the guardian of a dead owner.
     """
 
     def __init__(
@@ -98,7 +95,12 @@ class Leases:
         open_actuator: OpenActuator,
         undo: Undo,
         now: Callable[[], float] = time.monotonic,
+        *,
+        owner: str = "",
+        patience_s: float = GLANCE_S,
     ) -> None:
+        self._owner = owner
+        self._patience_s = patience_s
         self._directory = directory
         self._open_actuator = open_actuator
         self._undo = undo
@@ -161,10 +163,7 @@ class Leases:
 
     def restore_stale(self) -> bool:
         """Undo what dead owners left, and what could not be restored before; False if something is left."""
-        outcomes = restore_stale(self._directory, self._undo)  # which logs what fails
-        for outcome in outcomes:
-            if outcome.state == "restored":
-                _LOG.warning("restored the clocks of %s, which had been left set", outcome.gpu)
+        outcomes = restore_stale(self._directory, self._undo)  # which logs what it does
         done = all(outcome.state != "failed" for outcome in outcomes)
         self._retry_at_s = None if done else self._now() + self._retry_s
         return done
@@ -196,4 +195,10 @@ class Leases:
             actuator.close()
             raise Refused("clock", f"{request.gpu} is no name of a GPU, but {actuator.gpu} is")
         place = Place(self._directory, request.control, request.gpu)
-        return _Lease(actuator, Ownership(place, self._undo))
+        ownership = Ownership(place, self._undo, owner=self._owner, patience_s=self._patience_s)
+        try:
+            ownership.take()
+        except BaseException:
+            actuator.close()
+            raise
+        return _Lease(actuator, ownership)

@@ -92,17 +92,18 @@ class Server:
     for ``ttl_s``, or when what it sends is no request.
 
     Args:
-        listener: a listening Unix socket; the server closes it.
+        listener: a listening Unix socket, which the server closes; None to serve whom ``admit`` lets in only.
         leases: what sets and restores clocks.
         ttl_s: how long a client may be silent.
-        idle_exit_s: stop when there was no client for so long; None for never.
+        idle_exit_s: stop when there was no client for so long; None for never. Who listens stays as long as a
+            clock is left that could not be restored.
         manager: is pinged from the loop, so that a driver call that hangs starves its watchdog.
         now: monotonic clock in seconds.
     """
 
     def __init__(
         self,
-        listener: socket.socket,
+        listener: socket.socket | None,
         leases: Leases,
         *,
         ttl_s: float = TTL_S,
@@ -121,11 +122,12 @@ class Server:
         self._stopping = False
         self._status = ""
         self._waker, self._woken = socket.socketpair()
-        for end in (self._waker, self._woken, listener):
-            end.setblocking(False)
+        self._waker.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._woken, selectors.EVENT_READ, self._stop)
-        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        if listener is not None:
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ, partial(self._accept, listener))
 
     def stop_on(self, *numbers: signal.Signals) -> None:
         """Let these signals stop the server; to be called in the main thread."""
@@ -168,8 +170,9 @@ class Server:
             self._end(client, Refused("stopped", "tuner-clockd was stopped"))
         self._leases.close()
         self._selector.close()
-        for end in (self._listener, self._waker, self._woken):
-            end.close()
+        for end in (self._waker, self._woken, self._listener):
+            if end is not None:
+                end.close()
 
     def _patience_s(self) -> float | None:
         """How long the loop may sleep: until the next lease ends, ping is due, or idleness is enough."""
@@ -184,22 +187,25 @@ class Server:
         return max(0.0, min(ends_s)) if ends_s else None
 
     def _idle(self) -> bool:
-        if self._clients or self._idle_exit_s is None:
+        left = self._listener is not None and self._leases.retry_at_s is not None
+        if self._clients or left or self._idle_exit_s is None:
             return False
         return self._now() - self._busy_s >= self._idle_exit_s
 
     def _stop(self, _: int) -> None:
         self._stopping = True
 
-    def _accept(self, _: int) -> None:
+    def _accept(self, listener: socket.socket, _: int) -> None:
         for _turn in range(_ACCEPTS_PER_TURN):
             try:
-                connection, _address = self._listener.accept()
+                connection, _address = listener.accept()
             except OSError:  # none is left, or one was gone before it was accepted
                 return
-            self._admit(_Client(connection, self._now()))
+            self.admit(connection)
 
-    def _admit(self, client: _Client) -> None:
+    def admit(self, connection: socket.socket) -> None:
+        """Serve who is at the other end of a connection, unless there are too many."""
+        client = _Client(connection, self._now())
         of_user = sum(other.uid == client.uid for other in self._clients)
         self._clients.add(client)
         self._selector.register(client.connection, selectors.EVENT_READ, partial(self._turn, client))

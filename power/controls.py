@@ -1,27 +1,27 @@
-"""Which clock control a GPU has, and what there is to restore on this machine."""
+"""Which clock control a GPU has, who sets it, and what there is to restore on this machine."""
 
-from collections.abc import Callable
-from pathlib import Path
+import os
+from functools import cache, partial
 
 from tuner.errors import ClockError
 from tuner.interfaces import ClockControl
 
 from . import devfreq, nvml_clocks
-from .actuator import NO_RULES, Actuator, Rules, Where
+from .actuator import Actuator, Ruling, Where, no_ruling
 from .clock_config import load
-from .clocks import GuardedClocks
+from .clockd_client import Link, helper_answers, reach
+from .guardian import hire
 from .journal import Entry, Place, directories, runtime_directory
+from .lease import LeasedClocks
 from .nvml_library import NvmlGpu
-from .ownership import Outcome, Ownership, Undo
+from .ownership import HANDOVER_S, HeldError, Outcome, Ownership, Undo, owner_of
 from .ownership import restore_stale as _restore_stale
 
 CONTROLS = (nvml_clocks.CONTROL, devfreq.CONTROL)
 SYSTEM = Where()
 
 
-def open_actuator(
-    control: str, gpu: str | int, where: Where = SYSTEM, rules: Rules | Callable[[str], Rules] = NO_RULES
-) -> Actuator:
+def open_actuator(control: str, gpu: str | int, where: Where = SYSTEM, rules: Ruling = no_ruling) -> Actuator:
     """Open a GPU by the name of its control; changes nothing.
 
     Raises:
@@ -37,7 +37,8 @@ def open_actuator(
 def choose_actuator(gpu: str | int, where: Where = SYSTEM) -> Actuator:
     """The control of a GPU: NVML if it can set clocks, else devfreq if the board has it, else NVML to read.
 
-    On a Jetson NVML may open and then answer nothing, so that opening says little.
+    On a Jetson NVML may open and then answer nothing, so that opening says little. The administrator's file
+    is read when it is asked which clocks may be set, and not by who only reads the present one.
 
     Args:
         gpu: UUID, NVML's index, or a devfreq node. A board with devfreq has one GPU: it is that one.
@@ -45,14 +46,13 @@ def choose_actuator(gpu: str | int, where: Where = SYSTEM) -> Actuator:
 
     Raises:
         ClockError: neither knows the GPU; the message says why.
-        InputError: the administrator's file is wrong.
     """
-    rules = load(where.config).rules
+    rules = cache(lambda name: load(where.config).rules(name))
     reasons = []
     nvml: Actuator | None = None
     try:
         nvml = open_actuator(nvml_clocks.CONTROL, gpu, where, rules)
-        if nvml.supported_mhz():
+        if nvml.listed_mhz():
             return nvml
     except ClockError as error:
         reasons.append(str(error))
@@ -69,35 +69,25 @@ def choose_actuator(gpu: str | int, where: Where = SYSTEM) -> Actuator:
 
 
 def open_control(gpu: str | int, where: Where | None = None) -> ClockControl:
-    """Clock control of a GPU; opening changes nothing.
-
-    Where this process may not set clocks and ``tuner-clockd`` answers, that is asked to; else this process
-    does it, under guard.
+    """Clock control of a GPU; opening it changes nothing, and asks nobody who may set clocks.
 
     Raises:
         ClockError: neither NVML nor devfreq knows the GPU.
-        InputError: the administrator's file is wrong.
     """
     where = where or SYSTEM
     actuator = choose_actuator(gpu, where)
-    try:
-        if actuator.supported_mhz() and not actuator.permitted():
-            from .lease import LeasedClocks, helper_answers  # noqa: PLC0415 - who may set clocks needs none of it
-
-            if helper_answers(where.socket):
-                return LeasedClocks(actuator, where.socket)
-    except BaseException:
-        actuator.close()
-        raise
-    return GuardedClocks(actuator, runtime_dir=where.directory, options=options(where))
+    return LeasedClocks(actuator, partial(_setter, actuator, where))
 
 
-def options(where: Where) -> tuple[str, ...]:
-    """The options of a guardian that must look for clocks elsewhere than on this system."""
-    found = [] if where.library is None else ["--library", str(Path(where.library).absolute())]
-    if where.devfreq != SYSTEM.devfreq:
-        found += ["--devfreq", str(where.devfreq.absolute())]
-    return tuple(found)
+def _setter(actuator: Actuator, where: Where) -> Link:
+    """The way to who sets clocks: the helper where it answers, else a guardian.
+
+    Users who may set clocks themselves go to the helper too, so that all are in one queue. Root needs no
+    helper: it keeps its locks and journals in the same place.
+    """
+    if not (os.geteuid() == 0 and actuator.permitted()) and helper_answers(where.socket):
+        return reach(where.socket)
+    return hire(where)
 
 
 def undo(where: Where = SYSTEM) -> Undo:
@@ -116,11 +106,7 @@ def undo(where: Where = SYSTEM) -> Undo:
 
 
 def actuators(where: Where | None = None) -> list[Actuator | ClockError]:
-    """The GPUs of this machine, each with its control, or why it has none; the caller closes them.
-
-    Raises:
-        InputError: the administrator's file is wrong.
-    """
+    """The GPUs of this machine, each with its control, or why it has none; the caller closes them."""
     where = where or SYSTEM
     found: dict[str, Actuator | ClockError] = {}
     for gpu in range(NvmlGpu.count(where.library)) or ("board",):
@@ -169,8 +155,12 @@ def reset(gpu: str | int, where: Where | None = None) -> None:
     where = where or SYSTEM
     actuator = choose_actuator(gpu, where)
     try:
-        place = Place(where.directory or runtime_directory(), actuator.control, actuator.gpu)
-        ownership = Ownership(place, undo(where))
+        own = where.directory or runtime_directory()
+        for folder in directories(where.directory):
+            owner = "" if folder == own else owner_of(Place(folder, actuator.control, actuator.gpu))
+            if owner:
+                raise HeldError(actuator.gpu, owner)
+        ownership = Ownership(Place(own, actuator.control, actuator.gpu), undo(where), patience_s=HANDOVER_S)
         ownership.take(settle=False)
         try:
             actuator.reset()

@@ -7,7 +7,7 @@ that still has the value we gave it; another one is left and told.
 
 import errno
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from tuner.errors import ClockError, ClockPermissionError
 from tuner.interfaces import ClockReading
 
-from .actuator import NO_RULES, Rules
+from .actuator import Ruling, no_ruling
 from .jetson_throttle import JetsonThrottle
 
 CONTROL = "devfreq"  # how journal entries name this control
@@ -41,7 +41,7 @@ class DevfreqActuator:
     Args:
         gpu: the node's name, e.g. ``17000000.gpu``, or the CUDA UUID of the board's one GPU.
         root: the kernel's class of devices with a scalable clock.
-        rules: what the administrator rules for this GPU, or tells which by its node.
+        rules: what the administrator rules for a node.
 
     Raises:
         ClockError: this machine has no such GPU.
@@ -49,17 +49,16 @@ class DevfreqActuator:
 
     control = CONTROL
 
-    def __init__(
-        self, gpu: str | int, *, root: Path = CLASS, rules: Rules | Callable[[str], Rules] = NO_RULES
-    ) -> None:
+    def __init__(self, gpu: str | int, *, root: Path = CLASS, rules: Ruling = no_ruling) -> None:
         node = find(root)
         if node is None:
             raise ClockError(f"{root} has no node of a Jetson's GPU")
         if (root / str(gpu)).exists() and node.name != gpu:
             raise ClockError(f"{root / str(gpu)} is no GPU; that of this board is {node.name}")
         self._node = node
-        self._rules = rules if isinstance(rules, Rules) else rules(node.name)
+        self._rules = rules
         self._throttle = JetsonThrottle(root.parent.parent)
+        self._cool: Limits | None = None  # limits that were read while no heat hid them
 
     @property
     def gpu(self) -> str:
@@ -75,9 +74,13 @@ class DevfreqActuator:
         """See ``Actuator.permitted``."""
         return all(os.access(self._node / name, os.W_OK) for name in ("min_freq", "max_freq"))
 
+    def listed_mhz(self) -> tuple[int, ...]:
+        """See ``Actuator.listed_mhz``; rounded to whole megahertz."""
+        return tuple(self._clocks())
+
     def supported_mhz(self) -> tuple[int, ...]:
-        """See ``Actuator.supported_mhz``; rounded to whole megahertz."""
-        return self._rules.allowed(list(self._clocks()))
+        """See ``Actuator.supported_mhz``."""
+        return self._rules(self.gpu).allowed(self.listed_mhz())
 
     def read(self) -> ClockReading:
         """See ``Actuator.read``; None for a GPU whose power is gated."""
@@ -89,7 +92,8 @@ class DevfreqActuator:
 
     def before(self) -> dict[str, Any]:
         """See ``Actuator.before``: limits in hertz; governor and power gating to see whether they change."""
-        limits = self._limits()
+        limits = self._unheated(self._limits())
+        self._cool = limits
         return {"min_hz": limits.min_hz, "max_hz": limits.max_hz, **self._surroundings()}
 
     def set(self, mhz: int) -> None:
@@ -156,6 +160,14 @@ class DevfreqActuator:
             return Limits(*(int(_text(self._node / name).split()[0]) for name in ("min_freq", "max_freq")))
         except (OSError, ValueError, IndexError) as error:
             raise ClockError(f"the limits of {self.name} cannot be read: {error}") from error
+
+    def _unheated(self, shown: Limits) -> Limits:
+        """The limits as they are set: what the kernel shows while heat lowers them is not to stay."""
+        if not self._throttle.cooling() or shown.max_hz >= max(self._clocks().values(), default=0):
+            return shown
+        if self._cool is None:
+            raise ClockError(f"heat hides the limits of {self.name}, {_shown(shown)} now: let it cool down")
+        return self._cool
 
     def _surroundings(self) -> dict[str, str]:
         """Governor and power gating, where the board has them."""

@@ -1,65 +1,83 @@
-"""The guardian process: ``python -m tuner.power.guardian CONTROL GPU DIRECTORY [--library PATH] ...``.
+"""The guardian: a ``tuner-clockd`` of this process's own, for who may set clocks and finds no helper.
 
-It writes one byte when it could restore, then waits for the end of its standard input, which comes when its
-owner lets it go or dies. An entry left in the journal by then is undone. It ignores the signals that end its
-owner: a terminal's and a service manager's reach both.
+It sets clocks for this process over a private pair of sockets, and for nobody else. What it does not share
+with this process is its end: signals that end a run do not end it, and when this process is gone, however it
+went, or was not heard of for too long, it restores. Should both be killed, the journal outlives them.
 """
 
-import argparse
 import logging
-import signal
+import socket
+import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from tuner.errors import TunerError
+from tuner.errors import ClockError
+from tuner.owner import this_process
 
 from .actuator import Where
-from .controls import CONTROLS, open_actuator, undo
-from .journal import Place
-from .ownership import Undo, restored
+from .clockd_client import Link
+from .journal import runtime_directory
 
 _LOG = logging.getLogger(__name__)
-_ATTEMPTS = 5
-_PAUSE_S = 0.2
+_PATIENCE_S = 10.0  # a guardian that takes longer hangs in the driver
+
+# Guardians left at work when their owner had waited long enough.
+_left: list[subprocess.Popen[bytes]] = []
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Guard one GPU's clocks; 0 when nothing is left to restore, 1 when a clock could not be restored."""
-    parser = argparse.ArgumentParser(prog="tuner.power.guardian")
-    parser.add_argument("control", choices=CONTROLS)
-    parser.add_argument("gpu")
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--library")
-    parser.add_argument("--devfreq", type=Path, default=Where().devfreq)
-    chosen = parser.parse_args(arguments)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    where = Where(library=chosen.library, devfreq=chosen.devfreq)
-    try:
-        open_actuator(chosen.control, chosen.gpu, where).close()  # changes nothing: the driver answers here
-    except TunerError as error:
-        _LOG.error("%s", error)
-        return 1
-    sys.stdout.buffer.write(b"+")
-    sys.stdout.buffer.flush()
-    sys.stdin.buffer.read()
-    return _restored(Place(chosen.directory, chosen.control, chosen.gpu), undo(where))
+def hire(where: Where) -> Link:
+    """Start a guardian.
 
-
-def _restored(place: Place, undone: Undo) -> int:
-    for attempt in range(_ATTEMPTS):
-        if attempt:
-            time.sleep(_PAUSE_S)
+    Raises:
+        ClockError: it cannot be started, or there is no place for its journal.
+    """
+    places = _places(where)
+    mine, theirs = socket.socketpair()
+    with theirs:
         try:
-            restored(place, undone)
-        except TunerError as error:
-            _LOG.error("%s", error)
-        else:
-            return 0
-    return 1  # the entry stays, for the next start
+            guardian = subprocess.Popen(  # noqa: S603 - this interpreter and this package, no shell
+                [*_command("guard", places), str(theirs.fileno()), this_process()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # a Ctrl-C or Ctrl-Z of the terminal goes to the owner alone
+                cwd="/",
+            )
+        except OSError as error:
+            mine.close()
+            raise ClockError(f"the guardian of the clocks cannot be started: {error}") from error
+    return Link("the guardian of the clocks", mine, partial(_see_off, guardian, _command("restore", places)))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _see_off(guardian: "subprocess.Popen[bytes]", restore: list[str]) -> None:
+    """Wait for the guardian's end, but not for ever, and do after it what a service manager would.
+
+    One that hangs is left at work: should the driver answer again, it still restores.
+    """
+    try:
+        if guardian.wait(_PATIENCE_S):  # it was killed, or could not restore
+            subprocess.run(restore, check=False, timeout=_PATIENCE_S, start_new_session=True, cwd="/")  # noqa: S603 - same
+    except subprocess.TimeoutExpired:
+        _left.append(guardian)  # Popen warns of one that is dropped while it runs
+        _LOG.error(
+            "the guardian of the clocks, process %d, has not ended within %g s; what it could not restore "
+            "stays in the journal and is restored when the program starts next",
+            guardian.pid,
+            _PATIENCE_S,
+        )
+
+
+def _command(verb: str, places: list[str]) -> list[str]:
+    return [sys.executable, "-m", "tuner.power.clockd", verb, *places]
+
+
+def _places(where: Where) -> list[str]:
+    """The options that let a guardian find what its owner found."""
+    folders = {
+        "--directory": where.directory or runtime_directory(),
+        "--config": where.config,
+        "--devfreq": where.devfreq,
+    }
+    options = [word for name, path in folders.items() for word in (name, str(path.absolute()))]
+    return options if where.library is None else [*options, "--library", str(Path(where.library).absolute())]

@@ -8,14 +8,8 @@ shows in the clock only.
 from pathlib import Path
 
 _THERMAL, _OVER_CURRENT = "sw-thermal-slowdown", "over-current"
-_ABOUT_GPUS = (
-    "gpu",
-    "gv11b",
-    "gp10b",
-    "ga10b",
-    "gb10b",
-    "thermal-throttle",
-)  # not fans, CPUs or other engines
+# Not fans, CPUs or other engines; older kernels number the coolers of devfreq and do not name the device.
+_ABOUT_GPUS = ("gpu", "gv11b", "gp10b", "ga10b", "gb10b", "thermal-throttle", "thermal-devfreq")
 
 
 class JetsonThrottle:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import ClockError
-from tuner.owner import is_of_this_boot, pid_of, this_process
+from tuner.owner import is_of_this_boot, pid_of
 
 OF_ROOT = Path("/run/tuner")  # journals of root's programs and of tuner-clockd
+_MODE = 0o644  # that a clock is set is no secret: whoever may not act on it is told all the same
+_LARGEST_BYTES = 65_536  # hundreds of times an entry
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Entry:
     Attributes:
         control: which clock control can undo the change, e.g. ``nvml``.
         gpu: what that control knows the GPU by, e.g. its UUID.
-        owner: identity of the process that sets it (``tuner.owner``), which tells its boot too.
+        owner: identity of the process for which it is set (``tuner.owner``), which tells its boot too.
         old: what was there before, in the words of the control (``Actuator.before``).
         new_mhz: the clock that is or was about to be set.
     """
@@ -56,15 +58,16 @@ class Place:
         """The file whose lock is the ownership of the GPU's clocks; it stays."""
         return self.journal.with_suffix(".lock")
 
-    def write(self, old: Mapping[str, Any], new_mhz: int) -> None:
-        """Put an entry of the calling process on disk, all of it or none.
+    def write(self, owner: str, old: Mapping[str, Any], new_mhz: int) -> None:
+        """Put an entry on disk, all of it or none.
 
         Raises:
             ClockError: it cannot be written.
         """
-        entry = Entry(self.control, self.gpu, this_process(), old, new_mhz)
+        entry = Entry(self.control, self.gpu, owner, old, new_mhz)
         try:
             with self._draft.open("w", encoding="utf-8") as file:
+                os.fchmod(file.fileno(), _MODE)
                 json.dump(asdict(entry), file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -79,9 +82,14 @@ class Place:
             ClockError: it cannot be read or understood.
         """
         try:
-            return self._entry(json.loads(self.journal.read_text(encoding="utf-8")))
+            with self.journal.open("rb") as file:
+                return self._entry(json.loads(file.read(_LARGEST_BYTES)))
         except FileNotFoundError:
             return None
+        except PermissionError as error:
+            raise ClockError(
+                f"the clock journal {self.journal} is another user's: {error.strerror}"
+            ) from error
         except (OSError, ValueError, RecursionError) as error:  # RecursionError: brackets without end
             raise ClockError(
                 f"the clock journal {self.journal} is unreadable ({error}): give the clock back with "
@@ -125,7 +133,7 @@ def is_undone(entry: Entry) -> bool:
 
 def places(directory: Path) -> Iterator[Place]:
     """Where something was or is announced in a runtime directory, in order."""
-    found = {path.stem for pattern in ("*.json", "*.draft") for path in directory.glob(pattern)}
+    found = {path.stem for pattern in ("*-*.json", "*-*.draft") for path in directory.glob(pattern)}
     for name in sorted(found):
         control, _, gpu = name.partition("-")
         yield Place(directory, control, gpu)
@@ -141,10 +149,10 @@ def runtime_directory() -> Path:
     """
     if os.geteuid() == 0:
         return OF_ROOT
-    own = os.environ.get("XDG_RUNTIME_DIR")
-    if not own:
+    own = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    if not own.is_absolute():  # the specification of that variable says to ignore such a one
         raise ClockError("clocks are set with a journal in $XDG_RUNTIME_DIR/tuner: set XDG_RUNTIME_DIR")
-    return Path(own) / "tuner"
+    return own / "tuner"
 
 
 def directories(own: Path | None = None) -> list[Path]:

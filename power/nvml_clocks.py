@@ -8,7 +8,7 @@ from typing import Any
 from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
 from tuner.interfaces import ClockReading
 
-from .actuator import NO_RULES, Rules
+from .actuator import Ruling, no_ruling
 from .nvml_library import NvmlGpu, translated
 
 CONTROL = "nvml"  # how journal entries name this control
@@ -38,7 +38,7 @@ class NvmlActuator:
     Args:
         gpu: UUID (as CUDA names it) or NVML's index.
         library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
-        rules: what the administrator rules for this GPU, or tells which by its UUID.
+        rules: what the administrator rules for a UUID.
 
     Raises:
         ClockError: no driver or no such GPU.
@@ -51,12 +51,12 @@ class NvmlActuator:
         gpu: str | int,
         *,
         library: str | None = None,
-        rules: Rules | Callable[[str], Rules] = NO_RULES,
+        rules: Ruling = no_ruling,
     ) -> None:
         self._gpu = NvmlGpu.open(gpu, library, error=ClockError)
-        self._rules = rules if isinstance(rules, Rules) else rules(self._gpu.uuid)
+        self._rules = rules
         self._locks = not 0 < self._gpu.architecture() < _VOLTA
-        self._supported: tuple[int, ...] | None = None
+        self._clocks: tuple[int, ...] | None = None
 
     @property
     def gpu(self) -> str:
@@ -81,11 +81,15 @@ class NvmlActuator:
         )
         return bool(restricted == nvml.NVML_FEATURE_DISABLED)
 
+    def listed_mhz(self) -> tuple[int, ...]:
+        """See ``Actuator.listed_mhz``: at the highest memory clock; for application clocks at theirs."""
+        if self._clocks is None:
+            self._clocks = tuple(self._listed())
+        return self._clocks
+
     def supported_mhz(self) -> tuple[int, ...]:
-        """See ``Actuator.supported_mhz``: at the highest memory clock; for application clocks at theirs."""
-        if self._supported is None:
-            self._supported = self._rules.allowed(self._listed())
-        return self._supported
+        """See ``Actuator.supported_mhz``."""
+        return self._rules(self.gpu).allowed(self.listed_mhz())
 
     def read(self) -> ClockReading:
         """See ``Actuator.read``: the SM clock."""
@@ -102,7 +106,7 @@ class NvmlActuator:
     def before(self) -> dict[str, Any]:
         """See ``Actuator.before``: which setting is used, and all that can be known of it."""
         if self._locks:
-            baseline = self._rules.baseline_mhz
+            baseline = self._rules(self.gpu).baseline_mhz
             return {"setting": "locked", "baseline_mhz": None if baseline is None else list(baseline)}
         present = self._applications()
         if present is None:
@@ -135,7 +139,7 @@ class NvmlActuator:
     def reset(self) -> None:
         """See ``Actuator.reset``: unlocks and applies the baseline, or resets application clocks."""
         if self._locks:
-            self._unlock(self._rules.baseline_mhz)
+            self._unlock(self._rules(self.gpu).baseline_mhz)
             return
         with self._setting(f"the application clocks of {self.gpu} could not be reset"):
             self._gpu.nvml.nvmlDeviceResetApplicationsClocks(self._gpu.handle)

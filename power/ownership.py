@@ -6,6 +6,7 @@ The right is a lock on a file. Whoever gets it first undoes what a dead owner an
 import fcntl
 import logging
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,12 +19,26 @@ from tuner.owner import is_alive, pid_of, this_process
 from .journal import Entry, Place, is_undone, places
 
 _LOG = logging.getLogger(__name__)
-_HANDOVER_S = 10.0  # a guardian that restores after its owner's death has let go by then
-_RETRY_S = 0.05
+HANDOVER_S = 10.0  # a guardian that restores after its owner's death has let go by then
+GLANCE_S = 0.2  # who only looks whether there is an owner holds the lock for far less
+_RETRY_S = 0.02
 _SIGNATURE_BYTES = 4096  # far longer than any identity
+_FOLDER_MODE = 0o755  # the helper's socket may lie beside the journal
 
 Undo = Callable[[Entry], list[str]]
 """Undoes what an entry announces and tells what was left alone; raises a TunerError if it cannot."""
+
+
+class HeldError(ClockError):
+    """Somebody else owns the clocks.
+
+    Attributes:
+        who: for people.
+    """
+
+    def __init__(self, gpu: str, who: str) -> None:
+        super().__init__(f"the clocks of {gpu} are held by {who}: wait for it or end it")
+        self.who = who
 
 
 class Ownership:
@@ -32,35 +47,33 @@ class Ownership:
     Args:
         place: where journal and lock are; the directory is made if missing.
         undo: undoes what a dead owner left.
+        owner: identity of the process that is to be named to others; this one if empty.
+        patience_s: how long to wait for the guardian of a dead owner; a living owner is not waited for.
     """
 
-    def __init__(self, place: Place, undo: Undo) -> None:
+    def __init__(self, place: Place, undo: Undo, *, owner: str = "", patience_s: float = GLANCE_S) -> None:
         self._place = place
         self._undo = undo
+        self._owner = owner or this_process()
+        self._patience_s = patience_s
         self._lock: int | None = None
 
-    @property
-    def lock(self) -> int | None:
-        """Descriptor that is the ownership, for a guardian to share; None while there is none."""
-        return self._lock
-
-    def take(self, *, settle: bool = True) -> None:
-        """Own the clocks, and undo what a dead owner left; again is harmless.
+    def take(self, *, settle: bool = True) -> list[str] | None:
+        """Own the clocks, and undo what a dead owner left.
 
         Args:
             settle: False for somebody who resets whatever was left.
 
+        Returns:
+            What ``restored`` says.
+
         Raises:
-            ClockError: another process owns the clocks (it is named), the directory cannot be written, or a
-                stale change cannot be undone.
+            HeldError: another process owns the clocks.
+            ClockError: the directory cannot be written or trusted, or a stale change cannot be undone.
         """
-        if self._lock is not None:
-            return
-        self._lock = _taken(self._place)
+        self._lock = _taken(self._place, self._owner, self._patience_s)
         try:
-            if settle and restored(self._place, self._undo) is not None:
-                gpu = self._place.gpu
-                _LOG.warning("restored the clocks of %s, which a killed process had left set", gpu)
+            return restored(self._place, self._undo) if settle else None
         except BaseException:
             self.give_up()
             raise
@@ -71,25 +84,24 @@ class Ownership:
         Raises:
             ClockError: it cannot be written, or the clocks are not owned.
         """
-        if self._lock is None:
-            raise ClockError(f"the clocks of {self._place.gpu} are not owned by this process")
-        self._place.write(old, new_mhz)
+        if self._lock is None or not _is(
+            self._place.lock, self._lock
+        ):  # with its file the lock lost its name
+            raise ClockError(f"the clocks of {self._place.gpu} are not owned: {self._place.lock} was removed")
+        self._place.write(self._owner, old, new_mhz)
 
     def clear(self) -> None:
         """Remove the entry; to be called when the change is undone."""
         self._place.clear()
 
-    def give_up(self, *, shared: bool = False) -> None:
-        """Let the next owner have the clocks.
-
-        Args:
-            shared: a guardian that is left at work keeps the lock; the signature stays to say whose it is.
-        """
+    def give_up(self) -> None:
+        """Let the next owner have the clocks."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            if not shared:
-                os.ftruncate(lock, 0)  # this process may live on, and owns them no more
-            os.close(lock)
+            try:
+                os.ftruncate(lock, 0)  # who signed may live on, and owns them no more
+            finally:
+                os.close(lock)
 
 
 def restored(place: Place, undo: Undo) -> list[str] | None:
@@ -104,10 +116,13 @@ def restored(place: Place, undo: Undo) -> list[str] | None:
     entry = place.read()
     pending = entry is not None and not is_undone(entry)
     left = undo(entry) if entry is not None and pending else []
+    place.clear()
+    if not pending:
+        return None
+    _LOG.warning("restored the clocks of %s, which a killed process had left set", place.gpu)
     for what in left:
         _LOG.warning("%s: %s", place.gpu, what)
-    place.clear()
-    return left if pending else None
+    return left
 
 
 @dataclass(frozen=True)
@@ -134,17 +149,16 @@ def restore_stale(directory: Path, undo: Undo) -> list[Outcome]:
 
 
 def _settled(place: Place, undo: Undo) -> Outcome:
+    ownership = Ownership(place, undo)
     try:
-        lock = _opened(place)
-        try:
-            if not _locked(lock):
-                return Outcome(place.control, place.gpu, "owned", (_holder(lock),))
-            left = restored(place, undo)
-        finally:
-            os.close(lock)
+        left = ownership.take()
+    except HeldError as error:
+        return Outcome(place.control, place.gpu, "owned", (error.who,))
     except TunerError as error:
         _LOG.error("a clock that a killed process left set stays so: %s", error)
         return Outcome(place.control, place.gpu, "failed", (str(error),))
+    finally:
+        ownership.give_up()
     if left is None:
         return Outcome(place.control, place.gpu, "undone")
     return Outcome(place.control, place.gpu, "restored", tuple(left))
@@ -154,45 +168,75 @@ def owner_of(place: Place) -> str:
     """Who owns a GPU's clocks, for people; empty where nobody does.
 
     Raises:
-        ClockPermissionError: this user may not see that.
+        ClockError: that cannot be told, and the journal names nobody who lives.
     """
-    if not place.lock.exists():
+    try:
+        lock = os.open(place.lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
         return ""
-    lock = _opened(place)
+    except OSError:  # another user's, who is in the journal while a clock is set
+        return _named(place)
     try:
         return "" if _locked(lock) else _holder(lock)
     finally:
         os.close(lock)
 
 
-def _taken(place: Place) -> int:
+def _named(place: Place) -> str:
+    """The process that the journal of another user names, if it lives."""
+    entry = place.read()
+    return f"process {pid_of(entry.owner)}" if entry is not None and is_alive(entry.owner) else ""
+
+
+def _taken(place: Place, owner: str, patience_s: float) -> int:
     """Get the lock of a place and sign it; the descriptor is the ownership."""
-    deadline = time.monotonic() + _HANDOVER_S
-    try:
-        place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ClockError(f"the clock journal cannot be kept in {place.directory}: {error}") from error
     lock = _opened(place)
-    while not _locked(lock):
-        # After an owner's death its guardian needs a moment, and who only looks whether there is an owner
-        # holds the lock for an instant, unsigned; a living owner is not waited for.
-        if is_alive(_signature(lock)) or time.monotonic() > deadline:
-            who = _holder(lock)
-            os.close(lock)
-            raise ClockError(f"the clocks of {place.gpu} are held by {who}: wait for it or end it")
-        time.sleep(_RETRY_S)
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, this_process().encode(), 0)
+    try:
+        _await(place, lock, patience_s)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, owner.encode(), 0)
+    except OSError as error:
+        os.close(lock)
+        raise ClockError(f"{place.lock} cannot be signed: {error}") from error
+    except BaseException:
+        os.close(lock)
+        raise
     return lock
 
 
+def _await(place: Place, lock: int, patience_s: float) -> None:
+    """Lock the file as soon as nobody else has."""
+    deadline = time.monotonic() + patience_s
+    while not _locked(lock):
+        if is_alive(_signature(lock)) or time.monotonic() > deadline:
+            raise HeldError(place.gpu, _holder(lock))
+        time.sleep(_RETRY_S)
+
+
 def _opened(place: Place) -> int:
+    """Open the lock of a place, in a directory whose journal this user may act on."""
+    folder = place.directory
     try:
+        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        status = folder.stat()
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise ClockError(f"no clock journal is kept in {folder}, where other users may write")
         return os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except PermissionError as error:
+        who = _named(place)
+        if who:
+            raise HeldError(place.gpu, who) from error
         raise ClockPermissionError(f"{place.lock} is another user's: run as that user or as root") from error
     except OSError as error:
-        raise ClockError(f"the clock journal cannot be kept in {place.directory}: {error}") from error
+        raise ClockError(f"the clock journal cannot be kept in {folder}: {error}") from error
+
+
+def _is(path: Path, descriptor: int) -> bool:
+    """True where a path leads to the file of a descriptor."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except OSError:
+        return False
 
 
 def _locked(lock: int) -> bool:
@@ -215,4 +259,4 @@ def _holder(lock: int) -> str:
     pid = pid_of(signature)
     if pid is None:
         return "another process"
-    return f"process {pid}" if is_alive(signature) else f"the guardian of process {pid}, which has ended"
+    return f"process {pid}" if is_alive(signature) else f"process {pid} or its guardian"

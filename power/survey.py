@@ -1,20 +1,22 @@
 """The clocks of this machine as they are: read, never set."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tuner.errors import ClockError, ClockPermissionError
+from tuner.errors import ClockError
 from tuner.interfaces import ClockReading
-from tuner.owner import is_alive, pid_of
 
 from . import controls
 from .actuator import Actuator, Where
-from .journal import Entry, Place, directories, is_undone, places
+from .journal import Place, directories, is_undone, places
 from .ownership import owner_of
 
 _UNREAD = ClockReading(None)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,14 @@ def survey(where: Where | None = None) -> list[ClockState]:
     where = where or controls.SYSTEM
     folders = directories(where.directory)
     states, reasons = [], []
-    for actuator in controls.actuators(where):
-        if isinstance(actuator, ClockError):
-            reasons.append(str(actuator))
-            continue
-        try:
-            states.append(_held(_state(actuator), folders))
-        finally:
-            actuator.close()
+    with ExitStack() as opened:
+        found = controls.actuators(where)
+        for actuator in found:
+            if isinstance(actuator, ClockError):
+                reasons.append(str(actuator))
+            else:
+                opened.callback(actuator.close)
+        states += [_held(_state(one), folders) for one in found if not isinstance(one, ClockError)]
     seen = {(state.control, state.gpu) for state in states}
     lost = {(place.control, place.gpu) for folder in folders for place in places(folder)} - seen
     why = tuple(reasons) or ("not found on this machine",)
@@ -76,20 +78,22 @@ def survey(where: Where | None = None) -> list[ClockState]:
 
 def _state(actuator: Actuator) -> ClockState:
     trouble: list[str] = []
-
-    def tried(read: Any, otherwise: Any) -> Any:  # noqa: ANN401 - three reads of three types
-        try:
-            return read()
-        except ClockError as error:
-            trouble.append(str(error))
-            return otherwise
-
-    reading = tried(actuator.read, _UNREAD)
-    supported = tried(actuator.supported_mhz, ())
-    setting = tried(actuator.before, {}) if supported else {}
+    reading = _told(actuator.read, trouble) or _UNREAD
+    supported = _told(actuator.supported_mhz, trouble) or ()
+    setting = (_told(actuator.before, trouble) if supported else None) or {}
     return ClockState(
         actuator.control, actuator.gpu, actuator.name, reading, supported, setting, trouble=tuple(trouble)
     )
+
+
+def _told(read: Callable[[], _T], trouble: list[str]) -> _T | None:
+    """What a read says; None, and why, where it fails."""
+    try:
+        return read()
+    except ClockError as error:
+        if str(error) not in trouble:
+            trouble.append(str(error))
+        return None
 
 
 def _held(state: ClockState, folders: Iterable[Path]) -> ClockState:
@@ -97,30 +101,9 @@ def _held(state: ClockState, folders: Iterable[Path]) -> ClockState:
     for folder in folders:
         place = Place(folder, state.control, state.gpu)
         trouble = list(state.trouble)
-        entry = _entry(place, trouble)
-        owner = _owner(place, entry, trouble)
+        entry = _told(place.read, trouble)
+        owner = _told(partial(owner_of, place), trouble) or ""
         state = replace(state, owner=state.owner or owner, trouble=tuple(trouble))
         if entry is not None and not is_undone(entry):
             state = replace(state, announced_mhz=entry.new_mhz, stale=not owner)
     return state
-
-
-def _entry(place: Place, trouble: list[str]) -> Entry | None:
-    try:
-        return place.read()
-    except ClockError as error:
-        trouble.append(str(error))
-        return None
-
-
-def _owner(place: Place, entry: Entry | None, trouble: list[str]) -> str:
-    """Who holds the lock; where this user may not see that, whom the journal names, if that lives."""
-    try:
-        return owner_of(place)
-    except ClockPermissionError as error:
-        if entry is not None and is_alive(entry.owner):
-            return f"process {pid_of(entry.owner)}"
-        trouble.append(str(error))
-    except ClockError as error:
-        trouble.append(str(error))
-    return ""

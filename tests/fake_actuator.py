@@ -1,8 +1,14 @@
 """A GPU whose clock can be set, without a driver: what is done to it is seen, what it does is chosen."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
+
+from tuner.power.actuator import Actuator
+from tuner.power.clockd_leases import Leases
+from tuner.power.clockd_protocol import Request
+from tuner.power.ownership import Undo
 
 from tuner.errors import ClockError
 from tuner.interfaces import ClockReading
@@ -46,6 +52,9 @@ class FakeActuator:
     def permitted(self) -> bool:
         return True
 
+    def listed_mhz(self) -> tuple[int, ...]:
+        return CLOCKS_MHZ
+
     def supported_mhz(self) -> tuple[int, ...]:
         return CLOCKS_MHZ
 
@@ -88,3 +97,37 @@ class FakeGpus:
         if control != FakeActuator.control or gpu not in self.gpus:
             raise ClockError(f"there is no {control} GPU {gpu}")
         return FakeActuator(self.gpus[gpu])
+
+
+class Holder:
+    """One client of leases in this process.
+
+    Args:
+        open_actuator: opens its GPU, each time anew: a lease closes it.
+        run_dir: of the journal.
+        undo: undoes what is in the journal; what the actuator does if not given.
+    """
+
+    def __init__(
+        self, open_actuator: Callable[[], Actuator], run_dir: Path, undo: Undo | None = None
+    ) -> None:
+        actuator = open_actuator()
+        self._request = Request("set", actuator.control, actuator.gpu)
+        self._run_dir = run_dir
+        self.leases = Leases(
+            run_dir,
+            lambda *_: open_actuator(),
+            undo or (lambda entry: actuator.restore(entry.old, entry.new_mhz)),
+        )
+        self._close = actuator.close
+
+    def set(self, mhz: int) -> None:
+        """Hold a clock."""
+        self.leases.set("client", replace(self._request, mhz=mhz))
+
+    def end(self) -> bool:
+        """Give up, and try again to restore what could not be; True where no journal is left."""
+        self.leases.drop("client")
+        self.leases.restore_stale()
+        self._close()
+        return not list(self._run_dir.glob("*.json"))

@@ -8,16 +8,28 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import clock_kills
 from clock_kills import GuardedScene, Scene, devfreq_scene, nvml_scene
 from tuner.power.actuator import Where
+from tuner.power.clockd_client import reach
+from tuner.power.controls import choose_actuator
+from tuner.power.lease import LeasedClocks
 
 CLIENT = clock_kills.HOLDER.replace(
     "from tuner.power.controls import open_control",
+    "from functools import partial; from tuner.power.clockd_client import reach; "
     "from tuner.power.controls import choose_actuator; from tuner.power.lease import LeasedClocks",
-).replace("open_control(gpu, where)", "LeasedClocks(choose_actuator(gpu, where), where.socket)")
+).replace(
+    "open_control(gpu, where)", "LeasedClocks(choose_actuator(gpu, where), partial(reach, where.socket))"
+)
+
+
+def leased(gpu: str, where: Where) -> LeasedClocks:
+    """A control that asks the helper, whether this user may set clocks or not."""
+    return LeasedClocks(choose_actuator(gpu, where), partial(reach, where.socket))
 
 
 def command(verb: str, where: Where, *options: str) -> list[str]:

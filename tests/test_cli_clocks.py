@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli_process import document, tuner
+from clock_kills import children
 from fake_nvml_state import SECOND_UUID, UUID, State, fake_nvml, library
 from jetson_trees import build, limits_hz, set_limits_hz
 from tuner.power import controls
@@ -29,7 +30,7 @@ from tuner.power.controls import open_control
 where = Where(library=sys.argv[1], devfreq=Path(sys.argv[2]), directory=Path(sys.argv[3]))
 clocks = open_control(sys.argv[4], where)
 with clocks.locked(int(sys.argv[5])):
-    print(clocks._guard.guardian_pid, flush=True)
+    print("set", flush=True)
     signal.pause()
 """
 LOST = 15
@@ -63,7 +64,8 @@ def holder(where: Where, gpu: str, mhz: int) -> Iterator[tuple[subprocess.Popen[
     command = [sys.executable, "-c", HOLDER, *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield process, int(process.stdout.readline())
+        assert process.stdout.readline() == "set\n"
+        yield process, next(children(process.pid))
         process.kill()
 
 
@@ -293,6 +295,6 @@ def test_an_entry_of_another_boot_is_told(nvml: State, where: Where) -> None:
     entry = {"control": "nvml", "gpu": UUID, "owner": f"another:{pid}:{start}", "old": {}, "new_mhz": 900}
     place(where).journal.write_text(json.dumps(entry))
 
-    assert "a reboot had restored it" in tuner("clocks", "restore").stdout
+    assert "nothing to undo: a reboot" in tuner("clocks", "restore").stdout
     assert nvml.resets == 0
     assert not place(where).journal.exists()

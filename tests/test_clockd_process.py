@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 from fake_nvml_state import GPU_IS_LOST, UUID, State, fake_nvml, library
-from helper_kills import command, notices, start_helper
+from helper_kills import command, leased, notices, start_helper
 from tuner.power import clockd
 from tuner.power.actuator import Where
-from tuner.power.controls import choose_actuator
+from tuner.power.clockd_client import helper_answers
 from tuner.power.journal import Place
-from tuner.power.lease import LeasedClocks, helper_answers
+from tuner.power.lease import LeasedClocks
 from tuner.power.service_manager import ServiceManager, passed_socket
 
 from tuner.errors import ClockError
@@ -61,7 +61,7 @@ def helper(where: Where) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.fixture
 def clocks(where: Where) -> Iterator[LeasedClocks]:
-    with closing(LeasedClocks(choose_actuator(UUID, where), where.socket)) as made:
+    with closing(leased(UUID, where)) as made:
         yield made
 
 
@@ -198,18 +198,19 @@ def test_a_stopped_client_loses_its_lease(nvml: State, where: Where) -> None:
     helper = start_helper(where, "--ttl", "0.2")
     script = (
         "import sys, signal\n"
+        "sys.path.insert(0, sys.argv.pop(1))\n"
         "from pathlib import Path\n"
+        "from helper_kills import leased\n"
         "from tuner.power.actuator import Where\n"
-        "from tuner.power.controls import choose_actuator\n"
-        "from tuner.power.lease import LeasedClocks\n"
-        "where = Where(sys.argv[2], *map(Path, sys.argv[3:]))\n"
-        "with LeasedClocks(choose_actuator(sys.argv[1], where), where.socket).locked(900):\n"
+        "with leased(sys.argv[1], Where(sys.argv[2], *map(Path, sys.argv[3:]))).locked(900):\n"
         "    print('set', flush=True)\n"
         "    signal.pause()\n"
     )
     places = (where.library, where.devfreq, where.config, where.directory, where.socket)
     with subprocess.Popen(
-        [sys.executable, "-c", script, UUID, *map(str, places)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, str(Path(__file__).parent), UUID, *map(str, places)],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as client:
         assert client.stdout is not None
         assert client.stdout.readline() == "set\n"
@@ -227,7 +228,7 @@ def test_limits_of_the_administrator_hold(nvml: State, where: Where) -> None:
     where.config.write_text('[limits]\n"*" = [800, 1600]\n')
     helper = start_helper(where)
     unaware = replace(where, config=where.config.with_name("none"))
-    with closing(LeasedClocks(choose_actuator(UUID, unaware), where.socket)) as clocks:
+    with closing(leased(UUID, unaware)) as clocks:
         with (
             pytest.raises(ClockError, match="no clock of 1980 MHz; near it are 900, 1500"),
             clocks.locked(1980),
@@ -318,7 +319,7 @@ def test_systemd_passes_the_socket(where: Where, nvml: State, tmp_path: Path) ->
             stderr=subprocess.DEVNULL,
         ) as process:
             with (
-                closing(LeasedClocks(choose_actuator(UUID, where), where.socket)) as clocks,
+                closing(leased(UUID, where)) as clocks,
                 clocks.locked(900),
             ):
                 assert nvml.locked_max_mhz == 900

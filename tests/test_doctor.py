@@ -215,8 +215,7 @@ def journal(around: Surroundings, owner: str) -> None:
     assert around.journals is not None
     place = Place(around.journals, "nvml", UUID)
     place.directory.mkdir()
-    place.write({"setting": "lock"}, 900)
-    place.journal.write_text(place.journal.read_text().replace(this_process(), owner))
+    place.write(owner, {"setting": "lock"}, 900)
 
 
 @pytest.mark.usefixtures("nvml")

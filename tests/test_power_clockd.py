@@ -390,7 +390,7 @@ def test_a_lost_gpu_keeps_its_journal(
 def test_a_gpu_in_the_journal_is_restored_before_it_is_set(helper: Helper, client: Client) -> None:
     """What a dead owner left is undone before the next owner looks at what is there."""
     helper.run_dir.mkdir()
-    Place(helper.run_dir, "nvml", "GPU-1").write({"held_mhz": None}, 1500)
+    Place(helper.run_dir, "nvml", "GPU-1").write(this_process(), {"held_mhz": None}, 1500)
     helper.gpus["GPU-1"].held_mhz = 1500
 
     helper.hear(client, SET)

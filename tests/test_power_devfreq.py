@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_actuator import Holder
 from hypothesis import given
 from hypothesis import strategies as st
 from jetson_trees import (
@@ -21,7 +22,6 @@ from jetson_trees import (
 )
 from tuner.power import devfreq
 from tuner.power.actuator import Rules
-from tuner.power.clocks import GuardedClocks
 from tuner.power.devfreq import DevfreqActuator, Limits, find, writes
 
 from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
@@ -228,15 +228,12 @@ def test_a_clock_set_in_part_is_given_back(
     gpu: DevfreqActuator, sysfs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the second limit is refused, the first is restored before the error is heard of."""
-    clocks = GuardedClocks(
-        gpu, runtime_dir=tmp_path / "run", options=("--devfreq", str(sysfs / "class/devfreq"))
-    )
+    holder = Holder(lambda: gpu, tmp_path / "run")
     failing(monkeypatch, "max_freq", errno.EINVAL)
-    with pytest.raises(ClockError, match="cannot be set to 612 MHz"), clocks.locked(MHZ):
-        pass
+    with pytest.raises(ClockError, match="cannot be set to 612 MHz"):
+        holder.set(MHZ)
     assert limits_hz(sysfs) == (LOWEST, HIGHEST)
-    assert list((tmp_path / "run").glob("*.json")) == []
-    clocks.close()
+    assert holder.end()
 
 
 def test_a_kernel_that_bends_a_limit_is_found_out(
@@ -325,6 +322,24 @@ def test_limits_of_the_administrator_hold(sysfs: Path) -> None:
         510,
         408,
     )
+
+
+def test_limits_that_heat_hides_are_not_taken_for_those_before(gpu: DevfreqActuator, sysfs: Path) -> None:
+    """What the kernel shows while heat lowers a limit would stay for ever if it were restored."""
+    set_cooling(sysfs, 1, "thermal-devfreq-0")
+    hot = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    assert hot.before()["max_hz"] == HIGHEST, "heat has lowered nothing yet"
+    cool = hot.before()
+    hot.set(MHZ)
+    assert hot.restore(cool, MHZ) == []
+    set_limits_hz(sysfs, LOWEST, 408_000_000)
+    assert hot.before() == cool, "in the middle of a sweep: the limits are those seen before"
+    unknowing = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    with pytest.raises(ClockError, match="306 to 408 MHz now: let it cool down"):
+        unknowing.before()
+    set_cooling(sysfs, 0, "thermal-devfreq-0")
+    assert unknowing.before()["max_hz"] == 408_000_000, "somebody set it"
+    assert gpu.before()["max_hz"] == 408_000_000
 
 
 def test_throttling_is_told_as_far_as_the_kernel_knows(sysfs: Path) -> None:

@@ -6,15 +6,18 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from fake_actuator import FakeActuator, FakeGpu, FakeGpus
+from tuner.power import clockd_client
 from tuner.power import lease as leasing
+from tuner.power.clockd_client import helper_answers, reach
 from tuner.power.clockd_leases import Leases
 from tuner.power.clockd_server import Server
 from tuner.power.journal import Entry
-from tuner.power.lease import LeasedClocks, helper_answers
+from tuner.power.lease import LeasedClocks
 
 from tuner.errors import ClockError, ClockPermissionError
 
@@ -80,7 +83,7 @@ def helper(tmp_path: Path, gpus: FakeGpus) -> Iterator[Helper]:
 
 @pytest.fixture
 def clocks(helper: Helper, gpu: FakeGpu) -> Iterator[LeasedClocks]:
-    made = LeasedClocks(FakeActuator(gpu), helper.path)
+    made = LeasedClocks(FakeActuator(gpu), partial(reach, helper.path))
     yield made
     made.close()
 
@@ -116,7 +119,7 @@ def test_the_gpu_is_kept_between_blocks(clocks: LeasedClocks, helper: Helper, gp
     """Another tuner gets the GPU when this one closes, and not between two of its clocks."""
     with clocks.locked(900):
         pass
-    other = LeasedClocks(FakeActuator(gpu), helper.path)
+    other = LeasedClocks(FakeActuator(gpu), partial(reach, helper.path))
     with pytest.raises(ClockError, match=f"held by process {os.getpid()}"), other.locked(1500):
         pass
     clocks.close()
@@ -208,7 +211,7 @@ def test_an_interrupted_conversation_ends_the_lease(
 
     with clocks.locked(345):
         pass
-    monkeypatch.setattr(leasing._Connection, "_line", interrupted)
+    monkeypatch.setattr(clockd_client.Connection, "_line", interrupted)
     with pytest.raises(KeyboardInterrupt), clocks.locked(900):
         pass
     monkeypatch.undo()
@@ -268,7 +271,7 @@ def test_an_unsupported_clock_is_refused_here(clocks: LeasedClocks, gpu: FakeGpu
 def test_no_helper_is_said(tmp_path: Path, gpu: FakeGpu) -> None:
     """Without a helper the socket is named."""
     path = tmp_path / "clockd.sock"
-    clocks = LeasedClocks(FakeActuator(gpu), path)
+    clocks = LeasedClocks(FakeActuator(gpu), partial(reach, path))
 
     assert not helper_answers(path)
     with pytest.raises(ClockError, match=str(path)), clocks.locked(900):
@@ -280,11 +283,11 @@ def test_a_helper_that_hangs_is_not_waited_for(
     tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who listens and never answers is no helper."""
-    monkeypatch.setattr(leasing, "_HELLO_PATIENCE_S", 0.01)
+    monkeypatch.setattr(clockd_client, "_HELLO_PATIENCE_S", 0.01)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(tmp_path / "clockd.sock"))
         listener.listen()
-        clocks = LeasedClocks(FakeActuator(gpu), tmp_path / "clockd.sock", patience_s=0.01)
+        clocks = LeasedClocks(FakeActuator(gpu), partial(reach, tmp_path / "clockd.sock"), patience_s=0.01)
 
         assert not helper_answers(tmp_path / "clockd.sock")
         with pytest.raises(ClockError, match="does not answer"), clocks.locked(900):
@@ -313,7 +316,7 @@ def test_others_on_the_socket_are_no_helper(tmp_path: Path, gpu: FakeGpu, answer
         listener.listen()
         talker = threading.Thread(target=talk)
         talker.start()
-        clocks = LeasedClocks(FakeActuator(gpu), tmp_path / "clockd.sock")
+        clocks = LeasedClocks(FakeActuator(gpu), partial(reach, tmp_path / "clockd.sock"))
 
         assert not helper_answers(tmp_path / "clockd.sock")
         with pytest.raises(ClockError), clocks.locked(900):

@@ -1,23 +1,24 @@
 """Clocks through NVML: locked ones, application clocks, what is restored and what is left."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_nvml_state import CLOCKS_MHZ, NO_PERMISSION, NOT_SUPPORTED, UUID, State, fail, fake_nvml, library
-from tuner.power import nvml_clocks
+from fake_actuator import Holder
+from fake_nvml_state import CLOCKS_MHZ, NO_PERMISSION, NOT_SUPPORTED, UUID, State, fail, fake_nvml
+from tuner.power import clockd_leases, nvml_clocks
 from tuner.power.actuator import Rules
-from tuner.power.clocks import GuardedClocks
+from tuner.power.journal import Entry
 from tuner.power.nvml_clocks import NvmlActuator
 
 from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
 
 KEPLER, PASCAL, HOPPER = 2, 4, 9
 LOST, UNKNOWN = 15, 999
-UNLOCKED = {"setting": "locked", "baseline_mhz": None}
+NO_RULES = Rules()
 
 
 @pytest.fixture
@@ -43,8 +44,14 @@ def old_gpu(nvml: State) -> Iterator[NvmlActuator]:
     actuator.close()
 
 
-def guarded(actuator: NvmlActuator, run_dir: Path) -> GuardedClocks:
-    return GuardedClocks(actuator, runtime_dir=run_dir, options=("--library", library()))
+def holder(run_dir: Path, rules: Rules = NO_RULES) -> Holder:
+    """Who sets this GPU under rules, and restores from the journal alone."""
+
+    def undo(entry: Entry) -> list[str]:
+        with closing(NvmlActuator(entry.gpu)) as actuator:
+            return list(actuator.restore(entry.old, entry.new_mhz))
+
+    return Holder(lambda: NvmlActuator(UUID, rules=lambda _: rules), run_dir, undo)
 
 
 def setters(nvml: State) -> int:
@@ -91,12 +98,10 @@ def test_clocks_that_cannot_be_set_are_not_offered(
     """Boards without a list, or old ones without application clocks, have no clocks to set, and say so."""
     nvml.architecture = architecture
     setattr(nvml, call, NOT_SUPPORTED)
-    clocks = guarded(NvmlActuator(UUID), tmp_path)
-
-    assert clocks.supported_mhz() == ()
-    with pytest.raises(ClockError, match="--clocks off"), clocks.locked(900):
-        pass
-    clocks.close()
+    with closing(NvmlActuator(UUID)) as actuator:
+        assert actuator.listed_mhz() == actuator.supported_mhz() == ()
+    with pytest.raises(ClockError, match="--clocks off"):
+        holder(tmp_path).set(900)
     assert setters(nvml) == 0
 
 
@@ -110,21 +115,18 @@ def test_a_list_that_fails_is_an_error(nvml: State, gpu: NvmlActuator) -> None:
 
 def test_an_unsupported_clock_names_its_neighbours(nvml: State, tmp_path: Path) -> None:
     """A clock the GPU has not is refused before anything is set, with those near it."""
-    clocks = guarded(NvmlActuator(UUID), tmp_path)
-    with pytest.raises(ClockError, match="near it are 345, 900, 1500"), clocks.locked(901):
-        pass
-    clocks.close()
+    with pytest.raises(ClockError, match="near it are 345, 900, 1500"):
+        holder(tmp_path).set(901)
     assert setters(nvml) == 0
 
 
 def test_limits_of_the_administrator_hold(nvml: State, tmp_path: Path) -> None:
     """Clocks outside the configured limits are neither offered nor set."""
-    clocks = guarded(NvmlActuator(UUID, rules=Rules(limits_mhz=(900, 1500))), tmp_path)
-
-    assert clocks.supported_mhz() == (1500, 900)
-    with pytest.raises(ClockError, match="no clock of 1980 MHz"), clocks.locked(1980):
-        pass
-    clocks.close()
+    rules = Rules(limits_mhz=(900, 1500))
+    with closing(NvmlActuator(UUID, rules=lambda _: rules)) as actuator:
+        assert actuator.supported_mhz() == (1500, 900)
+    with pytest.raises(ClockError, match="no clock of 1980 MHz"):
+        holder(tmp_path, rules).set(1980)
     assert setters(nvml) == 0
 
 
@@ -141,60 +143,65 @@ def test_a_refused_clock_is_nothing_to_restore(
 ) -> None:
     """What the driver refuses leaves no journal, is not reset, and the message says what to do."""
     nvml.architecture, nvml.set, nvml.set_applications = architecture, refusal, refusal
-    clocks = guarded(NvmlActuator(UUID), tmp_path)
-    with error, clocks.locked(900):
-        pass
-    clocks.close()
+    asked = holder(tmp_path)
+    with error:
+        asked.set(900)
+    assert asked.end()
     assert setters(nvml) == 1
-    assert list(tmp_path.glob("*.json")) == []
 
 
 def test_the_baseline_returns_after_a_reset(nvml: State, tmp_path: Path) -> None:
     """NVML tells no lock: where the administrator configured one, it is locked again, and only then."""
-    clocks = guarded(NvmlActuator(UUID, rules=Rules(baseline_mhz=(345, 1500))), tmp_path)
-    with clocks.locked(900):
-        assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (900, 900)
-    clocks.close()
+    held = holder(tmp_path, Rules(baseline_mhz=(345, 1500)))
+    held.set(900)
+    assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (900, 900)
+    assert held.end()
     assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (345, 1500)
     assert (nvml.resets, nvml.sets) == (1, 2)
 
 
-def test_a_baseline_that_fails_keeps_the_journal(nvml: State, tmp_path: Path) -> None:
-    """A reset without its baseline is half a restore: the guardian does the rest, from the journal alone."""
-    clocks = guarded(NvmlActuator(UUID, rules=Rules(baseline_mhz=(345, 1500))), tmp_path)
-    with pytest.raises(ClockError, match="baseline of 345 to 1500 MHz"), clocks.locked(900):
-        fail(nvml, "set", UNKNOWN)
+def test_a_baseline_that_fails_keeps_the_journal(
+    nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reset without its baseline is half a restore; the rest is done later, from the journal alone."""
+    monkeypatch.setattr(clockd_leases, "_PAUSE_S", 0.0)
+    held = holder(tmp_path, Rules(baseline_mhz=(345, 1500)))
+    held.set(900)
+    fail(nvml, "set", UNKNOWN, times=3)
+    with pytest.raises(ClockError, match="baseline of 345 to 1500 MHz"):
+        held.leases.reset("client")
     assert len(list(tmp_path.glob("*.json"))) == 1
 
-    clocks.close()
-
+    assert held.end()
     assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (345, 1500)
-    assert list(tmp_path.glob("*.json")) == []
 
 
-def test_application_clocks_return_to_what_they_were(
-    nvml: State, old_gpu: NvmlActuator, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("old_gpu")
+def test_application_clocks_return_to_what_they_were(nvml: State, tmp_path: Path) -> None:
     """A board older than Volta is set by application clocks, which can be read: those before come back."""
-    clocks = guarded(old_gpu, tmp_path)
-    with clocks.locked(900):
-        assert (nvml.app_memory_mhz, nvml.app_clock_mhz) == (3201, 900)
+    held = holder(tmp_path)
+    held.set(900)
+    assert (nvml.app_memory_mhz, nvml.app_clock_mhz) == (3201, 900)
+    assert held.end()
     assert (nvml.app_memory_mhz, nvml.app_clock_mhz) == (3201, 1500)
-    clocks.close()
     assert (nvml.sets, nvml.resets, nvml.app_resets) == (0, 0, 0)
 
 
-def test_the_guardian_restores_application_clocks(nvml: State, old_gpu: NvmlActuator, tmp_path: Path) -> None:
-    """What the owner cannot restore, another process can, from the journal."""
-    clocks = guarded(old_gpu, tmp_path)
-    with pytest.raises(ClockError, match="could not be restored"), clocks.locked(900):
-        fail(nvml, "set_applications", UNKNOWN)
+@pytest.mark.usefixtures("old_gpu")
+def test_application_clocks_are_restored_from_the_journal(
+    nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be restored at once can be later, from the journal alone."""
+    monkeypatch.setattr(clockd_leases, "_PAUSE_S", 0.0)
+    held = holder(tmp_path)
+    held.set(900)
+    fail(nvml, "set_applications", UNKNOWN, times=3)
+    with pytest.raises(ClockError, match="could not be restored"):
+        held.leases.reset("client")
     assert nvml.app_clock_mhz == 900
 
-    clocks.close()
-
+    assert held.end()
     assert nvml.app_clock_mhz == 1500
-    assert list(tmp_path.glob("*.json")) == []
 
 
 def test_application_clocks_of_somebody_else_are_left(nvml: State, old_gpu: NvmlActuator) -> None:

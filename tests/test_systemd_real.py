@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import throwaway_systemd
 from fake_nvml_state import UUID, State, fake_nvml, library
+from helper_kills import leased
 from throwaway_systemd import Machine, booted, overlay
 from tuner.power.actuator import Where
-from tuner.power.controls import choose_actuator
-from tuner.power.lease import LeasedClocks, helper_answers
+from tuner.power.clockd_client import helper_answers
+from tuner.power.lease import LeasedClocks
 
 from tuner.errors import ClockError
 
@@ -51,7 +52,7 @@ INSTALL = (
 )
 ASK = """import sys
 sys.path.insert(0, "/opt/tuner/lib")
-from tuner.power.lease import helper_answers
+from tuner.power.clockd_client import helper_answers
 print(helper_answers())
 """
 
@@ -65,7 +66,7 @@ class Site:
     where: Where
 
     def clocks(self) -> "closing[LeasedClocks]":
-        return closing(LeasedClocks(choose_actuator(UUID, self.where), self.where.socket))
+        return closing(leased(UUID, self.where))
 
     def held_during(self, action: Callable[[], object]) -> None:
         with self.clocks() as clocks, clocks.locked(900):

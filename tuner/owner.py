@@ -10,7 +10,7 @@ _START_FIELD = 19  # "starttime" is field 22 of proc_pid_stat(5); the name, fiel
 def _start_time(pid: int) -> str | None:
     """Start time of a process in clock ticks since boot; None when there is no such process."""
     try:
-        text = (_PROC / str(pid) / "stat").read_text()
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")  # its name may be any bytes
     except OSError:
         return None
     return text.rpartition(")")[2].split()[_START_FIELD]

@@ -35,7 +35,7 @@ TABLE: dict[str, dict[str, str]] = {
         "actuators": "tuner.power.controls:actuators",
         "where": "tuner.power.actuator:Where",
         "directories": "tuner.power.journal:directories",
-        "helper-answers": "tuner.power.lease:helper_answers",
+        "helper-answers": "tuner.power.clockd_client:helper_answers",
     },
     "nvml": {
         "health": "tuner.power.nvml_health:health",

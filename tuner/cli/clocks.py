@@ -88,7 +88,7 @@ def _told(outcome: Any) -> str:  # noqa: ANN401 - tuner.power.ownership.Outcome,
     if outcome.state == "failed":
         return f"not restored: {details}"
     if outcome.state == "undone":
-        return "a reboot had restored it"
+        return "nothing to undo: a reboot had restored it, or nothing had been set"
     return f"restored; {details}" if details else "restored"
 
 

@@ -1,0 +1,353 @@
+"""Who owns a GPU's clocks, and the journal of what is changed: written whole, and believed with care."""
+
+import fcntl
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from tuner.power.actuator import Where
+from tuner.power.controls import restore_stale as restore_as_found
+from tuner.power.journal import Entry, Place, places, runtime_directory
+from tuner.power.ownership import HeldError, Outcome, Ownership, owner_of, restore_stale
+
+from tuner.errors import ClockError, ClockPermissionError
+from tuner.owner import this_process
+
+GPU = "GPU-1"
+NOBODY = 65534
+
+
+@pytest.fixture
+def undone() -> list[Entry]:
+    """What was undone."""
+    return []
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    """In a directory that, unlike pytest's, other users can look into."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Place(Path(folder), "nvml", GPU)
+
+
+def undo_into(undone: list[Entry]) -> Callable[[Entry], list[str]]:
+    def undo(entry: Entry) -> list[str]:
+        undone.append(entry)
+        if entry.gpu.endswith("lost"):
+            raise ClockError(f"{entry.gpu} is lost")
+        return []
+
+    return undo
+
+
+def nothing(_: Entry) -> list[str]:
+    return []
+
+
+def dead() -> str:
+    """Identity of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        boot, _, start = this_process().split(":")
+    return f"{boot}:{process.pid}:{start}"
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Be another user for a while."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+# --- ownership -----------------------------------------------------------------------------------
+
+
+def test_who_owns_is_told(place: Place) -> None:
+    """An owner is named to who looks and to who comes second; looking changes nothing."""
+    assert owner_of(place) == ""
+    assert not place.lock.exists()
+    first, second = Ownership(place, nothing), Ownership(place, nothing)
+    assert first.take() is None
+    assert owner_of(place) == f"process {os.getpid()}"
+    with pytest.raises(HeldError, match=f"held by process {os.getpid()}: wait for it or end it"):
+        second.take()
+
+    first.give_up()
+    assert owner_of(place) == ""
+    second.take()
+    second.give_up()
+
+
+def test_an_owner_may_be_named_for_another(place: Place) -> None:
+    """A guardian owns for its process, and of a dead one it is said so."""
+    owner = Ownership(place, nothing, owner=dead())
+    owner.take()
+    with pytest.raises(HeldError, match=r"process \d+ or its guardian"):
+        Ownership(place, nothing, patience_s=0.0).take()
+    owner.give_up()
+
+
+def test_onlookers_are_waited_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who holds the lock for a moment, to see whether there is an owner, takes the clocks from nobody."""
+    with place.lock.open("w") as onlooker:
+        fcntl.flock(onlooker, fcntl.LOCK_EX)
+        monkeypatch.setattr("time.sleep", lambda _: fcntl.flock(onlooker, fcntl.LOCK_UN))
+        Ownership(place, nothing, patience_s=60.0).take()
+
+
+def test_a_stale_entry_is_undone_first(place: Place, undone: list[Entry]) -> None:
+    """Taking a GPU over from a killed owner undoes what that left, unless who takes it resets anyway."""
+    place.write(dead(), {"a": 1}, 900)
+    owner = Ownership(place, undo_into(undone))
+    owner.take(settle=False)
+    owner.give_up()
+    assert undone == []
+    assert owner.take() == []
+    assert [entry.old for entry in undone] == [{"a": 1}]
+    assert place.read() is None
+    owner.give_up()
+
+
+def test_what_cannot_be_undone_frees_the_lock(place: Place, undone: list[Entry]) -> None:
+    """An owner that fails to undo is none: the entry stays for the next, who can try."""
+    lost = replace(place, gpu="GPU-lost")
+    lost.write(dead(), {}, 900)
+    for _ in range(2):
+        with pytest.raises(ClockError, match="is lost"):
+            Ownership(lost, undo_into(undone)).take()
+    assert len(undone) == 2
+    assert lost.journal.exists()
+
+
+@pytest.mark.parametrize("call", ["ftruncate", "pwrite"])
+def test_a_full_disk_blocks_no_gpu(place: Place, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """A lock that cannot be signed is let go again, so that the next attempt may succeed."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        with pytest.raises(ClockError, match=r"cannot be signed: .*No space left"):
+            Ownership(place, nothing).take()
+    Ownership(place, nothing).take()
+
+
+def test_an_interrupted_wait_leaves_nothing_open(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while waiting for a guardian closes the lock."""
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with place.lock.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        monkeypatch.setattr("time.sleep", interrupted)
+        before = sorted(Path("/proc/self/fd").iterdir())
+        with pytest.raises(KeyboardInterrupt):
+            Ownership(place, nothing, patience_s=60.0).take()
+        assert sorted(Path("/proc/self/fd").iterdir()) == before
+
+
+def test_a_lock_whose_file_is_gone_is_no_ownership(place: Place) -> None:
+    """Somebody else can own a GPU whose lock was removed: nothing more is set by who held it."""
+    owner = Ownership(place, nothing)
+    with pytest.raises(ClockError, match="not owned"):
+        owner.announce({}, 900)
+    owner.take()
+    owner.announce({}, 900)
+    place.lock.unlink()
+    with pytest.raises(ClockError, match="was removed"):
+        owner.announce({}, 345)
+    Ownership(place, nothing).take(settle=False)
+    with pytest.raises(ClockError, match="was removed"):
+        owner.announce({}, 345)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_a_directory_that_others_may_write_is_not_trusted(
+    place: Place, undone: list[Entry], mode: int
+) -> None:
+    """What others can put there is not acted on, and no lock is made there that they could replace."""
+    place.write(dead(), {}, 900)
+    place.directory.chmod(mode)
+    with pytest.raises(ClockError, match="other users may write"):
+        Ownership(place, undo_into(undone)).take()
+    (outcome,) = restore_stale(place.directory, undo_into(undone))
+    assert (outcome.state, undone) == ("failed", [])
+
+
+def test_another_users_directory_is_not_trusted(place: Place, undone: list[Entry]) -> None:
+    """A directory of neither this user nor root may hold anything."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a directory away")
+    place.write(dead(), {}, 900)
+    os.chown(place.directory, NOBODY, NOBODY)
+    (outcome,) = restore_stale(place.directory, undo_into(undone))
+    assert (outcome.state, undone) == ("failed", [])
+
+
+def test_other_users_see_whose_clock_is_set(place: Place) -> None:
+    """Root's journal tells everybody who holds a clock, and names nobody who is dead."""
+    owner = Ownership(place, nothing)
+    owner.take()
+    with nobody():
+        assert owner_of(place) == ""
+    owner.announce({}, 900)
+    with nobody():
+        assert owner_of(place) == f"process {os.getpid()}"
+        assert restore_stale(place.directory, nothing) == [
+            Outcome("nvml", GPU, "owned", (f"process {os.getpid()}",))
+        ]
+    owner.give_up()
+    place.write(dead(), {}, 900)
+    with nobody():
+        assert owner_of(place) == ""
+        with pytest.raises(ClockPermissionError, match="run as that user or as root"):
+            Ownership(place, nothing).take()
+
+
+def test_a_closed_directory_is_told(place: Place) -> None:
+    """Where another user lets nobody look, that is an error of this package."""
+    Ownership(place, nothing).take()
+    place.directory.chmod(0o700)
+    with nobody(), pytest.raises(ClockError, match="is another user's"):
+        owner_of(place)
+
+
+# --- restoring at a start ------------------------------------------------------------------------
+
+
+def test_a_reboot_has_restored(place: Place, undone: list[Entry]) -> None:
+    """An entry of an earlier boot is removed and nothing is undone."""
+    place.write("another:1:1", {}, 900)
+    assert restore_stale(place.directory, undo_into(undone)) == [Outcome("nvml", GPU, "undone")]
+    assert undone == []
+    assert not place.journal.exists()
+
+
+def test_a_killed_writer_leaves_nothing(place: Place, undone: list[Entry]) -> None:
+    """A draft that was never finished announces nothing, and goes."""
+    draft = place.journal.with_suffix(".draft")
+    draft.write_text('{"con')
+    assert restore_stale(place.directory, undo_into(undone)) == [Outcome("nvml", GPU, "undone")]
+    assert undone == []
+    assert not draft.exists()
+
+
+def test_restoring_goes_on_past_errors(
+    place: Place, undone: list[Entry], caplog: pytest.LogCaptureFixture
+) -> None:
+    """An entry that cannot be read or undone is logged and kept, and the others are restored."""
+    for gpu in ("GPU-0", "GPU-broken", "GPU-lost", "GPU-z"):
+        replace(place, gpu=gpu).write(dead(), {}, 900)
+    broken, lost = (replace(place, gpu=gpu).journal for gpu in ("GPU-broken", "GPU-lost"))
+    broken.write_text("{")
+
+    states = [(one.gpu, one.state) for one in restore_stale(place.directory, undo_into(undone))]
+    assert states == [
+        ("GPU-0", "restored"),
+        ("GPU-broken", "failed"),
+        ("GPU-lost", "failed"),
+        ("GPU-z", "restored"),
+    ]
+    assert sorted(place.directory.glob("*.json")) == [broken, lost]
+    assert "tuner clocks restore --reset GPU-broken" in caplog.text
+
+
+def test_files_of_others_are_none_of_ours(place: Place) -> None:
+    """What has no name of a journal is neither read nor removed; a missing directory is not made."""
+    (place.directory / "status.json").write_text("{}")
+    (place.directory / "clockd.sock").write_text("")
+    assert list(places(place.directory)) == []
+    assert restore_stale(place.directory, nothing) == []
+    assert len(list(place.directory.iterdir())) == 2
+    assert restore_stale(place.directory / "none", nothing) == []
+    assert not (place.directory / "none").exists()
+
+
+# --- the journal ---------------------------------------------------------------------------------
+
+
+def test_entries_are_written_whole(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk leaves no half entry where one is looked for, and an old one as it is."""
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ClockError, match="No space left"):
+        place.write(dead(), {}, 900)
+    assert place.read() is None
+
+
+def test_everybody_may_read_the_journal(place: Place) -> None:
+    """Whatever the umask of who writes it."""
+    mask = os.umask(0o077)
+    place.write(dead(), {}, 900)
+    os.umask(mask)
+    assert stat.S_IMODE(place.journal.stat().st_mode) == 0o644
+
+
+def test_a_huge_journal_is_not_swallowed(place: Place) -> None:
+    """However long a file is, little of it is read."""
+    with place.journal.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ClockError, match="unreadable"):
+        place.read()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+NEARLY = st.fixed_dictionaries(
+    {"control": st.just("nvml") | JSON, "gpu": st.just(GPU) | JSON, "owner": st.just(this_process()) | JSON},
+    optional={"old": JSON | st.fixed_dictionaries({"held_mhz": JSON}), "new_mhz": st.integers() | JSON},
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(content=st.binary(max_size=60) | NEARLY.map(lambda record: json.dumps(record).encode()))
+@example(b"[" * 60_000)
+@example(b"")
+@example(json.dumps({"control": "nvml", "gpu": GPU, "owner": f"x:{'9' * 5000}:1", "old": {}}).encode())
+def test_no_journal_is_too_broken_to_be_told(place: Place, content: bytes) -> None:
+    """Whatever stands in a journal is told, kept and not acted on, unless it is an entry of this GPU."""
+    place.journal.write_bytes(content)
+    undone: list[Entry] = []
+    (outcome,) = restore_stale(place.directory, undo_into(undone))
+
+    assert outcome.state in {"failed", "restored", "undone"}
+    assert place.journal.exists() == (outcome.state == "failed")
+    assert len(undone) == (outcome.state == "restored")
+
+
+def test_no_runtime_directory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root keeps journals in /run; others where their session does, and are told if they have none."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert runtime_directory() == Path("/run/tuner")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    assert runtime_directory() == Path("/run/user/1000/tuner")
+    for value in ("", "somewhere"):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", value)
+        with pytest.raises(ClockError, match="set XDG_RUNTIME_DIR"):
+            runtime_directory()
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert restore_as_found(Where()) == []
