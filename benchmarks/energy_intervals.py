@@ -11,7 +11,7 @@ percent. Loads:
 - pulses: the same with 20 to 200 ms, in windows of 4 s: slower than most sensors sample.
 
 Joined are three bursts of one meter, and three whose loads truly differ by 0.5 % (varying; the truth is then
-the mean of all such loads). Everything is modelled, nothing here runs on a GPU. 500 runs of all take three
+the mean of all such loads). Everything is modelled, nothing here runs on a GPU. 500 runs of all take eight
 minutes.
 
     python benchmarks/energy_intervals.py [--runs 500] [--out benchmarks/results/energy-intervals.json]

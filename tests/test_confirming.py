@@ -1,5 +1,6 @@
 """The end of a run: contenders measured again, ties stated, idle power read; or a GPU that is lost."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -54,6 +55,32 @@ def test_a_tie_is_stated(store: Store) -> None:
     assert len(rivals) > 1
     assert outcome.trials[outcome.answer][1].makespan_s == min(time or 0.0 for time in times)
     assert [notice.partition(",")[0] for notice in tied] == [f"tie: {len(rivals)} contenders may cost least"]
+
+
+def test_a_warming_gpu_is_in_no_saving(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Power that rises by 1 % within minutes is learnt as how trials repeat, and cancels turn by turn."""
+    draws = SimulatedDevice._draws
+
+    def warmer(self: SimulatedDevice, plans: Sequence[Plan]) -> list[float]:
+        *times, power = draws(self, plans)
+        return [*times, power + 0.01 * (1.0 - math.exp(-self.now_s() / 60.0)) / self._noise]
+
+    request = replace(REQUEST, policy="exhaustive")
+    steady = tune(request, store, spec="sim:h200")
+    monkeypatch.setattr(SimulatedDevice, "_draws", warmer)
+    warming = tune(request, store, spec="sim:h200")
+
+    assert steady.repeats["energy"].interval < 0.001
+    assert 0.004 < warming.repeats["energy"].interval < 0.02
+    assert warming.default is not None
+    assert steady.answer is not None
+    answer, default = warming.trials[steady.answer][0], warming.trials[warming.default][0]
+    found = warming.turns.ratio(answer, default, Objective("energy"))
+    truth = steady.turns.ratio(answer, default, Objective("energy"))
+    assert found is not None
+    assert truth is not None
+    assert abs(found.value - truth.value) <= found.interval + truth.interval
+    assert found.interval < 0.002
 
 
 def test_a_run_that_was_cut_short_compares_single_windows(store: Store) -> None:
