@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,12 @@ from tuner.cli.options import device_option, finite
 from tuner.cli.output import console, json_option, write_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from tuner.interfaces import Device, PowerSampler
+    from tuner.model import DeviceIdentity
 
 _Z95 = 1.96  # standard uncertainties to either side hold 95 % of a normal distribution
 
@@ -72,22 +75,15 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
             raise Interrupted("interrupted; no calibration was stored") from order
         if not identity.modelled:
             celsius.append(refuse_company(identity.uuid, ours=1))
-    rows = [asdict(identified) | {"name": name} for name, identified in zip(samplers, found, strict=True)]
-    good = {
-        name: (identified.stored, identified.period_s)
-        for name, identified in zip(samplers, found, strict=True)
-        if identified.stored is not None
-    }
-    if good:
-        registry.load("calibration", "store")(path, identity.uuid, identity.driver, good)
+    by_name = dict(zip(samplers, found, strict=True))
     document = {
         "device": asdict(identity),
         "temperatures_c": celsius,
         "seconds": seconds,
-        "readings": rows,
+        "readings": [asdict(identified) | {"name": name} for name, identified in by_name.items()],
         "unavailable": unavailable,
-        "stored": str(path) if good else None,
-        "best": next((row["name"] for row in rows if row["usable"]), None),
+        "stored": str(path) if _store(path, identity, by_name) else None,
+        "best": next((name for name, identified in by_name.items() if identified.usable), None),
     }
     if json_path is not None:
         write_json(json_path, document)
@@ -122,6 +118,20 @@ def _opened(
         why = "; ".join(f"{name}: {reason}" for name, reason in unavailable.items())
         raise SensorUnavailableError(f"no power reading of {device.identity.spec} answers: {why or 'none'}")
     return samplers, unavailable
+
+
+def _store(path: "Path", identity: "DeviceIdentity", found: Mapping[str, Any]) -> bool:
+    """Store what later runs are to know of the readings; False where nothing was found."""
+    from tuner import registry
+
+    good = {
+        name: (identified.stored, identified.period_s)
+        for name, identified in found.items()
+        if identified.stored is not None
+    }
+    if good:
+        registry.load("calibration", "store")(path, identity.uuid, identity.driver, good)
+    return bool(good)
 
 
 @contextlib.contextmanager
