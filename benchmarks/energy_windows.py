@@ -1,7 +1,7 @@
 """Is a window of 0.8 s enough, and is the energy of a pulsed load right? On a GPU, clocks as found.
 
 (a) The GPU is warmed by 20 s of the work that follows. Then three configurations of one scan, below the power
-    limit, take turns in windows of 0.8 s, 22 each; three references of ten seconds of each lie before,
+    limit, take turns in windows of 0.8 s, 40 each; three references of ten seconds of each lie before,
     between and after them. Stated is how far the short windows' joules per round are from the references;
     95 % of them should be within 1 %. Once from the reference *interpolated* between the two around a window,
     which leaves out the drift of a GPU that goes on warming up, and once from the *mean* of the three, which
@@ -10,7 +10,7 @@
     as a run would do with one in which the host stalled (``unsteady``); the flags tell of it.
 (b) Pulsed loads against the mix of steady load and idle, see ``energy_pulses.py``.
 
-Takes four minutes on an H200 and sets nothing; seconds on a simulated device, where every number is modelled:
+Takes five and a half minutes on an H200 and sets nothing; seconds on a simulated device, where every number is modelled:
 
     python benchmarks/energy_windows.py [--device cuda:0] [--out benchmarks/results/energy-windows-h200.json]
 """
@@ -44,12 +44,16 @@ from tuner.window import suggested_window_s
 from tuner.worker import open_device
 
 WORKLOAD = "scan-lf:N=512"
-CONFIGURATIONS = ({"P": 16, "L": 128}, {"P": 32, "L": 32}, {"P": 8, "L": 64})  # 590 to 615 W on an H200
+CONFIGURATIONS = (  # 590 to 675 W even on an H200 that draws much: at its limit of 700 W power swings
+    {"P": 16, "L": 128, "cap": 512},
+    {"P": 32, "L": 32, "cap": 0},
+    {"P": 2, "L": 1024, "cap": 0},
+)
 PRECISION = 0.01
 WARM_S, WARM_STEP_S = 20.0, 1.0
 REFERENCES = 3
 REFERENCE_S = 10.0
-TURNS = 11  # of short windows between two references
+TURNS = 20  # of short windows between two references
 
 Array = npt.NDArray[np.float64]
 
