@@ -56,7 +56,7 @@ class Curve:
         self._weights = registry.load("trace", "weights")
         self._variances_w2 = _variances_w2(samples, info)
         self._places: dict[int, Array] = {}
-        self._near = max(1, min(_NEAR, round(_NEAR_S / info.period_s))) if info.period_s else 1
+        self._near = max(1, round(min(_NEAR, _NEAR_S / info.period_s))) if info.period_s else 1
 
     def covers(self, start_s: float, end_s: float) -> bool:
         """True where there are samples before and after."""

@@ -11,8 +11,9 @@ P1 is the power that went on after it, as P0 is that before, and from an early s
     total = integral(Pm) + A * (P1 - P0) - P0 * (start - t_a) - P1 * (t_b - end)
 
 with A the mean age of what the sensor shows, C of a lag. Where the GPU is idle again A has no part in it. For
-a slow lag that is much less noisy, but it holds only if power was at P1 from the program's end on. The way of
-less uncertainty is taken; the direct one where they contradict each other. Counters: see ``counted``.
+a slow lag that is less noisy, and right even if C is not; but it holds only if power was at P1 from the
+program's end on. It counts where both levels are steady, unless the two ways contradict each other even with
+a C that is 20 % off. Counters: see ``counted``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,8 @@ from tuner.tracing.curve import Curve
 from tuner.tracing.level import Level, after_level, idle_level
 from tuner.tracing.series import Series, Timeline, age_sigma_s, lasting_s, mean_age_s
 
+_MODEL = 0.25  # of a lag, which may be wrong by as much, whatever is said of it: a fifth of the true one
+_REMEMBERS = 2.0  # periods: what is shown for no longer needs no waiting for
 _CONTRADICTION = 3.0  # standard uncertainties between two ways to the same joules
 _TRIPLE = 3
 _GAP_PERIODS = 4.0  # without a sample are a gap,
@@ -116,13 +119,13 @@ def _integrated(
     tail = _by_tail(trace, info, line, idle, after)
     if tail is None:
         return direct
+    apart_j = abs(tail[0] - direct[0])
+    model_j = abs(_MODEL * info.response.capacitance_s * (end.shown_w - start.shown_w))
+    if apart_j > model_j + _CONTRADICTION * np.sqrt(tail[1] + direct[1]):
+        return direct
     # power may not have been at its level right from the end on: by as much as the two differ, and unseen by
     # both between two samples
-    apart_j2 = (tail[0] - direct[0]) ** 2
-    doubted_j2 = tail[1] + start.doubt_j**2 + end.doubt_j**2 + apart_j2 / 3.0
-    if doubted_j2 > direct[1] or apart_j2 > _CONTRADICTION**2 * (tail[1] + direct[1]):
-        return direct
-    return tail[0], doubted_j2
+    return tail[0], tail[1] + start.doubt_j**2 + end.doubt_j**2 + apart_j**2 / 3.0
 
 
 def _by_tail(
@@ -130,7 +133,9 @@ def _by_tail(
 ) -> tuple[float, float] | None:
     """The same by the levels around, see the top of this file; None where they are unknown or unsteady."""
     age_s = mean_age_s(info.response)
-    if after is None or idle.drift_w or after.drift_w or not age_s:
+    if after is None or idle.unsteady or after.unsteady:
+        return None
+    if lasting_s(info.response) < _REMEMBERS * info.period_s:
         return None
     seen = trace.earlier(info.response.delay_s)
     first = int(np.searchsorted(seen.times_s, line.started_s, side="right")) - 1

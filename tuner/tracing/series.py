@@ -10,6 +10,7 @@ from tuner.interfaces import Response, Sample
 
 Array = npt.NDArray[np.float64]
 
+_RESOLVED_S = 1e-9  # times closer together are one
 FORGOTTEN = 7.0  # time constants until less than 0.1 % of a short program's energy is still to be shown
 
 
@@ -47,12 +48,12 @@ class Series:
 
     @staticmethod
     def of(samples: Sequence[Sample]) -> "Series":
-        """Collect samples but those that are no number or not later than all before them."""
+        """Collect samples but those that are no number, or not later than all before them by a nanosecond."""
         rows = np.array([(s.time_s, s.value, s.time_sigma_s) for s in samples], dtype=np.float64)
         rows = rows.reshape(-1, 3)
         rows = rows[np.isfinite(rows).all(axis=1)]
         latest = np.maximum.accumulate(np.concatenate(([-np.inf], rows[:, 0])))
-        rows = rows[rows[:, 0] > latest[:-1]]
+        rows = rows[rows[:, 0] > latest[:-1] + _RESOLVED_S]
         return Series(rows[:, 0], rows[:, 1], rows[:, 2])
 
     def __len__(self) -> int:
