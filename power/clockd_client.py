@@ -1,13 +1,14 @@
 """Talking to who sets clocks: ``tuner-clockd`` on its socket, or a guardian."""
 
 import contextlib
+import select
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ClockError, ClockPermissionError
+from tuner.errors import ClockError, ClockLostError, ClockPermissionError
 
 from .clockd_protocol import (
     FINAL,
@@ -37,10 +38,6 @@ class Link:
     name: str
     socket: socket.socket
     ended: Callable[[], None] = lambda: None
-
-
-class LostError(ClockError):
-    """The connection, and with it the lease, has ended."""
 
 
 def reach(path: Path = SOCKET) -> Link:
@@ -91,7 +88,7 @@ class Connection:
         """Send a request and return what was granted.
 
         Raises:
-            LostError: the other side has ended the lease, is gone, or does not answer.
+            ClockLostError: the other side has ended the lease, is gone, or does not answer.
             ClockPermissionError: it may not set this clock.
             ClockError: it refused for another reason.
         """
@@ -100,10 +97,10 @@ class Connection:
                 self._socket.sendall(request_line(request))
             return parse_answer(self._line())
         except OSError as error:
-            raise LostError(f"{self._link.name} does not answer ({error})") from error
+            raise ClockLostError(f"{self._link.name} does not answer ({error})") from error
         except Refused as refusal:
             if refusal.code in FINAL:
-                raise LostError(str(refusal)) from refusal
+                raise ClockLostError(str(refusal)) from refusal
             kind = ClockPermissionError if refusal.code == "permission" else ClockError
             raise kind(str(refusal)) from refusal
 
@@ -123,18 +120,27 @@ class Connection:
             f"tuner-clockd speaks protocol {greeting['protocol']}, not {PROTOCOL}: update it or tuner"
         )
 
+    def has_news(self) -> bool:
+        """True where something came that was not asked for: the other side is gone or has ended the lease."""
+        news = select.poll()  # unlike select it takes any file descriptor
+        try:
+            news.register(self._socket, select.POLLIN)
+        except ValueError:  # closed meanwhile
+            return True
+        return bool(news.poll(0))
+
     def leave(self) -> None:
         """Say that nothing more will be asked, and wait until the other side has hung up, which it does last.
 
         Raises:
-            LostError: it has not, in time.
+            ClockLostError: it has not, in time.
         """
         try:
             self._socket.shutdown(socket.SHUT_WR)
             while self._socket.recv(MAX_ANSWER_BYTES):
                 pass
         except TimeoutError as error:
-            raise LostError(f"{self._link.name} does not answer: the clock may still be set") from error
+            raise ClockLostError(f"{self._link.name} does not answer: the clock may still be set") from error
         except OSError:  # it has hung up before
             return
 

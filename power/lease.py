@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tuner.errors import ClockError
+from tuner.errors import ClockError, ClockLostError
 from tuner.interfaces import ClockReading
 
 from .actuator import Actuator, demand
-from .clockd_client import PATIENCE_S, Connection, Link, LostError
+from .clockd_client import PATIENCE_S, Connection, Link
 from .clockd_protocol import Request
 
 _RENEWALS_PER_TTL = 4.0  # three may be late
@@ -22,8 +22,8 @@ class LeasedClocks:
 
     The lease is the connection, from the first ``locked`` until ``close``: nobody else sets this GPU's clocks
     between two blocks either. A thread renews it. When the other side is gone, or has ended the lease because
-    this process slept for too long, ``read`` and the end of ``locked`` raise a ClockError: what was measured
-    meanwhile was measured at no known clock.
+    this process slept for too long, ``read`` and the end of ``locked`` raise a ClockLostError: what was
+    measured meanwhile was measured at no known clock.
 
     Args:
         actuator: reads the clock, and is never asked to set it; closed with this control.
@@ -52,7 +52,8 @@ class LeasedClocks:
         """See ``ClockControl.read``.
 
         Raises:
-            ClockError: the GPU stopped answering, or the clock that was asked for is no longer held.
+            ClockLostError: the clock that was asked for is no longer held.
+            ClockError: the GPU stopped answering.
         """
         if self._held_mhz is not None and self._lease is not None:
             self._lease.demand_held()
@@ -137,13 +138,13 @@ class _Lease:
     def ask(self, request: Request) -> dict[str, Any]:
         """See ``Connection.ask``; a conversation that breaks off ends the lease, which restores the clock."""
         with self._turn:
-            self.demand_held()
+            self._demand_not_lost()
             try:
                 return self._connection.ask(request)
-            except LostError as error:
+            except ClockLostError as error:
                 self.lost = str(error)
                 self._connection.hang_up()  # one that hangs finds that out when it goes on
-                raise ClockError(f"the clock is not held: {error}") from error
+                raise ClockLostError(f"the clock is not held: {error}") from error
             except ClockError:
                 raise
             except BaseException:  # Ctrl-C before the answer: the next one would be taken for another's
@@ -152,9 +153,10 @@ class _Lease:
                 raise
 
     def demand_held(self) -> None:
-        """Raise a ClockError if the lease has ended."""
-        if self.lost is not None:
-            raise ClockError(f"the clock is not held: {self.lost}")
+        """Raise a ClockLostError if the lease has ended; costs no conversation while it holds."""
+        if self.lost is None and self._connection.has_news():
+            self.ask(Request("renew"))  # hears why
+        self._demand_not_lost()
 
     def close(self) -> None:
         """End the lease, and come back when what was set is restored."""
@@ -164,11 +166,15 @@ class _Lease:
                 if self.lost is None:
                     self.lost = "the lease was given up"
                     self._connection.leave()
-        except LostError as error:
+        except ClockLostError as error:
             _LOG.error("%s", error)
         finally:
             self._connection.close()
             self._thread.join()
+
+    def _demand_not_lost(self) -> None:
+        if self.lost is not None:
+            raise ClockLostError(f"the clock is not held: {self.lost}")
 
     def _renew(self) -> None:
         try:

@@ -251,6 +251,16 @@ def children(pid: int) -> Iterator[int]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):  # gone meanwhile
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[1]) == pid and fields[0] != "Z":
+                kind, parent = _status(int(folder.name))[:2]
+                if int(parent) == pid and kind != "Z":
                     yield int(folder.name)
+
+
+def state(pid: int) -> str:
+    """What a process does, in a letter of proc(5): T for one that is stopped."""
+    return _status(pid)[0]
+
+
+def _status(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third on."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

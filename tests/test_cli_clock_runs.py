@@ -4,21 +4,23 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_process import await_rows, rows, tuner
+from clock_kills import children
 from fake_nvml_state import NO_PERMISSION, UUID, State, fake_nvml, library, lose
 from nvml_gpu import NvmlGpu, play
 from tuner.power import controls
 from tuner.power.actuator import Where
 
-from tuner import held_clock
+from tuner import held_clock, warmth
 from tuner.worker import Opened
 
 WORDS = ("scan-lf:N=4", "--clocks", "345:1980:105", "--objective", "energy")
@@ -31,7 +33,7 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[:0] = [sys.argv.pop(1)]
 import nvml_gpu
-import tuner.bench
+import tuner.bench, tuner.warmth
 from pathlib import Path
 from tuner.power import controls
 from tuner.power.actuator import Where
@@ -39,6 +41,7 @@ library, folder = sys.argv.pop(1), Path(sys.argv.pop(1))
 nothing = folder / "nothing"
 controls.SYSTEM = Where(library, nothing, nothing, folder / "run", nothing)
 tuner.bench.open_device = nvml_gpu.opened
+tuner.warmth._APART_S = 0.0
 from tuner.cli import main
 main()
 """
@@ -55,17 +58,24 @@ def nvml(tmp_path: Path) -> Iterator[State]:
 def gpu(nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlGpu:
     """The GPU that commands of this process find."""
     device = NvmlGpu(nvml)
-    nothing = tmp_path / "nothing"
-    monkeypatch.setattr(controls, "SYSTEM", Where(library(), nothing, nothing, tmp_path / "run", nothing))
+    where = Where(
+        library(),
+        devfreq=tmp_path / "nothing",
+        config=tmp_path / "clockd.toml",
+        directory=tmp_path / "run",
+        socket=tmp_path / "clockd.sock",
+    )
+    monkeypatch.setattr(controls, "SYSTEM", where)
+    monkeypatch.setattr(warmth, "_APART_S", 0.0)  # the power of this GPU is settled at once
     monkeypatch.setattr("tuner.bench.open_device", lambda *_, **__: Opened(device, ""))
     return device
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def running(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """`tuner run` in a process of its own."""
     places = (Path(__file__).parent, library(), folder)
-    command = [sys.executable, "-c", COMMAND, *map(str, places), "run", *WORDS, "--window", SHORT_S]
+    command = [sys.executable, "-c", COMMAND, *map(str, places), "run", *WORDS, "--window", SHORT_S, *words]
     command += ["--database", str(folder / "tuner.db")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         yield process
@@ -185,17 +195,48 @@ def test_a_run_that_is_killed_leaves_no_clock_set(
     assert rows(tmp_path / "tuner.db") >= 2
 
 
+def test_a_run_whose_guardian_is_killed_ends(nvml: State, tmp_path: Path) -> None:
+    """A clock that nobody holds any more is measured at by nobody, be it the only one of the run."""
+    with running(tmp_path, "--clocks", "900") as process:
+        await_rows(process, tmp_path / "tuner.db", 2)
+        os.kill(next(children(process.pid)), signal.SIGKILL)
+        stored = rows(tmp_path / "tuner.db")
+        _, said = process.communicate()
+
+    assert process.returncode == 1
+    assert "the clock is not held: the guardian" in said
+    assert rows(tmp_path / "tuner.db") <= stored + 1  # one may have been on its way
+    assert (nvml.locked_max_mhz, journals(tmp_path)) == (0, [])
+
+
 @pytest.mark.usefixtures("gpu")
 def test_a_second_run_is_told_who_holds_the_clocks(nvml: State, tmp_path: Path) -> None:
-    """Two runs at once: the second names the first and changes nothing; without clocks it may measure."""
-    with running(tmp_path) as process:
-        await_rows(process, tmp_path / "tuner.db", 1)
-        os.kill(process.pid, signal.SIGSTOP)  # so that it stays where it is
-        sets = nvml.sets
-        second = tmp_path / "second"
-        second.mkdir()
-        result, _ = run(second)
+    """Two runs at once: the second names the first and changes nothing."""
+    first = controls.open_control(UUID)
+    with closing(first), first.locked(900):
+        result, _ = run(tmp_path)
         assert result.exit_code == 1
-        assert f"held by process {process.pid}: wait for it or end it" in " ".join(result.stderr.split())
-        assert nvml.sets == sets
-        os.kill(process.pid, signal.SIGCONT)
+        assert f"held by process {os.getpid()}: wait for it or end it" in " ".join(result.stderr.split())
+        assert (nvml.sets, nvml.locked_max_mhz) == (1, 900)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_without_clocks_nobody_is_asked_for_them(nvml: State, tmp_path: Path) -> None:
+    """A run that sets no clock starts neither helper nor guardian, and minds no wrong clockd.toml."""
+    where = controls.SYSTEM
+    where.config.write_text("[limits]\n'*' = 900\n")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as helper:
+        helper.bind(str(where.socket))
+        helper.listen()
+        helper.setblocking(False)
+        result, found = run(tmp_path, "--clocks", "off", "--budget", "2", window_s=LONG_S)
+        assert result.exit_code == 0, result.stderr
+        assert {trial["clock_seen_mhz"] for trial in found["trials"]} == {1980}
+        with pytest.raises(BlockingIOError):
+            helper.accept()
+    assert not (tmp_path / "run").exists()
+    assert nvml.sets == nvml.resets == 0
+
+    result, _ = run(tmp_path)
+    assert result.exit_code == 2
+    assert f"{where.config}: limits.*" in " ".join(result.stderr.split())

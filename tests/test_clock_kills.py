@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from clock_kills import SIGNALS, Scene, children, kills, run
+from clock_kills import SIGNALS, Scene, kills, run, state
 from helper_kills import SCENES
 
 
@@ -36,21 +36,19 @@ def test_the_harness_sees_a_clock_left_set(name: str, tmp_path: Path) -> None:
 
 
 def stopped_while_set(scene: Scene) -> list[int]:
-    """Stop everybody at a moment when a clock is set, and tell their processes.
-
-    A guardian, whom the holder has started, goes on: it does nothing before the holder has ended.
-    """
+    """Stop everybody at a moment when a clock is set, and tell their processes."""
+    pause = threading.Event()
     while True:
-        everybody = {scene.pid(role) for role in scene.roles}
-        mine = [pid for pid in children(os.getpid()) if pid in everybody]
-        for pid in mine:
+        everybody = [pid for role in scene.roles if (pid := scene.pid(role)) is not None]
+        for pid in everybody:
             os.kill(pid, signal.SIGSTOP)
-            os.waitpid(pid, os.WUNTRACED)
+            while state(pid) != "T":
+                pause.wait(0.001)
         if scene.changed():
-            return list(filter(None, map(scene.pid, scene.roles)))
-        for pid in mine:
+            return everybody
+        for pid in everybody:
             os.kill(pid, signal.SIGCONT)
-        threading.Event().wait(0.003)
+        pause.wait(0.003)
 
 
 def test_every_way_to_die_is_tried() -> None:

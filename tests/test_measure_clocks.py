@@ -1,9 +1,11 @@
 """The measurer's clocks: held, verified, given back; throttled bursts measured again."""
 
+from collections.abc import Callable
+
 import pytest
 from fake_bench import PLANS, FakeClocks, FakeMeter, Watched, trial_of
 
-from tuner.errors import ClockError, ClockPermissionError, DeviceError
+from tuner.errors import ClockError, ClockLostError, ClockPermissionError, DeviceError
 from tuner.interfaces import ClockReading, RunRecord
 from tuner.measure import Measurer
 
@@ -134,6 +136,25 @@ def test_clock_is_restored_on_exceptions(error: BaseException, monkeypatch: pyte
     monkeypatch.undo()
     assert measurer.measure(trial_of(PLANS, 810), PLANS).ok
     assert clocks.events[2:] == ["810"]
+
+
+@pytest.mark.parametrize("look", [Measurer.measure, Measurer.measure_idle])
+def test_a_clock_that_is_lost_meanwhile_counts_for_nothing(
+    look: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured at a clock that is not held any more is an error, and so is going on at it."""
+    clocks = FakeClocks()
+    measurer = Measurer(Watched(), FakeMeter(), clocks)
+    measurer.measure(trial_of(PLANS, 810), PLANS)
+
+    def lost() -> ClockReading:
+        raise ClockLostError("nothing was heard for 10 s")
+
+    monkeypatch.setattr(clocks, "read", lost)
+    words = (trial_of(PLANS, 810), PLANS) if look is Measurer.measure else (810,)
+    with pytest.raises(ClockLostError):
+        look(measurer, *words)
+    assert clocks.events == ["810", "restored"]
 
 
 def test_clock_that_cannot_be_set() -> None:

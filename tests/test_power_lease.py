@@ -19,7 +19,7 @@ from tuner.power.clockd_server import Server
 from tuner.power.journal import Entry
 from tuner.power.lease import LeasedClocks
 
-from tuner.errors import ClockError, ClockPermissionError
+from tuner.errors import ClockError, ClockLostError, ClockPermissionError
 
 TTL_S = 10.0
 NOBODY = 65534
@@ -187,6 +187,20 @@ def test_reading_notices_a_lost_lease(
 
     with pytest.raises(ClockError, match="not held"):
         within(clocks, helper.stop, renewed_in_vain)
+
+
+def test_reading_needs_no_renewal_to_notice(
+    clocks: LeasedClocks, helper: Helper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the helper says unasked is heard at the next look, and not when it is time to renew."""
+    monkeypatch.setattr(leasing, "_RENEWALS_PER_TTL", 1e-6)
+
+    def look() -> None:
+        with pytest.raises(ClockLostError, match="nothing was heard for 10 s"):
+            clocks.read()
+
+    with pytest.raises(ClockLostError):
+        within(clocks, lambda: helper.pass_s(TTL_S), look)
 
 
 def test_a_restarted_helper_is_used_again(clocks: LeasedClocks, helper: Helper, gpu: FakeGpu) -> None:

@@ -16,6 +16,7 @@
     ├── PowerError                a power sensor failed
     │   └── SensorUnavailableError  it is not here, or does not answer a read
     ├── ClockError                a clock could not be read, set or restored
+    │   ├── ClockLostError        it was set, and is not held any more
     │   └── ClockRefusedError     it cannot be set, and nothing was changed
     │       └── ClockPermissionError  the process may not set clocks
     ├── StoreError                the database is locked, corrupted, full or unwritable
@@ -91,6 +92,10 @@ class SensorUnavailableError(PowerError):
 
 class ClockError(TunerError):
     """A clock could not be read, set, verified or restored."""
+
+
+class ClockLostError(ClockError):
+    """A clock that was set is not held any more: what was measured at it counts for nothing."""
 
 
 class ClockRefusedError(ClockError):

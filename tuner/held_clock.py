@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from tuner.errors import ClockError
+from tuner.errors import ClockError, ClockLostError
 from tuner.interfaces import ClockControl, ClockReading
 
 OFF_CLOCK = "off-clock"
@@ -84,6 +84,21 @@ class HeldClock:
             ClockError: the GPU stopped answering.
         """
         return ClockReading(None) if self._clocks is None else self._clocks.read()
+
+    def confirm(self) -> None:
+        """See that the clock is still held, after a trial at it.
+
+        Raises:
+            ClockLostError: it is not, and may not have been during the trial.
+        """
+        if self.mhz is None:
+            return
+        try:
+            self.read()
+        except ClockLostError:
+            raise
+        except ClockError:  # a GPU that tells no clock: its windows have none either
+            return
 
     def flags(self, seen: ClockReading) -> list[str]:
         """What a reader must know of the clock seen in a window."""

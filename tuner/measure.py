@@ -87,16 +87,18 @@ class Measurer:
             The measurement; failures of a candidate are statuses in it.
 
         Raises:
-            ClockError: the trial's clock could not be set or restored.
+            ClockError: the trial's clock could not be set, held or restored.
             DeviceError: the device is lost.
             PowerError: joules are needed, and the sensor did not answer for three windows in a row.
         """
         try:
             self._clock.hold(trial.clock_mhz)
-            return self._measure(trial, plans)
+            measurement = self._measure(trial, plans)
+            self._clock.confirm()
         except BaseException:
             self.close()
             raise
+        return measurement
 
     def measure_idle(self, clock_mhz: int | None) -> float:
         """Read the power of the idle GPU at a clock, for the net joules of trials there.
@@ -111,10 +113,12 @@ class Measurer:
             return 0.0
         try:
             self._clock.hold(clock_mhz)
-            return self._idle.measure(clock_mhz)
+            spent_j = self._idle.measure(clock_mhz)
+            self._clock.confirm()
         except BaseException:
             self.close()
             raise
+        return spent_j
 
     def knows_idle(self, clock_mhz: int | None) -> bool:
         """True where net joules can be told at a clock, and where none ever can."""
