@@ -58,6 +58,13 @@ def test_people_see_units_and_the_label() -> None:
     assert "best reading for energy is simulated-stream" in shown
 
 
+def test_the_age_of_a_counter_is_told() -> None:
+    """Of a counter that is what matters, whatever its lag and delay are."""
+    result = tuner("power", "calibrate", "--device", "sim:h200", "--sensor", "simulated-counter", *QUICK)
+
+    assert "a tick has counted what was drawn up to 0.0 ms before it" in " ".join(result.stdout.split())
+
+
 def test_an_aliasing_reading_is_refused_for_energy() -> None:
     """Of a GPU whose only reading aliases, the report says that none may be used."""
     result = tuner("power", "calibrate", "--device", "sim:a100", *QUICK)

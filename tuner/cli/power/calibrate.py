@@ -222,7 +222,7 @@ def _remarks(row: dict[str, Any]) -> Iterator[str]:
     yield f"{name}: {row['idle_w']:.4g} W idle, {row['idle_w'] + row['step_w']:.4g} W under load{sides}"
     if row["kind"] == "counter" and (response := row["response"]) is not None:
         age_s = response["capacitance_s"] + response["delay_s"]
-        yield f"{name}: a tick has counted what was drawn up to {_ms(age_s)} before it"
+        yield f"{name}: a tick has counted what was drawn up to {1e3 * age_s:.1f} ms before it"
 
 
 def _conclude(out: "Console", document: dict[str, Any]) -> None:
