@@ -46,8 +46,7 @@ def labels(figure: Figure, marks: set[str]) -> list[Text]:
 
 
 def legend_of(figure: Figure) -> list[str]:
-    legend = figure.axes[0].get_legend()
-    assert legend is not None
+    (legend,) = figure.legends
     return [text.get_text() for text in legend.get_texts()]
 
 
@@ -78,6 +77,17 @@ def test_everything_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nvml-energy-counter: 802.0 ± 0.5 J" in legend
     assert "nvml-power-ring" in figure.get_suptitle()
     assert len(labels(figure, {"phase one", "phase two"})) == 2
+
+
+def test_a_long_legend_takes_no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The curves have the width of the picture however long the words below them are."""
+    widths = []
+    for text in ("counter", "a counter with a long name: mean of 28,958.60 ± 0.53 J"):
+        figure = drawn(replace(PICTURE, counter=(401.0, text), correction=f"{text}, calibrated"), monkeypatch)
+        widths.append(figure.axes[0].get_position().width)
+
+    assert widths[0] == pytest.approx(widths[1])
+    assert widths[0] > 0.9
 
 
 def test_an_uncorrected_reading_has_one_curve(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,7 @@ def draw(picture: Picture, path: Path) -> None:
     axes.grid(alpha=0.3)
     axes.margins(x=0.01)
     axes.set_ylim(*_limits(picture))
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.12), ncols=3, fontsize="small", frameon=False)
+    figure.legend(loc="outside lower left", ncols=3, fontsize="small", frameon=False)
     figure.suptitle(picture.title, fontsize="medium", x=0.01, ha="left", parse_math=False)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box

@@ -27,7 +27,7 @@ from tuner.tracing.curve import Curve
 from tuner.tracing.level import Level, after_level, idle_level
 from tuner.tracing.series import Series, Timeline, age_sigma_s, lasting_s, mean_age_s
 
-_MODEL = 0.25  # of a lag, which may be wrong by as much, whatever is said of it: a fifth of the true one
+_MODEL = 0.33  # of a lag: a fifth of the true one, and what its highest reading misses between two samples
 _REMEMBERS = 2.0  # periods: what is shown for no longer needs no waiting for
 _CONTRADICTION = 3.0  # standard uncertainties between two ways to the same joules
 _TRIPLE = 3
