@@ -87,7 +87,25 @@ def _setter(actuator: Actuator, where: Where) -> Link:
     """
     if not (os.geteuid() == 0 and actuator.permitted()) and helper_answers(where.socket):
         return reach(where.socket)
+    _demand_free(actuator, where)
     return hire(where)
+
+
+def _demand_free(actuator: Actuator, where: Where) -> None:
+    """Refuse a GPU whose clock is set under the lock of another directory, as far as this user can see that.
+
+    Raises:
+        HeldError: somebody owns it.
+        ClockError: there is no place for a journal of this user's.
+    """
+    own = where.directory or runtime_directory()
+    for folder in directories(where.directory):
+        try:
+            owner = "" if folder == own else owner_of(Place(folder, actuator.control, actuator.gpu))
+        except ClockError:  # nobody tells this user
+            continue
+        if owner:
+            raise HeldError(actuator.gpu, owner)
 
 
 def undo(where: Where = SYSTEM) -> Undo:
@@ -155,12 +173,9 @@ def reset(gpu: str | int, where: Where | None = None) -> None:
     where = where or SYSTEM
     actuator = choose_actuator(gpu, where)
     try:
-        own = where.directory or runtime_directory()
-        for folder in directories(where.directory):
-            owner = "" if folder == own else owner_of(Place(folder, actuator.control, actuator.gpu))
-            if owner:
-                raise HeldError(actuator.gpu, owner)
-        ownership = Ownership(Place(own, actuator.control, actuator.gpu), undo(where), patience_s=HANDOVER_S)
+        _demand_free(actuator, where)
+        place = Place(where.directory or runtime_directory(), actuator.control, actuator.gpu)
+        ownership = Ownership(place, undo(where), patience_s=HANDOVER_S)
         ownership.take(settle=False)
         try:
             actuator.reset()

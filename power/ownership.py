@@ -215,12 +215,8 @@ def _await(place: Place, lock: int, patience_s: float) -> None:
 
 def _opened(place: Place) -> int:
     """Open the lock of a place, in a directory whose journal this user may act on."""
-    folder = place.directory
+    _make(place.directory)
     try:
-        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
-        status = folder.stat()
-        if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ClockError(f"no clock journal is kept in {folder}, where other users may write")
         return os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except PermissionError as error:
         who = _named(place)
@@ -228,7 +224,18 @@ def _opened(place: Place) -> int:
             raise HeldError(place.gpu, who) from error
         raise ClockPermissionError(f"{place.lock} is another user's: run as that user or as root") from error
     except OSError as error:
+        raise ClockError(f"{place.lock} cannot be opened: {error}") from error
+
+
+def _make(folder: Path) -> None:
+    """Make the directory if it is missing, and refuse one in which others could put what is acted on."""
+    try:
+        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
         raise ClockError(f"the clock journal cannot be kept in {folder}: {error}") from error
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ClockError(f"no clock journal is kept in {folder}, where other users may write")
 
 
 def _is(path: Path, descriptor: int) -> bool:

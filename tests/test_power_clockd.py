@@ -1,6 +1,7 @@
 """The clock helper: what it grants and refuses, and that hostile clients neither stop it nor set anything."""
 
 import contextlib
+import fcntl
 import json
 import os
 import socket
@@ -289,6 +290,20 @@ def test_a_process_beside_the_helper_owns_its_gpu(helper: Helper, client: Client
     other.give_up()
 
 
+def test_nobody_waits_long_for_anothers_gpu(
+    helper: Helper, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock of somebody who cannot be seen is waited for, by all clients alike, for a moment only."""
+    waited_s = [0.0]
+    monkeypatch.setattr("time.sleep", lambda seconds: waited_s.append(waited_s.pop() + seconds))
+    monkeypatch.setattr("time.monotonic", lambda: waited_s[0])
+    helper.run_dir.mkdir()
+    with Place(helper.run_dir, "nvml", "GPU-1").lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "held by another process" in helper.hear(client, SET)["message"]
+    assert 0.0 < waited_s[0] < 0.05 * TTL_S
+
+
 def test_unknown_gpus_are_refused(helper: Helper, client: Client) -> None:
     """A GPU that is not there is named in the refusal, and the connection goes on."""
     assert "GPU-3" in helper.hear(client, Request("set", "nvml", "GPU-3", 900))["message"]
@@ -385,6 +400,25 @@ def test_a_lost_gpu_keeps_its_journal(
     helper.pass_s(1.0)
     assert helper.journals() == []
     assert helper.gpus["GPU-1"].held_mhz is None
+
+
+def test_a_helper_does_not_go_while_a_clock_is_left(
+    helper: Helper, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without clients it ends in time, unless a clock could not be restored: nobody else would try again."""
+    monkeypatch.setattr(clockd_leases, "_PAUSE_S", 0.0)
+    helper.server._idle_exit_s = 60.0
+    helper.hear(client, SET)
+    helper.gpus["GPU-1"].restore_errors = [ClockError("GPU is lost")] * 4
+    ends_by_hanging_up(helper, client)
+    helper.time_s += 100.0
+    assert not helper.server._idle()
+    helper.server.turn()
+    assert not helper.server._idle()
+    helper.pass_s(2.0)
+    assert helper.gpus["GPU-1"].held_mhz is None
+    helper.time_s += 60.0
+    assert helper.server._idle()
 
 
 def test_a_gpu_in_the_journal_is_restored_before_it_is_set(helper: Helper, client: Client) -> None:

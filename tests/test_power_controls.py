@@ -1,0 +1,104 @@
+"""Who is asked to set a GPU's clock, and what other users see of it."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from jetson_trees import build, gpu_node, limits_hz
+from tuner.power import controls
+from tuner.power.actuator import Where
+from tuner.power.clockd_client import Link
+from tuner.power.controls import open_control
+from tuner.power.journal import Place
+from tuner.power.ownership import HeldError, Ownership
+from tuner.power.survey import survey
+
+from tuner.errors import ClockError
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def where() -> Iterator[Where]:
+    """A Jetson without a driver, in a folder into which every user may look."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        sysfs = build(folder, "agx-orin")
+        nothing = folder / "nothing"
+        yield Where(str(nothing), sysfs / "class/devfreq", nothing, folder / "run", nothing)
+
+
+def gpu_of(where: Where) -> str:
+    return gpu_node(where.devfreq.parent.parent).name
+
+
+@pytest.mark.parametrize(
+    ("user", "may", "asked"),
+    [
+        (0, ("set", "ask"), "guardian"),  # who has the helper's locks needs no helper
+        (0, ("ask",), "helper"),  # root of a container
+        (0, (), "guardian"),  # who says that it may not
+        (1000, ("ask",), "helper"),
+        (1000, ("set", "ask"), "helper"),  # where all users are in one queue
+        (1000, ("set",), "guardian"),
+    ],
+)
+def test_who_is_asked(
+    where: Where, monkeypatch: pytest.MonkeyPatch, user: int, may: tuple[str, ...], asked: str
+) -> None:
+    """The helper sets where it answers, root and who finds none have a guardian."""
+
+    def reached(name: str) -> Link:
+        raise ClockError(f"asked the {name}")
+
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr("tuner.power.devfreq.DevfreqActuator.permitted", lambda _: "set" in may)
+    monkeypatch.setattr(controls, "helper_answers", lambda _: "ask" in may)
+    monkeypatch.setattr(controls, "reach", lambda _: reached("helper"))
+    monkeypatch.setattr(controls, "hire", lambda _: reached("guardian"))
+    clocks = open_control("GPU-of-cuda", where)
+    with pytest.raises(ClockError, match=f"asked the {asked}"), clocks.locked(612):
+        pass
+
+
+def test_what_is_set_under_anothers_lock_is_left_alone(where: Where, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who may set clocks minds what root's journal says, for a run and for a reset."""
+    assert where.directory is not None
+    roots = Ownership(Place(where.directory.with_name("roots"), "devfreq", gpu_of(where)), lambda _: [])
+    monkeypatch.setattr(controls, "directories", lambda own: [own, own.with_name("roots")])
+    before = limits_hz(where.devfreq.parent.parent)
+    roots.take()
+    with closing(open_control("GPU-of-cuda", where)) as clocks:
+        with pytest.raises(HeldError, match=f"held by process {os.getpid()}"), clocks.locked(612):
+            pass
+        with pytest.raises(HeldError):
+            controls.reset("GPU-of-cuda", where)
+        assert limits_hz(where.devfreq.parent.parent) == before
+        roots.give_up()
+        with clocks.locked(612):
+            assert limits_hz(where.devfreq.parent.parent) == (612_000_000, 612_000_000)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_everybody_sees_who_holds_a_clock(where: Where) -> None:
+    """What root's locks say another user reads in root's journal, without a word of trouble."""
+    assert where.directory is not None
+    owner = Ownership(Place(where.directory, "devfreq", gpu_of(where)), lambda _: [])
+    owner.take()
+    for announced in (None, 612):
+        if announced is not None:
+            owner.announce({"min_hz": 1, "max_hz": 2}, announced)
+        os.seteuid(NOBODY)
+        try:
+            (state,) = survey(where)
+        finally:
+            os.seteuid(0)
+        assert state.trouble == ()
+        assert (state.announced_mhz, state.stale) == (announced, False)
+        assert state.owner == (f"process {os.getpid()}" if announced else "")
+    owner.give_up()
+    assert survey(where)[0].stale
