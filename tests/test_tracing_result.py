@@ -57,9 +57,9 @@ def test_readings_that_contradict_each_other_are_told(total_j: float, sigma_j: f
 def test_the_counter_counts_first() -> None:
     """Its joules are the answer, unless a curve knows much more or it has none; one that failed is told."""
     assert trace_of(ENERGY, replace(ENERGY, total_j=1008.0)).provenance()["total_j"] == 1000.0
-    coarse = trace_of(replace(ENERGY, total_sigma_j=4.0), replace(ENERGY, total_j=1008.0))
-    assert coarse.provenance()["energy_sensor"] == "ring"
-    assert trace_of(replace(ENERGY, total_sigma_j=4.0), None).provenance()["energy_sensor"] == "counter"
+    for sigma_j, ring, name in ((9.0, ENERGY, "counter"), (11.0, ENERGY, "ring"), (11.0, None, "counter")):
+        trace = trace_of(replace(ENERGY, total_sigma_j=sigma_j), ring)
+        assert trace.provenance()["energy_sensor"] == name
     failed = trace_of(None, ENERGY, "counter stopped answering: gone")
 
     assert failed.provenance()["energy_sensor"] == "ring"

@@ -181,7 +181,7 @@ def _notes(trace: Series, info: SensorInfo, line: Timeline, idle: Level) -> Iter
     if idle.unsteady:
         yield (
             f"unsteady-idle: power went {'up' if idle.drift_w > 0 else 'down'} by about"
-            f" {abs(idle.drift_w):.3g} W while idle power was measured"
+            f" {abs(idle.drift_w):.3g} W while idle power was measured; let the GPU settle, or see --idle"
         )
     if not info.response.averages:
         yield f"aliasing: {info.name} need not show the mean of a load that repeats"

@@ -13,8 +13,7 @@ _FEW = 4  # samples of a level that say something
 _PAIR = 2
 _ONE_SIGMA = 0.8413447460685429  # of the normal distribution, one-sided
 _SURELY = 3.0  # standard uncertainties that make a drift one
-_DRIFT = 0.03  # of the power: a smaller drift is an idle GPU's own, and told by the uncertainty only
-_DRIFT_W = 1.0  # and so is this much
+_DRIFT = 0.01  # of the power: a smaller drift is an idle GPU's own, and told by the uncertainty only
 _LEAST_W2 = 1e-12  # no level is known better
 _SQRT_12 = 12.0**0.5
 
@@ -24,9 +23,9 @@ class Level:
     """Mean power of some time.
 
     Attributes:
-        watts: the mean.
-        sigma_w: its standard uncertainty, which holds a drift.
-        drift_w: what the power rose by meanwhile, where that is surely more than noise; else 0.
+        watts: the mean; of power that drifts that of the later half, which is nearer to what it settles at.
+        sigma_w: its standard uncertainty, which holds all of a drift.
+        drift_w: what the power rose by from the earlier half of the time to the later; 0 where that may be noise.
     """
 
     watts: float
@@ -36,7 +35,7 @@ class Level:
     @property
     def unsteady(self) -> bool:
         """True when the drift is more than an idle GPU's own."""
-        return abs(self.drift_w) > max(_DRIFT * self.watts, _DRIFT_W)
+        return abs(self.drift_w) > _DRIFT * abs(self.watts)
 
     def joined(self, other: "Level") -> "Level | None":
         """The level that both are, as well as both know it; None where they differ."""
@@ -82,8 +81,9 @@ def level(trace: Series, info: SensorInfo, start_s: float, end_s: float) -> Leve
     first, second = power[: len(power) // 2], power[len(power) // 2 :]
     rise_w = float(np.mean(second) - np.mean(first))
     sure_w = _SURELY * np.sqrt(_variance_of_mean(first, info) + _variance_of_mean(second, info))
-    drift_w = rise_w if abs(rise_w) > sure_w else 0.0
-    return Level(float(np.mean(power)), float(np.sqrt(whole_w2 + (drift_w / _SQRT_12) ** 2)), drift_w)
+    if abs(rise_w) > sure_w:
+        return Level(float(np.mean(second)), abs(rise_w), rise_w)
+    return Level(float(np.mean(power)), float(np.sqrt(whole_w2)))
 
 
 def _variance_of_mean(power: Array, info: SensorInfo) -> float:
@@ -112,11 +112,10 @@ def _of_ticks(ticks: Series, start_s: float, end_s: float) -> Level | None:
         return Level(watts, sigma_w)
     middle = int(np.argmin(np.abs(inside.times_s[1:-1] - (inside.times_s[0] + inside.times_s[-1]) / 2.0))) + 1
     first, second = inside.part(0, middle), inside.part(middle, len(inside) - 1)
-    rise_w = (second.values[-1] - second.values[0]) / second.duration_s
-    rise_w -= (first.values[-1] - first.values[0]) / first.duration_s
+    later_w = float(second.values[-1] - second.values[0]) / second.duration_s
+    rise_w = later_w - float(first.values[-1] - first.values[0]) / first.duration_s
     sure_w = _SURELY * np.hypot(_slope_sigma_w(first, watts), _slope_sigma_w(second, watts))
-    drift_w = float(rise_w) if abs(rise_w) > sure_w else 0.0
-    return Level(watts, float(np.hypot(sigma_w, drift_w / _SQRT_12)), drift_w)
+    return Level(later_w, abs(rise_w), rise_w) if abs(rise_w) > sure_w else Level(watts, sigma_w)
 
 
 def _slope_sigma_w(ticks: Series, watts: float) -> float:

@@ -25,7 +25,10 @@ _APART = (
     0.01  # two readings of the same joules that differ by more, and by more than noise, are not both right
 )
 _SURELY = 3.0  # standard uncertainties that noise does not exceed
-_COARSE = 3.0  # times as uncertain as the curve, a counter's difference says less: of a command of one tick
+_COARSE = (
+    3.0  # times as uncertain as the curve a counter's difference says less, as of a command of one tick,
+)
+_COARSE_PART = 0.01  # if its standard uncertainty is more than this of it
 _STILL = 0.05  # of the command's power above idle: less is an idle GPU that has warmed up
 _STILL_IDLE = 0.02  # of idle power: likewise
 
@@ -83,7 +86,8 @@ class Trace:
         for reading in sorted(self.readings, key=lambda reading: reading.info.kind != "counter"):
             if reading.energy is None:
                 continue
-            if known is None or reading.energy.total_sigma_j <= _COARSE * known.total_sigma_j:
+            fine_j = _COARSE_PART * abs(reading.energy.total_j)
+            if known is None or reading.energy.total_sigma_j <= max(_COARSE * known.total_sigma_j, fine_j):
                 return reading
         return None
 
