@@ -25,7 +25,7 @@ class Level:
     Attributes:
         watts: the mean; of power that drifts that of the later half, which is nearer to what it settles at.
         sigma_w: its standard uncertainty, which holds all of a drift.
-        drift_w: what the power rose by from the earlier half of the time to the later; 0 where that may be noise.
+        drift_w: what the later half of the time has more than the earlier one; 0 where that may be noise.
     """
 
     watts: float
