@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,17 @@ def test_reused_number_is_another_process() -> None:
 
     assert not is_alive(f"{boot}:{pid}:{int(start) + 1}")
     assert not is_alive(f"other-boot:{pid}:{start}")
+
+
+def test_a_name_may_be_any_bytes() -> None:
+    """Whoever runs under a number that was somebody's chooses its name freely: it may be no text."""
+    comm = Path("/proc/self/comm")
+    before = comm.read_bytes()
+    comm.write_bytes(b"\xff) S 1 (\xfe")
+    try:
+        assert is_alive(this_process())
+    finally:
+        comm.write_bytes(before.strip())
 
 
 def test_a_reboot_is_told() -> None:
