@@ -24,7 +24,8 @@ from tuner import held_clock, warmth
 from tuner.worker import Opened
 
 WORDS = ("scan-lf:N=4", "--clocks", "345:1980:105", "--objective", "energy")
-LONG_S, SHORT_S = "0.12", "0.02"  # windows: long enough to see the clock in, and for all else
+LONG_S, SHORT_S = "0.1", "0.02"  # windows: long enough to see the clock in, and for all else
+FEW = ("--policy", "random", "--budget", "2", "--energy-precision", "20%")
 CLOCKS_MHZ = set(range(1980, 344, -105))
 LOST = 15
 # The command in a process of its own, on the fake GPU.
@@ -124,7 +125,7 @@ def test_a_run_sets_verifies_and_restores(nvml: State, gpu: NvmlGpu, tmp_path: P
 def test_a_clock_that_comes_late_is_waited_for(nvml: State, tmp_path: Path) -> None:
     """A clock that takes its time is there when it is measured at."""
     nvml.settle_us = 150_000
-    result, found = run(tmp_path, "--policy", "random", "--budget", "3", window_s=LONG_S)
+    result, found = run(tmp_path, *FEW, window_s=LONG_S)
 
     assert result.exit_code == 0, result.stderr
     for trial in found["trials"]:
@@ -139,7 +140,7 @@ def test_a_clock_that_is_not_followed_is_flagged(
     """A driver that says yes and does nothing is found out under load, in every trial."""
     monkeypatch.setattr(held_clock, "SETTLE_S", 0.2)
     nvml.disobedient = 1
-    result, found = run(tmp_path, "--policy", "random", "--budget", "3", window_s=LONG_S)
+    result, found = run(tmp_path, *FEW, window_s=LONG_S)
 
     assert result.exit_code == 0, result.stderr
     for trial in found["trials"]:
