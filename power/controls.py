@@ -1,5 +1,6 @@
 """Which clock control a GPU has, who sets it, and what there is to restore on this machine."""
 
+import logging
 import os
 from functools import cache, partial
 
@@ -19,6 +20,7 @@ from .ownership import restore_stale as _restore_stale
 
 CONTROLS = (nvml_clocks.CONTROL, devfreq.CONTROL)
 SYSTEM = Where()
+_LOG = logging.getLogger(__name__)
 
 
 def open_actuator(control: str, gpu: str | int, where: Where = SYSTEM, rules: Ruling = no_ruling) -> Actuator:
@@ -151,7 +153,11 @@ def restore_stale(where: Where | None = None) -> list[Outcome]:
         directory = where.directory or runtime_directory()
     except ClockError:  # no place for journals: none was written
         return []
-    return _restore_stale(directory, undo(where))
+    outcomes = _restore_stale(directory, undo(where))
+    for outcome in outcomes:
+        if outcome.state == "restored":
+            _LOG.warning("restored the clocks of %s, which a killed tuner had left set", outcome.gpu)
+    return outcomes
 
 
 def restore_all(where: Where | None = None) -> list[Outcome]:

@@ -55,8 +55,9 @@ class LeasedClocks:
             ClockLostError: the clock that was asked for is no longer held.
             ClockError: the GPU stopped answering.
         """
-        if self._held_mhz is not None and self._lease is not None:
-            self._lease.demand_held()
+        lease = self._lease
+        if self._held_mhz is not None and lease is not None:
+            lease.demand_held()
         return self._actuator.read()
 
     @contextlib.contextmanager

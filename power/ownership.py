@@ -119,7 +119,7 @@ def restored(place: Place, undo: Undo) -> list[str] | None:
     place.clear()
     if not pending:
         return None
-    _LOG.warning("restored the clocks of %s, which a killed process had left set", place.gpu)
+    _LOG.info("restored the clocks of %s, which a killed process had left set", place.gpu)
     for what in left:
         _LOG.warning("%s: %s", place.gpu, what)
     return left
