@@ -208,13 +208,13 @@ def _comments(path: Path, text: str) -> dict[str, Any] | None:
 
 def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     """(line number, cells) of what is neither comment nor empty."""
-    reader = csv.reader(text.splitlines())
-    try:
-        for cells in reader:
-            if cells and not cells[0].startswith("#"):
-                yield reader.line_num, [cell.strip() for cell in cells]
-    except csv.Error as error:
-        raise InputError(f"{path}: line {reader.line_num}: {error}") from error
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue  # before CSV is read: a quote in a comment opens no cell
+        try:
+            yield number, [cell.strip() for cell in next(csv.reader([line]))]
+        except csv.Error as error:
+            raise InputError(f"{path}: line {number}: {error}") from error
 
 
 def _sample(path: Path, line: int, cells: Mapping[str, str], value: str) -> Sample:
