@@ -36,13 +36,8 @@ def hire(where: Where) -> Link:
     mine, theirs = socket.socketpair()
     with theirs:
         try:
-            guardian = subprocess.Popen(  # noqa: S603 - this interpreter and this package, no shell
-                [*_command("guard", places), str(theirs.fileno()), this_process()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # a Ctrl-C or Ctrl-Z of the terminal goes to the owner alone
-                cwd="/",
+            guardian = _started(
+                [*_command("guard", places), str(theirs.fileno()), this_process()], theirs.fileno()
             )
         except OSError as error:
             mine.close()
@@ -53,11 +48,14 @@ def hire(where: Where) -> Link:
 def _see_off(guardian: "subprocess.Popen[bytes]", restore: list[str]) -> None:
     """Wait for the guardian's end, but not for ever, and do after it what a service manager would.
 
-    One that hangs is left at work: should the driver answer again, it still restores.
+    Who hangs is left at work: should the driver answer again, it still restores.
     """
     try:
         if guardian.wait(_PATIENCE_S):  # it was killed, or could not restore
-            subprocess.run(restore, check=False, timeout=_PATIENCE_S, start_new_session=True, cwd="/")  # noqa: S603 - same
+            guardian = _started(restore)  # goes on if this process is killed now
+            guardian.wait(_PATIENCE_S)
+    except OSError as error:
+        _LOG.error("what the guardian of the clocks has left set cannot be restored now: %s", error)
     except subprocess.TimeoutExpired:
         _left.append(guardian)  # Popen warns of one that is dropped while it runs
         _LOG.error(
@@ -66,6 +64,17 @@ def _see_off(guardian: "subprocess.Popen[bytes]", restore: list[str]) -> None:
             guardian.pid,
             _PATIENCE_S,
         )
+
+
+def _started(command: list[str], *descriptors: int) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(  # noqa: S603 - this interpreter and this package, no shell
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=descriptors,
+        start_new_session=True,  # a Ctrl-C or Ctrl-Z of the terminal goes to the owner alone
+        cwd="/",
+    )
 
 
 def _command(verb: str, places: list[str]) -> list[str]:

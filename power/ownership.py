@@ -3,6 +3,7 @@
 The right is a lock on a file. Whoever gets it first undoes what a dead owner announced and did not undo.
 """
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -71,12 +72,17 @@ class Ownership:
             HeldError: another process owns the clocks.
             ClockError: the directory cannot be written or trusted, or a stale change cannot be undone.
         """
-        self._lock = _taken(self._place, self._owner, self._patience_s)
+        self._lock = _taken(self._place, self._patience_s)
         try:
-            return restored(self._place, self._undo) if settle else None
+            left = restored(self._place, self._undo) if settle else None
+            _sign(self._lock, self._owner)
+        except OSError as error:
+            self.give_up()
+            raise ClockError(f"{self._place.lock} cannot be signed: {error}") from error
         except BaseException:
             self.give_up()
             raise
+        return left
 
     def announce(self, old: Mapping[str, Any], new_mhz: int) -> None:
         """Put the entry on disk; to be called before each change, with what is there now.
@@ -98,10 +104,9 @@ class Ownership:
         """Let the next owner have the clocks."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            try:
+            with contextlib.suppress(OSError):  # of a full disk
                 os.ftruncate(lock, 0)  # who signed may live on, and owns them no more
-            finally:
-                os.close(lock)
+            os.close(lock)
 
 
 def restored(place: Place, undo: Undo) -> list[str] | None:
@@ -149,16 +154,17 @@ def restore_stale(directory: Path, undo: Undo) -> list[Outcome]:
 
 
 def _settled(place: Place, undo: Undo) -> Outcome:
-    ownership = Ownership(place, undo)
     try:
-        left = ownership.take()
+        lock = _taken(place, GLANCE_S)
+        try:
+            left = restored(place, undo)
+        finally:
+            os.close(lock)
     except HeldError as error:
         return Outcome(place.control, place.gpu, "owned", (error.who,))
     except TunerError as error:
         _LOG.error("a clock that a killed process left set stays so: %s", error)
         return Outcome(place.control, place.gpu, "failed", (str(error),))
-    finally:
-        ownership.give_up()
     if left is None:
         return Outcome(place.control, place.gpu, "undone")
     return Outcome(place.control, place.gpu, "restored", tuple(left))
@@ -188,16 +194,11 @@ def _named(place: Place) -> str:
     return f"process {pid_of(entry.owner)}" if entry is not None and is_alive(entry.owner) else ""
 
 
-def _taken(place: Place, owner: str, patience_s: float) -> int:
-    """Get the lock of a place and sign it; the descriptor is the ownership."""
+def _taken(place: Place, patience_s: float) -> int:
+    """Get the lock of a place; the descriptor is the ownership."""
     lock = _opened(place)
     try:
         _await(place, lock, patience_s)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, owner.encode(), 0)
-    except OSError as error:
-        os.close(lock)
-        raise ClockError(f"{place.lock} cannot be signed: {error}") from error
     except BaseException:
         os.close(lock)
         raise
@@ -253,6 +254,12 @@ def _locked(lock: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _sign(lock: int, owner: str) -> None:
+    """Say who will hold the lock for long: nobody else waits for that one, or is told of one who does not."""
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, owner.encode(), 0)
 
 
 def _signature(lock: int) -> str:

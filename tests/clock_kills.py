@@ -172,7 +172,8 @@ class GuardedScene:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # the guardian holds it until it is done
 
     def restart(self) -> None:
-        restore_stale(self._where)
+        while any(outcome.state == "owned" for outcome in restore_stale(self._where)):
+            threading.Event().wait(0.01)  # a restore that a killed owner has begun goes on
 
     def journals(self) -> int:
         return sum(path.suffix != ".lock" for path in self._directory.glob("*"))

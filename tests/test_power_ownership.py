@@ -110,6 +110,19 @@ def test_onlookers_are_waited_out(place: Place, monkeypatch: pytest.MonkeyPatch)
         Ownership(place, nothing, patience_s=60.0).take()
 
 
+def test_who_only_restores_is_waited_for(place: Place) -> None:
+    """What is restored at a start holds nobody up who comes to own: it does not sign."""
+    place.write(dead(), {}, 900)
+    seen: list[str] = []
+
+    def undo(_: Entry) -> list[str]:
+        seen.append(place.lock.read_text())
+        return []
+
+    assert restore_stale(place.directory, undo) == [Outcome("nvml", GPU, "restored")]
+    assert seen == [""]
+
+
 def test_a_stale_entry_is_undone_first(place: Place, undone: list[Entry]) -> None:
     """Taking a GPU over from a killed owner undoes what that left, unless who takes it resets anyway."""
     place.write(dead(), {"a": 1}, 900)
