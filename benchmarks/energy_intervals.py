@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from tuner.power.meter import SamplingMeter
-from tuner.power.simulated import SimulatedSampler
+from tuner.power.energy.meter import SamplingMeter
+from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.bursts import join
 from tuner.errors import InputError

@@ -10,7 +10,8 @@
     as a run would do with one in which the host stalled (``unsteady``); the flags tell of it.
 (b) Pulsed loads against the mix of steady load and idle, see ``energy_pulses.py``.
 
-Takes five and a half minutes on an H200 and sets nothing; seconds on a simulated device, where every number is modelled:
+Takes four and a half minutes on an H200 and sets nothing; seconds on a simulated device, where every number
+is modelled:
 
     python benchmarks/energy_windows.py [--device cuda:0] [--out benchmarks/results/energy-windows-h200.json]
 """

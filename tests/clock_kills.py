@@ -20,8 +20,8 @@ from typing import Protocol
 
 from fake_nvml_state import UUID, fake_nvml, library
 from jetson_trees import build, gpu_node, limits_hz
-from tuner.power.actuator import Where
-from tuner.power.controls import restore_stale
+from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.controls import restore_stale
 
 SIGNALS: tuple[tuple[str, ...], ...] = (
     ("SIGINT",),
@@ -46,8 +46,8 @@ def stop(*_):
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, stop)
 print("here", flush=True)
-from tuner.power.actuator import Where
-from tuner.power.controls import open_control
+from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.controls import open_control
 
 gpu, library, devfreq, directory, socket = sys.argv[1:]
 nothing = Path(directory) / "nothing"

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.power.actuator import Actuator
-from tuner.power.clockd_leases import Leases
-from tuner.power.clockd_protocol import Request
-from tuner.power.ownership import Undo
+from tuner.power.clocks.actuator import Actuator
+from tuner.power.clocks.clockd_leases import Leases
+from tuner.power.clocks.clockd_protocol import Request
+from tuner.power.clocks.ownership import Undo
 
 from tuner.errors import ClockError
 from tuner.interfaces import ClockReading

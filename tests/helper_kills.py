@@ -13,15 +13,16 @@ from pathlib import Path
 
 import clock_kills
 from clock_kills import GuardedScene, Scene, devfreq_scene, nvml_scene
-from tuner.power.actuator import Where
-from tuner.power.clockd_client import reach
-from tuner.power.controls import choose_actuator
-from tuner.power.lease import LeasedClocks
+from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.clockd_client import reach
+from tuner.power.clocks.controls import choose_actuator
+from tuner.power.clocks.lease import LeasedClocks
 
 CLIENT = clock_kills.HOLDER.replace(
-    "from tuner.power.controls import open_control",
-    "from functools import partial; from tuner.power.clockd_client import reach; "
-    "from tuner.power.controls import choose_actuator; from tuner.power.lease import LeasedClocks",
+    "from tuner.power.clocks.controls import open_control",
+    "from functools import partial; from tuner.power.clocks.clockd_client import reach; "
+    "from tuner.power.clocks.controls import choose_actuator; "
+    "from tuner.power.clocks.lease import LeasedClocks",
 ).replace(
     "open_control(gpu, where)", "LeasedClocks(choose_actuator(gpu, where), partial(reach, where.socket))"
 )
@@ -34,7 +35,7 @@ def leased(gpu: str, where: Where) -> LeasedClocks:
 
 def command(verb: str, where: Where, *options: str) -> list[str]:
     """How ``tuner-clockd`` is started on the fakes."""
-    line = [sys.executable, "-m", "tuner.power.clockd", verb, "--directory", str(where.directory)]
+    line = [sys.executable, "-m", "tuner.power.clocks.clockd", verb, "--directory", str(where.directory)]
     line += ["--socket", str(where.socket), "--config", str(where.config), "--devfreq", str(where.devfreq)]
     return [*line, *(["--library", where.library] if where.library else []), *options]
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tuner.power.calibrate import calibrate
-from tuner.power.curve import Curve, shown_joules, shown_watts
-from tuner.power.identify import Identified
-from tuner.power.schedule import rhythm, schedule
-from tuner.power.simulated import SimulatedSampler
+from tuner.power.response.calibrate import calibrate
+from tuner.power.response.curve import Curve, shown_joules, shown_watts
+from tuner.power.response.identify import Identified
+from tuner.power.response.schedule import rhythm, schedule
+from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.devices.simulated import SimulatedDevice
 from tuner.interfaces import Response, Sample

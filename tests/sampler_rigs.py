@@ -11,10 +11,11 @@ import pytest
 from fake_nvml_state import UUID, PlayedClock, fake_nvml, lose, script, sensors_of_h200
 from jetson_trees import build, rail_files, set_rail, write
 from power_source import Source
-from tuner.power import ina3221, jtop, nvml, replay, tegrastats
-from tuner.power.lines import Line
-from tuner.power.recorded import Recorded
-from tuner.power.simulated import SimulatedSampler
+from tuner.power.nvml import readings as nvml
+from tuner.power.sensors import ina3221, jtop, replay, tegrastats
+from tuner.power.sensors.lines import Line
+from tuner.power.sensors.recorded import Recorded
+from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.interfaces import PowerSampler, Reading, Response, Sample, SensorInfo
 
@@ -161,7 +162,7 @@ def tool_rig(module: str, folder: Path, line: Callable[[int], str]) -> Iterator[
         "jtop": partial(jtop.readings, 0, socket=socket, path=[str(folder)], now=clock),
     }[module]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"tuner.power.{module}.ChildLines", partial(FakeLines, lines, ended))
+        patch.setattr(f"tuner.power.sensors.{module}.ChildLines", partial(FakeLines, lines, ended))
         yield Rig(
             lambda responses: listed(responses=responses),
             f"{module}:VDD_IN",

@@ -17,8 +17,8 @@ from cli_process import await_rows, rows, tuner
 from clock_kills import children
 from fake_nvml_state import NO_PERMISSION, UUID, State, fake_nvml, library, lose
 from nvml_gpu import NvmlGpu, play
-from tuner.power import controls
-from tuner.power.actuator import Where
+from tuner.power.clocks import controls
+from tuner.power.clocks.actuator import Where
 
 from tuner import held_clock, warmth
 from tuner.worker import Opened
@@ -36,8 +36,8 @@ sys.path[:0] = [sys.argv.pop(1)]
 import nvml_gpu
 import tuner.bench, tuner.warmth
 from pathlib import Path
-from tuner.power import controls
-from tuner.power.actuator import Where
+from tuner.power.clocks import controls
+from tuner.power.clocks.actuator import Where
 library, folder = sys.argv.pop(1), Path(sys.argv.pop(1))
 nothing = folder / "nothing"
 controls.SYSTEM = Where(library, nothing, nothing, folder / "run", nothing)

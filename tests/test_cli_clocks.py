@@ -15,17 +15,17 @@ from cli_process import document, tuner
 from clock_kills import children
 from fake_nvml_state import SECOND_UUID, UUID, State, fake_nvml, library
 from jetson_trees import build, limits_hz, set_limits_hz
-from tuner.power import controls
-from tuner.power.actuator import Where
-from tuner.power.journal import Place
+from tuner.power.clocks import controls
+from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.journal import Place
 
 from tuner.owner import this_process
 
 HOLDER = """
 import signal, sys
 from pathlib import Path
-from tuner.power.actuator import Where
-from tuner.power.controls import open_control
+from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.controls import open_control
 
 where = Where(library=sys.argv[1], devfreq=Path(sys.argv[2]), directory=Path(sys.argv[3]))
 clocks = open_control(sys.argv[4], where)

@@ -21,7 +21,7 @@ def _this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.cli.power.sensors._LOOK_S", 0.1)
     for name, option in (("ina3221", "sysfs"), ("tegrastats", "binary"), ("jtop", "socket")):
         listed = partial(registry.load("readings", name), **{option: tmp_path / "none"})
-        monkeypatch.setattr(f"tuner.power.{name}.readings", listed)
+        monkeypatch.setattr(f"tuner.power.sensors.{name}.readings", listed)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_the_table_says_the_same(nvml: State) -> None:
 
 def test_a_machine_without_sensors_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing answers the command ends well and says what is missing of each."""
-    monkeypatch.setattr("tuner.power.nvml_library.NVML", None)
+    monkeypatch.setattr("tuner.power.nvml.library.NVML", None)
     shown = tuner("power", "sensors")
 
     assert shown.exit_code == 0
@@ -81,9 +81,9 @@ def test_a_jetson_shows_its_rails(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """On a Jetson the rails are listed with what they feed, and the best of them is taken."""
     tree = build(tmp_path / "board", "orin-nx")
     listed = partial(registry.load("readings", "ina3221").func, sysfs=tree)
-    monkeypatch.setattr("tuner.power.ina3221.readings", listed)
+    monkeypatch.setattr("tuner.power.sensors.ina3221.readings", listed)
     monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: True)
-    monkeypatch.setattr("tuner.power.nvml_library.NVML", None)
+    monkeypatch.setattr("tuner.power.nvml.library.NVML", None)
     found = rows()
 
     assert [name for name, row in found.items() if row["chosen"]] == ["ina3221:VDD_IN"]

@@ -24,7 +24,7 @@ from fake_nvml_state import (
     script,
     sensors_of_h200,
 )
-from tuner.power.recorded import Recorded
+from tuner.power.sensors.recorded import Recorded
 
 from tuner.interfaces import Sample, SensorInfo
 

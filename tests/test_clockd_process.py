@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 from fake_nvml_state import GPU_IS_LOST, UUID, State, fake_nvml, library
 from helper_kills import command, leased, notices, start_helper
-from tuner.power import clockd
-from tuner.power.actuator import Where
-from tuner.power.clockd_client import helper_answers
-from tuner.power.journal import Place
-from tuner.power.lease import LeasedClocks
-from tuner.power.service_manager import ServiceManager, passed_socket
+from tuner.power.clocks import clockd
+from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.clockd_client import helper_answers
+from tuner.power.clocks.journal import Place
+from tuner.power.clocks.lease import LeasedClocks
+from tuner.power.clocks.service_manager import ServiceManager, passed_socket
 
 from tuner.errors import ClockError
 
@@ -201,7 +201,7 @@ def test_a_stopped_client_loses_its_lease(nvml: State, where: Where) -> None:
         "sys.path.insert(0, sys.argv.pop(1))\n"
         "from pathlib import Path\n"
         "from helper_kills import leased\n"
-        "from tuner.power.actuator import Where\n"
+        "from tuner.power.clocks.actuator import Where\n"
         "with leased(sys.argv[1], Where(sys.argv[2], *map(Path, sys.argv[3:]))).locked(900):\n"
         "    print('set', flush=True)\n"
         "    signal.pause()\n"
@@ -375,6 +375,6 @@ def test_no_manager_no_watchdog(environment: dict[str, str]) -> None:
 def test_the_helper_is_light() -> None:
     """What runs as root imports no more than it needs."""
     heavy = ("numpy", "scipy", "cupy", "pydantic", "click", "rich", "asyncio", "ssl", "http")
-    script = f"import sys, tuner.power.clockd; print([name for name in {heavy} if name in sys.modules])"
+    script = f"import sys, tuner.power.clocks.clockd; print([n for n in {heavy} if n in sys.modules])"
 
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[]\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from fake_nvml_state import UUID, State, fake_nvml, follow_real_time, script, sensors_of_h200
 from jetson_trees import build, write
-from tuner.power.journal import Place
-from tuner.power.ownership import Ownership
+from tuner.power.clocks.journal import Place
+from tuner.power.clocks.ownership import Ownership
 
 from tuner.database import Store
 from tuner.database_check import check_database
@@ -270,7 +270,7 @@ def test_a_wrong_file_of_the_administrator_is_told(around: Surroundings) -> None
 @pytest.mark.usefixtures("nvml")
 def test_who_may_set_clocks(around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the permission, and without the helper, --clocks is not to be had; that is no error."""
-    monkeypatch.setattr("tuner.power.nvml_clocks._capabilities", lambda: 0)
+    monkeypatch.setattr("tuner.power.nvml.clocks._capabilities", lambda: 0)
     finding = only(list(examine(around)), "--clocks")
 
     assert finding.severity == "note"

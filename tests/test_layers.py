@@ -40,7 +40,7 @@ CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space", "tuner.occupancy"}
 BORDERS = {
     "cupy": ("tuner.devices.cuda",),
     "pynvml": ("power.nvml",),
-    "jtop": ("power.jtop",),
+    "jtop": ("power.sensors.jtop",),
     "sqlite3": ("tuner.database",),
     "click": ("tuner.cli",),
 }

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loads import sensed
-from tuner.power.calibrate import calibrate
-from tuner.power.schedule import Burst, grouped, rhythm, schedule
-from tuner.power.simulated import SimulatedSampler
+from tuner.power.response.calibrate import calibrate
+from tuner.power.response.schedule import Burst, grouped, rhythm, schedule
+from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import DeviceError, PowerError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.calibrations import entries, load, prepare, store
+from tuner.power.response.calibrations import entries, load, prepare, store
 
 from tuner.devices.calibrations import calibrated
 from tuner.errors import StoreError

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tuner.power.actuator import Rules
-from tuner.power.clock_config import ClockConfig, load
+from tuner.power.clocks.actuator import Rules
+from tuner.power.clocks.config import ClockConfig, load
 
 from tuner.errors import InputError
 

@@ -13,9 +13,9 @@ import pytest
 from fake_actuator import FakeGpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuner.power import clockd_leases, clockd_server
-from tuner.power.clockd_leases import Leases
-from tuner.power.clockd_protocol import (
+from tuner.power.clocks import clockd_leases, clockd_server
+from tuner.power.clocks.clockd_leases import Leases
+from tuner.power.clocks.clockd_protocol import (
     MAX_REQUEST_BYTES,
     Refused,
     Request,
@@ -23,8 +23,8 @@ from tuner.power.clockd_protocol import (
     parse_request,
     request_line,
 )
-from tuner.power.clockd_server import MAX_CLIENTS_OF_A_USER, Server
-from tuner.power.journal import Entry, Place
+from tuner.power.clocks.clockd_server import MAX_CLIENTS_OF_A_USER, Server
+from tuner.power.clocks.journal import Entry, Place
 
 from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
 from tuner.owner import this_process
@@ -280,7 +280,7 @@ def test_a_connection_holds_one_gpu(helper: Helper, client: Client) -> None:
 
 def test_a_process_beside_the_helper_owns_its_gpu(helper: Helper, client: Client) -> None:
     """What a process of root holds under the same journal is refused to clients."""
-    from tuner.power.ownership import Ownership  # noqa: PLC0415 - for this test alone
+    from tuner.power.clocks.ownership import Ownership  # noqa: PLC0415 - for this test alone
 
     other = Ownership(Place(helper.run_dir, "nvml", "GPU-1"), helper.undo)
     other.take()

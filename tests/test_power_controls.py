@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from jetson_trees import build, gpu_node, limits_hz
-from tuner.power import controls
-from tuner.power.actuator import Where
-from tuner.power.clockd_client import Link
-from tuner.power.controls import open_control
-from tuner.power.journal import Place
-from tuner.power.ownership import HeldError, Ownership
-from tuner.power.survey import survey
+from tuner.power.clocks import controls
+from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.clockd_client import Link
+from tuner.power.clocks.controls import open_control
+from tuner.power.clocks.journal import Place
+from tuner.power.clocks.ownership import HeldError, Ownership
+from tuner.power.clocks.survey import survey
 
 from tuner.errors import ClockError
 
@@ -56,7 +56,7 @@ def test_who_is_asked(
         raise ClockError(f"asked the {name}")
 
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    monkeypatch.setattr("tuner.power.devfreq.DevfreqActuator.permitted", lambda _: "set" in may)
+    monkeypatch.setattr("tuner.power.clocks.devfreq.DevfreqActuator.permitted", lambda _: "set" in may)
     monkeypatch.setattr(controls, "helper_answers", lambda _: "ask" in may)
     monkeypatch.setattr(controls, "reach", lambda _: reached("helper"))
     monkeypatch.setattr(controls, "hire", lambda _: reached("guardian"))

@@ -8,10 +8,10 @@ from typing import Any
 
 from fake_actuator import Holder
 from jetson_trees import build, limits_hz
-from tuner.power import clockd_leases, devfreq, journal, ownership
-from tuner.power.actuator import Where
-from tuner.power.controls import restore_stale
-from tuner.power.devfreq import DevfreqActuator
+from tuner.power.clocks import clockd_leases, devfreq, journal, ownership
+from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.controls import restore_stale
+from tuner.power.clocks.devfreq import DevfreqActuator
 
 STEPS = {str(module.__file__) for module in (clockd_leases, devfreq, journal, ownership)}
 SURVIVED = 7

@@ -20,9 +20,9 @@ from jetson_trees import (
     set_limits_hz,
     write,
 )
-from tuner.power import devfreq
-from tuner.power.actuator import Rules
-from tuner.power.devfreq import DevfreqActuator, Limits, find, writes
+from tuner.power.clocks import devfreq
+from tuner.power.clocks.actuator import Rules
+from tuner.power.clocks.devfreq import DevfreqActuator, Limits, find, writes
 
 from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
 

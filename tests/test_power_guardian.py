@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from clock_kills import children
 from fake_nvml_state import UUID, State, fail, fake_nvml, library
-from tuner.power import guardian as guardians
-from tuner.power import lease as leasing
-from tuner.power.actuator import Where
-from tuner.power.clockd import main
-from tuner.power.controls import open_control, restore_stale
-from tuner.power.journal import Entry, Place
-from tuner.power.lease import LeasedClocks
-from tuner.power.ownership import Outcome
+from tuner.power.clocks import guardian as guardians
+from tuner.power.clocks import lease as leasing
+from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.clockd import main
+from tuner.power.clocks.controls import open_control, restore_stale
+from tuner.power.clocks.journal import Entry, Place
+from tuner.power.clocks.lease import LeasedClocks
+from tuner.power.clocks.ownership import Outcome
 
 from tuner.errors import ClockError
 from tuner.owner import this_process
@@ -31,8 +31,8 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 OWNER = """
 import signal, sys
 from pathlib import Path
-from tuner.power.actuator import Where
-from tuner.power.controls import open_control
+from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.controls import open_control
 
 nothing = Path(sys.argv[3]) / "nothing"
 with open_control(sys.argv[1], Where(sys.argv[2], nothing, nothing, Path(sys.argv[3]), nothing)).locked(900):

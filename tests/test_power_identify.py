@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loads import BUSY_W, IDLE_W, calibrated, played, samples
-from tuner.power.curve import Curve
-from tuner.power.fitting import Evidence, fit
-from tuner.power.identify import identify
-from tuner.power.ticks import Trace
+from tuner.power.energy.ticks import Trace
+from tuner.power.response.curve import Curve
+from tuner.power.response.fitting import Evidence, fit
+from tuner.power.response.identify import identify
 
 from tuner.interfaces import Response, Sample, SensorInfo
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jetson_trees import BOARDS, build, rail_files, set_rail, write
-from tuner.power.ina3221 import readings
+from tuner.power.sensors.ina3221 import readings
 
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import PowerSampler, Reading, Response, Sample

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.jtop import parse_line, readings
+from tuner.power.sensors.jtop import parse_line, readings
 
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import PowerSampler, Reading, Response, Sample
@@ -122,7 +122,7 @@ def test_listing_is_instant_and_imports_nothing_elsewhere() -> None:
         "import subprocess, sys\n"
         "def refuse(*a, **k): raise AssertionError('a process was started')\n"
         "subprocess.Popen = refuse\n"
-        "from tuner.power.jtop import readings\n"
+        "from tuner.power.sensors.jtop import readings\n"
         "print(readings(0, responses=lambda _: None, path=['/nowhere'])[0].name, 'jtop' in sys.modules)\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from fake_actuator import FakeActuator, FakeGpu, FakeGpus
-from tuner.power import clockd_client
-from tuner.power import lease as leasing
-from tuner.power.clockd_client import helper_answers, reach
-from tuner.power.clockd_leases import Leases
-from tuner.power.clockd_server import Server
-from tuner.power.journal import Entry
-from tuner.power.lease import LeasedClocks
+from tuner.power.clocks import clockd_client
+from tuner.power.clocks import lease as leasing
+from tuner.power.clocks.clockd_client import helper_answers, reach
+from tuner.power.clocks.clockd_leases import Leases
+from tuner.power.clocks.clockd_server import Server
+from tuner.power.clocks.journal import Entry
+from tuner.power.clocks.lease import LeasedClocks
 
 from tuner.errors import ClockError, ClockLostError, ClockPermissionError
 

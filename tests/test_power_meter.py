@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import pytest
 from power_source import IDLE_W, Source
-from tuner.power.meter import SampledRecording, SamplingMeter
-from tuner.power.simulated import SimulatedSampler
+from tuner.power.energy.meter import SampledRecording, SamplingMeter
+from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.errors import ClockError, PowerError
 from tuner.interfaces import ClockReading, Recording, Sample, SensorInfo

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.learned import Learned
-from tuner.power.noise import Spread, beating_spread, local_spread, noise_floor, pooled
+from tuner.power.energy.learned import Learned
+from tuner.power.energy.noise import Spread, beating_spread, local_spread, noise_floor, pooled
 
 from tuner.model import Part, contracted, expanded, student_factor
 

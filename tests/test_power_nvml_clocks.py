@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from fake_actuator import Holder
 from fake_nvml_state import CLOCKS_MHZ, NO_PERMISSION, NOT_SUPPORTED, UUID, State, fail, fake_nvml
-from tuner.power import clockd_leases, nvml_clocks
-from tuner.power.actuator import Rules
-from tuner.power.journal import Entry
-from tuner.power.nvml_clocks import NvmlActuator
+from tuner.power.clocks import clockd_leases
+from tuner.power.clocks.actuator import Rules
+from tuner.power.clocks.journal import Entry
+from tuner.power.nvml import clocks as nvml_clocks
+from tuner.power.nvml.clocks import NvmlActuator
 
 from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
 

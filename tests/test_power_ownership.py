@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tuner.power.actuator import Where
-from tuner.power.controls import restore_stale as restore_as_found
-from tuner.power.journal import Entry, Place, places, runtime_directory
-from tuner.power.ownership import HeldError, Outcome, Ownership, owner_of, restore_stale
+from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.controls import restore_stale as restore_as_found
+from tuner.power.clocks.journal import Entry, Place, places, runtime_directory
+from tuner.power.clocks.ownership import HeldError, Outcome, Ownership, owner_of, restore_stale
 
 from tuner.errors import ClockError, ClockPermissionError
 from tuner.owner import this_process

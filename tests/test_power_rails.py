@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jetson_trees import BOARDS
-from tuner.power.rails import choices, distinct, is_connected, parts
+from tuner.power.sensors.rails import choices, distinct, is_connected, parts
 
 
 @pytest.mark.parametrize(

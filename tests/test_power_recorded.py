@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tuner.power.recorded import Recorded
+from tuner.power.sensors.recorded import Recorded
 
 from tuner.errors import InputError
 from tuner.interfaces import ClockReading, Response, Sample, SensorInfo

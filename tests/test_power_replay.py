@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.recorded import Recorded
-from tuner.power.replay import ReplaySampler, readings
+from tuner.power.sensors.recorded import Recorded
+from tuner.power.sensors.replay import ReplaySampler, readings
 
 from tuner.errors import InputError, PowerError, SensorUnavailableError
 from tuner.interfaces import Reading, Response, Sample, SensorInfo

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from power_source import Source
-from tuner.power.curve import Curve, shown_joules, shown_watts
-from tuner.power.response import age_s, corrected, energy_j, energy_weights_s
-from tuner.power.simulated import SimulatedSampler
+from tuner.power.response.correction import age_s, corrected, energy_j, energy_weights_s
+from tuner.power.response.curve import Curve, shown_joules, shown_watts
+from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.interfaces import Response
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuner.power.rhythm import RhythmSource, fitted
+from tuner.power.sensors.rhythm import RhythmSource, fitted
 
 from tuner.interfaces import Sample
 

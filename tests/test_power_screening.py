@@ -5,8 +5,8 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.screening import gaps, screened
-from tuner.power.windows import mean_power
+from tuner.power.energy.screening import gaps, screened
+from tuner.power.energy.windows import mean_power
 
 from tuner.errors import PowerError
 from tuner.interfaces import Sample, SensorInfo

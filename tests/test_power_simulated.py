@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from power_source import Source
-from tuner.power.simulated import SimulatedClocks, SimulatedSampler, standard_normals
+from tuner.power.sensors.simulated import SimulatedClocks, SimulatedSampler, standard_normals
 
 from tuner.errors import ClockError, InputError
 

@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.changes import ChangeSource
-from tuner.power.learned import Learned
-from tuner.power.ticks import Period, Trace, on_rhythm
-from tuner.power.windows import mean_power
+from tuner.power.energy.learned import Learned
+from tuner.power.energy.ticks import Period, Trace, on_rhythm
+from tuner.power.energy.windows import mean_power
+from tuner.power.sensors.changes import ChangeSource
 
 from tuner.interfaces import Sample, SensorInfo
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from power_source import IDLE_W, Source
-from tuner.power.meter import SamplingMeter
-from tuner.power.simulated import SimulatedSampler
-from tuner.power.ticks import Trace
-from tuner.power.windows import MeanPower, mean_power, total_joules
+from tuner.power.energy.meter import SamplingMeter
+from tuner.power.energy.ticks import Trace
+from tuner.power.energy.windows import MeanPower, mean_power, total_joules
+from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.errors import PowerError
 from tuner.interfaces import PowerReading, Response, Sample, SensorInfo

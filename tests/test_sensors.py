@@ -36,7 +36,7 @@ def _no_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: False)
     for name, option in (("ina3221", "sysfs"), ("tegrastats", "binary"), ("jtop", "socket")):
         listed = partial(registry.load("readings", name), **{option: tmp_path / "none"})
-        monkeypatch.setattr(f"tuner.power.{name}.readings", listed)
+        monkeypatch.setattr(f"tuner.power.sensors.{name}.readings", listed)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def jetson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This machine is an Orin NX."""
     tree = build(tmp_path / "board", "orin-nx")
     listed = partial(registry.load("readings", "ina3221").func, sysfs=tree)
-    monkeypatch.setattr("tuner.power.ina3221.readings", listed)
+    monkeypatch.setattr("tuner.power.sensors.ina3221.readings", listed)
     monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: True)
     return tree
 
@@ -99,7 +99,7 @@ def test_no_reading_is_a_reason(nvml: State) -> None:
 
 def test_no_binding_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without NVML's binding the reason says how to get it."""
-    monkeypatch.setattr("tuner.power.nvml_library.NVML", None)
+    monkeypatch.setattr("tuner.power.nvml.library.NVML", None)
 
     assert "pip install nvidia-ml-py" in chosen()
 

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tuner.power import clock_config, clockd
-from tuner.power.clockd_protocol import SOCKET
+from tuner.power.clocks import clockd
+from tuner.power.clocks import config as clock_config
+from tuner.power.clocks.clockd_protocol import SOCKET
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -14,9 +14,9 @@ import throwaway_systemd
 from fake_nvml_state import UUID, State, fake_nvml, library
 from helper_kills import leased
 from throwaway_systemd import Machine, booted, overlay
-from tuner.power.actuator import Where
-from tuner.power.clockd_client import helper_answers
-from tuner.power.lease import LeasedClocks
+from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.clockd_client import helper_answers
+from tuner.power.clocks.lease import LeasedClocks
 
 from tuner.errors import ClockError
 
@@ -31,7 +31,7 @@ LONGEST_S = 60.0  # what systemd needs on a busy machine
 PROGRAM = f"""#!{throwaway_systemd.python()}
 import sys
 sys.path.insert(0, "/opt/tuner/lib")
-from tuner.power.clockd import main
+from tuner.power.clocks.clockd import main
 sys.exit(main())
 """
 # Only what a test needs: where its fake GPU is, a watchdog one can wait for, and no restart, so that what
@@ -52,7 +52,7 @@ INSTALL = (
 )
 ASK = """import sys
 sys.path.insert(0, "/opt/tuner/lib")
-from tuner.power.clockd_client import helper_answers
+from tuner.power.clocks.clockd_client import helper_answers
 print(helper_answers())
 """
 

@@ -81,7 +81,7 @@ def _restore() -> list[bool]:
     return [outcome.state != "failed" for outcome in outcomes]
 
 
-def _told(outcome: Any) -> str:  # noqa: ANN401 - tuner.power.ownership.Outcome, reached by name
+def _told(outcome: Any) -> str:  # noqa: ANN401 - tuner.power.clocks.ownership.Outcome, reached by name
     details = "; ".join(outcome.details)
     if outcome.state == "owned":
         return f"held by {details}: left alone"
@@ -112,7 +112,7 @@ def _unknown(spec: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     raise InputError(f"--device {spec}: no such GPU; choose from {choices}")
 
 
-def _row(state: Any) -> dict[str, Any]:  # noqa: ANN401 - tuner.power.survey.ClockState, reached by name
+def _row(state: Any) -> dict[str, Any]:  # noqa: ANN401 - tuner.power.clocks.survey.ClockState, reached by name
     return {
         "gpu": state.gpu,
         "name": state.name or None,

@@ -1,6 +1,6 @@
 """Joules between any two times from a power reading, whatever it does to power.
 
-The energy up to each sample is a weighted sum of the samples (``tuner.power.response``), and so is that up to
+The energy up to each sample is a weighted sum of the samples (``power.response``), and so is that up to
 a time between two samples, which is found in one of three ways. *Inside*: power stays the same from one
 sample to the next. *At a program's start*: up to it power is what it was before, and the rest of the energy
 between the two samples came after it. *At its end*: from there on power is what it is afterwards. The

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from tuner.errors import SensorUnavailableError
 
-from .nvml_library import NvmlGpu
+from .library import NvmlGpu
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tuner.errors import ClockError, InputError, TunerError
 
-from . import clock_config
+from . import config as clock_config
 from .actuator import Where
 from .clockd_leases import Leases
 from .clockd_server import TTL_S, Server

@@ -11,10 +11,10 @@ import numpy as np
 from tuner.interfaces import Response, SensorInfo
 from tuner.model import Part
 
+from ..response.correction import Array, corrected, energy_weights_s
 from .estimate import Estimate
 from .learned import Learned
 from .noise import Spread, local_spread, noise_floor, pooled
-from .response import Array, corrected, energy_weights_s
 from .ticks import Trace
 
 LEAST_LOAD_W = 0.01  # of less power no relative noise is told

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tuner.errors import SensorUnavailableError
 
-from .nvml_health import temperature_c
-from .nvml_library import NvmlGpu
+from .health import temperature_c
+from .library import NvmlGpu
 
 _MILLI = 1e-3  # the kernel counts millidegrees
 _COLDEST_C = -40.0  # a zone of a GPU whose power is gated shows less, as -256

@@ -14,8 +14,8 @@ import numpy as np
 
 from tuner.interfaces import Response
 
+from ..energy.ticks import Trace
 from .curve import Array, Curve, shown_joules, shown_watts
-from .ticks import Trace
 
 Kind = Literal["identity", "lag", "mean"]
 

@@ -21,10 +21,10 @@ from tuner.errors import PowerError
 from tuner.interfaces import SensorInfo
 from tuner.model import Part, expanded
 
+from ..response.correction import energy_j
 from .estimate import Estimate
 from .learned import Learned
 from .noise import Spread, beating_spread, pooled
-from .response import energy_j
 from .screening import gaps
 from .streams import LEAST_LOAD_W, under_trace
 from .ticks import Trace, on_rhythm

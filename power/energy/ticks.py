@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from tuner.interfaces import Sample
 
-from .response import Array
+from ..response.correction import Array
 
 _RESOLVED_S = 1e-9  # what a host's clock tells apart
 _FEW = 4  # of fewer ticks no rhythm is taken

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import PowerSampler, Reading, Response, Sample, SensorInfo
 
-from .changes import ChangeSource, Gaps
-from .nvml_library import NvmlGpu, translated
-from .nvml_reads import MILLI, Checked, Silence, power_field
-from .nvml_responses import AVERAGE, COUNTER, INSTANT, RING, USAGE, expected, expected_period_s
-from .nvml_ring import RingSource
-from .rhythm import RhythmSource
+from ..sensors.changes import ChangeSource, Gaps
+from ..sensors.rhythm import RhythmSource
+from .library import NvmlGpu, translated
+from .reads import MILLI, Checked, Silence, power_field
+from .responses import AVERAGE, COUNTER, INSTANT, RING, USAGE, expected, expected_period_s
+from .ring import RingSource
 
 _ABSURD_W = 20e3  # no board draws as much; a driver in trouble answers with all ones
 _SILENT_S = {"counter": 5.0, "ring": 5.0, "stream": 60.0}  # power may well stay at one number

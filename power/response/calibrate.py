@@ -10,10 +10,10 @@ import numpy as np
 
 from tuner.interfaces import ClockControl, LoadSource, PowerSampler, Sample
 
+from ..energy.meter import SampledRecording, SamplingMeter
+from ..energy.ticks import Trace
 from .identify import Identified, identify
-from .meter import SampledRecording, SamplingMeter
 from .schedule import Burst, rhythm, schedule
-from .ticks import Trace
 
 SECONDS = 60.0
 _FEW = 8  # samples that give a period

@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.errors import PowerError, SensorUnavailableError
 
-from .nvml_library import NvmlGpu
+from .library import NvmlGpu
 
 MILLI = 1e-3  # NVML counts milliwatts and millijoules
 UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t

@@ -78,7 +78,7 @@ def _started(command: list[str], *descriptors: int) -> "subprocess.Popen[bytes]"
 
 
 def _command(verb: str, places: list[str]) -> list[str]:
-    return [sys.executable, "-m", "tuner.power.clockd", verb, *places]
+    return [sys.executable, "-m", "tuner.power.clocks.clockd", verb, *places]
 
 
 def _places(where: Where) -> list[str]:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 from tuner.interfaces import Sample
 
-from .changes import Gaps
-from .nvml_library import NvmlGpu
-from .nvml_reads import MILLI, UNION, Silence
+from ..sensors.changes import Gaps
+from .library import NvmlGpu
+from .reads import MILLI, UNION, Silence
 
 _MICRO = 1e-6  # samples are stamped in microseconds
 _ORIGIN_S = 10.0  # no other origin comes so near the present time by chance

@@ -9,9 +9,9 @@ import numpy as np
 
 from tuner.interfaces import Response, Sample, SensorInfo
 
+from ..energy.screening import screened
 from .curve import Array
 from .fitting import Evidence, Fit, Kind, fit
-from .screening import screened
 from .sides import rise_and_fall_s
 
 AGREEMENT = 0.1  # rise and fall may differ by this share of their mean

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import fdtri
 
-from .response import Array
+from ..response.correction import Array
 
 _BLOCK = 10  # samples that one curve is fitted to: short against a drift
 _CURVED = 6  # of fewer samples a straight line has to do, for its degrees of freedom

@@ -33,7 +33,7 @@ _SUM = "ALL"  # the name of a total that is the sum of the rails
 _ROUNDING_MW = 1.0  # of each rail in such a sum
 _BOOT = (
     "import sys; interval = float(sys.argv[1]); sys.path[:] = sys.argv[2:]; "
-    "from tuner.power.jtop_child import main; sys.exit(main(interval))"
+    "from tuner.power.sensors.jtop_child import main; sys.exit(main(interval))"
 )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
 from tuner.interfaces import ClockReading
 
-from .actuator import Ruling, no_ruling
-from .nvml_library import NvmlGpu, translated
+from ..clocks.actuator import Ruling, no_ruling
+from .library import NvmlGpu, translated
 
 CONTROL = "nvml"  # how journal entries name this control
 _VOLTA = 5  # NVML's number of the first architecture whose clocks can be locked

@@ -7,14 +7,15 @@ from functools import cache, partial
 from tuner.errors import ClockError
 from tuner.interfaces import ClockControl
 
-from . import devfreq, nvml_clocks
+from ..nvml import clocks as nvml_clocks
+from ..nvml.library import NvmlGpu
+from . import devfreq
 from .actuator import Actuator, Ruling, Where, no_ruling
-from .clock_config import load
 from .clockd_client import Link, helper_answers, reach
+from .config import load
 from .guardian import hire
 from .journal import Entry, Place, directories, runtime_directory
 from .lease import LeasedClocks
-from .nvml_library import NvmlGpu
 from .ownership import HANDOVER_S, HeldError, Outcome, Ownership, Undo, owner_of
 from .ownership import restore_stale as _restore_stale
 

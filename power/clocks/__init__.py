@@ -1,0 +1,1 @@
+"""Setting GPU clocks, and giving them back on every way out."""

@@ -1,0 +1,1 @@
+"""From samples to mean power and joules, with an uncertainty that covers."""

@@ -1,0 +1,1 @@
+"""Power sensors beside NVML, and what several share: fresh samples, rhythm, lines of tools, trace files."""
