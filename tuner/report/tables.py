@@ -100,14 +100,18 @@ def _answer(document: Mapping[str, Any]) -> Iterator[str]:
 def _comparisons(document: Mapping[str, Any]) -> Iterator[str]:
     """The answer against the default and the fastest trial, and how well trials repeat."""
     default = document.get("against_default")  # answers stored before there was one lack it
-    if default is not None:
+    if default is not None and _same(document["best"], document["default"]):
+        yield "the answer is the default configuration"
+    elif default is not None:
         energy = f", energy {_saving(default, -1)}" if "energy_saving" in default else ""
         yield (
             f"against the default configuration ({_totals(document['default'])}):"
             f" time {percent(default['slowdown'])}{energy}"
         )
     fastest = document["trade_off"]
-    if fastest is not None and "energy_saving" in fastest:
+    if fastest is not None and _same(document["best"], document["fastest"]):
+        yield "the answer is the fastest trial"
+    elif fastest is not None and "energy_saving" in fastest:
         yield (
             f"against the fastest trial ({_totals(document['fastest'])}):"
             f" slowdown {percent(fastest['slowdown'])}, energy saving {_saving(fastest)}"
@@ -119,6 +123,11 @@ def _comparisons(document: Mapping[str, Any]) -> Iterator[str]:
             f"trials repeat to ± {100 * again['energy_interval']:.2g} % in energy (95 %{modelled}):"
             f" {again['trials']} contenders, measured again after the search"
         )
+
+
+def _same(trial: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """True for a trial and itself, of which no comparison tells anything."""
+    return all(trial[key] == other[key] for key in ("configurations", "clock_mhz"))
 
 
 def _saving(against: Mapping[str, Any], sign: int = 1) -> str:
@@ -138,7 +147,8 @@ def _net(best: Mapping[str, Any], default: Mapping[str, Any] | None) -> Iterator
     shown = with_uncertainty(net_j, _interval(best["energy_net_j_uncertainty"]), "J")
     idle = with_uncertainty(idle_w, _interval(best["idle_w_uncertainty"]), "W")
     before = default.get("energy_net_j") if default is not None else None
-    change = f", {percent(net_j / before - 1)} against the default" if before and before > 0 else ""
+    another = before and before > 0 and not _same(best, default or best)
+    change = f", {percent(net_j / before - 1)} against the default" if another else ""
     yield f"net of idle ({idle} at its clock): {shown} per round{change}"
 
 

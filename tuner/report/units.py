@@ -36,7 +36,7 @@ def with_uncertainty(value: float | None, uncertainty: float | None, unit: str) 
         return si(value, unit)
     scale, prefix = next(((s, p) for s, p in _PREFIXES if abs(value) >= s), (1.0, ""))
     decimals = max(0, 1 - math.floor(math.log10(uncertainty / scale)))
-    return f"{value / scale:,.{decimals}f} ± {uncertainty / scale:.{decimals}f} {prefix}{unit}"
+    return f"{value / scale:,.{decimals}f} ± {uncertainty / scale:,.{decimals}f} {prefix}{unit}"
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:
