@@ -39,7 +39,7 @@ def test_lines_and_a_summary(nvml: State) -> None:
 
     assert result.exit_code == 0, result.output
     assert len(lines) >= 3
-    for text in ("W (shows 2", "mean 2", " ± ", " s; 1980 MHz, held back by sw-power-cap, 40 °C"):
+    for text in ("W (shows 2", "mean 2", " ± ", "s; 1980 MHz, held back by sw-power-cap, 40 °C"):
         assert text in lines[0]
     assert "throttled meanwhile: sw-power-cap" in result.stdout
     assert "nvml-energy-counter" in result.stdout
@@ -97,12 +97,15 @@ def test_signals_end_it_with_a_summary(
 
 
 def test_a_lost_gpu_is_told(nvml: State) -> None:
-    """When the GPU is lost the readings say so, and the watch goes on to its end."""
+    """When the GPU is lost the readings say so, and the watch ends: nothing is left to show."""
     lose(nvml, nth=80)
-    result = tuner("power", "watch", *FAST, "--count", "6")
+    result = tuner("power", "watch", *FAST, "--count", "999")
 
-    assert result.exit_code == 0
-    assert "failed: nvml-" in result.stdout
+    assert result.exit_code == 1
+    assert "failed: " in result.stdout
+    assert "failed: nvml-" not in result.stdout
+    assert "± is 95 %" in result.stdout
+    assert "no reading is left" in result.stderr
     assert "Traceback" not in result.output
 
 
@@ -116,6 +119,20 @@ def test_a_recorded_trace_can_be_watched(tmp_path: Path, monkeypatch: pytest.Mon
 
     assert result.exit_code == 0, result.output
     assert "replay:old-sensor (module): 7.500 W (shows 7.500 W)" in result.stdout
+
+
+def test_a_watch_ends_with_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recorded trace that ended is no fault: a summary, and exit code 0, whatever was asked for."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    info = SensorInfo("old-sensor", "stream", "module", 0.02)
+    recorded = load("trace", "recorded")(info, tuple(Sample(0.02 * i, 7.5) for i in range(10)))
+    recorded.write(tmp_path / "old.json")
+    result = tuner("power", "watch", "--count", "99", "--sensor", f"replay:{tmp_path / 'old.json'}")
+
+    assert result.exit_code == 0, result.output
+    assert "failed" not in result.output
+    assert "replay:old-sensor (module): the trace has ended" in result.stdout
+    assert " ms, mean 7.500 W; the trace has ended" in result.stdout
 
 
 @pytest.mark.parametrize(

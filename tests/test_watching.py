@@ -172,6 +172,16 @@ def test_a_sensor_that_fails_leaves_the_others() -> None:
     assert other.watts == pytest.approx(50.0)
 
 
+def test_it_ends_when_no_reading_is_left() -> None:
+    """The row in which the last reading failed is the last, and comes at once."""
+    clock = HandClock()
+    found = taken(99, clock, Played(STREAM, clock, fails_at=15), Played(STREAM, clock, fails_at=50))
+
+    assert all(row.failure == "lost" for row in found[-1].rows)
+    assert not all(row.failure for row in found[-2].rows)
+    assert found[-1].time_s < 1.0 + found[-2].time_s
+
+
 def test_the_state_of_the_gpu_goes_along() -> None:
     """Clock and throttle reasons come with each row and are remembered; a lost clock is none."""
     clock = HandClock()

@@ -9,6 +9,8 @@ from tuner.objective import COVERAGE
 from tuner.report.units import si, with_uncertainty
 from tuner.tracing.watching import Row, Snapshot
 
+_TENTHS_S = 10.0  # from here on a tenth of a second is a third digit
+
 
 def table(snapshot: Snapshot, name: str) -> Table:
     """The readings as they stand, with the state of the GPU below."""
@@ -18,7 +20,7 @@ def table(snapshot: Snapshot, name: str) -> Table:
         shown.add_column(column, no_wrap=column == "reading", justify="left" if column == "sees" else "right")
     shown.columns[0].justify = "left"
     for row in snapshot.rows:
-        now = f"failed: {row.failure}" if row.failure else si(row.watts, "W")
+        now = _end(row) or si(row.watts, "W")
         shown.add_row(
             row.info.name, row.info.scope, now, si(row.shown_w, "W"), si(row.mean_w, "W"), _since(row)
         )
@@ -30,7 +32,7 @@ def lines(snapshot: Snapshot) -> Iterator[str]:
     for row in snapshot.rows:
         head = f"{snapshot.time_s:8.1f} s  {row.info.name} ({row.info.scope}): "
         if row.failure:
-            yield f"{head}failed: {row.failure}"
+            yield f"{head}{_end(row)}"
             continue
         shown = f" (shows {si(row.shown_w, 'W')})" if row.shown_w is not None else ""
         since = f"mean {si(row.mean_w, 'W')}, {_since(row)}"
@@ -40,18 +42,28 @@ def lines(snapshot: Snapshot) -> Iterator[str]:
 def summary_lines(snapshot: Snapshot) -> Iterator[str]:
     """What it came to; intervals are 95 %."""
     for row in snapshot.rows:
-        ended = f"; it failed: {row.failure}" if row.failure else ""
-        yield f"{row.info.name} ({row.info.scope}): {_since(row)}, mean {si(row.mean_w, 'W')}{ended}"
+        end = f"; {_end(row)}" if row.failure else ""
+        yield f"{row.info.name} ({row.info.scope}): {_since(row)}, mean {si(row.mean_w, 'W')}{end}"
     if snapshot.throttled:
         yield f"throttled meanwhile: {', '.join(snapshot.throttled)}"
     yield "± is 95 %, of noise and timing; a sensor's own calibration error is not in it"
+
+
+def _end(row: Row) -> str:
+    """Why there will be no more; empty while there may be."""
+    return row.failure if row.ended or not row.failure else f"failed: {row.failure}"
 
 
 def _since(row: Row) -> str:
     """Joules, and the time they are of: a reading begins with its first sample."""
     if row.joules is None or row.joules_sigma is None:
         return "–"
-    return f"{with_uncertainty(row.joules, COVERAGE * row.joules_sigma, 'J')} in {row.seconds:.1f} s"
+    return f"{with_uncertainty(row.joules, COVERAGE * row.joules_sigma, 'J')} in {_duration(row.seconds)}"
+
+
+def _duration(seconds: float) -> str:
+    """Seconds to a tenth, or to three digits: joules by seconds are then the watts beside them."""
+    return f"{seconds:,.1f} s" if seconds >= _TENTHS_S else si(seconds, "s", 3)
 
 
 def _state(snapshot: Snapshot) -> str:

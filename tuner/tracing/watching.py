@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.errors import ClockError, PowerError
 from tuner.interfaces import ClockControl, ClockReading, PowerSampler, SensorInfo
+from tuner.tracing.choice import REPLAY
 from tuner.tracing.recorder import pause_s
 from tuner.tracing.tally import Tally
 
@@ -35,6 +36,11 @@ class Row:
     joules_sigma: float | None
     seconds: float
     failure: str
+
+    @property
+    def ended(self) -> bool:
+        """True for a recorded trace at its end, which is no fault."""
+        return bool(self.failure) and self.info.name.startswith(REPLAY)
 
 
 @dataclass(frozen=True)
@@ -80,12 +86,17 @@ class Watched:
         try:
             fresh = self._sampler.poll()
         except PowerError as error:
-            self._failure, self.due_s = str(error), math.inf
+            self._failure, self.due_s = _reason(error, self._sampler.info.name), math.inf
             return
         self._tally.add(sample for sample in fresh if sample.time_s >= self._begin_s)
         info = self._sampler.info
         pause = info.poll_interval_s if info.kind == "counter" else pause_s(info)
         self.due_s = max(self._now() + pause, self._sampler.due_s)
+
+    @property
+    def over(self) -> bool:
+        """True when there will be no more."""
+        return bool(self._failure)
 
     def row(self) -> Row:
         """The reading as it stands."""
@@ -117,7 +128,7 @@ def snapshots(
     interval_s: float,
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[Snapshot]:
-    """A snapshot every interval, until a pause is told to be the last.
+    """A snapshot every interval, until a pause is told to be the last or no reading is left.
 
     Args:
         watched: the readings.
@@ -132,7 +143,7 @@ def snapshots(
     goes_on = True
     while goes_on:
         next_s += interval_s
-        while goes_on and now() < next_s:
+        while goes_on and _left(watched) and now() < next_s:
             due_s = min((reading.due_s for reading in watched), default=math.inf)
             goes_on = pause(max(0.0, min(due_s, next_s) - now()))
             for reading in watched:
@@ -145,6 +156,17 @@ def snapshots(
         throttled |= set(clock.throttle_reasons)
         celsius = thermometer.read() if thermometer is not None else None
         yield Snapshot(now() - begin_s, rows, clock, celsius, tuple(sorted(throttled)))
+        goes_on = goes_on and _left(watched)
+
+
+def _reason(error: PowerError, name: str) -> str:
+    """An error's words without the name of the reading (and its GPU), which rows give anyway."""
+    head, _, reason = str(error).partition(": ")
+    return reason if reason and head.startswith(name) else str(error)
+
+
+def _left(watched: Sequence[Watched]) -> bool:
+    return not all(reading.over for reading in watched)
 
 
 def _clock(clocks: ClockControl | None) -> ClockReading:

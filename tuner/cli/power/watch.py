@@ -11,7 +11,7 @@ import click
 
 from tuner.cli.options import finite
 from tuner.cli.output import console, writable
-from tuner.errors import InputError, Interrupted
+from tuner.errors import InputError, Interrupted, PowerError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,9 +41,9 @@ Shown = Callable[["Snapshot"], None]
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between lines.",
+    help="Time between rows.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="End after so many lines.")
+@click.option("--count", type=click.IntRange(min=1), help="End after so many intervals.")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -69,7 +69,7 @@ def watch(
     """Show power now, its mean, and the joules since the start, of each reading.
 
     Watts are corrected where it is known how the sensor follows power; what it shows stands beside them.
-    Ends with a summary, at Ctrl-C too.
+    Ends with a summary, at Ctrl-C too, and when no reading is left: with exit code 1 where they failed.
     """
     from tuner.report.watching import summary_lines
     from tuner.tracing.choice import gpu_for
@@ -85,7 +85,10 @@ def watch(
     if last is not None:
         for line in summary_lines(last):
             out.print(line, markup=False, highlight=False, soft_wrap=True)
-    if number < min(limits) < math.inf:
+    if last is not None and all(row.failure for row in last.rows):
+        if not all(row.ended for row in last.rows):
+            raise PowerError("no reading is left: the lines above say why")
+    elif number < min(limits) < math.inf:
         raise Interrupted("interrupted")
 
 
