@@ -138,6 +138,16 @@ def test_answer_is_confirmed_by_fresh_bursts(store: Store) -> None:
     assert sum(measurement.bursts == 1 for _, measurement in outcome.trials) > len(outcome.trials) / 2
 
 
+@pytest.mark.parametrize(("precision", "told"), [(1e-5, 1), (0.05, 0)])
+def test_a_precision_that_was_missed_is_told(store: Store, precision: float, told: int) -> None:
+    """Joules less sure than was asked for come with a notice of what was reached."""
+    outcome = tune(replace(REQUEST, budget=2, energy_precision=precision), store)
+    notices = [notice for notice in outcome.notices if notice.startswith("precision: ")]
+
+    assert len(notices) == told
+    assert all("asked for ± 0.001 % of the answer's joules, reached ± 0." in notice for notice in notices)
+
+
 def test_interrupt_keeps_what_is_known(store: Store) -> None:
     """Ctrl-C or SIGTERM ends with the answer of the trials so far, stored as interrupted."""
 

@@ -15,12 +15,13 @@ from tuner.errors import Interrupted
 from tuner.interfaces import Device, Search
 from tuner.measure import Measurer
 from tuner.model import Configuration, Measurement, Trial
-from tuner.objective import Objective, choose
+from tuner.objective import COVERAGE, Objective, choose
 from tuner.turns import ASSUMED_REPEATABILITY, Repeats, Turns, near, repeats
-from tuner.window import DEFAULT_PRECISION
+from tuner.window import DEFAULT_PRECISION, MOST_S
 
 _CONTENDERS = 4  # of lowest cost, confirmed beside the default trial and the fastest
 _POWER_CAP = "sw-power-cap"
+_NOTABLY = 1.05  # times what was asked for: less would be the same in two digits
 _WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is measured
 
 
@@ -231,19 +232,24 @@ def _outcome(
         rivals = [places[trial] for trial in turns.rivals(objective)]
         return min(rivals, key=lambda i: trials[i][1].makespan_s or 0.0, default=None)
 
+    answer = chosen(objective)
     return Outcome(
         status=status,
         trials=trials,
         bursts=driver.bursts,
         windows_s=driver.windows_s,
         joules=driver.joules,
-        answer=chosen(objective),
+        answer=answer,
         default=places.get(_default_trial(task)),
         fastest=chosen(Objective("time")),
         objective=objective,
         turns=turns,
         repeats={name: one for name, one in found.items() if one is not None},
-        notices=[*_power_limited(trials), *_tie(objective, searched, turns)],
+        notices=[
+            *_power_limited(trials),
+            *_tie(objective, searched, turns),
+            *_imprecise(task, None if answer is None else trials[answer][1]),
+        ],
     )
 
 
@@ -266,6 +272,21 @@ def _tie(objective: Objective, searched: Mapping[Trial, Measurement], turns: Tur
             f" below it: trials repeat to ± {100 * again.interval:.2g} %"
         )
     return notices
+
+
+def _imprecise(task: Task, answer: Measurement | None) -> list[str]:
+    """A notice where the answer's joules are less sure than was asked for."""
+    energy = None if answer is None else answer.energy
+    if energy is None or energy.joules <= 0 or not Objective(task.objective).needs_energy:
+        return []
+    reached = COVERAGE * energy.uncertainty_j / energy.joules
+    if reached <= _NOTABLY * task.precision:
+        return []
+    notice = (
+        f"precision: asked for ± {100 * task.precision:.2g} % of the answer's joules, reached"
+        f" ± {100 * reached:.2g} %; windows are {MOST_S:g} s at most, longer ones only by --window"
+    )
+    return [notice]
 
 
 def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:

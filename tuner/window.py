@@ -11,9 +11,11 @@ Configurations that tie in time differ by some percent in joules (by 6 % on an H
 half of it would take twice the time of every trial, and the contenders for the answer get more bursts anyway.
 """
 
+MOST_S = 10.0
+"""The longest window that is chosen, however precise joules are to be."""
+
 _TIME_S = 0.3  # a window without a sensor: time alone is sure sooner
 _LEAST_S = 0.5  # a warm-up is a sixth of its window, and shorter ones would not let power settle
-_MOST_S = 10.0
 _COVERAGE = 1.96  # uncertainties in half a 95 % interval
 _TICK_SIGMA = 0.025  # of a counter's period: how well a tick is dated by polling, an H200's to 0.019
 _SAMPLE_SIGMA = 0.01  # of power: noise of one sample, more than any board known here shows
@@ -46,4 +48,4 @@ def suggested_window_s(info: SensorInfo | None, precision: float = DEFAULT_PRECI
         needed_s = half + math.sqrt(half**2 + 2.0 * ratio * response.capacitance_s**2)
         needed_s = max(needed_s, _SAMPLES * period_s) + response.window_s
         needed_s = max(needed_s, 2.0 * response.window_s)
-    return min(max(needed_s, _LEAST_S), _MOST_S)
+    return min(max(needed_s, _LEAST_S), MOST_S)
