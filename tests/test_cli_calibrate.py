@@ -9,7 +9,8 @@ from cli_process import document, tuner
 from tuner.devices.calibrations import calibrated, user_file
 from tuner.devices.sensors import open_meter
 from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import DeviceError
+from tuner.errors import DeviceError, DeviceUnavailableError
+from tuner.tracing.choice import Gpu
 
 QUICK = ("--seconds", "15")
 
@@ -82,6 +83,8 @@ def test_an_aliasing_reading_is_refused_for_energy() -> None:
         (("--device", "sim:k20c", "--sensor", "nvml-power-ring"), 2, "choose from simulated-stream"),
         (("--device", "sim:k20c", "--sensor", "replay:a.json"), 2, "a recorded trace does not see what runs"),
         (("--device", "sim:nothing"), 2, "sim:nothing"),
+        (("--device", "k40c"), 2, "choose cuda:N, or sim:NAME"),
+        (("--device", "0"), 2, "choose cuda:N, or sim:NAME"),
         (("--device", "sim:k20c", "--seconds", "nan"), 2, "not a length of time"),
         (("--device", "sim:k20c", "--seconds", "3"), 2, "15"),
     ],
@@ -93,6 +96,23 @@ def test_what_cannot_be_is_refused(words: tuple[str, ...], code: int, says: str)
     assert result.exit_code == code
     assert says in " ".join(result.stderr.split())
     assert "Traceback" not in result.output
+    assert not user_file().exists()
+
+
+def test_no_simulated_gpu_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU and without a wish nothing is calibrated; what is missing is told."""
+
+    def missing(_: int) -> None:
+        raise DeviceUnavailableError("cuda:0: no NVIDIA driver")
+
+    monkeypatch.setattr("tuner.tracing.choice.who", missing)
+
+    result = tuner("power", "calibrate", *QUICK)
+    told = " ".join(result.stderr.split())
+
+    assert result.exit_code == 1
+    assert "no GPU to calibrate: cuda:0: no NVIDIA driver" in told
+    assert "--device sim:NAME calibrates a simulated one" in told
     assert not user_file().exists()
 
 
@@ -130,6 +150,7 @@ def test_a_gpu_that_computes_for_others_is_refused(monkeypatch: pytest.MonkeyPat
     def company(gpu: str | int, ours: int = 0) -> None:
         raise DeviceError(f"{gpu}: others compute on it ({ours} ours)")
 
+    monkeypatch.setattr("tuner.tracing.choice.find_gpu", lambda *_: Gpu("GPU-1", "GPU-1", "580", "a GPU"))
     monkeypatch.setattr("tuner.devices.company.refuse_company", company)
     monkeypatch.setattr("tuner.worker.open_device", lambda _: pytest.fail("opened"))
 

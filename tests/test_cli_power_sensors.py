@@ -62,6 +62,7 @@ def test_the_table_says_the_same(nvml: State) -> None:
     assert shown.exit_code == 0
     lines = {line.split()[0]: line for line in shown.stdout.splitlines() if line.strip()}
     assert "NVIDIA H200, driver 580.159" in shown.stdout
+    assert "`--sensor NAME` of run, watch and trace" in " ".join(shown.stdout.split())
     assert "module" in shown.stdout
     assert lines["nvml-energy-counter"].endswith("takes another.")
     assert "nvml-power-ring: works; nvml-energy-counter comes first" in shown.stdout
@@ -73,8 +74,24 @@ def test_a_machine_without_sensors_is_told_why(monkeypatch: pytest.MonkeyPatch) 
     shown = tuner("power", "sensors")
 
     assert shown.exit_code == 0
+    assert shown.stdout.startswith("this machine\n")
     for words in ("pip install nvidia-ml-py", "no INA3221", "tegrastats", "no energy can be measured"):
         assert words in " ".join(shown.stdout.split())
+
+
+def test_only_what_answers_is_offered(nvml: State) -> None:
+    """An unknown --sensor is refused with the readings that answer, or with why none does."""
+    nvml.energy = NOT_SUPPORTED
+    words = ("power", "watch", "--device", "0", "--count", "1", "--sensor", "foo")
+    offered = tuner(*words)
+    nvml.init = 18
+    nothing = tuner(*words)
+
+    assert (offered.exit_code, nothing.exit_code) == (2, 2)
+    assert "choose from nvml-power-ring" in offered.stderr
+    assert "nvml-energy-counter" not in offered.stderr
+    assert "tegrastats" not in offered.stderr
+    assert "none answers here: nvml: " in " ".join(nothing.stderr.split())
 
 
 def test_a_jetson_shows_its_rails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +127,7 @@ def test_a_board_without_a_sensor_says_so() -> None:
     assert "no energy can be measured" in shown.stdout
 
 
-@pytest.mark.parametrize("device", ["sim:nothing", "cuda:one"])
+@pytest.mark.parametrize("device", ["sim:nothing", "cuda:one", "cuda0", "xyz", "k40c", "", "-1"])
 def test_an_unknown_device_is_refused(device: str) -> None:
     """A device that is none is bad input, with what would be right."""
     shown = tuner("power", "sensors", "--device", device)

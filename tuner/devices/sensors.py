@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +74,29 @@ def open_reading(device: Device, name: str, *, interval_s: float = 0.0) -> Power
         raise InputError(
             f"--sensor {name}: a recorded trace does not see what runs now; tuner power watch shows it"
         )
-    names = []
+    others = []
     for reading in _readings(device, interval_s):
         if reading.name == name:
             try:
                 return reading.open()
             except SensorUnavailableError as error:
                 raise InputError(f"--sensor {name}: {error}") from error
+        others.append(reading)
+    instead = choices(others) if others else f"{device.identity.name} has no power sensor"
+    raise UnknownNameError(f"--sensor {name}: no such power reading; {instead}")
+
+
+def choices(readings: Iterable[Reading]) -> str:
+    """What may be chosen of readings, in words for a message: those that answer, or why none does."""
+    names, reasons = [], []
+    for reading in readings:
+        try:
+            reading.open().close()
+        except (SensorUnavailableError, InputError) as error:  # InputError: a file that is no trace
+            reasons.append(f"{reading.name}: {str(error).removeprefix(f'{reading.name}: ')}")
+            continue
         names.append(reading.name)
-    choices = f"choose from {', '.join(names)}" if names else f"{device.identity.name} has no power sensor"
-    raise UnknownNameError(f"--sensor {name}: no such power reading; {choices}")
+    return f"choose from {', '.join(names)}" if names else f"none answers here: {'; '.join(reasons)}"
 
 
 def device_readings(device: Device, *, interval_s: float = 0.0) -> list[Reading]:

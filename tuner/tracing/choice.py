@@ -1,5 +1,6 @@
 """Which GPU's power is recorded, and by which of its readings."""
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 
 from tuner import registry
 from tuner.devices.cuda.who import who
-from tuner.devices.sensors import gpu_readings, is_advised_against
+from tuner.devices.sensors import choices, gpu_readings, is_advised_against, is_jetson
 from tuner.errors import (
     ChildError,
     DeviceUnavailableError,
@@ -21,6 +22,10 @@ from tuner.model import DeviceIdentity
 
 REPLAY = "replay:"
 """What the name of a recorded trace begins with, in place of a sensor's."""
+
+_CUDA = re.compile(r"cuda(?::(\d+))?")
+# with one of NVML's prefixes, or bare: NVML says whether it knows it
+_UUID = re.compile(r"(?:GPU-|MIG-).+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -48,21 +53,26 @@ def gpu_for(spec: str | None, sensors: Sequence[str], needs: str) -> Gpu:
     """The GPU that sensors are to be read of; none is looked for where all of them are recorded traces.
 
     Raises:
-        InputError, DeviceUnavailableError: see ``find_gpu``.
+        InputError: a device is named beside nothing but recorded traces; else see ``find_gpu``.
+        DeviceUnavailableError: see ``find_gpu``.
     """
     if sensors and all(sensor.startswith(REPLAY) for sensor in sensors):
+        if spec is not None:
+            raise InputError(f"--device {spec}: a recorded trace is of no device here; leave --device out")
         return RECORDED
     return find_gpu(spec, needs)
 
 
-def find_gpu(spec: str | None, needs: str) -> Gpu:
+def find_gpu(spec: str | None, needs: str, also: str = "") -> Gpu:
     """The GPU that a user means; without a wish what CUDA calls ``cuda:0``, else NVML's first.
 
     Args:
         spec: ``cuda:N``, a UUID, NVML's index, or None.
         needs: for whom it is looked for, e.g. ``tuner power trace``, for the message about simulated devices.
+        also: what else the caller takes for a device, for the message about an unknown one.
 
     Raises:
+        UnknownNameError: nothing that names a GPU.
         InputError: a simulated device, which has no sensor outside its own run.
         DeviceUnavailableError: CUDA has no such GPU.
     """
@@ -71,26 +81,27 @@ def find_gpu(spec: str | None, needs: str) -> Gpu:
             f"--device {spec}: {needs} needs a real sensor: a simulated device has its own, virtual time, in"
             " which no command runs; name a GPU, or --sensor replay:FILE"
         )
+    cuda = _CUDA.fullmatch("cuda:0" if spec is None else spec)
+    if spec is not None and not (cuda or _is_number(spec) or _UUID.fullmatch(spec)):
+        *others, last = ["cuda:N", "a GPU's UUID", "NVML's index", *([also] if also else [])]
+        raise UnknownNameError(f"--device {spec}: choose {', '.join(others)}, or {last}")
     uuid, driver = "", ""
-    if spec is None or spec.startswith("cuda"):
+    if cuda:
         try:
-            uuid, driver = who(_index(spec))
+            uuid, driver = who(int(cuda[1] or 0))
         except (DeviceUnavailableError, ChildError):
             if spec is not None:
                 raise
-    wanted: str | int = uuid or (0 if spec is None else int(spec) if spec.isdecimal() else spec)
+    wanted: str | int = uuid or (0 if spec is None else int(spec) if _is_number(spec) else spec)
     try:
         facts = registry.load("nvml", "health")(wanted)
     except SensorUnavailableError:  # a Jetson, or nothing: opening its readings says what is missing
-        return Gpu(wanted, uuid, driver, "this board")
+        return Gpu(wanted, uuid, driver, "this board" if is_jetson() else "this machine")
     return Gpu(facts.uuid, facts.uuid, facts.driver or driver, facts.name)
 
 
-def _index(spec: str | None) -> int:
-    number = (spec or "cuda:0").removeprefix("cuda").removeprefix(":") or "0"
-    if not number.isdecimal():
-        raise UnknownNameError(f"--device {spec}: choose cuda:N, a UUID, or NVML's index")
-    return int(number)
+def _is_number(spec: str) -> bool:
+    return spec.isascii() and spec.isdecimal()
 
 
 def readings(gpu: Gpu, interval_s: float = 0.0) -> Iterator[Reading]:
@@ -114,7 +125,7 @@ def opened(
         interval_s: wanted time between samples of a counter, which costs to be read; 0 for all.
 
     Raises:
-        UnknownNameError: no reading has such a name; the message lists those there are.
+        UnknownNameError: no reading has such a name; the message lists those that answer.
         SensorUnavailableError: one that was asked for does not answer, or none does.
         InputError: a file is no trace.
     """
@@ -138,7 +149,7 @@ def _named(known: Iterator[Reading], names: Sequence[str]) -> list[Reading]:
         found |= {reading.name: reading for reading in known}
     for name in names:
         if name not in found:
-            raise UnknownNameError(f"--sensor {name}: no such power reading; choose from {', '.join(found)}")
+            raise UnknownNameError(f"--sensor {name}: no such power reading; {choices(found.values())}")
     return [found[name] for name in dict.fromkeys(names)]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.options import device_option, finite
+from tuner.cli.options import finite
 from tuner.cli.output import console, json_option, write_json
 
 if TYPE_CHECKING:
@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 
     from tuner.interfaces import Device, PowerSampler
     from tuner.model import DeviceIdentity
+    from tuner.tracing.choice import Gpu
 
 _Z95 = 1.96  # standard uncertainties to either side hold 95 % of a normal distribution
 
 
 @click.command()
-@device_option
+@click.option(
+    "--device",
+    metavar="SPEC",
+    help="cuda:N, or sim:NAME, e.g. sim:jetson-tx1 (see `tuner devices`). Default: cuda:0.",
+)
 @click.option(
     "--sensor",
     "names",
@@ -51,7 +56,7 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     from tuner.devices.calibrations import user_file
     from tuner.devices.company import refuse_company
     from tuner.errors import Interrupted
-    from tuner.tracing.choice import find_gpu, readable_clocks
+    from tuner.tracing.choice import readable_clocks
     from tuner.worker import open_device
 
     path = user_file()
@@ -59,10 +64,11 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     with contextlib.ExitStack() as stack:
         clocks, celsius = None, []
         if device is None or not device.startswith("sim:"):
-            gpu = find_gpu(device, "tuner power calibrate")
+            gpu = _gpu(device)
             celsius.append(refuse_company(gpu.gpu))
             clocks = stack.enter_context(readable_clocks(gpu))
-        opened, notice = open_device(device)
+        # named, so that no simulated device stands in: it tells nothing of this machine's sensors
+        opened, notice = open_device(device or "cuda:0")
         stack.callback(opened.close)
         identity = opened.identity
         samplers, unavailable = _opened(stack, opened, names)
@@ -88,6 +94,26 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     if json_path is not None:
         write_json(json_path, document)
     _show(console(json_path), document, notice)
+
+
+def _gpu(spec: str | None) -> "Gpu":
+    """The GPU to calibrate, where CUDA can play a load.
+
+    Raises:
+        InputError: the device is named in a way that no load can be played by.
+        DeviceUnavailableError: there is no such GPU.
+    """
+    from tuner.errors import DeviceUnavailableError, UnknownNameError
+    from tuner.tracing.choice import find_gpu
+
+    if spec is not None and not spec.startswith("cuda"):
+        raise UnknownNameError(f"--device {spec}: choose cuda:N, or sim:NAME (see `tuner devices`)")
+    try:
+        return find_gpu(spec or "cuda:0", "tuner power calibrate")
+    except DeviceUnavailableError as error:
+        raise DeviceUnavailableError(
+            f"no GPU to calibrate: {error}; --device sim:NAME calibrates a simulated one"
+        ) from error
 
 
 def _opened(

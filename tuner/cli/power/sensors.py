@@ -21,7 +21,7 @@ _LOOK_S = 1.0  # ten updates of the slowest reading of a GPU
 @click.option(
     "--device",
     metavar="SPEC",
-    help="cuda:0, a GPU's UUID or NVML's index, or sim:jetson-tx1, ... Default: this machine's first GPU.",
+    help="cuda:N, a GPU's UUID, NVML's index, or sim:NAME (see `tuner devices`). Default: the first GPU.",
 )
 @json_option
 def sensors(*, device: str | None, json_path: str | None) -> None:
@@ -50,7 +50,7 @@ def _found(spec: str | None) -> tuple[dict[str, Any], "list[SensorReport]"]:
         with contextlib.closing(SimulatedDevice(spec)) as device:
             reports = survey(device_readings(device), seconds=_LOOK_S, now=device.now_s, pause=device.sleep)
             return asdict(device.identity), reports
-    gpu = find_gpu(spec, "tuner power sensors")
+    gpu = find_gpu(spec, "tuner power sensors", also="sim:NAME (see `tuner devices`)")
     reports = survey(readings(gpu), seconds=_LOOK_S, now=time.monotonic)
     identity = {"spec": spec or "", "name": gpu.name, "uuid": gpu.uuid, "driver": gpu.driver}
     return {**identity, "modelled": False}, reports
@@ -109,7 +109,7 @@ def _cells(report: "SensorReport", info: "SensorInfo") -> tuple[str, ...]:
 def _conclusion(reports: "list[SensorReport]") -> str:
     chosen = next((report.name for report in reports if report.chosen), None)
     if chosen is not None:
-        return f"{chosen} is taken; --sensor NAME takes another."
+        return f"{chosen} is taken; `--sensor NAME` of run, watch and trace takes another."
     if any(report.info for report in reports):
-        return "No reading is taken by itself; --sensor NAME takes one all the same."
+        return "No reading is taken by itself; `--sensor NAME` of run, watch and trace takes one."
     return "No power reading answers here: no energy can be measured."
