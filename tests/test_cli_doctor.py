@@ -35,6 +35,13 @@ def test_the_exit_code_says_whether_to_mend(
         assert not finding.remedy or f"-> {finding.remedy}" in result.stdout
 
 
+def test_the_last_line_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line says how many errors, warnings and notes there are, one of a kind in the singular."""
+    found(monkeypatch, GOOD, NOTE, WARNING, NOTE)
+
+    assert tuner("doctor").stdout.splitlines()[-1] == "0 errors, 1 warning, 2 notes"
+
+
 def test_json_has_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The document holds every finding; with - it has standard output for itself."""
     found(monkeypatch, GOOD, ERROR)

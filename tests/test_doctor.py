@@ -93,6 +93,7 @@ def test_a_machine_without_a_gpu_is_no_error(around: Surroundings) -> None:
     found = list(examine(around))
 
     assert "simulated" in only(found, "driver").text
+    assert only(found, "power").severity == "note"
     assert worst(found) != "error", [f for f in found if f.severity == "error"]
 
 

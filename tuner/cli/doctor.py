@@ -40,6 +40,8 @@ def doctor(*, database: Path | None, json_path: str | None) -> None:
 def _show(found: "list[Finding]", json_path: str | None) -> None:
     from rich.text import Text
 
+    from tuner.doctor import counts
+
     out = console(json_path)
     for finding in found:
         line = Text(f"{finding.severity:<8}", style=_STYLES[finding.severity])
@@ -47,3 +49,4 @@ def _show(found: "list[Finding]", json_path: str | None) -> None:
         out.print(line, soft_wrap=True, highlight=False)
         if finding.remedy:
             out.print(f"{'':8}-> {finding.remedy}", markup=False, highlight=False, soft_wrap=True)
+    out.print(counts(found), markup=False, highlight=False)

@@ -14,7 +14,7 @@ from tuner.doctor import host, jetson, software
 from tuner.doctor.clocks import clocks
 from tuner.doctor.finding import Finding
 from tuner.doctor.gpu import gpu
-from tuner.doctor.sensors import sensors
+from tuner.doctor.sensors import no_sensors, sensors
 from tuner.errors import ClockError, TunerError
 
 Check = tuple[str, Callable[[], Iterable[Finding]]]
@@ -62,12 +62,16 @@ def _checks(around: Surroundings) -> Iterator[Check]:
     yield "CuPy", partial(software.cupy, libcuda=around.libcuda)
     yield "NVML binding", software.nvml_binding
     yield "compiler", software.nvrtc
-    for name in _gpus(where):
+    names = _gpus(where)
+    for name in names:
         known = name.startswith("GPU-")  # to NVML; a Jetson's GPU goes by its devfreq node
         if known:
             yield name, partial(gpu, name, root / "proc")
         yield f"power of {name}", partial(sensors, name if known else None, around.look_s)
-    yield "clocks", partial(clocks, where, expected=software.expects_gpu(root))
+    expected = software.expects_gpu(root)
+    if not names:
+        yield "power", partial(sensors, None, around.look_s) if expected else no_sensors
+    yield "clocks", partial(clocks, where, expected=expected)
     yield "jetson", partial(jetson.jetson, root)
     yield "monitors", partial(host.monitors, root / "proc")
     yield "state directory", partial(host.directory, "state directory", around.database.parent)

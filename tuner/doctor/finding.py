@@ -28,6 +28,16 @@ class Finding:
     remedy: str = ""
 
 
+def counts(findings: Iterable[Finding]) -> str:
+    """How many findings want attention, e.g. ``0 errors, 1 warning, 3 notes``."""
+    severities = [finding.severity for finding in findings]
+    words = []
+    for severity in ("error", "warning", "note"):
+        number = severities.count(severity)
+        words.append(f"{number} {severity}{'' if number == 1 else 's'}")
+    return ", ".join(words)
+
+
 def worst(findings: Iterable[Finding]) -> Severity:
     """The highest severity among findings; ``ok`` where there are none."""
     return max((finding.severity for finding in findings), key=SEVERITIES.index, default="ok")

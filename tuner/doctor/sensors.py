@@ -43,6 +43,12 @@ def sensors(gpu: str | None, seconds: float) -> Iterator[Finding]:
             yield Finding(check, "note", f"{report.name}: {report.why}")
 
 
+def no_sensors() -> Iterator[Finding]:
+    """What is to be said of power on a machine without a GPU."""
+    text = "no GPU whose power can be read: only simulated devices have an energy here, a modelled one"
+    yield Finding("power", "note", text, "tuner power sensors says what each source of readings misses")
+
+
 def _taken(check: str, chosen: SensorReport) -> Finding:
     """The reading that is taken for energy."""
     info = chosen.info
