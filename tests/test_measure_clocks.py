@@ -31,6 +31,14 @@ def test_throttled_burst_is_measured_again(clocks: list[ClockReading], runs: int
     assert measurement.ok
 
 
+def test_windows_at_the_power_limit_are_longer() -> None:
+    """Power swings with a period of a second there: windows are longer until one is not capped."""
+    meter = FakeMeter([THROTTLED, THROTTLED, CLEAN, CLEAN])
+    measurer = Measurer(Watched(), meter)
+    lengths = [measurer.measure(trial_of(PLANS), PLANS).window_s for _ in range(3)]
+    assert lengths == pytest.approx([2.0, 2.0, 0.79], rel=0.1)
+
+
 def test_steady_throttling_is_not_measured_twice_for_ever() -> None:
     """After three bursts repeated in vain, bursts are flagged at once, until one is clean again."""
     device = Watched()

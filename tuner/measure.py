@@ -22,6 +22,8 @@ __all__ = ["Measurer", "open_clocks", "open_meter", "suggested_window_s"]
 _LOG = logging.getLogger(__name__)
 _GIVE_UP = 3  # windows measured again in vain before what spoilt them counts as lasting
 _SPOILT = (THROTTLED, OFF_CLOCK, UNSTEADY)
+_POWER_CAP = "power-cap"  # part of the throttle reasons of a GPU at its power limit
+_CAPPED_WINDOW_S = 2.0  # there an H200 swings between 500 and 800 W with a period of a second
 _ARRIVE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
 
 
@@ -65,6 +67,7 @@ class Measurer:
         self._windows = WindowRunner(device, meter, self._clock, needs_energy=needs_energy)
         self._warmth = warmth
         self._vain: Counter[str] = Counter()
+        self._capped = False
 
     @property
     def windows_s(self) -> float:
@@ -210,16 +213,25 @@ class Measurer:
         """Windows of a trial until its power is settled; the last one counts."""
 
         def window() -> Measurement:
-            return self._windows.run(plans, self._window_s)
+            return self._window(plans)
 
         return [window()] if self._warmth is None else self._warmth.settle(trial.clock_mhz, window)
+
+    def _window(self, plans: Sequence[Plan]) -> Measurement:
+        """One window, a longer one for joules while the GPU is at its power limit."""
+        longer = self._capped and self._meter is not None
+        length_s = max(self._window_s, _CAPPED_WINDOW_S) if longer else self._window_s
+        measurement = self._windows.run(plans, length_s)
+        held_back = [flag for flag in measurement.flags if flag.startswith(f"{THROTTLED}:")]
+        self._capped = any(_POWER_CAP in flag for flag in held_back)
+        return measurement
 
     def _again_if_spoilt(self, windows: list[Measurement], trial: Trial, plans: Sequence[Plan]) -> None:
         """Add another window where the last was spoilt, unless that has been in vain several times."""
         spoilt = _spoilt(windows[-1])
         if any(self._vain[kind] < _GIVE_UP for kind in spoilt):
             _LOG.info("measured again: %s: %s", trial, "; ".join(windows[-1].flags))
-            windows.append(self._windows.run(plans, self._window_s))
+            windows.append(self._window(plans))
             self._vain.update(spoilt & _spoilt(windows[-1]))
         for kind in set(_SPOILT) - _spoilt(windows[-1]):
             self._vain[kind] = 0
