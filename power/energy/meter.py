@@ -50,6 +50,7 @@ class SamplingMeter:
         self._clocks = clocks
         self._now = now
         self._clock_interval_s = clock_interval_s
+        self._collecting: tuple[threading.Event, threading.Thread] | None = None
         self._learned = Learned()
 
     @property
@@ -66,19 +67,27 @@ class SamplingMeter:
         thread = threading.Thread(
             target=recording.collect, args=(stop, self._clock_interval_s), name="tuner-meter", daemon=True
         )
-        if self.info.poll_interval_s > 0:
-            thread.start()
+        self._collecting = stop, thread
         try:
+            if self.info.poll_interval_s > 0:
+                thread.start()
             yield recording
         finally:
-            stop.set()
-            if thread.ident is not None:
-                thread.join()
+            self._halt()
             recording.end()
 
     def close(self) -> None:
         """Release the sensor."""
+        self._halt()  # a signal may have come between
         self._sampler.close()
+
+    def _halt(self) -> None:
+        """End the collecting of the latest recording: it must not outlive the sensor."""
+        if self._collecting is not None:
+            stop, thread = self._collecting
+            stop.set()
+            if thread.is_alive():
+                thread.join()
 
 
 class SampledRecording:
