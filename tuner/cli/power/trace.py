@@ -1,6 +1,6 @@
 """``tuner power trace``: run a command, and say what it cost."""
 
-import contextlib
+import os
 import shutil
 import sys
 from collections.abc import Iterable
@@ -144,6 +144,10 @@ def _draw(found: "Trace", path: str | None) -> list[str]:
 
 def _say(lines: Iterable[str]) -> None:
     """To standard error; when nobody reads that any more, the command's exit code is still to be told."""
-    with contextlib.suppress(OSError):
+    try:
         for line in lines:
             click.echo(line, err=True)
+        sys.stderr.flush()
+    except OSError:
+        # What is left in the buffer would fail again as Python ends, whose exit code would then be 120.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stderr__.fileno() if sys.__stderr__ else 2)
