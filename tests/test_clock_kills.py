@@ -14,7 +14,7 @@ from helper_kills import SCENES
 def test_no_kill_leaves_a_clock_set(name: str, tmp_path: Path) -> None:
     """Whoever is killed, by whatever, at a random instant: after the next start no clock is set."""
     with SCENES[name](tmp_path) as scene:
-        for kill in kills(scene.roles, 3, seed=4):
+        for kill in kills(scene.roles, 2, seed=4):
             outcome = run(scene, kill)
             assert (outcome.changed, outcome.journals) == (False, 0), outcome
 
