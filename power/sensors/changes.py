@@ -41,15 +41,45 @@ class Gaps:
         return min(self._gaps_s) if len(self._gaps_s) >= _FEW else 0.0
 
 
+class DatedReads:
+    """Reads of a number, and between which times each was taken.
+
+    Where within a read the number is taken is unknown but always the same, so that it cancels between two
+    reads: it is dated to the middle. A read that took longer than usual waited, before or after that moment,
+    and counts with both.
+
+    Args:
+        read: reads the number; its errors pass through.
+        now: clock of the reads, in seconds.
+    """
+
+    def __init__(self, read: Callable[[], float], now: Callable[[], float]) -> None:
+        self._read = read
+        self._now = now
+        self._durations_s: deque[float] = deque(maxlen=_READS)
+
+    def look(self) -> tuple[float, float, float]:
+        """The number, and the earliest and latest time it may be of."""
+        began_s = self._now()
+        value = self._read()
+        ended_s = self._now()
+        self._durations_s.append(ended_s - began_s)
+        middle_s, half_s = (began_s + ended_s) / 2.0, self.usual_s / 2.0
+        return value, min(middle_s, began_s + half_s), max(middle_s, ended_s - half_s)
+
+    @property
+    def usual_s(self) -> float:
+        """Median duration of a read; there must have been one."""
+        return statistics.median(self._durations_s)
+
+
 class ChangeSource:
     """Fresh samples of a number that is polled: one for each change, dated between two reads.
 
-    Where within a read the number is taken is unknown but always the same, so that it cancels between two
-    samples: an update is dated between the middles of the last read that saw the old number and the first
-    that saw the new one. A read that took longer than usual waited, before or after that moment, and counts
-    with both. The sample carries the middle of the interval, and its width over sqrt(12) as uncertainty.
-    Once the rhythm of the updates is known, polls right after one read nothing: each read is work for the
-    driver of a GPU that is being measured.
+    An update is dated between the last read that saw the old number and the first that saw the new one (see
+    ``DatedReads``). The sample carries the middle of the interval, and its width over sqrt(12) as
+    uncertainty. Once the rhythm of the updates is known, polls right after one read nothing: each read is
+    work for the driver of a GPU that is being measured.
 
     Args:
         read: reads the number; its errors pass through.
@@ -58,11 +88,10 @@ class ChangeSource:
     """
 
     def __init__(self, read: Callable[[], float], scale: float, now: Callable[[], float]) -> None:
-        self._read = read
+        self._reads = DatedReads(read, now)
         self._scale = scale
         self._now = now
-        self._durations_s: deque[float] = deque(maxlen=_READS)
-        self._last, self._seen_s, _ = self._look()
+        self._last, self._seen_s, _ = self._reads.look()
         self.due_s = self._seen_s
         self.gaps = Gaps()
 
@@ -70,7 +99,7 @@ class ChangeSource:
         """The latest update, if there was one since the last call and its time is known."""
         if self._now() < self.due_s:
             return []
-        value, earliest_s, latest_s = self._look()
+        value, earliest_s, latest_s = self._reads.look()
         since_s, self._seen_s = self._seen_s, earliest_s
         changed, self._last = value != self._last, value
         width_s = latest_s - since_s
@@ -80,19 +109,5 @@ class ChangeSource:
         self.gaps.add(sample.time_s)
         gap_s = self.gaps.shortest_s
         # The next update must not come before a read that still sees the old number, even a slow one.
-        self.due_s = since_s + gap_s - max(_AWAKE * gap_s, _AWAKE_READS * self._usual_s)
+        self.due_s = since_s + gap_s - max(_AWAKE * gap_s, _AWAKE_READS * self._reads.usual_s)
         return [sample]
-
-    def _look(self) -> tuple[float, float, float]:
-        """The number, and between which times it was taken."""
-        began_s = self._now()
-        value = self._read()
-        ended_s = self._now()
-        self._durations_s.append(ended_s - began_s)
-        middle_s, half_s = (began_s + ended_s) / 2.0, self._usual_s / 2.0
-        return value, min(middle_s, began_s + half_s), max(middle_s, ended_s - half_s)
-
-    @property
-    def _usual_s(self) -> float:
-        """Median duration of a read."""
-        return statistics.median(self._durations_s)

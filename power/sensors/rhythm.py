@@ -7,7 +7,6 @@ the counter was at the earlier one.
 
 import itertools
 import math
-import statistics
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,11 +15,10 @@ import numpy as np
 
 from tuner.interfaces import Sample
 
-from .changes import Gaps
+from .changes import DatedReads, Gaps
 
 _UNDATED_S = 0.25  # a change first seen after a longer pause has no time
 _PAUSE_S = 1.0  # over a longer one no ticks are counted while the rhythm is not known
-_READS = 32  # durations of reads that are kept
 _TICKS = 32  # dated ticks that are kept
 _LEARNT = 8  # of fewer dated ticks no rhythm is taken
 _REGULAR = 0.04  # of the period: ticks that scatter more have no rhythm; dating alone makes 1.8 % on an H200
@@ -121,16 +119,15 @@ class RhythmSource:
     def __init__(
         self, read: Callable[[], float], scale: float, now: Callable[[], float], *, interval_s: float = 0.0
     ) -> None:
-        self._read = read
+        self._reads = DatedReads(read, now)
         self._scale = scale
         self._now = now
         self._interval_s = interval_s
-        self._durations_s: deque[float] = deque(maxlen=_READS)
         self._ticks: deque[tuple[float, float]] = deque(maxlen=_TICKS)
         self._rhythm: Rhythm | None = None
         self._dating = False
         self._reported: tuple[float, float] | None = None
-        self._last, self._seen_s, _ = self._look()
+        self._last, self._seen_s, _ = self._reads.look()
         self.due_s = self._seen_s
         self.gaps = Gaps()
 
@@ -143,7 +140,7 @@ class RhythmSource:
         """The latest tick, if there was a wanted one since the last call and its time is known."""
         if self._now() < self.due_s:
             return []
-        value, earliest_s, latest_s = self._look()
+        value, earliest_s, latest_s = self._reads.look()
         since_s, self._seen_s = self._seen_s, earliest_s
         changed, self._last = value != self._last, value
         rhythm = self._rhythm
@@ -203,7 +200,7 @@ class RhythmSource:
         if self._rhythm is None:
             gap_s = self.gaps.shortest_s
             wait_s = max(gap_s, self._interval_s if len(self._ticks) >= _TICKS else 0.0)
-            self.due_s = since_s + wait_s - max(_AWAKE * gap_s, _AWAKE_READS * self._usual_s)
+            self.due_s = since_s + wait_s - max(_AWAKE * gap_s, _AWAKE_READS * self._reads.usual_s)
         else:
             self._plan(self._rhythm, found[0])
         return found
@@ -224,23 +221,9 @@ class RhythmSource:
             return
         self._dating = True
         next_s = rhythm.tick_s(rhythm.number(time_s) + 1)
-        before_s = max(_SIGMAS * rhythm.uncertainty_s(next_s), _AWAKE_READS * self._usual_s)
+        before_s = max(_SIGMAS * rhythm.uncertainty_s(next_s), _AWAKE_READS * self._reads.usual_s)
         late_s = rhythm.tick_s(rhythm.number(time_s)) + before_s  # the last tick may still be to come
         self.due_s = time_s if time_s < late_s else next_s - before_s
-
-    def _look(self) -> tuple[float, float, float]:
-        """The number, and between which times it was taken: see ``changes.ChangeSource``."""
-        began_s = self._now()
-        value = self._read()
-        ended_s = self._now()
-        self._durations_s.append(ended_s - began_s)
-        middle_s, half_s = (began_s + ended_s) / 2.0, self._usual_s / 2.0
-        return value, min(middle_s, began_s + half_s), max(middle_s, ended_s - half_s)
-
-    @property
-    def _usual_s(self) -> float:
-        """Median duration of a read."""
-        return statistics.median(self._durations_s)
 
 
 def _clear_s(rhythm: Rhythm, time_s: float) -> float:
