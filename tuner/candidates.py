@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from tuner.config import KernelFile
 from tuner.errors import CompileError, EmptySpaceError, InputError, KernelFileError
 from tuner.interfaces import Candidate, Device, Progress
+from tuner.launches import candidate, launches
 from tuner.model import Configuration, DeviceLimits, Plan, Resources, Workload
-from tuner.occupancy import Occupancy, occupancy, upper_bound
+from tuner.occupancy import Occupancy, upper_bound
 from tuner.space import Space
 
 PAPER_MIN_OCCUPANCY = 0.8  # "e.g. occupancy > 80 %", section III-A of the multi-kernel paper
@@ -169,16 +170,16 @@ class _Draft:
                 errors.append(str(report))
                 self.pruned["does not compile"] += 1
             else:
-                candidate = self._candidate(plan, report, limits)
+                found = self._candidate(plan, report, limits)
                 spilled = _spilled(report)
                 if spilled:
                     spilling.add(plan.configuration)
-                if candidate.blocks_per_sm == 0:
+                if found.blocks_per_sm == 0:
                     self.pruned["cannot be launched (registers)"] += 1
                 elif spilled and not self.kernel.spills:
                     self.pruned[spilled] += 1
                 else:
-                    compiled.append(candidate)
+                    compiled.append(found)
         kept = [candidate for candidate in compiled if candidate.occupancy >= self.threshold]
         if not kept:
             raise EmptySpaceError(self._nothing_left(compiled, errors))
@@ -197,28 +198,8 @@ class _Draft:
         )
 
     def _candidate(self, plan: Plan, resources: tuple[Resources, ...], limits: DeviceLimits) -> Candidate:
-        occupancies = [
-            occupancy(
-                limits,
-                stage.threads_per_block,
-                taken.registers_per_thread,
-                taken.static_shared_bytes + stage.shared_bytes,
-            )
-            for stage, taken in zip(plan.stages, resources, strict=True)
-        ]
-        least = _least(occupancies)
-        threads = plan.stages[occupancies.index(least)].threads_per_block
-        role = self.kernel.roles.get("elements_per_thread")
-        per_thread = plan.configuration[role] if role is not None else 0
-        return Candidate(
-            configuration=plan.configuration,
-            occupancy=least.occupancy,
-            threads_per_block=threads,
-            blocks_per_sm=least.blocks_per_sm,
-            warps_per_sm=least.warps_per_sm,
-            elements_per_thread=per_thread if isinstance(per_thread, int) else 0,
-            resources=resources,
-        )
+        stages = launches(limits, plan, resources)
+        return candidate(plan.configuration, stages, self.kernel.roles, resources=resources, work=plan.work)
 
     def _nothing_left(self, compiled: Sequence[Candidate], errors: Sequence[str]) -> str:
         if compiled:

@@ -58,6 +58,11 @@ class Objective:
         relative_energy = measurement.energy.uncertainty_j / measurement.energy.joules
         return cost * math.hypot(relative_energy, _TIME_EXPONENT[self.name] * relative_time)
 
+    def relative_uncertainty(self, measurement: Measurement) -> float:
+        """Standard uncertainty of the cost, by the cost; 0 where there is none."""
+        cost = self.cost(measurement)
+        return self.uncertainty(measurement) / cost if math.isfinite(cost) and cost > 0 else 0.0
+
 
 def described(name: str, max_slowdown: float | None) -> str:
     """The words an answer is stored under: the objective, with its slowdown limit if there is one."""

@@ -96,6 +96,10 @@ class Task:
             cost=objective.cost,
             seed=self.seed,
             prior=prior,
+            tunables=tuple(item.space.tunables for item in self.prepared),
+            roles=tuple(item.kernel.roles for item in self.prepared),
+            sizes=tuple(dict(item.workload.sizes) for item in self.prepared),
+            noise=objective.relative_uncertainty,
         )
 
 

@@ -5,7 +5,7 @@ implementation; ``tuner.registry`` finds those by name.
 """
 
 from tuner.interfaces.devices import Check, Device, LoadSource, Progress, RunRecord
-from tuner.interfaces.policies import Candidate, Policy, Search
+from tuner.interfaces.policies import Candidate, Known, Launch, Payback, Policy, Search
 from tuner.interfaces.power import (
     ClockControl,
     ClockReading,
@@ -26,8 +26,11 @@ __all__ = [
     "ClockControl",
     "ClockReading",
     "Device",
+    "Known",
+    "Launch",
     "LoadSource",
     "Meter",
+    "Payback",
     "Policy",
     "PowerReading",
     "PowerSampler",

@@ -3,7 +3,40 @@
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 
-from tuner.model import Configuration, Measurement, Resources, Trial
+from tuner.model import (
+    Configuration,
+    DeviceLimits,
+    Measurement,
+    Resources,
+    Trial,
+    TunableValue,
+    Work,
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One stage of a candidate as it meets the device.
+
+    Attributes:
+        blocks: blocks of the grid, before one that stays resident is cut to what the device holds.
+        threads_per_block: threads of a block.
+        shared_bytes: shared memory of a block, static and dynamic.
+        registers_per_thread: as compiled.
+        occupancy: equation (5).
+        blocks_per_sm: equation (1), B_a of the embedded paper.
+        warps_per_sm: resident warps, W_SM of the embedded paper.
+        resident: its blocks stay and walk over the work.
+    """
+
+    blocks: int
+    threads_per_block: int
+    shared_bytes: int
+    registers_per_thread: int
+    occupancy: float
+    blocks_per_sm: int
+    warps_per_sm: int
+    resident: bool = False
 
 
 @dataclass(frozen=True)
@@ -18,6 +51,8 @@ class Candidate:
         warps_per_sm: resident warps for that stage.
         elements_per_thread: the value of the tunable in that role, 0 where no tunable has it.
         resources: compiled (or declared) resources of its stages.
+        launches: its stages in order; empty where nothing is known of them (spaces of other tuners).
+        work: what one run must do; None where that is not known.
     """
 
     configuration: Configuration
@@ -27,6 +62,47 @@ class Candidate:
     warps_per_sm: int
     elements_per_thread: int = 0
     resources: tuple[Resources, ...] = ()
+    launches: tuple[Launch, ...] = ()
+    work: Work | None = None
+
+
+@dataclass(frozen=True)
+class Known:
+    """What other runs measured of a workload's kernel: at another size, or on another GPU.
+
+    Attributes:
+        workload: place in ``Search.workloads`` of the workload it says something about.
+        sizes: the problem sizes it was measured at.
+        device: product name of the GPU.
+        points: configurations and their costs, in the objective's unit; failed ones cost infinity.
+    """
+
+    workload: int
+    sizes: Mapping[str, int | str]
+    device: str
+    points: tuple[tuple[Configuration, float], ...]
+
+
+@dataclass(frozen=True)
+class Payback:
+    """When another evaluation no longer pays.
+
+    Attributes:
+        runs: rounds the answer will be used for.
+        spent: what measuring a trial took, in the unit of the cost (seconds, or joules).
+    """
+
+    runs: float
+    spent: Callable[[Measurement], float]
+
+
+def _silent(_: str) -> None:
+    """Tells nobody."""
+
+
+def _noiseless(_: Measurement) -> float:
+    """No uncertainty is known."""
+    return 0.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +117,16 @@ class Search:
         cost: the objective; infinity for a failed trial.
         seed: for policies that draw at random.
         prior: measurements that are known already.
+        tunables: per workload, the value lists of its tunables in the order of declaration; empty where a
+            policy has to go by the candidates alone.
+        roles: per workload, role -> tunable, as in the kernel file.
+        sizes: per workload, its problem sizes.
+        limits: of the device; None where they are not known.
+        device: product name of the device.
+        noise: relative standard uncertainty of a measurement's cost.
+        known: what other runs measured of the workloads' kernels.
+        payback: None where nobody said how often the answer will be used.
+        tell: takes a sentence for the user: what was done, and why.
     """
 
     workloads: tuple[str, ...]
@@ -50,6 +136,15 @@ class Search:
     cost: Callable[[Measurement], float]
     seed: int = 0
     prior: Mapping[Trial, Measurement] = field(default_factory=dict)
+    tunables: tuple[Mapping[str, tuple[TunableValue, ...]], ...] = ()
+    roles: tuple[Mapping[str, str], ...] = ()
+    sizes: tuple[Mapping[str, int | str], ...] = ()
+    limits: DeviceLimits | None = None
+    device: str = ""
+    noise: Callable[[Measurement], float] = _noiseless
+    known: tuple[Known, ...] = ()
+    payback: Payback | None = None
+    tell: Callable[[str], None] = _silent
 
     @property
     def clocks(self) -> tuple[int | None, ...]:

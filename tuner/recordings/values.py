@@ -1,0 +1,88 @@
+"""A recorded space as values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tuner.interfaces import Candidate
+from tuner.model import (
+    Configuration,
+    DeviceIdentity,
+    DeviceLimits,
+    Measurement,
+    Status,
+    Trial,
+    TunableValue,
+    WorkloadResult,
+)
+
+NOT_RECORDED = "not recorded"
+
+
+@dataclass(frozen=True)
+class RecordedWorkload:
+    """One workload of a recorded space.
+
+    Attributes:
+        name: as on the command line, e.g. ``scan-lf:N=1024``.
+        kernel: name of the kernel.
+        family: ``scan``, ``tridiagonal``, ``fft``, or empty.
+        sizes: problem sizes.
+        batch: problems solved by one run.
+        fingerprint: of the kernel file and its sources when it was recorded; empty for other tuners' spaces.
+        tunables: value lists by name, in the order of declaration.
+        roles: role -> tunable.
+        default: the default configuration; the first candidate where there is none.
+        candidates: the configurations that were recorded, in the order of the space.
+    """
+
+    name: str
+    kernel: str
+    family: str
+    sizes: Mapping[str, int | str]
+    batch: int
+    fingerprint: str
+    tunables: Mapping[str, tuple[TunableValue, ...]]
+    roles: Mapping[str, str]
+    default: Configuration
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True)
+class RecordedSpace:
+    """Workloads, the configurations tried together, and what they gave.
+
+    Attributes:
+        workloads: measured together.
+        identity: the GPU.
+        limits: its occupancy inputs; None where they are not known.
+        trials: what every trial gave.
+        sensor: reading the joules came from; empty where none were measured.
+        provenance: date, command, versions; for other tuners' spaces, where they came from.
+    """
+
+    workloads: tuple[RecordedWorkload, ...]
+    identity: DeviceIdentity
+    limits: DeviceLimits | None
+    trials: Mapping[Trial, Measurement]
+    sensor: str = ""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the workloads."""
+        return tuple(workload.name for workload in self.workloads)
+
+    @cached_property
+    def clocks_mhz(self) -> tuple[int, ...]:
+        """Clocks that were set, highest first; empty where all trials ran "as found"."""
+        return tuple(sorted({t.clock_mhz for t in self.trials if t.clock_mhz is not None}, reverse=True))
+
+    def look(self, trial: Trial) -> Measurement:
+        """What a trial gave; one that was not recorded is a failed one, and says so."""
+        measurement = self.trials.get(trial)
+        if measurement is not None:
+            return measurement
+        result = WorkloadResult(Status.LAUNCH_ERROR, detail=NOT_RECORDED)
+        return Measurement(tuple(result for _ in self.workloads))
