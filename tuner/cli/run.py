@@ -1,18 +1,16 @@
 """``tuner run``: tune workloads that run together, and print, store and return the best."""
 
 import contextlib
-import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tuner.cli.options import database_option, device_option, finite, fraction, kernel_option, sensor_option
 from tuner.cli.output import console, json_option, write_json
+from tuner.cli.stopping import orderly_stop
 from tuner.errors import Interrupted
 
 if TYPE_CHECKING:
@@ -138,7 +136,7 @@ def _tune(
     from tuner.request import asked_batches, choose_run_clocks, conditions_of, make_task, resolve
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_orderly_stop())
+        stack.enter_context(orderly_stop())
         store = stack.enter_context(Store(database))
         catalog = Catalog.load(request.kernel_files)
         progress = stack.enter_context(RunProgress(request.objective))
@@ -184,28 +182,3 @@ def _no_answer(document: dict[str, Any], measuring: dict[str, Any]) -> str:
         f"no valid trial has an energy: the sensor {measuring['sensor']} gave too little for a window of"
         f" {measuring['window_s']:g} s; choose a longer --window, or --objective time"
     )
-
-
-@contextlib.contextmanager
-def _orderly_stop() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does: clocks restored, results kept, exit code 130.
-
-    A signal that is ignored stays ignored: ``nohup tuner run`` outlives its terminal.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del frame
-        # no error of this package: whoever goes on after an error must not go on after this
-        raise KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
-
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    heeded = {number: before for number, before in handlers.items() if before is not signal.SIG_IGN}
-    for number in heeded:
-        signal.signal(number, stop)
-    try:
-        yield
-    except KeyboardInterrupt as order:
-        raise Interrupted("interrupted; trials that had ended are stored") from order
-    finally:
-        for number, before in heeded.items():
-            signal.signal(number, before)
