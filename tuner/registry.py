@@ -13,6 +13,11 @@ TABLE: dict[str, dict[str, str]] = {
         "exhaustive": "tuner.policies.exhaustive:exhaustive",
         "random": "tuner.policies.random_sampling:random_sampling",
         "greedy": "tuner.policies.greedy:greedy",
+        "auto": "tuner.policies.auto:auto",
+        "analytical": "tuner.policies.analytical:analytical",
+        "bayesian": "tuner.policies.bayesian:bayesian",
+        "hill-climbing": "tuner.policies.hill_climbing:hill_climbing",
+        "local": "tuner.policies.local:local",
     },
     "sampler": {
         "simulated": "tuner.power.sensors.simulated:SimulatedSampler",
