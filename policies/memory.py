@@ -1,7 +1,7 @@
 """What a descent has measured so far, and the best of it."""
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from tuner.interfaces import Search
@@ -33,14 +33,29 @@ class Memory:
 
         A cost that is not a finite number counts as a failure.
         """
-        if trial not in self._costs:
-            (measurement,) = yield [trial]
-            cost = self._cost(measurement)
-            self._measurements[trial] = measurement
-            self._costs[trial] = cost if math.isfinite(cost) else math.inf
-            if math.isfinite(cost) and (self._best is None or cost < self._costs[self._best]):
-                self._best = trial
-        return self._costs[trial]
+        (cost,) = yield from self.costs([trial])
+        return cost
+
+    def costs(self, trials: Sequence[Trial]) -> Generator[list[Trial], list[Measurement], list[float]]:
+        """Costs of trials whose order does not matter; those that are not known are measured together."""
+        unknown = [trial for trial in dict.fromkeys(trials) if trial not in self._costs]
+        if unknown:
+            for trial, measurement in zip(unknown, (yield unknown), strict=True):
+                self._remember(trial, measurement)
+        return [self._costs[trial] for trial in trials]
+
+    def __contains__(self, trial: object) -> bool:
+        return trial in self._costs
+
+    def __len__(self) -> int:
+        return len(self._costs)
+
+    def _remember(self, trial: Trial, measurement: Measurement) -> None:
+        cost = self._cost(measurement)
+        self._measurements[trial] = measurement
+        self._costs[trial] = cost if math.isfinite(cost) else math.inf
+        if math.isfinite(cost) and (self._best is None or cost < self._costs[self._best]):
+            self._best = trial
 
     def measured_cost(self, trial: Trial) -> float:
         """Cost of a measured trial."""
