@@ -16,11 +16,11 @@ def random_sampling(search: Search) -> Generator[list[Trial], list[Measurement],
     time limit). Memory grows with the trials drawn, not with the space.
     """
     return (
-        yield from sweep(search, (_trial(search, number) for number in _shuffled(search.size, search.seed)))
+        yield from sweep(search, (trial_at(search, number) for number in shuffled(search.size, search.seed)))
     )
 
 
-def _shuffled(count: int, seed: int) -> Iterator[int]:
+def shuffled(count: int, seed: int) -> Iterator[int]:
     """The numbers below ``count`` in random order: a Fisher-Yates shuffle that stores only what it moved."""
     draw = random.Random(seed)  # noqa: S311 - a seeded experiment, not a secret
     moved: dict[int, int] = {}
@@ -30,7 +30,7 @@ def _shuffled(count: int, seed: int) -> Iterator[int]:
         moved[j] = moved.pop(i, i)
 
 
-def _trial(search: Search, number: int) -> Trial:
+def trial_at(search: Search, number: int) -> Trial:
     """The trial with a number from 0 to ``search.size - 1``: mixed radix, the first workload lowest."""
     configurations = []
     for candidates in search.candidates:

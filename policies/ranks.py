@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.interfaces import Candidate, Search
-from tuner.model import TunableValue
+from tuner.model import Configuration, TunableValue
 
 Integers = NDArray[np.int32]
 
@@ -27,6 +27,7 @@ class Ranks:
         self, candidates: Sequence[Candidate], tunables: Mapping[str, Sequence[TunableValue]]
     ) -> None:
         self.configurations = [candidate.configuration for candidate in candidates]
+        self._rows = {configuration: row for row, configuration in enumerate(self.configurations)}
         names = tuple(self.configurations[0])
         self.ranks: Integers = np.empty((len(candidates), len(names)), dtype=np.int32)
         for column, name in enumerate(names):
@@ -34,10 +35,10 @@ class Ranks:
             order = _ordered(values, tunables.get(name, ()))
             self.ranks[:, column] = [order[value] for value in values]
 
-    def neighbours(self, row: int) -> list[int]:
+    def neighbours(self, configuration: Configuration) -> list[Configuration]:
         """The candidates that differ from one in a single tunable (Hamming distance 1), in their order."""
-        differing = (self.ranks != self.ranks[row]).sum(axis=1)
-        return [int(other) for other in np.flatnonzero(differing == 1)]
+        differing = (self.ranks != self.ranks[self._rows[configuration]]).sum(axis=1)
+        return [self.configurations[row] for row in np.flatnonzero(differing == 1)]
 
     def lowest(self) -> int:
         """The candidate nearest to all minima, by the sum of its ranks; of equals the first."""

@@ -12,8 +12,12 @@ from tuner import registry
 from tuner.interfaces import Candidate, Policy, Search
 from tuner.model import Measurement, Trial
 
-pytestmark = pytest.mark.parametrize("policy", [registry.load("policy", n) for n in registry.names("policy")],
-                                     ids=registry.names("policy"))  # fmt: skip
+
+@pytest.fixture(scope="module", params=registry.names("policy"))
+def policy(request: pytest.FixtureRequest) -> Policy:
+    """Every policy of the registry."""
+    loaded: Policy = registry.load("policy", request.param)
+    return loaded
 
 
 def many(count: int) -> list[Candidate]:

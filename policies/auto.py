@@ -1,0 +1,73 @@
+"""The default: the analytical answer at once, then the search that suits the space."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from tuner.interfaces import Search
+from tuner.model import Measurement, Trial
+
+from .analytical import analytical
+from .bayesian import bayesian
+from .descent import Attempt
+from .exhaustive import exhaustive
+from .greedy import greedy
+from .payback import paying
+
+SMALL = 24  # trials: what a Bayesian search takes by itself, eight to begin with and some gains five apart
+
+
+def auto(search: Search) -> Attempt:
+    """Measure the analytical answer first, then go on with the policy that suits the space.
+
+    * Up to `SMALL` trials are all measured: no search can promise to need fewer, and none is surer.
+    * Concurrent workloads, and clocks, are searched by `greedy`: the joint space is a product, which a
+      descent walks one factor at a time.
+    * Everything else is searched by `bayesian`.
+
+    The first two stop when another evaluation no longer pays (`paying`); `bayesian` has an expectation of
+    its own for that.
+
+    Returns:
+        The cheapest trial measured, or None when all failed.
+    """
+    if search.size == 0:
+        return None
+    measured: dict[Trial, Measurement] = {}
+    yield from _recalled(analytical(search), measured)
+    policy, reason = _choice(search)
+    if len(measured) < search.size:
+        search.tell(f"auto: {policy.__name__}, because {reason}")
+        known = replace(search, prior={**search.prior, **measured})
+        part = policy(known)
+        yield from _recalled(part if policy is bayesian else paying(part, known), measured)
+    costs = {trial: search.cost(measurement) for trial, measurement in measured.items()}
+    valid = [trial for trial, cost in costs.items() if math.isfinite(cost)]
+    return min(valid, key=costs.__getitem__, default=None)
+
+
+def _choice(search: Search) -> tuple[Callable[[Search], Attempt], str]:
+    """The policy for a space, and why."""
+    if search.size <= SMALL:
+        return exhaustive, f"{search.size} trials are no more than a search would measure"
+    if len(search.candidates) > 1:
+        return greedy, f"{len(search.candidates)} workloads run together"
+    if search.clocks_mhz:
+        return greedy, f"{len(search.clocks_mhz)} clocks are searched with the configurations"
+    return bayesian, f"one workload with {search.size:,} configurations is too many to measure all"
+
+
+def _recalled(attempt: Attempt, measured: dict[Trial, Measurement]) -> Attempt:
+    """Run a part of a search: what is measured already is answered from memory, the rest remembered."""
+    try:
+        batch = next(attempt)
+        while True:
+            unknown = [trial for trial in batch if trial not in measured]
+            if unknown:
+                measured.update(zip(unknown, (yield unknown), strict=True))
+            batch = attempt.send([measured[trial] for trial in batch])
+    except StopIteration as end:
+        found: Trial | None = end.value
+        return found
+    finally:
+        attempt.close()
