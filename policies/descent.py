@@ -60,23 +60,33 @@ def by_own_time(memory: Memory, trial: Trial) -> list[int]:
 def first_valid(memory: Memory, orders: Sequence[Order], search: Search) -> Attempt:
     """Where a descent begins: at D[0] of every kernel, or at a trial that is known and cheaper.
 
-    Known are the default trial, which every run measures whatever its policy, and ``Search.prior``. Where
+    Known are the default trial, which every run measures whatever its policy, and ``Search.prior``. Several
+    kernels begin at what is known, and at D[0] only where a default was pruned or nothing known runs. Where
     all of these fail at the highest clock, the clock is lowered (steps 4-10 of Algorithm 4) from one after
     another, and then from the next candidates, until one runs.
     """
-    starts = [_start(orders, [0] * len(orders), search), _default(orders, search)]
-    starts += _best_known(orders, search)
-    costs = {}
-    for start in starts:
-        costs[start] = yield from memory.cost(start)
-    cheapest = min(costs, key=costs.__getitem__)
-    if costs[cheapest] < math.inf:
-        return cheapest
-    for start in chain(starts, _next_starts(memory, orders, search)):
+    potential, known = _start(orders, [0] * len(orders), search), [_default(orders, search)]
+    known += _best_known(orders, search)
+    chosen = all(default in order for order, default in zip(orders, search.defaults, strict=True))
+    starts = known if chosen and len(orders) > 1 else [potential, *known]
+    for attempts in (starts, [potential]):
+        cheapest = yield from _cheapest(memory, attempts)
+        if cheapest is not None:
+            return cheapest
+    for start in chain(starts, [potential], _next_starts(memory, orders, search)):
         found = yield from first_minimum(memory, at_clocks(memory, start, search.clocks))
         if found is not None:
             return found
     return None
+
+
+def _cheapest(memory: Memory, trials: Iterable[Trial]) -> Attempt:
+    """The (first) cheapest of some trials, None where all fail."""
+    costs = {}
+    for trial in trials:
+        costs[trial] = yield from memory.cost(trial)
+    cheapest = min(costs, key=costs.__getitem__)
+    return cheapest if costs[cheapest] < math.inf else None
 
 
 def _next_starts(memory: Memory, orders: Sequence[Order], search: Search) -> Iterator[Trial]:

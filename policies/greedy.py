@@ -3,6 +3,7 @@
 `greedy` reads like Algorithm 4, of which the others are cases, and says where the paper contradicts itself.
 """
 
+import math
 from collections.abc import Generator, Iterable, Sequence
 
 from tuner.interfaces import Search
@@ -13,7 +14,8 @@ from .memory import Memory
 from .ordering import Order
 
 CLOCKS = 8  # at most so many are tried one by one, about as many as the papers' GPUs have
-WORTHWHILE = 0.01  # relative gain of a pass that makes another one worth its trials
+WORTHWHILE = 0.01  # relative gain that makes looking at a kernel again worth its trials
+REPEATABLE = 0.005  # relative gain that is no accident: so far apart two windows of the same trial may lie
 
 Descent = Generator[list[Trial], list[Measurement], Trial]
 """A part of the search: yields trials, is sent their measurements, returns the trial it ends at."""
@@ -54,11 +56,16 @@ def greedy(search: Search) -> Attempt:
     Where it departs from the paper, to need fewer trials:
 
     * Start: a trial that is known and cheaper than D[0] of every kernel; every run measures a default trial.
+      With several kernels D[0] is run only where a default was pruned or fails: each then starts at the
+      distribution its author chose for it.
     * Restart: the paper begins anew as soon as one kernel has changed its distribution. Here the pass over
       the kernels is finished first, and another follows when a distribution has changed and the pass has
-      lowered the cost by more than `WORTHWHILE`: below, it would follow the noise of the measurements.
+      lowered the cost by more than `WORTHWHILE`: below, it would follow the noise of the measurements. For
+      the same reason a pass leaves out the kernels since whose turn the cost has not fallen by as much:
+      what has changed beside them cannot have moved much.
     * Direction: the paper runs D from D[0] every time. Here D is descended from the distribution reached, to
-      later entries and, if that leads nowhere, to earlier ones. From D[0] both are the same.
+      later entries and, if that leads to no gain beyond `REPEATABLE`, to earlier ones. From D[0] both are
+      the same.
     * Clocks: more than `CLOCKS` are descended in strides first, see `_lower_clock`.
     * Tunables beside the block size, which the paper does not have: see `_tune_kernel`.
 
@@ -76,13 +83,16 @@ def greedy(search: Search) -> Attempt:
         return None
     kernels: list[int] = []
     tuned: set[tuple[int, int]] = set()
+    cost_after = dict.fromkeys(range(len(orders)), math.inf)  # of kernel i's latest turn
     while True:
         delta = yield from _lower_clock(memory, delta, search.clocks)  # steps 4-11 of Algorithm 4
         if search.clocks_mhz or not kernels:
             kernels = by_own_time(memory, delta)  # step 9 of Algorithm 3, 12 of Algorithm 4
         found = delta
         for i in kernels:  # steps 10-13 of Algorithm 3, 13-16 of Algorithm 4
-            found = yield from _tune_kernel(memory, orders[i], i, found, tuned)
+            if memory.measured_cost(found) < (1 - WORTHWHILE) * cost_after[i]:
+                found = yield from _tune_kernel(memory, orders[i], i, found, tuned)
+                cost_after[i] = memory.measured_cost(found)
         before, after = memory.measured_cost(delta), memory.measured_cost(found)
         if _blocks(orders, found) == _blocks(orders, delta) or after >= (1 - WORTHWHILE) * before:
             return memory.best
@@ -120,8 +130,8 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[
     The paper tunes the block size alone. With more tunables, D still has one entry per block size, each
     represented by its variant nearest to the present one: a list of all variants would stop at the first
     step between two that have little in common, and measuring all variants of a block size would cost most
-    of the space. D is descended to later entries and, if that leads nowhere, to earlier ones; nearest is by
-    the work of a block. If that leads nowhere either, to later ones where nearest is by the tunables kept.
+    of the space. D is descended to later entries and, if that gains too little, to earlier ones; nearest is
+    by the work of a block. If neither gains enough, to later ones where nearest is by the tunables kept.
 
     Within the distribution found, the other tunables are descended along one by one, from the present value
     to larger ones and, if that leads nowhere, to smaller ones; once for every distribution, ``tuned``
@@ -133,7 +143,8 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[
     same_tunables = order.distributions(present, same_work=False)
     here = same_work.index(present)  # in both: a distribution stands where its best variant stands
     lines = (same_work[here:], same_work[here::-1], same_tunables[here:])
-    delta = yield from _along(memory, (with_kernel(delta, i, line) for line in lines), delta)
+    sides = [with_kernel(delta, i, line) for line in lines]
+    delta = yield from _along(memory, sides, delta, REPEATABLE)
     distribution = i, order.block(delta.configurations[i])
     if distribution in tuned:
         return delta
@@ -146,10 +157,25 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[
     return delta
 
 
-def _along(memory: Memory, lines: Iterable[Iterable[Trial]], delta: Trial) -> Descent:
-    """Descend along the first line that leads away from ``delta``, where all lines begin."""
+def _along(memory: Memory, lines: Iterable[Iterable[Trial]], delta: Trial, gain: float = 0.0) -> Descent:
+    """Descend along one line after another, all of which begin at ``delta``, until one leads away from it.
+
+    Args:
+        memory: what was measured.
+        lines: trials to descend along.
+        delta: where all begin.
+        gain: relative gain below which the next line is tried all the same.
+
+    Returns:
+        The cheapest trial the lines led to (of equals the last), or ``delta``.
+    """
+    start, best = memory.measured_cost(delta), delta
     for line in lines:
         found = yield from first_minimum(memory, line)
-        if found is not None and found != delta:
-            return found
-    return delta
+        if found is None or found == delta:
+            continue
+        if memory.measured_cost(found) <= memory.measured_cost(best):
+            best = found
+        if memory.measured_cost(best) <= (1 - gain) * start:
+            break
+    return best

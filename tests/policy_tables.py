@@ -6,12 +6,13 @@ outside of the table is a KeyError. A row is (block size of each kernel, clock i
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from policy_driver import play, result, search_over
 
 from tuner import registry
 from tuner.interfaces import Candidate
-from tuner.model import Measurement, Trial
+from tuner.model import Configuration, Measurement, Trial
 
 FAILED = math.inf
 K20C = (758, 705, 666, 640, 614)
@@ -33,10 +34,11 @@ def replay(
     clocks: Sequence[int] = (),
     own_s: Sequence[float] | Mapping[Row, Sequence[float]] | None = None,
     guilty: Mapping[Row, Sequence[int]] | None = None,
+    defaults: Row = (),
 ) -> tuple[list[Row], Row | None]:
     """Play a table to the greedy policy: the rows it ran, and its answer.
 
-    Own times are equal, and every kernel fails in a failed trial, unless given.
+    Unless given: own times are equal, all kernels fail in a failed trial, defaults are the largest blocks.
     """
 
     def measure(trial: Trial) -> Measurement:
@@ -45,6 +47,9 @@ def replay(
         failed = (guilty or {}).get(key, range(len(spaces))) if table[key] == FAILED else ()
         return result(table[key], own, failed)
 
-    played = play(registry.load("policy", "greedy"), search_over(*spaces, clocks=clocks), measure)
+    search = search_over(*spaces, clocks=clocks)
+    if defaults:
+        search = replace(search, defaults=tuple(Configuration({"L": size}) for size in defaults))
+    played = play(registry.load("policy", "greedy"), search, measure)
     assert all(len(batch) == 1 for batch in played.batches)
     return [row(trial) for trial in played.trials], None if played.best is None else row(played.best)
