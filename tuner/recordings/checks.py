@@ -1,0 +1,120 @@
+"""What the values of a recording may be: each check names the key and what would be right."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tuner.model import Status
+
+MAX_ROWS = 10_000_000  # a column held once costs nothing in a file, whatever count it claims
+
+
+class Kind(NamedTuple):
+    """A kind of value: what it is called, and which values are of it."""
+
+    words: str
+    accepts: Callable[[Any], bool]
+
+
+def _whole(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    return type(value) is int
+
+
+def _number(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+TEXT = Kind("text", lambda value: isinstance(value, str))
+FLAG = Kind("true or false", lambda value: isinstance(value, bool))
+COUNT = Kind("a whole number, not below zero", lambda value: _whole(value) and value >= 0)
+SIZE = Kind("a whole number above zero", lambda value: _whole(value) and value > 0)
+NUMBER = Kind("a finite number", _number)
+AMOUNT = Kind("a finite number, not below zero", lambda value: _number(value) and value >= 0)
+POSITIVE = Kind("a finite number above zero", lambda value: _number(value) and value > 0)
+TEXTS = Kind("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.accepts, value)))
+VALUE = Kind("a text, a finite number, true or false", lambda v: isinstance(v, str | bool) or _number(v))
+STATUS = Kind(
+    f"one of {', '.join(status.value for status in Status)}",
+    lambda value: value in [status.value for status in Status],
+)
+
+
+def member(mapping: Any, key: str, where: str) -> Any:  # noqa: ANN401 - any JSON value
+    """The value of a key.
+
+    Raises:
+        ValueError: what should hold it is no object, or lacks it.
+    """
+    if not isinstance(mapping, Mapping):
+        raise ValueError(f"{where}: expected an object, found {shown(mapping)}")  # noqa: TRY004 - of a file
+    if key not in mapping:
+        raise ValueError(f"{where}: {key} is missing")
+    return mapping[key]
+
+
+def one(mapping: Any, key: str, where: str, kind: Kind, *, optional: bool = False) -> Any:  # noqa: ANN401
+    """The value of a key, which must be of a kind (or null where that is allowed).
+
+    Raises:
+        ValueError: it is missing, or is something else.
+    """
+    value = member(mapping, key, where)
+    if (value is None and optional) or kind.accepts(value):
+        return value
+    raise ValueError(f"{where}: {key} is {shown(value)}; expected {kind.words}")
+
+
+def objects(mapping: Any, key: str, where: str) -> list[Any]:  # noqa: ANN401 - any JSON value
+    """The list of a key.
+
+    Raises:
+        ValueError: it is missing, or no list.
+    """
+    value = member(mapping, key, where)
+    if not isinstance(value, list):
+        raise ValueError(f"{where}: {key} is {shown(value)}; expected a list")  # noqa: TRY004 - of a file
+    return value
+
+
+def table(mapping: Any, key: str, where: str) -> Mapping[str, Any]:  # noqa: ANN401 - any JSON value
+    """The object of a key.
+
+    Raises:
+        ValueError: it is missing, or no object.
+    """
+    value = member(mapping, key, where)
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{where}: {key} is {shown(value)}; expected an object")  # noqa: TRY004 - of a file
+    return value
+
+
+def column(
+    mapping: Any,  # noqa: ANN401 - any JSON value
+    key: str,
+    where: str,
+    count: int,
+    kind: Kind,
+    *,
+    optional: bool = False,
+) -> Sequence[Any]:
+    """A column of a key: a value per row.
+
+    Raises:
+        ValueError: it has another number of rows, or a value of another kind.
+    """
+    values = member(mapping, key, where)
+    if isinstance(values, Mapping):
+        values = [member(values, "all", f"{where}.{key}")] * count
+    if not isinstance(values, list) or len(values) != count:
+        found = f"{len(values)} values" if isinstance(values, list) else shown(values)
+        raise ValueError(f"{where}: {key} has {found} for {count} rows")
+    for row, value in enumerate(values):
+        if not (kind.accepts(value) or (optional and value is None)):
+            raise ValueError(f"{where}: {key}[{row}] is {shown(value)}; expected {kind.words}")
+    return values
+
+
+def shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """A value as a message shows it: short."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 - characters of a line

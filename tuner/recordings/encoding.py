@@ -1,0 +1,109 @@
+"""A recorded space as a JSON document: columns, one list per quantity, in the order of the trials.
+
+A quantity that is the same in every row is held once, as ``{"all": value}``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tuner.interfaces import Candidate
+from tuner.model import Energy, Status, Work
+from tuner.recordings.values import RecordedSpace, RecordedWorkload
+
+FORMAT = "tuner-space"
+VERSION = 1
+RESULT = ("status", "time_s", "spread_s", "detail")
+MEASUREMENT = (
+    *("makespan_s", "makespan_spread_s", "makespan_uncertainty_s", "bursts", "rounds", "window_s"),
+    *("clock_mhz", "flags", "modelled", "check_s", "energy_total_j"),
+)
+ENERGY = tuple(Energy.__dataclass_fields__)
+LAUNCH = ("blocks", "threads_per_block", "shared_bytes", "registers_per_thread", "resident")
+WORK = tuple(Work.__dataclass_fields__)
+
+
+def document(space: RecordedSpace) -> dict[str, Any]:
+    """The document of a space; ``decoding.space_of`` gives an equal space back.
+
+    Kept are the quantities named above: compiled resources and the time at which a trial ended are not.
+    """
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "device": asdict(space.identity),
+        "limits": None if space.limits is None else asdict(space.limits),
+        "sensor": space.sensor,
+        "provenance": dict(space.provenance),
+        "workloads": [_workload(workload) for workload in space.workloads],
+        "trials": _trials(space),
+    }
+
+
+def _workload(workload: RecordedWorkload) -> dict[str, Any]:
+    stages = max((len(c.launches) for c in workload.candidates), default=0)
+    columns: dict[str, Any] = {
+        name: _packed([c.configuration[name] for c in workload.candidates]) for name in workload.tunables
+    }
+    return {
+        "name": workload.name,
+        "kernel": workload.kernel,
+        "family": workload.family,
+        "sizes": dict(workload.sizes),
+        "batch": workload.batch,
+        "fingerprint": workload.fingerprint,
+        "tunables": {name: list(values) for name, values in workload.tunables.items()},
+        "roles": dict(workload.roles),
+        "default": dict(workload.default),
+        "count": len(workload.candidates),
+        "configurations": columns,
+        "stages": [
+            {name: _packed([_of_stage(c, number, name) for c in workload.candidates]) for name in LAUNCH}
+            for number in range(stages)
+        ],
+        "work": {
+            name: _packed([None if c.work is None else getattr(c.work, name) for c in workload.candidates])
+            for name in WORK
+        },
+    }
+
+
+def _of_stage(found: Candidate, number: int, name: str) -> Any:  # noqa: ANN401 - a number or None
+    return getattr(found.launches[number], name) if number < len(found.launches) else None
+
+
+def _trials(space: RecordedSpace) -> dict[str, Any]:
+    places = [
+        {c.configuration: place for place, c in enumerate(workload.candidates)}
+        for workload in space.workloads
+    ]
+    trials, found = list(space.trials), list(space.trials.values())
+    return {
+        "count": len(trials),
+        "at": [
+            _packed([place[trial.configurations[lane]] for trial in trials])
+            for lane, place in enumerate(places)
+        ],
+        "set_mhz": _packed([trial.clock_mhz for trial in trials]),
+        "results": [
+            {name: _packed([_plain(getattr(m.results[lane], name)) for m in found]) for name in RESULT}
+            for lane in range(len(places))
+        ],
+        **{name: _packed([_plain(getattr(m, name)) for m in found]) for name in MEASUREMENT},
+        "energy": {
+            name: _packed([None if m.energy is None else getattr(m.energy, name) for m in found])
+            for name in ENERGY
+        },
+    }
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any field of a measurement
+    if isinstance(value, Status):
+        return value.value
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _packed(values: Sequence[Any]) -> Any:  # noqa: ANN401 - a list, or what all of it is
+    if values and all(type(v) is type(values[0]) and v == values[0] for v in values):
+        return {"all": values[0]}
+    return list(values)

@@ -1,0 +1,97 @@
+"""Recorded spaces by name: those that come with the package, and files of this and of other tuners."""
+
+import zipfile
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Protocol
+
+from tuner.errors import InputError
+from tuner.recordings.files import RecordingFile
+from tuner.recordings.kernel_tuner import read_cache
+from tuner.recordings.numpy_spaces import read_npz
+from tuner.recordings.other_tuners import OneSpace
+from tuner.recordings.values import RecordedSpace
+
+SHIPPED = ("h200",)
+_NPZ_MEMBER = "meta.npy"  # every NumPy archive of a recorded space has it
+
+
+class Recording(Protocol):
+    """Recorded spaces of one file."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    @property
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        """The names of the workloads of every space."""
+
+    def space(self, names: Sequence[str]) -> RecordedSpace:
+        """The space of these workloads.
+
+        Raises:
+            InputError: there is none, or it cannot be read.
+        """
+
+
+def open_recording(spec: str | Path) -> Recording:
+    """Open recorded spaces.
+
+    Args:
+        spec: ``h200``, which comes with the package, or a file: an archive of ``tuner db export``, a
+            simulation cache of Kernel Tuner (JSON), or a NumPy archive (.npz) of such a cache.
+
+    Raises:
+        InputError: there is no such file, or it is none of these; the message names it.
+    """
+    if isinstance(spec, str) and spec in SHIPPED:
+        return RecordingFile(Path(str(files("tuner.recordings"))) / f"{spec}.zip")
+    path = Path(spec)
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "there is no such file"
+        raise InputError(f"{path}: {what}; name a file of recorded spaces, or {', '.join(SHIPPED)}")
+    if not _is_zip(path):
+        return OneSpace(path, read_cache(path))
+    return OneSpace(path, read_npz(path)) if _is_npz(path) else RecordingFile(path)
+
+
+def matching(recording: Recording, workloads: Sequence[str]) -> tuple[str, ...]:
+    """The names of the space that was asked for, as they were recorded.
+
+    Args:
+        recording: the file.
+        workloads: in any order; none means the space of most workloads, which must be a single one.
+
+    Raises:
+        InputError: there is no such space, or several might be meant; the message lists them.
+    """
+    known = ", ".join(" + ".join(names) for names in recording.names)
+    if workloads:
+        wanted = sorted(word.replace(" ", "") for word in workloads)
+        for names in recording.names:
+            if sorted(names) == wanted:
+                return names
+        raise InputError(f"{recording.path}: {' + '.join(workloads)} was not recorded; there are {known}")
+    most = max(map(len, recording.names))
+    largest = [names for names in recording.names if len(names) == most]
+    if len(largest) > 1:
+        raise InputError(f"{recording.path}: name one of its workloads: {known}")
+    return largest[0]
+
+
+def _is_zip(path: Path) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(2) == b"PK"
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _is_npz(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return path.suffix == ".npz" or _NPZ_MEMBER in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False  # the reader of own archives says what is wrong with it
