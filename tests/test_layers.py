@@ -15,6 +15,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.report",),
     ("tuner.session", "tuner.request", "tuner.answers", "tuner.bench", "tuner.application"),
     ("tuner.tracing",),
+    ("tuner.task", "tuner.knowledge"),
     ("tuner.driver",),
     ("tuner.candidates", "tuner.database"),
     ("tuner.measure",),

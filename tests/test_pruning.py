@@ -13,7 +13,7 @@ from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import CompileError, EmptySpaceError
 from tuner.interfaces import Progress
 from tuner.model import Resources, Stage, Status
-from tuner.session import default_configuration
+from tuner.task import default_configuration
 
 TEXT = """
 [kernel]

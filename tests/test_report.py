@@ -22,7 +22,8 @@ from tuner.objective import COVERAGE, Objective, choose
 from tuner.report.summary import Timing, document, energy_share
 from tuner.report.tables import show_run
 from tuner.report.units import percent, si, significant, with_uncertainty
-from tuner.session import Outcome, Task
+from tuner.session import Outcome
+from tuner.task import Task
 from tuner.turns import ASSUMED_REPEATABILITY, Repeats, Turns
 
 PREFIXES = {"": 1.0, "m": 1e-3, "µ": 1e-6, "n": 1e-9}

@@ -243,6 +243,19 @@ class Store:
             arguments += (device_uuid,)
         return self._runs(f"WHERE {where} ORDER BY id DESC", arguments)
 
+    def finished_before(self, run_id: int, kernel: str, objective: str) -> Iterator[StoredRun]:
+        """Runs of one workload of a kernel that had finished when a run began, newest first.
+
+        A finished run is never gone on with, so that the answer is the same whenever it is asked for.
+        """
+        begins = workload_key([f"{kernel}:"]).removesuffix('"]')  # of a set of one workload of that kernel
+        return self._runs(
+            "WHERE status = 'finished' AND id < ? AND substr(workload_key, 1, ?) = ? AND objective = ?"
+            " AND instr(workload_key, '\",\"') = 0"
+            " AND ended_at <= (SELECT started_at FROM runs WHERE id = ?) ORDER BY id DESC",
+            (run_id, len(begins), begins, objective, run_id),
+        )
+
     def history(self, limit: int | None = None) -> list[StoredRun]:
         """Runs, newest first."""
         return list(self._runs("ORDER BY id DESC LIMIT ?", (-1 if limit is None else limit,)))

@@ -16,7 +16,7 @@ from tuner.errors import ClockError, InputError, UnknownNameError
 from tuner.interfaces import ClockControl, Device, Progress
 from tuner.model import Workload
 from tuner.objective import Objective, described
-from tuner.session import Task
+from tuner.task import Task
 from tuner.window import DEFAULT_PRECISION
 
 _WORST_PRECISION = 0.5  # wider intervals tell nothing apart

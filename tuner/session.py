@@ -4,20 +4,22 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tuner import registry
-from tuner.candidates import Prepared
 from tuner.conditions import Conditions
 from tuner.database import Store
-from tuner.driver import Driver, LimitReachedError, Limits, Observer
+from tuner.driver import Driver, LimitReachedError, Observer
 from tuner.errors import Interrupted
-from tuner.interfaces import Device, Search
+from tuner.interfaces import Device, Policy
+from tuner.knowledge import knowledge
 from tuner.measure import Measurer
-from tuner.model import Configuration, Measurement, Trial
+from tuner.model import Measurement, Trial
 from tuner.objective import COVERAGE, Objective, choose
+from tuner.task import Surroundings, Task, default_configuration
 from tuner.turns import ASSUMED_REPEATABILITY, Repeats, Turns, near, repeats
-from tuner.window import DEFAULT_PRECISION, MOST_S
+from tuner.window import MOST_S
 
 _CONTENDERS = 4  # of lowest cost, confirmed beside the default trial and the fastest
 _POWER_CAP = "sw-power-cap"
@@ -62,52 +64,6 @@ class Outcome:
     notices: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Task:
-    """What one run is to do, every choice made.
-
-    Attributes:
-        prepared: the workloads with their candidates.
-        objective: name of the objective.
-        max_slowdown: allowed slowdown against the fastest trial, e.g. 0.05; None for no limit.
-        policy: name of the policy.
-        clocks_mhz: clocks to choose from, highest first; empty for "as found".
-        seed: of the policy.
-        limits: when to stop early.
-        precision: wanted half-width of the 95 % interval of a contender's cost, relative to it.
-    """
-
-    prepared: Sequence[Prepared]
-    objective: str
-    max_slowdown: float | None
-    policy: str
-    clocks_mhz: tuple[int, ...]
-    seed: int
-    limits: Limits
-    precision: float = DEFAULT_PRECISION
-
-    def search(self, objective: Objective, prior: Mapping[Trial, Measurement]) -> Search:
-        """The task as a policy sees it under an objective."""
-        return Search(
-            workloads=tuple(str(item.workload) for item in self.prepared),
-            candidates=tuple(item.candidates for item in self.prepared),
-            defaults=tuple(default_configuration(item) for item in self.prepared),
-            clocks_mhz=self.clocks_mhz,
-            cost=objective.cost,
-            seed=self.seed,
-            prior=prior,
-            tunables=tuple(item.space.tunables for item in self.prepared),
-            roles=tuple(item.kernel.roles for item in self.prepared),
-            sizes=tuple(dict(item.workload.sizes) for item in self.prepared),
-            noise=objective.relative_uncertainty,
-        )
-
-
-def default_configuration(item: Prepared) -> Configuration:
-    """The kernel file's default, or the first candidate where the default cannot be launched here."""
-    return item.default if item.default in item.plans else item.candidates[0].configuration
-
-
 def run(
     task: Task,
     conditions: Conditions,
@@ -116,6 +72,7 @@ def run(
     measurer: Measurer,
     store: Store,
     observer: Observer,
+    tell: Callable[[str], None] = lambda _: None,
     resume: bool = False,
     document: Callable[[Outcome], dict[str, Any]],
 ) -> Outcome:
@@ -131,6 +88,7 @@ def run(
         store: every trial goes there as it ends.
         conditions: what the answer is bound to.
         observer: told after every trial.
+        tell: hears at once what the policy says of itself; each sentence is a notice of the outcome too.
         resume: continue the newest unfinished run under the same conditions.
         document: makes the stored answer from the outcome.
 
@@ -139,6 +97,7 @@ def run(
     """
     begun = time.monotonic()
     notices: list[str] = []
+    told: dict[str, None] = {}
     run_id = store.resume(conditions) if resume else None
     if resume and run_id is None:
         notices.append("nothing to resume under these conditions: this is a new run")
@@ -153,11 +112,23 @@ def run(
         limits=task.limits,
         observer=observer,
     )
+
+    def tell_once(sentence: str) -> None:
+        if sentence not in told:
+            told[sentence] = None
+            tell(sentence)
+
+    surroundings = Surroundings(
+        device.identity,
+        device.limits,
+        lambda name: knowledge(store, run_id, task.prepared, device.identity, name),
+        tell_once,
+    )
     status = "failed"
     turns, confirmed = Turns(), dict[Trial, Measurement]()
     try:
         driver.recall(known)
-        limit = _search(task, driver)
+        limit = _search(task, driver, surroundings)
         if limit is None or not limit.out_of_time:
             turns, confirmed = _confirm(task, driver)
         if limit is not None:
@@ -169,18 +140,18 @@ def run(
         notices.append("interrupted: this is what was known; --resume goes on from here")
     finally:
         outcome = _outcome(status, task, driver, turns, confirmed)
-        outcome.notices[:0] = [*notices, *driver.notices]
+        outcome.notices[:0] = [*told, *notices, *driver.notices]
         outcome.resumed = len(known)
         outcome.wall_s = time.monotonic() - begun
         store.end(run_id, status, None if outcome.answer is None else document(outcome))
     return outcome
 
 
-def _search(task: Task, driver: Driver) -> LimitReachedError | None:
+def _search(task: Task, driver: Driver, surroundings: Surroundings) -> LimitReachedError | None:
     """Run the search or searches of a task; returns the limit that ended them early."""
-    policy = registry.load("policy", task.policy)
+    policy: Policy = partial(registry.load("policy", task.policy), **task.options)
     objective = Objective("time" if task.max_slowdown is not None else task.objective)
-    search = task.search(objective, {})
+    search = task.search(objective, {}, surroundings)
     expected = search.size if task.policy in _WHOLE_SPACE else None
     try:
         driver.measure(_default_trial(task), objective, expected)
@@ -188,7 +159,8 @@ def _search(task: Task, driver: Driver) -> LimitReachedError | None:
         if task.max_slowdown is not None:
             driver.reference_s = driver.fastest_s()
             objective = _final_objective(task, driver)
-            driver.search(policy, task.search(objective, driver.asked), objective, expected)
+            search = task.search(objective, driver.asked, surroundings)
+            driver.search(policy, search, objective, expected)
     except LimitReachedError as limit:
         return limit
     return None

@@ -11,7 +11,8 @@ from tuner.interfaces import Candidate
 from tuner.model import Energy, Measurement, Trial
 from tuner.objective import COVERAGE, Objective
 from tuner.records import Record, trial_record
-from tuner.session import Outcome, Task
+from tuner.session import Outcome
+from tuner.task import Task
 from tuner.turns import ASSUMED_REPEATABILITY, Ratio
 
 
