@@ -1,0 +1,302 @@
+"""Our policies side by side with Kernel Tuner's strategies, on recorded spaces.
+
+Every space was measured completely, so a search can be replayed without a GPU. One evaluation is one
+configuration not tried before; one that failed counts. The score is the median over seeds of
+100 x optimum / best found after some numbers of evaluations. Kernel Tuner plays through its own simulation
+runner, with the defaults of its strategies. Searches that were played are kept and not played again.
+
+    pip install 'tuner[search]'
+    python benchmarks/search.py FOLDER_OR_FILES... [h200] --out benchmarks/results/search.json --jobs 2
+"""
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import search_peers
+from platformdirs import user_cache_path
+from provenance import provenance
+from search_plays import Play, play_policy
+from search_scores import LEVELS, Result, plot, tables
+from search_spaces import Game, games_of
+
+from tuner import registry
+from tuner.errors import TunerError
+
+POLICIES = ("random", "local", "hill-climbing", "bayesian", "auto")
+BUDGETS = (20, 50, 100, 200)
+SEEDS = 31
+OTHER_SEEDS = 11  # of Kernel Tuner's strategies beyond those of the main table
+PROTOCOL = 1  # raised when plays kept from before cannot be compared any more
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+TOLD_EVERY_S = 20.0
+PACKAGES = ("kernel_tuner", "scikit-learn", "pymoo", "python-constraint2")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One search to play: a space (by where it was read and its place there), a searcher, a seed."""
+
+    where: str
+    place: int
+    searcher: str
+    ours: bool
+    seed: int
+    budget: int
+    folder: str
+
+
+def main() -> int:
+    """Play what was not played yet, print the tables, write JSON and picture."""
+    options = _options()
+    try:
+        return _run(options)
+    except TunerError as error:
+        print(f"search.py: {error}", file=sys.stderr)
+        return 2
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("spaces", nargs="*", help="folders and files of recorded spaces")
+    parser.add_argument("--h200", action="store_true", help="the spaces that are shipped, too")
+    parser.add_argument("--policies", default=",".join(POLICIES), help="ours, or none (%(default)s)")
+    parser.add_argument(
+        "--strategies", default="main", help="Kernel Tuner's: main, all, none, or names (%(default)s)"
+    )
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="searches per space (%(default)s)")
+    parser.add_argument(
+        "--seeds-of",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="fewer for a group of spaces or a searcher; more than once",
+    )
+    parser.add_argument("--budgets", default=",".join(map(str, BUDGETS)), help="evaluations (%(default)s)")
+    parser.add_argument("--out", type=Path, help="JSON to write")
+    parser.add_argument("--plot", type=Path, help="picture to write (needs the extra plot)")
+    parser.add_argument("--table", type=Path, help="file for the tables, too")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (%(default)s)")
+    parser.add_argument(
+        "--kept",
+        type=Path,
+        default=user_cache_path("tuner") / "searches",
+        help="folder of plays (%(default)s)",
+    )
+    return parser.parse_args()
+
+
+def _run(options: argparse.Namespace) -> int:
+    budgets = [int(word) for word in options.budgets.split(",")]
+    games = {
+        (where, place): game
+        for where in [*options.spaces, *(["h200"] if options.h200 else [])]
+        for place, game in enumerate(games_of(where))
+    }
+    searchers = _searchers(options)
+    fewer = {name: int(count) for name, _, count in (word.rpartition("=") for word in options.seeds_of)}
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = {
+            Task(*at, name, ours, seed, max(budgets), folder): game
+            for at, game in games.items()
+            for name, ours in searchers
+            for seed in range(_seeds(name, ours, game, options.seeds, fewer))
+        }
+        store = Store(options.kept)
+        missing = [task for task, game in wanted.items() if store.get(game, task) is None]
+        for task, play in _played(missing, options.jobs):
+            store.put(wanted[task], task, play)
+    results = _results(wanted, store)
+    text = tables(results, budgets)
+    print(text)
+    if options.table:
+        options.table.write_text(text)
+    if options.out:
+        options.out.write_text(_document(results, budgets))
+    if options.plot:
+        plot(results, options.plot)
+    return 0
+
+
+def _searchers(options: argparse.Namespace) -> list[tuple[str, bool]]:
+    """Names, and whether they are ours."""
+    words = {
+        "main": search_peers.MAIN,
+        "all": (*search_peers.MAIN, *search_peers.OTHERS),
+        "none": (),
+    }
+    theirs = words.get(options.strategies, tuple(options.strategies.split(",")))
+    if theirs:
+        search_peers.version()
+    ours = () if options.policies == "none" else tuple(options.policies.split(","))
+    for name in ours:
+        registry.load("policy", name)
+    return [*((name, True) for name in ours), *((name, False) for name in theirs)]
+
+
+def _seeds(searcher: str, ours: bool, game: Game, seeds: int, fewer: dict[str, int]) -> int:
+    beyond = OTHER_SEEDS if not ours and searcher in search_peers.OTHERS else seeds
+    return min(seeds, beyond, fewer.get(game.group, seeds), fewer.get(searcher, seeds))
+
+
+class Store:
+    """Plays kept in a folder: one file per space, searcher, budget and version of what plays.
+
+    Args:
+        folder: where.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._plays: dict[Path, dict[int, Play]] = {}
+
+    def get(self, game: Game, task: Task) -> Play | None:
+        """A play that was kept."""
+        path = self._path(game, task)
+        if path not in self._plays:
+            lines = path.read_text().splitlines() if path.exists() else []
+            self._plays[path] = {play.seed: play for play in map(_play, lines)}
+        return self._plays[path].get(task.seed)
+
+    def put(self, game: Game, task: Task, play: Play) -> None:
+        """Keep a play, at once."""
+        path = self._path(game, task)
+        self._plays.setdefault(path, {})[task.seed] = play
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(json.dumps(asdict(play)) + "\n")
+
+    def _path(self, game: Game, task: Task) -> Path:
+        version = policies_version() if task.ours else search_peers.version()
+        name = f"{task.searcher}-{task.budget}-{version}-{PROTOCOL}.jsonl"
+        return self._folder / game.digest / name
+
+
+@lru_cache
+def policies_version() -> str:
+    """Differs when the source of any policy does."""
+    folder = Path(registry.load("policy", "random").__code__.co_filename).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _play(line: str) -> Play:
+    fields = json.loads(line)
+    best = tuple((number, time_s) for number, time_s in fields["best"])
+    taken = fields["search_ms"]
+    return Play(**{**fields, "best": best, "search_ms": None if taken is None else tuple(taken)})
+
+
+def _played(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Play]]:
+    """Play in processes of their own, one thread each, with a line of progress."""
+    if not tasks:
+        return
+    for name in ONE_THREAD:
+        os.environ[name] = "1"  # read by the children when they load numpy
+    started_s = told_s = time.monotonic()
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for number, found in enumerate(pool.imap_unordered(_solved, tasks), start=1):
+            yield found
+            now_s = time.monotonic()
+            if now_s - told_s > TOLD_EVERY_S or number == len(tasks):
+                told_s = now_s
+                left_s = (now_s - started_s) / number * (len(tasks) - number)
+                print(f"{number} of {len(tasks)} searches, {left_s / 60:.0f} min left", file=sys.stderr)
+
+
+def _solved(task: Task) -> tuple[Task, Play]:
+    """In a child: one search."""
+    game = _games(task.where)[task.place]
+    if task.ours:
+        return task, play_policy(game, task.searcher, task.seed, task.budget)
+    cache = search_peers.write_cache(game, Path(task.folder))
+    legal = _legal(task.where, task.place)
+    return task, search_peers.play_strategy(
+        game, task.searcher, cache=cache, legal=legal, seed=task.seed, budget=task.budget
+    )
+
+
+_games = lru_cache(games_of)
+
+
+@lru_cache
+def _legal(where: str, place: int) -> search_peers.Legal:
+    return search_peers.legal_of(_games(where)[place])
+
+
+def _results(wanted: dict[Task, Game], store: Store) -> list[Result]:
+    """Plays gathered by space and searcher, in the order they were asked for."""
+    found: dict[tuple[str, int, str, bool], Result] = {}
+    for task, game in wanted.items():
+        play = store.get(game, task)
+        at = (task.where, task.place, task.searcher, task.ours)
+        if play is None:
+            continue
+        if at not in found:
+            size = len(game.times_s)
+            found[at] = Result(
+                game.name, game.group, size, game.optimum_s, task.searcher, task.ours, (), task.budget
+            )
+        found[at] = replace(found[at], plays=(*found[at].plays, play))
+    return list(found.values())
+
+
+def _document(results: Sequence[Result], budgets: Sequence[int]) -> str:
+    """The JSON: scores, and of every seed where its best changed, as [evaluations, efficiency in %]."""
+    origin = provenance()
+    origin["packages"] |= {name: found for name in PACKAGES if (found := _version(name))}
+    origin["policies"] = policies_version()
+    head = {"provenance": origin, "budgets": budgets, "score": "median over seeds of optimum / best found"}
+    rows = ",\n".join(json.dumps(_row(result, budgets), separators=(",", ":")) for result in results)
+    return f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{rows}\n]}}\n'
+
+
+def _row(result: Result, budgets: Sequence[int]) -> dict[str, Any]:
+    return {
+        "space": result.space,
+        "group": result.group,
+        "configurations": result.size,
+        "optimum_ms": result.optimum_s * 1e3,
+        "search": result.searcher,
+        "ours": result.ours,
+        "efficiency": {str(n): round(result.efficiency(n), 4) for n in budgets},
+        "evaluations_to": {str(level): _finite(result.evaluations_to(level)) for level in LEVELS},
+        "search_ms": result.search_ms,
+        "seeds": [
+            {
+                "evaluations": play.evaluations,
+                "failed": play.failed,
+                "best": [[n, round(100 * result.optimum_s / time_s, 1)] for n, time_s in play.best],
+                **({"error": play.error} if play.error else {}),
+            }
+            for play in result.plays
+        ],
+    }
+
+
+def _finite(number: float) -> float | None:
+    return number if number < float("inf") else None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""What benchmarks/search.py compares: the same space on both sides, and evaluations counted the same way."""
+
+import importlib
+import json
+import math
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.interfaces import Candidate
+from tuner.model import (
+    Configuration,
+    DeviceIdentity,
+    Measurement,
+    Status,
+    Trial,
+    TunableValue,
+    WorkloadResult,
+)
+from tuner.recordings import RecordedSpace, RecordedWorkload
+from tuner.recordings.opening import open_recording
+
+ROOT = Path(__file__).parent.parent
+BENCHMARKS = str(ROOT / "benchmarks")
+TUNABLES: dict[str, tuple[TunableValue, ...]] = {"L": (32, 64, 128), "load": ("plain", "wide")}
+TIMES_MS = {(32, "plain"): 4.0, (64, "plain"): 2.0, (128, "plain"): math.inf, (64, "wide"): 1.0}
+CONFIGURATIONS = st.sampled_from(["32,plain", "64,plain", "128,plain", "64,wide", "not,legal"])
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> SimpleNamespace:
+    """The benchmark's modules, which are scripts side by side."""
+    sys.path.insert(0, BENCHMARKS)
+    try:
+        names = ("spaces", "plays", "scores", "peers")
+        return SimpleNamespace(**{name: importlib.import_module(f"search_{name}") for name in names})
+    finally:
+        sys.path.remove(BENCHMARKS)
+
+
+def space() -> RecordedSpace:
+    trials = {}
+    for values, time_ms in TIMES_MS.items():
+        trial = Trial((Configuration(tuple(zip(TUNABLES, values, strict=True))),))
+        failed = Measurement((WorkloadResult(Status.COMPILE_ERROR),))
+        worked = Measurement((WorkloadResult(Status.OK, time_ms / 1e3),), time_ms / 1e3)
+        trials[trial] = worked if math.isfinite(time_ms) else failed
+    candidates = tuple(Candidate(trial.configurations[0], 1.0, 0, 0, 0) for trial in trials)
+    workload = RecordedWorkload(
+        name="made-up:N=8",
+        kernel="made-up",
+        family="",
+        sizes={"N": 8},
+        batch=1,
+        fingerprint="",
+        tunables={**TUNABLES, "L": (16, *TUNABLES["L"])},
+        roles={},
+        default=candidates[0].configuration,
+        candidates=candidates,
+    )
+    identity = DeviceIdentity("", "A GPU", "A GPU", driver="", runtime="", modelled=False)
+    return RecordedSpace((workload,), identity, None, trials)
+
+
+def test_a_converted_space_reads_back_as_it_was(benchmark: SimpleNamespace, tmp_path: Path) -> None:
+    """What Kernel Tuner is given has the configurations, times, failures and device of the space."""
+    game = benchmark.spaces.Game("made up", "made", space())
+    path = benchmark.peers.write_cache(game, tmp_path)
+    recording = open_recording(path)
+    again = recording.space(recording.names[0])
+    assert again.identity.name == "A GPU"
+    assert list(again.trials) == list(game.space.trials)
+    for trial, found in again.trials.items():
+        expected = game.space.trials[trial]
+        assert found.status is expected.status
+        assert found.makespan_s == pytest.approx(expected.makespan_s)
+
+
+def test_a_converted_space_ends_as_kernel_tuner_ends_its_files(benchmark: SimpleNamespace) -> None:
+    """Kernel Tuner takes a cache file for one that was cut off unless it ends with three braces."""
+    game = benchmark.spaces.Game("made up", "made", space())
+    text = json.dumps(benchmark.spaces.kernel_tuner_cache(game), separators=(",", ":"))
+    assert text.endswith("}}}")
+
+
+def test_only_values_that_occur_are_offered(benchmark: SimpleNamespace) -> None:
+    """A value no configuration has would only make the other side's value lists longer."""
+    game = benchmark.spaces.Game("made up", "made", space())
+    assert game.tunables == {"L": [32, 64, 128], "load": ["plain", "wide"]}
+
+
+def test_tunables_of_several_workloads_stay_apart(benchmark: SimpleNamespace) -> None:
+    """In a joint space equal names of two workloads are two tunables, and keys hold the values of both."""
+    one = space()
+    trials = {
+        Trial((a.configurations[0], b.configurations[0])): Measurement(
+            (WorkloadResult(Status.OK, 1.0),) * 2, 1.0
+        )
+        for a in one.trials
+        for b in one.trials
+    }
+    joint = RecordedSpace(one.workloads * 2, one.identity, None, trials)
+    game = benchmark.spaces.Game("joint", "joint", joint)
+    assert list(game.tunables) == ["w0_L", "w0_load", "w1_L", "w1_load"]
+    assert "32,plain,64,wide" in game.times_s
+    assert len(game.times_s) == len(trials)
+
+
+def test_partial_configurations_lead_on_when_a_legal_one_has_their_values(
+    benchmark: SimpleNamespace,
+) -> None:
+    """Kernel Tuner's solver may drop a branch exactly when no configuration of the space lies in it."""
+    game = benchmark.spaces.Game("made up", "made", space())
+    legal = benchmark.peers.legal_of(game)
+    assert legal(64, "wide")
+    assert not legal(32, "wide")
+    assert legal.leads_on({"load": "wide"})
+    assert legal.leads_on({"load": "plain", "L": 128})
+    assert not legal.leads_on({"load": "wide", "L": 128})
+
+
+@given(
+    asked=st.lists(st.lists(CONFIGURATIONS, max_size=4), max_size=8),
+    budget=st.integers(min_value=1, max_value=5),
+)
+def test_an_evaluation_is_a_configuration_not_tried_before(
+    benchmark: SimpleNamespace, asked: list[list[str]], budget: int
+) -> None:
+    """Repeats and illegal configurations cost nothing, failures count, and the budget holds."""
+    game = benchmark.spaces.Game("made up", "made", space())
+    record = benchmark.plays.Record(game.times_s, budget)
+    for batch in asked:
+        record.asked(batch)
+        record.answered()
+    play = record.finished(seed=0)
+    tried = list(dict.fromkeys(name for batch in asked for name in batch if name in game.times_s))[:budget]
+    assert play.evaluations == len(tried)
+    assert play.failed == tried.count("128,plain")
+    times_s = [game.times_s[name] for name in tried]
+    best = min(times_s, default=math.inf)
+    assert (play.best[-1][1] if play.best else math.inf) == best
+    assert [number for number, _ in play.best] == sorted({number for number, _ in play.best})
+
+
+def test_our_policies_are_counted_like_the_others(benchmark: SimpleNamespace) -> None:
+    """A policy that tries everything finds the optimum and is charged for the failure too."""
+    game = benchmark.spaces.Game("made up", "made", space())
+    play = benchmark.plays.play_policy(game, "random", seed=3, budget=10)
+    assert (play.evaluations, play.failed, play.error) == (4, 1, "")
+    assert play.best[-1][1] == game.optimum_s == pytest.approx(1e-3)
+
+
+def test_a_crash_keeps_what_was_found_before(benchmark: SimpleNamespace) -> None:
+    """A search that crashes is scored by what it found, and its error is kept."""
+    record = benchmark.plays.Record({"a": 2.0}, 10)
+
+    def crashing() -> None:
+        record.asked(["a"])
+        raise ValueError("lost the way\nand more")
+
+    play = benchmark.plays.guarded(record, 7, crashing)
+    assert (play.seed, play.evaluations, play.error) == (7, 1, "ValueError: lost the way")
+
+
+def test_scores_are_medians_over_seeds(benchmark: SimpleNamespace) -> None:
+    """Efficiency and evaluations to a share of the optimum come from the middle seed."""
+    plays = tuple(
+        benchmark.plays.Play(seed, 100, 0, best, (1.0, 2.0))
+        for seed, best in enumerate([((1, 4.0), (60, 2.0)), ((1, 2.5),), ((2, 10.0), (30, 2.0))])
+    )
+    result = benchmark.scores.Result("a space", "a", 500, 2.0, "some", False, plays, 100)
+    assert [result.efficiency(n) for n in (1, 20, 50, 100)] == [0.5, 0.5, 0.8, 1.0]
+    assert result.evaluations_to(0.9) == 60
+    assert "| some | 3 | 50.0 | 100.0 | 60 | 60 | 1 (mean 2) |  |" in benchmark.scores.tables(
+        [result], [20, 100]
+    )
+
+
+def test_a_search_that_ended_early_or_crashed_is_said(benchmark: SimpleNamespace) -> None:
+    """The table names crashes with their error, early ends, and strategies that could not start."""
+    make = benchmark.plays.Play
+    ended = (make(0, 30, 0, ((1, 2.0),), None), make(1, 12, 0, ((1, 2.0),), None, "KeyError: 'x'"))
+    idle = (make(0, 0, 0, (), None, "ModuleNotFoundError: No module named 'skopt'"),)
+    results = [
+        benchmark.scores.Result("a space", "a", 500, 2.0, name, False, plays, 100)
+        for name, plays in (("quitter", ended), ("skopt", idle))
+    ]
+    text = benchmark.scores.tables(results, [20])
+    assert "1 of 2 searches crashed (KeyError: 'x')" in text
+    assert "1 of 2 ended by themselves, median 30 evaluations" in text
+    assert "skopt did not start: ModuleNotFoundError" in text
