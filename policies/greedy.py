@@ -63,6 +63,8 @@ def greedy(search: Search) -> Attempt:
       lowered the cost by more than `WORTHWHILE`: below, it would follow the noise of the measurements. For
       the same reason a pass leaves out the kernels since whose turn the cost has not fallen by as much:
       what has changed beside them cannot have moved much.
+    * Order within D: by block size alone, so that neighbours have something in common; `Order` tells why.
+      Which distribution is D[0] is up to occupancy, as in the paper.
     * Direction: the paper runs D from D[0] every time. Here D is descended from the distribution reached, to
       later entries and, if that leads to no gain beyond `REPEATABLE`, to earlier ones. From D[0] both are
       the same.
@@ -141,10 +143,11 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[
     present = delta.configurations[i]
     same_work = order.distributions(present)
     same_tunables = order.distributions(present, same_work=False)
-    here = same_work.index(present)  # in both: a distribution stands where its best variant stands
-    lines = (same_work[here:], same_work[here::-1], same_tunables[here:])
-    sides = [with_kernel(delta, i, line) for line in lines]
-    delta = yield from _along(memory, sides, delta, REPEATABLE)
+    here = same_work.index(present)  # in both: one entry per block size
+    lines = [
+        with_kernel(delta, i, line) for line in (same_work[here:], same_work[here::-1], same_tunables[here:])
+    ]
+    delta = yield from _along(memory, lines, delta, REPEATABLE)
     distribution = i, order.block(delta.configurations[i])
     if distribution in tuned:
         return delta

@@ -46,16 +46,13 @@ def test_candidates_stand_by_occupancy_then_block_then_elements_then_space() -> 
     assert Order(given_order).configurations == [c.configuration for c in ordered]
 
 
-def test_a_distribution_stands_where_its_best_variant_stands() -> None:
-    """D has one entry per block size; occupancy comes first, so 256 stands before 512."""
-    space = [
-        candidate(0.8, 512, L=512, r=2),
-        candidate(0.8, 256, L=256, r=2),
-        candidate(1.0, 256, L=256, r=4),
-    ]
+def test_distributions_stand_by_block_size() -> None:
+    """D has one entry per block size; the 1024 of low occupancy does not come between 256 and 128."""
+    space = [candidate(1.0, 256, L=256), candidate(0.5, 1024, L=1024), candidate(0.8, 128, L=128)]
     order = Order(space)
 
-    assert values(order.distributions(space[0].configuration)) == [(256, 2), (512, 2)]
+    assert order.configurations[0] == space[0].configuration
+    assert values(order.distributions(space[0].configuration)) == [(1024,), (256,), (128,)]
 
 
 def test_a_distribution_is_represented_by_the_variant_nearest_to_the_present_one() -> None:
