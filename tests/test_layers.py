@@ -13,6 +13,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.cli",),
     ("tuner.doctor",),
     ("tuner.report",),
+    ("tuner.comparing",),
     ("tuner.session", "tuner.request", "tuner.answers", "tuner.bench", "tuner.application"),
     ("tuner.tracing",),
     ("tuner.task", "tuner.knowledge"),

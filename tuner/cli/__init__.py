@@ -7,6 +7,7 @@ from tuner.errors import Interrupted, TunerError
 
 COMMANDS = {
     "run": "tuner.cli.run:run",
+    "compare": "tuner.cli.compare:compare",
     "best": "tuner.cli.best:best",
     "history": "tuner.cli.history:history",
     "kernels": "tuner.cli.kernels:kernels",

@@ -1,0 +1,246 @@
+"""``tuner compare``: policies held against the exhaustive ground truth."""
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli.options import database_option, kernel_option, sensor_option
+from tuner.cli.output import console, json_option, writable, write_json
+from tuner.cli.stopping import orderly_stop
+from tuner.errors import InputError, Interrupted
+
+if TYPE_CHECKING:
+    from tuner.cli.compare_progress import CompareProgress
+    from tuner.comparing.plays import Play, Rules
+    from tuner.comparing.truth import Truth
+    from tuner.conditions import Conditions
+    from tuner.objective import Objective
+    from tuner.request import Request
+    from tuner.session import Outcome, Task
+
+_REPLAY = "replay:"
+_SEEDS = 10  # fewer say little about a policy that draws at random
+_BUDGET = 200  # evaluations: a policy that has not ended by then was not worth running on the GPUs at hand
+
+
+@dataclass
+class _Found:
+    """What there is so far, also when the user stops it."""
+
+    objective: "Objective"
+    truths: list["Truth"] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    plays: list["Play"] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    status: str = "interrupted"
+
+    def take(self, truth: "Truth") -> None:
+        """Keep a ground truth, or the reason why no policy can be compared on it."""
+        reason = truth.unusable(self.objective)
+        if reason:
+            self.left_out.append(reason)
+            return
+        self.truths.append(truth)
+        if truth.missing:
+            self.notices.append(
+                f"{truth.name}: {truth.missing:,} trials of its space are not known and count as failed"
+            )
+
+
+@click.command()
+@click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...")
+@click.option(
+    "--policies",
+    "policy_words",
+    metavar="LIST",
+    help="Names, separated by commas; name:option=value sets an option of a policy. Default: all of them.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1, max=10_000),
+    default=_SEEDS,
+    show_default=True,
+    help="How often each policy plays each space, every time with another seed.",
+)
+@click.option(
+    "--objective", default="time", show_default=True, help="What to minimise: time, energy, edp or ed2p."
+)
+@click.option(
+    "--device",
+    metavar="SPEC",
+    default="replay:h200",
+    show_default=True,
+    help="replay:h200 or replay:FILE; on cuda:N, sim:NAME an exhaustive run is the ground truth.",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    default=_BUDGET,
+    show_default=True,
+    help="Evaluations of a play at most.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=1, max=1024), help="Processes that play. Default: one for each CPU."
+)
+@click.option("--plot", "plot_path", metavar="FILE", callback=writable, help="Draw it: .png, .svg or .pdf.")
+@sensor_option
+@kernel_option
+@database_option
+@json_option
+def compare(
+    workloads: tuple[str, ...],
+    *,
+    policy_words: str | None,
+    seeds: int,
+    objective: str,
+    device: str,
+    budget: int,
+    jobs: int | None,
+    plot_path: str | None,
+    sensor: str | None,
+    kernel_files: tuple[Path, ...],
+    database: Path | None,
+    json_path: str | None,
+) -> None:
+    """Hold policies against the best of all trials.
+
+    A WORKLOAD is a kernel at a problem size, e.g. fft:N=1024; a bare kernel such as fft stands for all its
+    sizes, and a+b for workloads that run together. Without any, all spaces of a recording are taken. On a GPU
+    or a simulated one every trial is measured first, once: the run is kept in the database.
+    """
+    from tuner.comparing.choices import policies
+    from tuner.comparing.plays import Rules
+    from tuner.objective import Objective
+
+    rules = Rules(policies(policy_words), seeds, objective, budget)
+    _check_plot(plot_path)
+    found = _Found(Objective(objective))
+    if seeds < _SEEDS:
+        found.notices.append(
+            f"--seeds {seeds}: fewer than {_SEEDS} say little of policies that draw at random"
+        )
+    try:
+        with orderly_stop(), _progress(objective) as progress:
+            if device.startswith(_REPLAY):
+                _recorded(found, workloads, device)
+            else:
+                asked = _request(objective, sensor, kernel_files)
+                _measured(found, workloads, asked, progress, device=device, database=database)
+            _play(found, rules, jobs or os.cpu_count() or 1, progress)
+        found.status = "finished"
+    except Interrupted:
+        found.notices.append("interrupted: this is what was known")
+    _tell(found, rules, json_path, plot_path)
+
+
+def _check_plot(path: str | None) -> None:
+    """Refuse a picture that cannot be drawn before anything is played."""
+    if path is None:
+        return
+    from tuner.report.power_plot import FORMATS, need_matplotlib
+
+    if Path(path).suffix not in FORMATS:
+        raise InputError(f"--plot {path}: the name must end in one of {', '.join(FORMATS)}")
+    need_matplotlib()
+
+
+def _progress(objective: str) -> "CompareProgress":
+    from tuner.cli.compare_progress import CompareProgress
+
+    return CompareProgress(objective)
+
+
+def _request(objective: str, sensor: str | None, kernel_files: Sequence[Path]) -> "Request":
+    from tuner.request import Request
+
+    return Request(objective=objective, sensor=sensor, kernel_files=kernel_files)
+
+
+def _recorded(found: _Found, words: Sequence[str], device: str) -> None:
+    """Take the ground truths of a recording."""
+    from tuner.comparing.choices import recorded_groups
+    from tuner.comparing.truth import Truth
+    from tuner.recordings.opening import open_recording
+
+    recording = open_recording(device.removeprefix(_REPLAY))
+    for group in recorded_groups(words, recording.names, device):
+        found.take(Truth(group, recording.space(group), "recorded"))
+
+
+def _measured(
+    found: _Found,
+    words: Sequence[str],
+    request: "Request",
+    progress: "CompareProgress",
+    *,
+    device: str,
+    database: Path | None,
+) -> None:
+    """Take the ground truths of exhaustive runs, and make those that the database lacks."""
+    from tuner.catalog import Catalog
+    from tuner.comparing.choices import catalog_groups
+    from tuner.comparing.measuring import Watch, measured
+    from tuner.database import Store
+    from tuner.report.summary import Timing, document
+
+    catalog = Catalog.load(request.kernel_files)
+    watch = Watch(progress.compiled, progress.measured, progress.warming)
+
+    def describe(
+        task: "Task", conditions: "Conditions", outcome: "Outcome", prepare_s: float
+    ) -> dict[str, Any]:
+        return document(task, conditions, outcome, Timing(prepare_s, outcome.wall_s), with_trials=False)
+
+    with Store(database) as store:
+        for group in catalog_groups(words, catalog):
+            truth = measured(
+                group, request, device, catalog=catalog, store=store, watch=watch, describe=describe
+            )
+            found.take(truth)
+
+
+def _play(found: _Found, rules: "Rules", jobs: int, progress: "CompareProgress") -> None:
+    """Play all policies on all spaces."""
+    from tuner.comparing.plays import play_all
+
+    if not found.truths:
+        raise InputError("\n".join(found.left_out))
+    total = len(found.truths) * len(rules.policies) * rules.seeds
+    playing = play_all([truth.space for truth in found.truths], rules, jobs)
+    with closing(playing):
+        for play in playing:
+            found.plays.append(play)
+            where, who = found.truths[play.job.space].name, rules.policies[play.job.policy].label
+            progress.played(len(found.plays), total, f"{who} on {where}")
+
+
+def _tell(found: _Found, rules: "Rules", json_path: str | None, plot_path: str | None) -> None:
+    """Write, draw and print what there is, and end with the right exit code."""
+    from tuner.comparing.provenance import provenance
+    from tuner.comparing.summary import document
+    from tuner.report.compare import show_comparison
+
+    notices = [*found.notices, *(f"left out: {reason}" for reason in found.left_out)]
+    record = document(
+        found.truths, found.plays, rules, status=found.status, provenance=provenance(), notices=notices
+    )
+    try:
+        if json_path is not None:
+            write_json(json_path, record)
+        if plot_path is not None and found.plays:
+            from tuner.report.compare_plot import draw_comparison
+
+            draw_comparison(record, Path(plot_path))
+    finally:  # a full disk costs no tables
+        show_comparison(record, console(json_path))
+    if found.status == "interrupted":
+        sys.exit(Interrupted.exit_code)
+    if any(play.error for play in found.plays):
+        click.echo("Error: a policy raised; the lines above say which, on what and why", err=True)
+        sys.exit(1)

@@ -1,0 +1,118 @@
+"""Ground truths of devices that trials can run on: exhaustive runs, made once and kept in the database."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner import session
+from tuner.bench import open_bench
+from tuner.catalog import Catalog
+from tuner.comparing.choices import Group
+from tuner.comparing.truth import Truth
+from tuner.conditions import Conditions
+from tuner.database import Store
+from tuner.driver import Observer
+from tuner.errors import Interrupted
+from tuner.exporting import recorded_space
+from tuner.interfaces import Progress
+from tuner.model import Measurement, Trial
+from tuner.records import digest
+from tuner.request import Request, conditions_of, make_task, resolve
+from tuner.session import Outcome, Task
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who hears of the making of a ground truth.
+
+    Attributes:
+        compiled: told how many configurations are compiled.
+        measured: told of every trial.
+        warming: told of the warm-up.
+    """
+
+    compiled: Progress
+    measured: Observer
+    warming: Callable[[float, float], None]
+
+
+Describe = Callable[[Task, Conditions, Outcome, float], dict[str, Any]]
+"""Makes the stored answer of a run; the number is the seconds that enumerating and compiling took."""
+
+
+def measured(
+    group: Group,
+    request: Request,
+    device_spec: str | None,
+    *,
+    catalog: Catalog,
+    store: Store,
+    watch: Watch,
+    describe: Describe,
+) -> Truth:
+    """The exhaustive run of a group: the stored one if it is finished and was made under these conditions.
+
+    Else it is made now; one that was stopped before goes on where it ended. It is the run that ``tuner run
+    --policy exhaustive`` makes, and one made by that is taken.
+
+    Args:
+        group: the workloads.
+        request: how to measure; its workloads and its policy are replaced.
+        device_spec: where, as in ``--device``.
+        catalog: the kernel files.
+        store: the database.
+        watch: hears how it goes.
+        describe: makes the stored answer.
+
+    Raises:
+        Interrupted: by the user; the trials so far are stored.
+    """
+    request = replace(request, workloads=group, policy="exhaustive")
+    with open_bench(device_spec, request, watch.warming) as bench:
+        pairs, _ = resolve(catalog, group, bench.device)
+        conditions = conditions_of(request, pairs, bench.device, measuring=bench.measuring)
+        begun_s = time.monotonic()
+        task = make_task(request, pairs, bench.device, (), watch.compiled)
+        prepare_s = time.monotonic() - begun_s
+        run_id = finished(store, conditions)
+        origin = f"run {run_id} of the database, measured before"
+        if run_id is None:
+            outcome = session.run(
+                task,
+                conditions,
+                device=bench.device,
+                measurer=bench.measurer,
+                store=store,
+                observer=watch.measured,
+                resume=True,
+                document=lambda outcome: describe(task, conditions, outcome, prepare_s),
+            )
+            run_id = finished(store, conditions)
+            if outcome.status == "interrupted" or run_id is None:
+                raise Interrupted("interrupted; the same command goes on with the ground truth from here")
+            origin = f"run {run_id} of the database, measured now"
+        identity, limits = bench.device.identity, bench.device.limits
+        sensor = str(bench.measuring["sensor"] or "")
+    trials = _of_space(task, store.trials(run_id, conditions.names))
+    space = recorded_space(
+        task.prepared, identity, limits, trials, sensor, {"run": run_id, **conditions.record()}
+    )
+    return Truth(group, space, origin)
+
+
+def finished(store: Store, conditions: Conditions) -> int | None:
+    """The newest finished run under exactly these conditions."""
+    wanted = digest(conditions.record())
+    runs = (run for run in store.history() if run.status == "finished")
+    return next((run.id for run in runs if digest(run.conditions) == wanted), None)
+
+
+def _of_space(task: Task, trials: Sequence[tuple[Trial, Measurement]]) -> Mapping[Trial, Measurement]:
+    """Trials of candidates only: a default that pruning drops is measured, but no policy may choose it."""
+    candidates = [{c.configuration for c in item.candidates} for item in task.prepared]
+    return {
+        trial: measurement
+        for trial, measurement in trials
+        if all(c in known for c, known in zip(trial.configurations, candidates, strict=True))
+    }

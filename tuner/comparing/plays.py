@@ -1,0 +1,157 @@
+"""Policies played on ground truths, with one seed after another, on all CPUs."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+
+from tuner.comparing.choices import PolicyChoice
+from tuner.comparing.efficiency import improvements
+from tuner.errors import ChildCrashedError
+from tuner.model import Trial
+from tuner.objective import Objective
+from tuner.playing import play
+from tuner.recordings import RecordedSpace
+from tuner.recordings.searching import search_of
+
+# Set in playing processes: as many threads as CPUs in each of as many processes would only wait for each
+# other, and sums in another order would be other numbers on another machine.
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is the same for every play.
+
+    Attributes:
+        policies: who plays.
+        seeds: each policy plays with the seeds 0 to ``seeds - 1``.
+        objective: name of what is minimised.
+        budget: evaluations of a play at most; None for as many as the policy wants.
+    """
+
+    policies: tuple[PolicyChoice, ...]
+    seeds: int
+    objective: str
+    budget: int | None
+
+
+@dataclass(frozen=True, order=True)
+class Job:
+    """One play to be done: the places of its space and its policy, and its seed."""
+
+    space: int
+    policy: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Play:
+    """What a policy did on a space with one seed.
+
+    Attributes:
+        job: which.
+        evaluations: distinct trials it asked for, failed ones included.
+        steps: (evaluations so far, lowest cost) wherever the cost got lower.
+        answer: the trial of lowest cost it asked for; None where none was valid.
+        search_s: CPU time of the search itself.
+        error: why the policy raised; empty where it ended well.
+    """
+
+    job: Job
+    evaluations: int = 0
+    steps: tuple[tuple[int, float], ...] = ()
+    answer: Trial | None = None
+    search_s: float = 0.0
+    error: str = ""
+
+
+def jobs(rules: Rules, spaces: int) -> list[Job]:
+    """Every play, space by space."""
+    return [
+        Job(space, policy, seed)
+        for space in range(spaces)
+        for policy in range(len(rules.policies))
+        for seed in range(rules.seeds)
+    ]
+
+
+def play_one(job: Job, spaces: Sequence[RecordedSpace], rules: Rules) -> Play:
+    """Play a policy to its end, or to the budget; a policy that raises loses this play only."""
+    space, objective = spaces[job.space], Objective(rules.objective)
+    try:
+        policy = rules.policies[job.policy].load()
+        begun_s = time.process_time()
+        search = search_of(space, objective.cost, seed=job.seed, noise=objective.relative_uncertainty)
+        asked = play(policy, search, space.look, rules.budget)
+    except Exception as error:  # noqa: BLE001 - whatever a policy raises is its result here
+        return Play(job, error=f"{type(error).__name__}: {error}")
+    search_s = time.process_time() - begun_s
+    steps = improvements(objective.cost(measurement) for _, measurement in asked)
+    answer = asked[steps[-1][0] - 1][0] if steps else None
+    return Play(job, len(asked), steps, answer, search_s)
+
+
+def play_all(spaces: Sequence[RecordedSpace], rules: Rules, processes: int) -> Iterator[Play]:
+    """Play every job, in processes of their own; plays come as they end.
+
+    Closing the iterator (Ctrl-C does) ends the processes at once.
+
+    Raises:
+        ChildCrashedError: a process died, of memory for example.
+    """
+    before = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")  # a fork would copy the threads and locks of a device
+    with _environment(_ONE_THREAD):
+        pool = ProcessPoolExecutor(processes, context, _begin, (spaces, rules))
+        try:
+            yield from (
+                future.result()
+                for future in as_completed([pool.submit(_play, job) for job in jobs(rules, len(spaces))])
+            )
+        except BrokenProcessPool as error:
+            raise ChildCrashedError(
+                "a process that played a policy died, perhaps of memory; try --jobs 1"
+            ) from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in set(multiprocessing.active_children()) - before:
+                child.terminate()
+            pool.shutdown()
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Set variables that children inherit."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+_held: tuple[Sequence[RecordedSpace], Rules] | None = (
+    None  # of a playing process: sent once, not with every job
+)
+
+
+def _begin(spaces: Sequence[RecordedSpace], rules: Rules) -> None:
+    global _held  # noqa: PLW0603 - the only way an initialiser can leave something to the calls
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    _held = spaces, rules
+
+
+def _play(job: Job) -> Play:
+    if _held is None:
+        raise RuntimeError("this process was not begun")
+    return play_one(job, *_held)
