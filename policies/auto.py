@@ -17,7 +17,7 @@ from .payback import paying
 SMALL = 24  # trials: what a Bayesian search takes by itself, eight to begin with and some gains five apart
 
 
-def auto(search: Search) -> Attempt:
+def auto(search: Search, *, patience: int | None = None) -> Attempt:
     """Measure the analytical answer first, then go on with the policy that suits the space.
 
     * Up to `SMALL` trials are all measured: no search can promise to need fewer, and none is surer.
@@ -27,6 +27,10 @@ def auto(search: Search) -> Attempt:
 
     The first two stop when another evaluation no longer pays (`paying`); `bayesian` has an expectation of
     its own for that.
+
+    Args:
+        search: what the policy is told.
+        patience: evaluations without progress that end `bayesian`; None for its own number.
 
     Returns:
         The cheapest trial measured, or None when all failed.
@@ -39,8 +43,11 @@ def auto(search: Search) -> Attempt:
     if len(measured) < search.size:
         search.tell(f"auto: {policy.__name__}, because {reason}")
         known = replace(search, prior={**search.prior, **measured})
-        part = policy(known)
-        yield from _recalled(part if policy is bayesian else paying(part, known), measured)
+        if policy is bayesian:
+            part = bayesian(known) if patience is None else bayesian(known, patience=patience)
+        else:
+            part = paying(policy(known), known)
+        yield from _recalled(part, measured)
     costs = {trial: search.cost(measurement) for trial, measurement in measured.items()}
     valid = [trial for trial, cost in costs.items() if math.isfinite(cost)]
     return min(valid, key=costs.__getitem__, default=None)

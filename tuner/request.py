@@ -1,25 +1,30 @@
 """From the words of ``tuner run`` to a ready task: workloads resolved, spaces compiled, clocks chosen."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner import registry
-from tuner.candidates import fit_batches, prepare
+from tuner import registry, replaying
+from tuner.candidates import Prepared, fit_batches, prepare
 from tuner.catalog import Catalog
 from tuner.clock_choice import check_clocks, choose_clocks
 from tuner.conditions import Conditions
 from tuner.config import KernelFile
+from tuner.devices.replay import ReplayDevice
 from tuner.driver import Limits
 from tuner.errors import ClockError, InputError, UnknownNameError
 from tuner.interfaces import ClockControl, Device, Progress
 from tuner.model import Workload
 from tuner.objective import Objective, described
-from tuner.task import Task
+from tuner.recordings import RecordedKernel
+from tuner.task import DEFAULT_PAY_BACK_DAYS, Task
 from tuner.window import DEFAULT_PRECISION
 
 _WORST_PRECISION = 0.5  # wider intervals tell nothing apart
+
+PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
 
 DEFAULT_WORKLOADS = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")
 
@@ -44,11 +49,14 @@ class Request:
         trial_timeout_s: a check or a run that takes this much longer than its window is killed.
         seed: of the policy, and of the random inputs.
         kernel_files: kernel files beside the catalogue.
+        patience: evaluations without progress that end a search; None for the policy's own.
+        runs_per_day: rounds the answer will be used for every day; None where nobody says.
+        pay_back_days: days within which the tuning is to pay for itself.
     """
 
     workloads: Sequence[str] = ()
     objective: str = "energy"
-    policy: str = "greedy"
+    policy: str = "auto"
     clocks: str = "off"
     budget: int | None = None
     time_limit_s: float | None = None
@@ -60,6 +68,9 @@ class Request:
     trial_timeout_s: float = 60.0  # one minute, as in section IV-B of the embedded paper
     seed: int = 0
     kernel_files: Sequence[Path] = field(default=())
+    patience: int | None = None
+    runs_per_day: float | None = None
+    pay_back_days: float = DEFAULT_PAY_BACK_DAYS
 
     def check(self) -> None:
         """Refuse what is wrong on every device, before one is opened.
@@ -81,17 +92,48 @@ class Request:
             raise InputError(
                 "--max-slowdown limits a search for energy; with --objective time it says nothing"
             )
+        self._check_policy_options()
+
+    def _check_policy_options(self) -> None:
+        if self.patience is not None and not _takes(self.policy, "patience"):
+            patient = ", ".join(name for name in registry.names("policy") if _takes(name, "patience"))
+            raise InputError(f"--patience is no option of the policy {self.policy}; it is one of {patient}")
+        if self.runs_per_day is not None and self.objective not in PAID_IN:
+            raise InputError(
+                f"--runs-per-day: measuring costs joules and seconds, which {self.objective} is not;"
+                f" use --objective {' or '.join(PAID_IN)}"
+            )
+
+    @property
+    def policy_options(self) -> dict[str, int]:
+        """Options that are handed to the policy."""
+        return {} if self.patience is None else {"patience": self.patience}
+
+    @property
+    def search_settings(self) -> dict[str, float]:
+        """What decides how long a policy searches, as far as it was chosen."""
+        if self.runs_per_day is None:
+            return dict(self.policy_options)
+        return self.policy_options | {"runs": self.runs_per_day * self.pay_back_days}
+
+
+def _takes(policy: str, option: str) -> bool:
+    return option in inspect.signature(registry.load("policy", policy)).parameters
 
 
 def resolve(
     catalog: Catalog, specs: Sequence[str], device: Device
-) -> tuple[list[tuple[KernelFile, Workload]], list[str]]:
+) -> tuple[Sequence[tuple[KernelFile | RecordedKernel, Workload]], list[str]]:
     """Kernel files and workloads of the specs, with batches that fit the device, and notices.
+
+    Those of a recording are what was recorded.
 
     Raises:
         UnknownNameError: an unknown kernel or size.
         InputError: a workload named twice, or one that does not fit.
     """
+    if isinstance(device, ReplayDevice):
+        return replaying.pairs(device.space), replaying.changed(device.space, catalog)
     workloads = [catalog.workload(spec) for spec in specs or DEFAULT_WORKLOADS]
     names = [str(workload) for workload in workloads]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -102,8 +144,12 @@ def resolve(
     return list(zip(kernels, fitted, strict=True)), notices
 
 
-def asked_batches(catalog: Catalog, specs: Sequence[str]) -> dict[str, int]:
-    """Batches as asked for, before any is capped: named in the spec, or the kernel file's."""
+def asked_batches(
+    catalog: Catalog, specs: Sequence[str], device: Device | None = None
+) -> dict[str, int]:
+    """Batches as asked for, before any is capped: named in the spec, the kernel file's, or as recorded."""
+    if isinstance(device, ReplayDevice):
+        return {workload.name: workload.batch for workload in device.space.workloads}
     workloads = [catalog.workload(spec) for spec in specs or DEFAULT_WORKLOADS]
     return {str(workload): workload.batch for workload in workloads}
 
@@ -129,7 +175,7 @@ def choose_run_clocks(request: Request, clocks: ClockControl | None, no_clocks: 
 
 def make_task(
     request: Request,
-    pairs: Sequence[tuple[KernelFile, Workload]],
+    pairs: Sequence[tuple[KernelFile | RecordedKernel, Workload]],
     device: Device,
     clocks_mhz: tuple[int, ...],
     progress: Progress | None = None,
@@ -140,7 +186,7 @@ def make_task(
         EmptySpaceError: nothing is left of a workload's space.
     """
     return Task(
-        prepared=prepare(pairs, device, request.min_occupancy, progress),
+        prepared=_prepared(request, pairs, device, progress),
         objective=request.objective,
         max_slowdown=request.max_slowdown,
         policy=request.policy,
@@ -148,12 +194,27 @@ def make_task(
         seed=request.seed,
         limits=Limits(request.budget, request.time_limit_s),
         precision=request.energy_precision,
+        options=request.policy_options,
+        runs_per_day=request.runs_per_day,
+        pay_back_days=request.pay_back_days,
     )
+
+
+def _prepared(
+    request: Request,
+    pairs: Sequence[tuple[KernelFile | RecordedKernel, Workload]],
+    device: Device,
+    progress: Progress | None,
+) -> list[Prepared]:
+    if isinstance(device, ReplayDevice):
+        return replaying.prepared(device.space, request.min_occupancy)
+    files = [(kernel, workload) for kernel, workload in pairs if isinstance(kernel, KernelFile)]
+    return prepare(files, device, request.min_occupancy, progress)
 
 
 def conditions_of(
     request: Request,
-    pairs: Sequence[tuple[KernelFile, Workload]],
+    pairs: Sequence[tuple[KernelFile | RecordedKernel, Workload]],
     device: Device,
     clocks_mhz: tuple[int, ...] = (),
     *,
@@ -184,6 +245,7 @@ def conditions_of(
             "min_occupancy": request.min_occupancy,
             "window_s": request.window_s,
             "energy_precision": request.energy_precision,
+            **request.search_settings,
             **(measuring or {}),
         },
         asked={name: batch for name, batch in capped.items() if batch != dict(workloads)[name]},

@@ -10,6 +10,8 @@ from tuner.model import Configuration, DeviceIdentity, DeviceLimits, Measurement
 from tuner.objective import Objective
 from tuner.window import DEFAULT_PRECISION
 
+DEFAULT_PAY_BACK_DAYS = 30.0  # about as long as drivers, kernels and loads stay as they are
+
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -17,13 +19,13 @@ class Surroundings:
 
     Attributes:
         identity: the device.
-        limits: of the device.
+        limits: of the device; None where a recording lacks them.
         known: what earlier runs measured, by the name of an objective.
         tell: takes a sentence for the user.
     """
 
     identity: DeviceIdentity
-    limits: DeviceLimits
+    limits: DeviceLimits | None
     known: Callable[[str], tuple[Known, ...]]
     tell: Callable[[str], None]
 
@@ -42,7 +44,8 @@ class Task:
         limits: when to stop early.
         precision: wanted half-width of the 95 % interval of a contender's cost, relative to it.
         options: of the policy, by name; those left out are the policy's own.
-        runs: rounds the answer will be used for; None where nobody said.
+        runs_per_day: rounds the answer will be used for every day; None where nobody said.
+        pay_back_days: days within which the tuning is to pay for itself.
     """
 
     prepared: Sequence[Prepared]
@@ -54,7 +57,8 @@ class Task:
     limits: Limits
     precision: float = DEFAULT_PRECISION
     options: Mapping[str, int] = field(default_factory=dict)
-    runs: float | None = None
+    runs_per_day: float | None = None
+    pay_back_days: float = DEFAULT_PAY_BACK_DAYS
 
     def search(
         self, objective: Objective, prior: Mapping[Trial, Measurement], surroundings: Surroundings
@@ -81,9 +85,11 @@ class Task:
 
     def _payback(self, objective: Objective) -> Payback | None:
         """For the answer's own search: the one before it, under --max-slowdown, serves as its reference."""
-        if self.runs is None or objective.name != self.objective:
+        if self.runs_per_day is None or objective.name != self.objective:
             return None
-        return Payback(self.runs, _spent_j if objective.needs_energy else _spent_s)
+        return Payback(
+            self.runs_per_day * self.pay_back_days, _spent_j if objective.needs_energy else _spent_s
+        )
 
 
 def _spent_j(measurement: Measurement) -> float:

@@ -38,7 +38,7 @@ kernel_option = click.option(
 def finite(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     """Callback of an option: a range of click lets not-a-number through, and infinity."""
     if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is not a length of time", ctx, parameter)
+        raise click.BadParameter(f"{value} is not a finite number", ctx, parameter)
     return value
 
 

@@ -69,6 +69,10 @@ class RunProgress:
         phase = "confirming" if event.confirming else "measuring"
         self._show(phase, event.number, event.expected, detail)
 
+    def told(self, sentence: str) -> None:
+        """Told by the policy: what it does, and why."""
+        self._console.print(sentence, markup=False, highlight=False)
+
     def _left(self, event: Measured) -> str:
         """Time left by the pace so far; a descent ends when nothing improves, which nobody knows before."""
         if event.expected is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tuner import registry
 from tuner.cli.options import database_option, device_option, finite, fraction, kernel_option, sensor_option
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.stopping import orderly_stop
@@ -29,7 +30,16 @@ if TYPE_CHECKING:
     help="At most this much slower than the fastest trial, e.g. 5%; a time search comes first.",
 )
 @click.option(
-    "--policy", default="greedy", show_default=True, help="Search strategy: greedy, exhaustive, random."
+    "--policy",
+    default="auto",
+    show_default=True,
+    help=f"Search strategy: {', '.join(registry.names('policy'))}.",
+)
+@click.option(
+    "--patience",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Evaluations without progress that end a Bayesian search (default: the policy's).",
 )
 @click.option(
     "--clocks",
@@ -39,6 +49,22 @@ if TYPE_CHECKING:
     help="GPU clocks to search: off (as found), all, a LIST in MHz, or MIN:MAX[:STEP]. Restored afterwards.",
 )
 @click.option("--budget", type=click.IntRange(min=1), help="Measure at most this many trials.")
+@click.option(
+    "--runs-per-day",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=finite,
+    metavar="N",
+    help="How often the answer will be run: the search stops when going on does not pay.",
+)
+@click.option(
+    "--pay-back-days",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=finite,
+    default=30.0,
+    show_default=True,
+    metavar="DAYS",
+    help="Within which the tuning is to pay for itself.",
+)
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
@@ -148,7 +174,7 @@ def _tune(
             pairs,
             bench.device,
             clocks_mhz,
-            asked=asked_batches(catalog, request.workloads),
+            asked=asked_batches(catalog, request.workloads, bench.device),
             measuring=bench.measuring,
         )
         begun = time.monotonic()
@@ -167,6 +193,7 @@ def _tune(
             measurer=bench.measurer,
             store=store,
             observer=progress.measured,
+            tell=progress.told,
             resume=resume,
             document=describe,
         )

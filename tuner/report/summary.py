@@ -11,6 +11,7 @@ from tuner.interfaces import Candidate
 from tuner.model import Energy, Measurement, Trial
 from tuner.objective import COVERAGE, Objective
 from tuner.records import Record, trial_record
+from tuner.report.break_even import break_even
 from tuner.session import Outcome
 from tuner.task import Task
 from tuner.turns import ASSUMED_REPEATABILITY, Ratio
@@ -63,6 +64,7 @@ def document(
         "wall": _wall(outcome, timing),
         "notices": outcome.notices,
     }
+    record["break_even"] = break_even(record, task.objective, task.runs_per_day)
     if with_trials:
         record["trials"] = [_trial(pair, names) for pair in outcome.trials]
     return record
@@ -210,7 +212,10 @@ def _against(outcome: Outcome, other: int | None) -> Record | None:
     (trial, answer), (reference, measured) = outcome.trials[outcome.answer], outcome.trials[other]
     if answer.makespan_s is None or measured.makespan_s is None:
         return None
-    against: Record = {"slowdown": answer.makespan_s / measured.makespan_s - 1}
+    against: Record = {
+        "slowdown": answer.makespan_s / measured.makespan_s - 1,
+        "slowdown_interval": _time_interval(outcome, other),
+    }
     if answer.energy is None or measured.energy is None:
         return against
     paired = None if outcome.answer == other else outcome.turns.ratio(trial, reference, Objective("energy"))
@@ -222,6 +227,20 @@ def _against(outcome: Outcome, other: int | None) -> Record | None:
         "energy_saving_interval": ratio.interval,
         "turn_by_turn": None if outcome.answer == other else paired is not None,
     }
+
+
+def _time_interval(outcome: Outcome, other: int) -> float:
+    """Half of the 95 % interval of the slowdown of the answer against another valid trial."""
+    if outcome.answer is None or outcome.answer == other:
+        return 0.0
+    time = Objective("time")
+    (trial, answer), (reference, measured) = outcome.trials[outcome.answer], outcome.trials[other]
+    paired = outcome.turns.ratio(trial, reference, time)
+    if paired is not None:
+        return paired.interval
+    own = (time.relative_uncertainty(measurement) for measurement in (answer, measured))
+    relative = math.hypot(*own, ASSUMED_REPEATABILITY, ASSUMED_REPEATABILITY)
+    return COVERAGE * relative * time.cost(answer) / time.cost(measured)
 
 
 def _of_single_windows(energy: Energy, other: Energy) -> Ratio:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.objective import COVERAGE
+from tuner.report import break_even
 from tuner.report.units import percent, si, significant, with_uncertainty
 
 MODELLED = "modelled"
@@ -29,7 +30,13 @@ def show_run(document: Mapping[str, Any], console: Console) -> None:
         console.print(_workloads(document, console.width))
         for line in _answer(document):
             console.print(Text(line))
-    for line in (*_space(document), *_cost(document), *_failures(document), *document["notices"]):
+    for line in (
+        *_space(document),
+        *_cost(document),
+        *break_even.shown(document),
+        *_failures(document),
+        *document["notices"],
+    ):
         console.print(Text(line))
 
 
