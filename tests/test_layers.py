@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.session", "tuner.request", "tuner.answers", "tuner.bench", "tuner.application"),
     ("tuner.tracing",),
     ("tuner.task", "tuner.knowledge"),
-    ("tuner.driver",),
+    ("tuner.driver", "tuner.replaying", "tuner.exporting"),
     ("tuner.candidates", "tuner.database"),
     ("tuner.measure",),
     ("tuner.worker",),

@@ -5,11 +5,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.devices.replay import ReplayDevice
 from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
 from tuner.errors import InputError
 from tuner.interfaces import ClockControl, Device, Meter
 from tuner.measure import Measurer, suggested_window_s
 from tuner.objective import Objective
+from tuner.replaying import ReplayMeasurer, measured_as, require_joules
 from tuner.request import Request
 from tuner.warmth import Warmth
 from tuner.worker import open_device
@@ -40,6 +42,8 @@ class Bench:
     @property
     def measuring(self) -> dict[str, Any]:
         """How trials are measured here: numbers of another sensor or window are other numbers."""
+        if isinstance(self.device, ReplayDevice):
+            return measured_as(self.device.space)
         return {"window_s": self.window_s, "sensor": None if self.meter is None else self.meter.info.name}
 
 
@@ -50,17 +54,26 @@ def open_bench(
     """Open a device for a request, and close it on every way out, clocks first.
 
     Args:
-        device_spec: ``cuda:N``, ``sim:NAME``, or None for the automatic choice.
+        device_spec: ``cuda:N``, ``sim:NAME``, ``replay:FILE``, or None for the automatic choice.
         request: whose objective, sensor, window and seed the measuring follows.
         warming: hears of every window of the GPU's warm-up, see ``Warmth``.
 
     Raises:
         DeviceUnavailableError: the device cannot be opened.
-        InputError: the objective needs joules and no power sensor answers, or the one asked for does not.
+        InputError: the objective needs joules and no power sensor answers, or the one asked for does not; a
+            recording cannot be used for the request.
     """
     with ExitStack() as stack:
-        device, notice = open_device(device_spec, request.seed, run_timeout_s=request.trial_timeout_s)
+        device, notice = open_device(
+            device_spec,
+            request.seed,
+            run_timeout_s=request.trial_timeout_s,
+            workloads=request.workloads,
+        )
         stack.callback(device.close)
+        if isinstance(device, ReplayDevice):
+            yield _replay_bench(device, request)
+            return
         if not device.identity.modelled:
             restore_stale_clocks()
         clocks, no_clocks = open_clocks(device)
@@ -89,3 +102,15 @@ def open_bench(
         if meter is None:
             notices.append(f"no energy is measured: {no_meter}")
         yield Bench(device, measurer, clocks, no_clocks, meter, window_s, tuple(notices))
+
+
+def _replay_bench(device: ReplayDevice, request: Request) -> Bench:
+    """A bench on which nothing runs: windows and sensor are those of the recording."""
+    for option, value in (("--sensor", request.sensor), ("--window", request.window_s)):
+        if value is not None:
+            raise InputError(f"{option} {value}: {device.spec} was measured already; leave the option out")
+    if Objective(request.objective).needs_energy:
+        require_joules(device.space, device.recording, request.objective)
+    clocks, no_clocks = open_clocks(device)
+    window_s = float(measured_as(device.space)["window_s"])
+    return Bench(device, ReplayMeasurer(device), clocks, no_clocks, None, window_s, ())

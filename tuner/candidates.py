@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.config import KernelFile
-from tuner.errors import CompileError, EmptySpaceError, InputError, KernelFileError
+from tuner.errors import CompileError, DeviceError, EmptySpaceError, InputError, KernelFileError
 from tuner.interfaces import Candidate, Device, Progress
 from tuner.launches import candidate, launches
 from tuner.model import Configuration, DeviceLimits, Plan, Resources, Workload
 from tuner.occupancy import Occupancy, upper_bound
+from tuner.recordings import RecordedKernel
 from tuner.space import Space
 
 PAPER_MIN_OCCUPANCY = 0.8  # "e.g. occupancy > 80 %", section III-A of the multi-kernel paper
@@ -26,7 +27,7 @@ class Prepared:
 
     Attributes:
         workload: the workload.
-        kernel: its kernel file.
+        kernel: its kernel file, or what a recording tells of it.
         space: every configuration its rules allow.
         plans: the candidates, and the default, with all expressions evaluated.
         candidates: what is left after pruning, in the order of the space.
@@ -39,7 +40,7 @@ class Prepared:
     """
 
     workload: Workload
-    kernel: KernelFile
+    kernel: KernelFile | RecordedKernel
     space: Space
     plans: Mapping[Configuration, Plan]
     candidates: tuple[Candidate, ...]
@@ -48,6 +49,11 @@ class Prepared:
     pruned: Mapping[str, int]
     compile_errors: tuple[str, ...]
     spilling: frozenset[Configuration] = frozenset()
+
+    @property
+    def recorded(self) -> bool:
+        """True where measurements come from a recording."""
+        return isinstance(self.kernel, RecordedKernel)
 
 
 def fit_batches(
@@ -109,9 +115,12 @@ def prepare(
         progress: told how many configurations are compiled.
 
     Raises:
+        DeviceError: the limits of the device are not known.
         EmptySpaceError: a workload has no configuration left; the message says what dropped them.
     """
     limits = device.limits
+    if limits is None:
+        raise DeviceError(f"{device.identity.spec}: the limits of this GPU are not known")
     drafts = [_Draft.of(kernel, workload, limits, min_occupancy) for kernel, workload in workloads]
     plans = [plan for draft in drafts for plan in draft.plans.values()]
     reports = iter(device.resources(plans, progress))

@@ -16,6 +16,7 @@ from tuner.compiler import Compiler
 from tuner.devices.cuda.probe import driver_problem
 from tuner.devices.gpus import gpu_names
 from tuner.devices.plan_resources import plan_resources
+from tuner.devices.replay import PREFIX, ReplayDevice
 from tuner.devices.sensors import open_clocks, open_meter
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import (
@@ -31,6 +32,7 @@ from tuner.errors import (
 from tuner.interfaces import Check, Device, Progress, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Status, WorkloadResult
 from tuner.process import Child
+from tuner.recordings.opening import SHIPPED
 
 _LOG = logging.getLogger(__name__)
 _CUDA = re.compile(r"cuda(?::(\d+))?")
@@ -227,15 +229,19 @@ class Opened(NamedTuple):
     notice: str
 
 
-def open_device(spec: str | None = None, seed: int = 0, *, run_timeout_s: float = 60.0) -> Opened:
+def open_device(
+    spec: str | None = None, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
+) -> Opened:
     """Open a device by name; without one, a GPU that answers, else ``sim:jetson-tx1`` with a notice.
 
     Args:
-        spec: ``cuda:N``, ``sim:NAME`` or None.
+        spec: ``cuda:N``, ``sim:NAME``, ``replay:NAME``, ``replay:FILE`` or None.
         seed: of a simulated device's noise.
         run_timeout_s: see ``WorkerDevice``.
+        workloads: that will run together: a recording has their space, and no other.
 
     Raises:
+        InputError: a recording cannot be used, or is of other workloads.
         UnknownNameError: no such kind of device or no such simulated GPU.
         DeviceUnavailableError: the GPU named cannot be opened.
         CompilerUnavailableError: no NVRTC compiles for the GPU named.
@@ -244,6 +250,8 @@ def open_device(spec: str | None = None, seed: int = 0, *, run_timeout_s: float 
         return _open_any(seed, run_timeout_s)
     if spec.startswith("sim:"):
         return Opened(SimulatedDevice(spec, seed), "")
+    if spec.startswith(PREFIX):
+        return Opened(ReplayDevice(spec, workloads), "")
     return Opened(WorkerDevice(f"cuda:{_cuda_index(spec)}", run_timeout_s=run_timeout_s), "")
 
 
@@ -262,7 +270,9 @@ def _cuda_index(spec: str) -> int:
     match = _CUDA.fullmatch(spec)
     if match is None:
         simulated = ", ".join(f"sim:{name}" for name in gpu_names())
-        raise UnknownNameError(f"unknown device {spec!r}; choose cuda:N or one of {simulated}")
+        raise UnknownNameError(
+            f"unknown device {spec!r}; choose cuda:N, replay:h200, replay:FILE or one of {simulated}"
+        )
     return int(match[1] or 0)
 
 
@@ -288,8 +298,9 @@ class DeviceReport:
 
 
 def describe_devices() -> list[DeviceReport]:
-    """All GPUs of this machine, or what is missing to use one, then all simulated GPUs."""
-    return [*_cuda_reports(), *(_report(f"sim:{name}") for name in gpu_names())]
+    """All GPUs of this machine, or what is missing to use one, all simulated GPUs, shipped recordings."""
+    simulated = (_report(f"sim:{name}") for name in gpu_names())
+    return [*_cuda_reports(), *simulated, *(_recorded(f"{PREFIX}{name}") for name in SHIPPED)]
 
 
 def _cuda_reports() -> list[DeviceReport]:
@@ -328,14 +339,20 @@ def _report(spec: str) -> DeviceReport:
         )
 
 
-def identify(spec: str | None = None) -> DeviceIdentity:
+def _recorded(spec: str) -> DeviceReport:
+    device = ReplayDevice(spec)
+    return DeviceReport(spec, device.identity, device.limits, device.space.clocks_mhz, device.space.sensor)
+
+
+def identify(spec: str | None = None, workloads: Sequence[str] = ()) -> DeviceIdentity:
     """Who a device is, as ``open_device`` would choose it; it is closed again.
 
     Raises:
+        InputError: a recording cannot be used, or is of other workloads.
         UnknownNameError: no such device.
         DeviceUnavailableError: it cannot be opened.
     """
-    device = open_device(spec).device
+    device = open_device(spec, workloads=workloads).device
     try:
         return device.identity
     finally:

@@ -29,7 +29,7 @@ def devices(*, json_path: str | None) -> None:
         limits = row["limits"] or {}
         table.add_row(
             row["device"],
-            row["name"] or "–",
+            _name(row),
             ".".join(map(str, limits.get("compute_capability", ()))) or "–",
             str(limits.get("multiprocessors", "–")),
             f"{limits['memory_bytes'] / 2**30:.0f} GiB" if limits else "–",
@@ -51,11 +51,18 @@ def _row(report: "DeviceReport") -> dict[str, Any]:
         "uuid": None if identity is None else identity.uuid,
         "driver": None if identity is None else identity.driver,
         "modelled": identity is not None and identity.modelled,
+        "recorded": identity.recorded or None if identity is not None else None,
         "limits": None if limits is None else vars(limits),
         "clocks_mhz": list(report.clocks_mhz),
         "sensor": report.sensor,
         "missing": list(report.missing),
     }
+
+
+def _name(row: dict[str, Any]) -> str:
+    """The name, with the day of a recording; a simulated GPU's says itself that it is modelled."""
+    recorded = f" (recorded {row['recorded']})" if row["recorded"] else ""
+    return f"{row['name']}{recorded}" if row["name"] else "–"
 
 
 def _clocks(clocks_mhz: list[int]) -> str:

@@ -27,6 +27,7 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
     from rich.table import Table
 
     from tuner.database import Store
+    from tuner.report.labels import label
     from tuner.report.units import si
 
     with Store(database) as store:
@@ -43,7 +44,7 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
     for row in rows:
         best = row["best"] or {}
         where = (
-            row["device"] + ("\n(modelled)" if row["modelled"] else ""),
+            row["device"] + (f"\n({label(row)})" if label(row) else ""),
             f"{row['objective']}, {row['policy']}",
         )
         table.add_row(
@@ -80,6 +81,7 @@ def _row(run: Any) -> dict[str, Any]:  # noqa: ANN401 - StoredRun, imported late
         "workloads": [name for name, _ in run.conditions["workloads"]],
         "device": run.conditions["device"]["spec"],
         "modelled": run.conditions["device"]["modelled"],
+        "recorded": run.conditions["device"].get("recorded") or None,
         "objective": run.objective,
         "policy": run.conditions["policy"],
         "clocks": run.conditions["clocks"],

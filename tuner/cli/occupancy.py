@@ -28,12 +28,15 @@ def occupancy(
     *, device: str | None, threads: int, registers: int, shared_bytes: int, json_path: str | None
 ) -> None:
     """Print resident blocks, warps and occupancy of a kernel, and which limit binds."""
+    from tuner.errors import InputError
     from tuner.occupancy import occupancy as fill
     from tuner.worker import open_device
 
     opened = open_device(device)
     try:
         limits, spec = opened.device.limits, opened.device.identity.spec
+        if limits is None:
+            raise InputError(f"{spec}: the limits of this GPU were not recorded")
     finally:
         opened.device.close()
     if opened.notice:

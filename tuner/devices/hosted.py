@@ -11,6 +11,10 @@ from tuner.model import DeviceIdentity, DeviceLimits, Plan
 class HostedDevice(Device, LoadSource, Protocol):
     """What a worker hosts."""
 
+    @property
+    def limits(self) -> DeviceLimits:
+        """See ``Device.limits``; a GPU's are known."""
+
 
 class DeviceServer:
     """Builds a device and answers for it.

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner import registry
 from tuner.devices.calibrations import calibrated
+from tuner.devices.replay import RecordedClocks, ReplayDevice
 from tuner.errors import ClockError, InputError, SensorUnavailableError, StoreError, UnknownNameError
 from tuner.interfaces import ClockControl, Device, Meter, PowerSampler, Reading, Response, SensorInfo
 from tuner.model import DeviceIdentity
@@ -29,6 +30,8 @@ def restore_stale_clocks() -> None:
 
 def open_clocks(device: Device) -> tuple[ClockControl | None, str]:
     """Clock control of a device, which sets nothing by being opened; or None and the reason."""
+    if isinstance(device, ReplayDevice):
+        return _recorded_clocks(device)
     try:
         if device.identity.modelled:
             return registry.load("clocks", "simulated")(device), ""
@@ -50,6 +53,8 @@ def open_meter(
     Raises:
         InputError: the reading named is none of the device's, or does not answer.
     """
+    if device.identity.recorded:
+        return None, "joules are those of the recording"
     if sensor is None:
         sampler, why = _first(device)
     else:
@@ -57,6 +62,12 @@ def open_meter(
     if sampler is None:
         return None, why
     return registry.load("meter", "sampling")(sampler, clocks, device.now_s), ""
+
+
+def _recorded_clocks(device: ReplayDevice) -> tuple[ClockControl | None, str]:
+    if device.space.clocks_mhz:
+        return RecordedClocks(device), ""
+    return None, f"{device.spec}: all its trials were recorded with clocks as found"
 
 
 def open_reading(device: Device, name: str, *, interval_s: float = 0.0) -> PowerSampler:

@@ -59,8 +59,8 @@ class Device(Protocol):
         """What results are bound to."""
 
     @property
-    def limits(self) -> DeviceLimits:
-        """Inputs of the occupancy equations."""
+    def limits(self) -> DeviceLimits | None:
+        """Inputs of the occupancy equations; None where a recording lacks them."""
 
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None

@@ -71,6 +71,7 @@ class DeviceIdentity:
         driver: driver version, or the version of the model.
         runtime: CUDA (NVRTC) version that made the code, or empty.
         modelled: True for a simulated device.
+        recorded: day of the recording that is replayed, or ``undated``; empty where trials run.
     """
 
     spec: str
@@ -79,3 +80,4 @@ class DeviceIdentity:
     driver: str
     runtime: str
     modelled: bool
+    recorded: str = ""

@@ -1,6 +1,6 @@
 """Recorded spaces: what every configuration of workloads gave on one GPU, for searches without it."""
 
 from tuner.recordings.files import RecordingFile, read, write
-from tuner.recordings.values import RecordedSpace, RecordedWorkload
+from tuner.recordings.values import RecordedKernel, RecordedSpace, RecordedWorkload
 
-__all__ = ["RecordedSpace", "RecordedWorkload", "RecordingFile", "read", "write"]
+__all__ = ["RecordedKernel", "RecordedSpace", "RecordedWorkload", "RecordingFile", "read", "write"]

@@ -19,6 +19,7 @@ MEASUREMENT = (
     *("clock_mhz", "flags", "modelled", "check_s", "energy_total_j"),
 )
 ENERGY = tuple(Energy.__dataclass_fields__)
+DEVICE = ("spec", "name", "uuid", "driver", "runtime", "modelled")
 LAUNCH = ("blocks", "threads_per_block", "shared_bytes", "registers_per_thread", "resident")
 WORK = tuple(Work.__dataclass_fields__)
 
@@ -31,7 +32,7 @@ def document(space: RecordedSpace) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "device": asdict(space.identity),
+        "device": {name: getattr(space.identity, name) for name in DEVICE},
         "limits": None if space.limits is None else asdict(space.limits),
         "sensor": space.sensor,
         "provenance": dict(space.provenance),

@@ -14,10 +14,33 @@ from tuner.model import (
     Status,
     Trial,
     TunableValue,
+    Workload,
     WorkloadResult,
 )
 
 NOT_RECORDED = "not recorded"
+
+
+@dataclass(frozen=True)
+class RecordedKernel:
+    """What a recording tells of a kernel; stands where a kernel file stands otherwise.
+
+    Attributes:
+        name: of the kernel.
+        family: kind of problem it solves, or empty.
+        roles: role -> tunable.
+        fingerprint: of the kernel file and its sources when it was recorded.
+    """
+
+    name: str
+    family: str
+    roles: Mapping[str, str]
+    fingerprint: str
+
+    def workload(self, sizes: Mapping[str, int | str], batch: int | None = None) -> Workload:
+        """This kernel at other sizes; text that reads like a whole number is one."""
+        values = {name: int(v) if str(v).isdecimal() else v for name, v in sizes.items()}
+        return Workload(self.name, tuple(values.items()), batch or 1)
 
 
 @dataclass(frozen=True)

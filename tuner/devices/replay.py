@@ -1,0 +1,174 @@
+"""A recorded space behind the interface of GPUs, in virtual time: what a trial gave is given again.
+
+Nothing runs. A trial takes as long as its recorded window and check took.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import cached_property
+
+from tuner.errors import ClockError, CompileError, DeviceError
+from tuner.interfaces import Check, ClockReading, Progress, RunRecord
+from tuner.model import (
+    Configuration,
+    DeviceIdentity,
+    DeviceLimits,
+    Measurement,
+    Plan,
+    Resources,
+    Status,
+    Trial,
+)
+from tuner.recordings import RecordedSpace
+from tuner.recordings.opening import matching, open_recording
+from tuner.recordings.values import NOT_RECORDED
+
+PREFIX = "replay:"
+UNDATED = "undated"
+
+
+class ReplayDevice:
+    """Implements ``Device`` (``tuner.interfaces``) by what was recorded.
+
+    Args:
+        spec: ``replay:h200``, or ``replay:`` and a file (see ``recordings.opening``).
+        workloads: names of the workloads measured together; none for the file's only or largest space.
+
+    Attributes:
+        spec: as given.
+        space: what was recorded.
+        clock_mhz: clock of the trials that ``run`` looks up; None for "as found".
+
+    Raises:
+        InputError: the file cannot be used, or those workloads are not in it.
+    """
+
+    def __init__(self, spec: str, workloads: Sequence[str] = ()) -> None:
+        self.spec = spec
+        self.recording = open_recording(spec.removeprefix(PREFIX))
+        self.space: RecordedSpace = self.recording.space(matching(self.recording, workloads))
+        self.clock_mhz: int | None = self.space.clocks_mhz[0] if self.space.clocks_mhz else None
+        self._now_s = 0.0
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        """The GPU that was recorded, under another UUID: no recorded answer passes for a measured one."""
+        recorded = self.space.identity
+        return replace(
+            recorded, spec=self.spec, uuid=f"recorded:{recorded.uuid}", recorded=recorded_on(self.space)
+        )
+
+    @property
+    def limits(self) -> DeviceLimits | None:
+        """Inputs of the occupancy equations; None where they were not recorded."""
+        return self.space.limits
+
+    def measurement(self, trial: Trial) -> Measurement:
+        """What a trial gave; virtual time goes on by what it took."""
+        found = self.space.look(trial)
+        self.sleep(found.check_s + found.window_s)
+        return replace(found, ended_s=self._now_s)
+
+    def resources(
+        self, plans: Sequence[Plan], progress: Progress | None = None
+    ) -> list[tuple[Resources, ...] | CompileError]:
+        """Recorded resources of the plans' stages; empty where there are none."""
+        found: list[tuple[Resources, ...] | CompileError] = []
+        for done, plan in enumerate(plans, start=1):
+            known = self._launches.get((str(plan.workload), plan.configuration))
+            failed = CompileError(f"{plan.label()}: {NOT_RECORDED}")
+            found.append(failed if known is None else known)
+            if progress is not None:
+                progress(done, len(plans))
+        return found
+
+    def check(self, plan: Plan, seed: int) -> Check:  # noqa: ARG002 - the inputs were those of the recording
+        """Right, where the configuration was recorded: trials have the statuses of wrong answers."""
+        known = (str(plan.workload), plan.configuration) in self._launches
+        return Check(Status.OK) if known else Check(Status.LAUNCH_ERROR, NOT_RECORDED)
+
+    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:  # noqa: ARG002 - windows are recorded
+        """What the plans gave together at the clock in force."""
+        begun_s = self._now_s
+        found = self.measurement(Trial(tuple(plan.configuration for plan in plans), self.clock_mhz))
+        return RunRecord(
+            results=found.results,
+            makespan_s=found.makespan_s,
+            makespan_spread_s=found.makespan_spread_s,
+            makespan_uncertainty_s=found.makespan_uncertainty_s,
+            rounds=found.rounds,
+            start_s=begun_s + found.check_s,
+            end_s=self._now_s,
+            notes=found.flags,
+        )
+
+    def free_memory_bytes(self) -> int:
+        """All of the GPU's memory; 0 where that was not recorded."""
+        return 0 if self.limits is None else self.limits.memory_bytes
+
+    def now_s(self) -> float:
+        """Virtual time."""
+        return self._now_s
+
+    def sleep(self, seconds: float) -> None:
+        """Virtual time goes on."""
+        if seconds < 0:
+            raise DeviceError(f"{self.spec}: time does not go back ({seconds} s)")
+        self._now_s += seconds
+
+    def resume_at(self, ended_s: float) -> None:
+        """Virtual time goes on from here."""
+        self._now_s = max(self._now_s, ended_s)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    @cached_property
+    def _launches(self) -> Mapping[tuple[str, Configuration], tuple[Resources, ...]]:
+        return {
+            (workload.name, candidate.configuration): tuple(
+                Resources(launch.registers_per_thread, launch.shared_bytes) for launch in candidate.launches
+            )
+            for workload in self.space.workloads
+            for candidate in workload.candidates
+        }
+
+
+class RecordedClocks:
+    """Implements ``ClockControl``: the clocks that were recorded can be chosen, and nothing is set.
+
+    Args:
+        device: whose clock is chosen.
+    """
+
+    def __init__(self, device: ReplayDevice) -> None:
+        self._device = device
+
+    def supported_mhz(self) -> tuple[int, ...]:
+        """The clocks that were recorded, highest first."""
+        return self._device.space.clocks_mhz
+
+    def read(self) -> ClockReading:
+        """The clock chosen."""
+        mhz = self._device.clock_mhz
+        return ClockReading(None if mhz is None else float(mhz))
+
+    def locked(self, mhz: int) -> AbstractContextManager[None]:
+        """Choose a clock.
+
+        Raises:
+            ClockError: it was not recorded.
+        """
+        if mhz not in self.supported_mhz():
+            raise ClockError(f"{self._device.spec}: {mhz} MHz was not recorded")
+        self._device.clock_mhz = mhz
+        return nullcontext()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def recorded_on(space: RecordedSpace) -> str:
+    """The day a space was recorded, as in ``2026-11-21``; ``undated`` where that is not known."""
+    return str(space.provenance.get("date", ""))[:10] or UNDATED
