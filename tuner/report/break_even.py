@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.objective import COVERAGE, Objective
+from tuner.report.labels import label
 from tuner.report.units import significant, with_uncertainty
 
 Record = dict[str, Any]
@@ -14,8 +15,8 @@ def break_even(document: Mapping[str, Any], objective: str, runs_per_day: float 
     """What the tuning cost, what its answer saves per run against the default, and when the two are even.
 
     In joules where the objective has joules in it, else in seconds. The seconds are the wall time of the
-    run; on a simulated device those of preparing, and the modelled ones of windows and checks. The interval
-    of the runs goes from the least cost and the largest saving to the most and the smallest.
+    run; of a simulated device or a recording those of preparing, and the modelled or recorded ones of
+    windows and checks. The interval of the runs goes from the least cost and the largest saving to the most and the smallest.
 
     Args:
         document: of the run, up to here.
@@ -58,7 +59,7 @@ def break_even(document: Mapping[str, Any], objective: str, runs_per_day: float 
 
 def _seconds(document: Mapping[str, Any]) -> float:
     wall = document["wall"]
-    if not document["modelled"]:
+    if not label(document):
         return float(document["wall_s"])
     return math.fsum(wall[part] for part in ("prepare_s", "windows_s", "checks_s"))
 
@@ -68,12 +69,12 @@ def shown(document: Mapping[str, Any]) -> Iterator[str]:
     even = document.get("break_even")
     if even is None:
         return
-    modelled = ", modelled" if document["modelled"] else ""
+    modelled = f", {label(document)}" if label(document) else ""
     cost = with_uncertainty(even["cost"], even["cost_interval"], even["unit"])
     if even["saving_per_run"] <= even["saving_interval"]:
         yield (
-            f"break-even: tuning cost {cost}{modelled}; it is not certain that the answer saves anything"
-            " against the default, so that no number of runs is certain to pay it back"
+            f"break-even: tuning cost {cost}{modelled}; that the answer saves anything is not certain, so that"
+            " no number of runs is certain to pay it back"
         )
         return
     saving = with_uncertainty(even["saving_per_run"], even["saving_interval"], even["unit"])
