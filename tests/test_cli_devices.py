@@ -7,6 +7,7 @@ import pytest
 from cli_process import document, tuner
 
 from tuner.devices.gpus import gpu_names
+from tuner.recordings.opening import SHIPPED
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,20 @@ def test_what_is_missing_is_said() -> None:
     assert "gpu" in rows["sim:k40c"]["sensor"]
 
 
+def test_shipped_recordings_are_listed() -> None:
+    """Every shipped recording is a device of one line: its GPU, the day, its limits, nothing missing."""
+    rows = {row["device"]: row for row in document("devices")["devices"]}
+    row = rows["replay:h200"]
+
+    assert row["name"] == "NVIDIA H200"
+    assert row["recorded"] == "2026-11-21"
+    assert row["modelled"] is False
+    assert row["limits"]["multiprocessors"] == 132
+    assert row["missing"] == []
+    assert rows["sim:k40c"]["recorded"] is None
+    assert "(recorded 2026-11-21)" in " ".join(tuner("devices").stdout.split())
+
+
 def test_table_shows_the_same(tmp_path: Path) -> None:
     """The table has a line for each device of the document."""
     path = tmp_path / "devices.json"
@@ -47,6 +62,6 @@ def test_table_shows_the_same(tmp_path: Path) -> None:
     shown = " ".join(result.stdout.split())
 
     assert result.exit_code == 0
-    assert len(json.loads(path.read_text())["devices"]) == len(gpu_names()) + 1
+    assert len(json.loads(path.read_text())["devices"]) == len(gpu_names()) + 1 + len(SHIPPED)
     for text in ("sim:k40c", "(modelled)", "875 810 745", "998 MHz", "has no power sensor"):
         assert text in shown

@@ -12,6 +12,7 @@ from tuner.database import Store, StoredRun
 from tuner.interfaces import Known
 from tuner.model import Configuration, DeviceIdentity
 from tuner.objective import Objective
+from tuner.recordings import RecordedKernel
 
 RUNS = 8  # newest runs per workload: as many as a kernel has problem sizes in the papers
 POINTS = 64  # of a run; a surrogate's time grows with the cube of all
@@ -74,7 +75,9 @@ def _here(measured_on: Mapping[str, Any], device: DeviceIdentity) -> bool:
     return bool(measured_on["name"] == device.name)
 
 
-def _comparable(conditions: Mapping[str, Any], kernel: KernelFile, device: DeviceIdentity) -> bool:
+def _comparable(
+    conditions: Mapping[str, Any], kernel: KernelFile | RecordedKernel, device: DeviceIdentity
+) -> bool:
     """True where costs of a run were measured of this kernel, in the present way."""
     return bool(
         conditions["sources"].get(kernel.name) == kernel.fingerprint
@@ -97,7 +100,7 @@ def _points(store: Store, run: StoredRun, name: str, objective: Objective) -> Po
     return tuple(costs[i * len(costs) // count] for i in range(count))
 
 
-def _sizes(kernel: KernelFile, name: str) -> dict[str, int | str]:
+def _sizes(kernel: KernelFile | RecordedKernel, name: str) -> dict[str, int | str]:
     """All problem sizes of a workload by its name, those with their default too."""
     given = dict(pair.split("=") for pair in name.partition(":")[2].split(",") if pair)
     return dict(kernel.workload(given, None).sizes)

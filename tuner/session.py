@@ -129,7 +129,7 @@ def run(
     try:
         driver.recall(known)
         limit = _search(task, driver, surroundings)
-        if limit is None or not limit.out_of_time:
+        if not device.identity.recorded and (limit is None or not limit.out_of_time):
             turns, confirmed = _confirm(task, driver)
         if limit is not None:
             notices.append(f"stopped: {limit}")
@@ -255,6 +255,8 @@ def _imprecise(task: Task, answer: Measurement | None) -> list[str]:
     energy = None if answer is None else answer.energy
     if energy is None or energy.joules <= 0 or not Objective(task.objective).needs_energy:
         return []
+    if any(item.recorded for item in task.prepared):
+        return []  # no longer window can be had
     reached = COVERAGE * energy.uncertainty_j / energy.joules
     if reached <= _NOTABLY * task.precision:
         return []

@@ -44,6 +44,7 @@ def document(
         "status": outcome.status,
         "device": vars(conditions.device),
         "modelled": conditions.device.modelled,
+        "recorded": conditions.device.recorded or None,
         "objective": conditions.objective,
         "max_slowdown": task.max_slowdown,
         "energy_precision": task.precision,

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from tuner.objective import COVERAGE
 from tuner.report import break_even
+from tuner.report.labels import MODELLED, label, note
 from tuner.report.units import percent, si, significant, with_uncertainty
 
-MODELLED = "modelled"
 _FAILURES_SHOWN = 10
 _ROOM_FOR_RATES = 90  # characters
 _ROOM_FOR_ALL = 115
@@ -22,8 +22,8 @@ _A_TENTH = 0.001  # of a percent: smaller intervals get another digit
 def show_run(document: Mapping[str, Any], console: Console) -> None:
     """Print the result of a run: per workload, the answer as a whole, and what it cost to find."""
     device = document["device"]
-    note = " – modelled: a simulated device made these numbers, no GPU ran" if document["modelled"] else ""
-    console.print(Text(f"{device['name']} ({device['spec']}){note}", style="bold"))
+    beside = f" – {note(document)}" if note(document) else ""
+    console.print(Text(f"{device['name']} ({device['spec']}){beside}", style="bold"))
     if document["best"] is None:
         console.print("no valid trial: there is no answer")
     else:
@@ -42,7 +42,7 @@ def show_run(document: Mapping[str, Any], console: Console) -> None:
 
 def _workloads(document: Mapping[str, Any], width: int) -> Table:
     """A row per workload; on a narrow console the columns of least use are left out, never the answer."""
-    mark = f"\n({MODELLED})" if document["modelled"] else ""
+    mark = f"\n({label(document)})" if label(document) else ""
     columns: dict[str, list[str]] = {f"time{mark}": [], "against\ndefault": []}
     if width >= _ROOM_FOR_RATES:
         columns[f"rate{mark}"] = []
@@ -90,7 +90,7 @@ def _change(best: Mapping[str, Any], default: Mapping[str, Any] | None, key: str
 
 def _answer(document: Mapping[str, Any]) -> Iterator[str]:
     best, default = document["best"], document["default"]
-    modelled = f", {MODELLED}" if document["modelled"] else ""
+    modelled = f", {label(document)}" if label(document) else ""
     clock = "as found" if best["clock_mhz"] is None else f"{best['clock_mhz']} MHz"
     if best["clock_mhz"] is None and best["clock_seen_mhz"] is not None:
         clock += f" ({best['clock_seen_mhz']:.0f} MHz seen)"
@@ -125,7 +125,7 @@ def _comparisons(document: Mapping[str, Any]) -> Iterator[str]:
         )
     again = document.get("repeatability")
     if again is not None and again["energy_interval"] is not None:
-        modelled = f", {MODELLED}" if document["modelled"] else ""
+        modelled = f", {label(document)}" if label(document) else ""
         yield (
             f"trials repeat to ± {100 * again['energy_interval']:.2g} % in energy (95 %{modelled}):"
             f" {again['trials']} contenders, measured again after the search"
@@ -195,7 +195,7 @@ def _cost(document: Mapping[str, Any]) -> Iterator[str]:
     spent = with_uncertainty(
         document["tuning_energy_j"], _interval(document["tuning_energy_j_uncertainty"]), "J"
     )
-    modelled = f" ({MODELLED})" if document["modelled"] else ""
+    modelled = f" ({label(document)})" if label(document) else ""
     yield (
         f"tuning cost: {spent}{modelled}, {document['wall_s']:.1f} s:"
         f" preparing and compiling {wall['prepare_s']:.1f} s, searching {wall['search_s']:.1f} s"
