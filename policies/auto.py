@@ -16,6 +16,8 @@ from .payback import paying
 
 SMALL = 24  # trials: what a Bayesian search takes by itself, eight to begin with and some gains five apart
 
+COVERAGE = 1.96  # standard uncertainties in half of a 95 % interval
+
 
 def auto(search: Search, *, patience: int | None = None) -> Attempt:
     """Measure the analytical answer first, then go on with the policy that suits the space.
@@ -39,6 +41,8 @@ def auto(search: Search, *, patience: int | None = None) -> Attempt:
         return None
     measured: dict[Trial, Measurement] = {}
     yield from _recalled(analytical(search), measured)
+    for measurement in measured.values():
+        search.tell(f"auto: the first answer {_shown(measurement)}")
     policy, reason = _choice(search)
     if len(measured) < search.size:
         search.tell(f"auto: {policy.__name__}, because {reason}")
@@ -62,6 +66,17 @@ def _choice(search: Search) -> tuple[Callable[[Search], Attempt], str]:
     if search.clocks_mhz:
         return greedy, f"{len(search.clocks_mhz)} clocks are searched with the configurations"
     return bayesian, f"one workload with {search.size:,} configurations is too many to measure all"
+
+
+def _shown(measurement: Measurement) -> str:
+    """What a measurement gave, for the user."""
+    if not measurement.ok or measurement.makespan_s is None:
+        return f"does not run ({measurement.status.value})"
+    numbers = f"takes {1e3 * measurement.makespan_s:.4g} ms"
+    if measurement.energy is not None:
+        interval_j = COVERAGE * measurement.energy.uncertainty_j
+        numbers += f", {1e3 * measurement.energy.joules:.5g} ± {1e3 * interval_j:.2g} mJ"
+    return f"{numbers} per round" + (" (modelled)" if measurement.modelled else "")
 
 
 def _recalled(attempt: Attempt, measured: dict[Trial, Measurement]) -> Attempt:

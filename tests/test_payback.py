@@ -1,0 +1,140 @@
+"""Break-even: when a search stops, and what the report says of it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from policy_driver import candidate, play, result, search_over
+from tuner.policies.payback import GAPS, Prospects
+
+from tuner import registry
+from tuner.interfaces import Payback
+from tuner.model import Measurement, Trial
+from tuner.report.break_even import break_even, shown
+
+AUTO = registry.load("policy", "auto")
+SPACE = [candidate(a=value) for value in range(24)]
+
+
+def prospects(costs: Sequence[float], runs: float = 1.0, spent: float = 1.0) -> Prospects:
+    """What is expected after some costs."""
+    found = Prospects(Payback(runs, lambda _: spent))
+    for cost in costs:
+        found.add(cost, result(cost, [1.0]))
+    return found
+
+
+def falling(trial: Trial) -> Measurement:
+    """The more is measured the better it gets: 24, 23 ... 1 seconds a run."""
+    return result(24.0 - int(trial.configurations[0]["a"]), [1.0])
+
+
+def test_chance_by_hand() -> None:
+    """Of ten draws the lowest six are 1.0, 1.1 ... 1.5: gaps of 0.1 by ten draws are 0.01 a run."""
+    costs = [3.0, 1.4, 1.2, 1.0, 1.1, 2.0, 1.3, 1.5, 4.0, 2.0]
+
+    assert prospects(costs).expected_gain == pytest.approx(0.1 / 10)
+
+
+def test_trend_by_hand() -> None:
+    """Five evaluations that each gain 0.2 promise 0.2, though chance promises a sixth of it."""
+    assert prospects([2.0, 1.8, 1.6, 1.4, 1.2, 1.0]).expected_gain == pytest.approx(0.2)
+
+
+def test_failures_take_and_give_nothing() -> None:
+    """A failed trial adds to what an evaluation takes, and to the draws without a gain."""
+    costs = [3.0, 1.4, 1.2, 1.0, 1.1, 2.0, 1.3, 1.5]
+
+    assert prospects([*costs, math.inf, math.nan]).expected_gain == pytest.approx(0.01)
+
+
+@given(costs=st.lists(st.floats(0.1, 10), min_size=GAPS + 1, max_size=30), runs=st.floats(0, 1e6))
+def test_more_runs_never_stop_a_search_sooner(costs: list[float], runs: float) -> None:
+    """What pays for some runs pays for more."""
+    assert prospects(costs, runs=2 * runs).pays or not prospects(costs, runs=runs).pays
+
+
+@pytest.mark.parametrize(("runs", "least", "most"), [(1e-6, 5, 8), (1e6, 24, 24)])
+def test_a_search_ends_when_it_does_not_pay(runs: float, least: int, most: int) -> None:
+    """Gains of a second a run, at ten seconds an evaluation: few runs end it early, many never."""
+    said: list[str] = []
+    search = replace(search_over(SPACE), payback=Payback(runs, lambda _: 10.0), tell=said.append)
+
+    played = play(AUTO, search, falling)
+
+    assert least <= len(played.trials) <= most
+    assert any(sentence.startswith("break-even: stopped") for sentence in said) == (most < 24)
+    assert played.best is not None
+    assert falling(played.best).makespan_s == min(falling(trial).makespan_s or 0.0 for trial in played.trials)
+
+
+def document(**values: Any) -> dict[str, Any]:
+    """A run's document as far as break-even reads it."""
+    return {
+        "modelled": False,
+        "against_default": {
+            "slowdown": -0.2,
+            "slowdown_interval": 0.01,
+            "energy_saving": 0.1,
+            "energy_saving_interval": 0.02,
+        },
+        "default": {"energy_j": 2.0, "time_s": 0.5},
+        "tuning_energy_j": 400.0,
+        "tuning_energy_j_uncertainty": 2.0,
+        "wall_s": 30.0,
+        "wall": {"prepare_s": 3.0, "windows_s": 10.0, "checks_s": 1.0},
+    } | values
+
+
+def test_break_even_in_joules_by_hand() -> None:
+    """400 J to save 10 % of 2 J: 2,000 runs; 396.08 J by 0.24 J to 403.92 J by 0.16 J at the ends."""
+    even = break_even(document(), "energy", 500.0)
+
+    assert even is not None
+    assert (even["unit"], even["cost"]) == ("J", 400.0)
+    assert even["saving_per_run"] == pytest.approx(0.2)
+    assert even["runs"] == pytest.approx(2000)
+    assert even["runs_least"] == pytest.approx(396.08 / 0.24)
+    assert even["runs_most"] == pytest.approx(403.92 / 0.16)
+    assert even["days"] == pytest.approx(4.0)
+    (line,) = shown(document(break_even=even))
+    assert "tuning cost 400.0 ± 3.9 J, the answer saves 200 ± 40 mJ per run" in line
+    assert "after 2,000 runs (1,650 to 2,520, 95 %), 4.0 days" in line
+
+
+@pytest.mark.parametrize(("modelled", "cost"), [(False, 30.0), (True, 14.0)])
+def test_break_even_in_seconds(modelled: bool, cost: float) -> None:
+    """Time is paid in wall time; on a simulated device in the seconds it would have taken, and says so."""
+    even = break_even(document(modelled=modelled), "time", None)
+
+    assert even is not None
+    assert (even["unit"], even["cost"], even["days"]) == ("s", cost, None)
+    assert even["runs"] == pytest.approx(cost / 0.1)
+    assert (", modelled" in next(shown(document(modelled=modelled, break_even=even)))) == modelled
+
+
+@pytest.mark.parametrize("saving", [-0.05, 0.0, 0.01])
+def test_no_certain_saving_is_no_promise(saving: float) -> None:
+    """A saving within its interval, or none, has no number of runs in the report."""
+    against = {
+        "slowdown": 0.0,
+        "slowdown_interval": 0.0,
+        "energy_saving": saving,
+        "energy_saving_interval": 0.02,
+    }
+    even = break_even(document(against_default=against), "energy", None)
+
+    assert even is not None
+    assert even["runs_most"] is None
+    assert "no number of runs is certain" in next(shown(document(break_even=even)))
+
+
+def test_without_a_default_there_is_no_break_even() -> None:
+    """Nothing to compare the answer with, or no joules: no sentence."""
+    assert break_even(document(against_default=None), "energy", None) is None
+    assert break_even(document(against_default={"slowdown": 0.1}), "energy", None) is None
+    assert list(shown(document(break_even=None))) == []
