@@ -1,8 +1,8 @@
 """The analytical model: an answer from compiled resources and device limits, without a run.
 
-Two rules from the same three premises of "Performance Tuning for GPU-Embedded Systems", section IV-A: less
-communication, enough parallelism to hide latency, much work per thread. `guideline` is the paper's for embedded GPUs;
-`server_rule` is for large ones, which the paper leaves to others.
+Two rules from the three premises of "Performance Tuning for GPU-Embedded Systems", section IV-A: less
+communication, enough parallelism to hide latency, much work per thread. `guideline` is the paper's, for
+embedded GPUs; `server_rule` is for large ones, which the paper leaves to others.
 """
 
 import math
@@ -15,10 +15,10 @@ from tuner.interfaces import Candidate, Search
 from tuner.model import Configuration, DeviceLimits, Measurement, Trial
 
 from .guideline import guideline
-from .rating import Criterion, Rated, decisive, key, rate
+from .rating import Criterion, Facts, Key, Rated, decisive, facts_of, key, middle, rate
 from .server_rule import server_rule
 
-RULES: Mapping[str, Callable[[Sequence[Rated]], tuple[Criterion, ...]]] = {
+RULES: Mapping[str, Callable[[Facts], tuple[Criterion, ...]]] = {
     "embedded": guideline,
     "server": server_rule,
 }
@@ -33,15 +33,19 @@ class Choice:
         rule: ``embedded`` or ``server``.
         because: why this rule.
         best: the candidate chosen, with its numbers.
-        rated: all candidates that were compared, in the order of the space.
-        criteria: what they were compared by, the first criterion first.
+        equals: candidates that no criterion tells apart from the chosen one, itself included.
+        criteria: what candidates were compared by, the first criterion first.
+        candidates: all that were compared, in the order of the space.
+        roles: role -> tunable.
     """
 
     rule: str
     because: str
     best: Rated
-    rated: tuple[Rated, ...]
+    equals: int
     criteria: tuple[Criterion, ...]
+    candidates: tuple[Candidate, ...]
+    roles: Mapping[str, str]
 
     @property
     def configuration(self) -> Configuration:
@@ -50,27 +54,32 @@ class Choice:
 
     @cached_property
     def table(self) -> tuple[Rated, ...]:
-        """All candidates in the order of the rule, equals in the order of the space."""
-        return tuple(sorted(self.rated, key=lambda one: key(one, self.criteria)))
+        """All candidates in the order of the rule: the chosen one first, equals in the order of the space."""
+        rated = [rate(one, self.best.limits, self.roles) for one in self.candidates]
+        chosen = self.configuration
+        rated.sort(key=lambda one: (key(one, self.criteria), one.candidate.configuration != chosen))
+        return tuple(rated)
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
         """Sentences: which rule, what it chose, and why not the runner-up."""
-        chosen = f"chosen: {self.configuration}: " + ", ".join(
-            dict.fromkeys(criterion.shown(self.best) for criterion in self.criteria)
+        numbers = ", ".join(dict.fromkeys(criterion.shown(self.best) for criterion in self.criteria))
+        return (
+            f"{self.rule} rule: {self.because}",
+            f"chosen: {self.configuration} ({numbers})",
+            self._runner_up(),
         )
-        return (f"{self.rule} rule: {self.because}", chosen, *self._runner_up())
 
-    def _runner_up(self) -> tuple[str, ...]:
-        if len(self.table) == 1:
-            return ("there is no other candidate",)
+    def _runner_up(self) -> str:
+        if len(self.candidates) == 1:
+            return "there is no other candidate"
         second = self.table[1]
-        name = f"runner-up: {second.candidate.configuration}: "
         criterion = decisive(self.best, second, self.criteria)
+        name = f"runner-up: {second.candidate.configuration}"
         if criterion is None:
-            return (name + "equal in all that the rule asks for; the first of the space is taken",)
-        numbers = f"{criterion.shown(second)}, the chosen one {criterion.shown(self.best)}"
-        return (f"{name}behind in {criterion.name}: {numbers}",)
+            return f"{name}: the rule cannot tell it apart; the middle one of {self.equals} equals is taken"
+        mine, its = criterion.shown(self.best), criterion.shown(second)
+        return f"{name}: the rule wants {criterion.name}, and it has {its} where the chosen one has {mine}"
 
 
 def rule_for(limits: DeviceLimits) -> tuple[str, str]:
@@ -106,11 +115,19 @@ def choose(
         raise InputError(f"unknown rule {rule!r}; choose from {', '.join(RULES)}")
     if limits is None or missing(candidates, limits):
         return None
-    rated = tuple(rate(one, limits, roles) for one in candidates if one.launches)
+    known = tuple(one for one in candidates if one.launches)
     name, because = rule_for(limits) if rule is None else (rule, "asked for")
-    criteria = RULES[name](rated)
-    best = min(rated, key=lambda one: key(one, criteria))
-    return Choice(name, because, best, rated, criteria)
+    criteria = RULES[name](facts_of(known, roles))
+    equals: list[Candidate] = []
+    lowest: tuple[Key, ...] | None = None
+    for candidate in known:
+        its = key(rate(candidate, limits, roles), criteria)
+        if lowest is None or its < lowest:
+            equals, lowest = [], its
+        if its == lowest:
+            equals.append(candidate)
+    best = rate(middle(equals), limits, roles)
+    return Choice(name, because, best, len(equals), criteria, known, dict(roles))
 
 
 def missing(candidates: Sequence[Candidate], limits: DeviceLimits | None) -> str:

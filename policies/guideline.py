@@ -1,9 +1,9 @@
 """The guideline for embedded GPUs of "Performance Tuning for GPU-Embedded Systems", section IV-A.
 
-As printed: choose what reaches W_SM = W^max and B_a = B^max; if nothing does, the largest B_a with W_SM / W^max
-from 60 to 100 %; if nothing does, the largest warp occupancy, and of several the largest P. In all of these a
-larger radix is taken even when it lowers B_a. For large sizes (section IV-C) the number of kernels comes
-first, then the guideline for each of them.
+As printed: choose what reaches W_SM = W^max and B_a = B^max; if nothing does, the largest B_a with
+W_SM / W^max from 60 to 100 %; if nothing does, the largest warp occupancy, and of several the largest P. In
+all of these a larger radix is taken even when it lowers B_a. For large sizes (section IV-C) the number of
+kernels comes first, then the guideline for each of them.
 
 Where the text is silent or needs a reading:
 
@@ -18,26 +18,33 @@ Where the text is silent or needs a reading:
   smallest on.
 """
 
-from collections.abc import Sequence
-
-from .rating import Criterion, Rated, listed
+from .rating import Criterion, Facts, Key, Rated, listed
 
 ENOUGH_WARPS = 0.6  # of W^max: "keeps between [60% 100%]"
 
 
-def guideline(rated: Sequence[Rated]) -> tuple[Criterion, ...]:
-    """The criteria of the embedded rule for these candidates, the first one first."""
-    radix_varies = len({one.radix for one in rated}) > 1
-    radix = (Criterion("a larger radix", _radix, lambda one: f"r = {one.radix}"),) if radix_varies else ()
+def guideline(facts: Facts) -> tuple[Criterion, ...]:
+    """The criteria of the embedded rule, the first one first."""
+    radix = (Criterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r = {one.radix}"),)
     return (
-        Criterion("fewer kernels", _kernels, lambda one: f"{len(one.launches)} launches"),
-        Criterion("at least 60 % of the warps", _enough, _warps),
-        *radix,
+        Criterion(
+            "fewer kernels", lambda one: (len(one.launches),), lambda one: f"launches = {len(one.launches)}"
+        ),
+        Criterion("at least 60 % of the warps", lambda one: (not is_enough(one),), _warps),
+        *(radix if facts.radix_varies else ()),
         Criterion("all warps and all blocks", _both_at_maximum, lambda one: f"{_warps(one)}, {_blocks(one)}"),
         Criterion("more active blocks", _more_blocks, _blocks),
-        Criterion("more warps", _more_warps, _warps),
-        Criterion("more elements per thread", _elements, lambda one: f"P = {one.elements_per_thread}"),
-        Criterion("less shared memory", _shared, lambda one: f"{one.shared_bytes} B a block"),
+        Criterion("more warps", lambda one: tuple(-warps for warps in sorted(one.W_SM)), _warps),
+        Criterion(
+            "more elements per thread",
+            lambda one: (-one.candidate.elements_per_thread,),
+            lambda one: f"P = {one.candidate.elements_per_thread}",
+        ),
+        Criterion(
+            "less shared memory",
+            lambda one: (max(one.shared_bytes),),
+            lambda one: f"shared memory of a block = {listed(one.shared_bytes)} B",
+        ),
     )
 
 
@@ -46,38 +53,14 @@ def is_enough(one: Rated) -> bool:
     return one.warp_share >= ENOUGH_WARPS
 
 
-def _kernels(one: Rated) -> tuple[float, ...]:
-    return (len(one.launches),)
-
-
-def _enough(one: Rated) -> tuple[float, ...]:
-    return (not is_enough(one),)
-
-
-def _radix(one: Rated) -> tuple[float, ...]:
-    return (-one.radix,)
-
-
-def _both_at_maximum(one: Rated) -> tuple[float, ...]:
+def _both_at_maximum(one: Rated) -> Key:
     full = one.warp_share >= 1 and min(one.B_a) >= one.limits.max_blocks_per_sm
     return (not full,)
 
 
-def _more_blocks(one: Rated) -> tuple[float, ...]:
+def _more_blocks(one: Rated) -> Key:
     """Below 60 % of the warps, blocks do not count."""
     return tuple(-blocks for blocks in sorted(one.B_a)) if is_enough(one) else ()
-
-
-def _more_warps(one: Rated) -> tuple[float, ...]:
-    return tuple(-warps for warps in sorted(one.W_SM))
-
-
-def _elements(one: Rated) -> tuple[float, ...]:
-    return (-one.elements_per_thread,)
-
-
-def _shared(one: Rated) -> tuple[float, ...]:
-    return (one.shared_bytes,)
 
 
 def _warps(one: Rated) -> str:

@@ -1,18 +1,13 @@
 """What the analytical rules look at: a candidate's numbers, and criteria that order candidates by them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from tuner.interfaces import Candidate, Launch
-from tuner.model import DeviceLimits
+from tuner.model import DeviceLimits, TunableValue
 from tuner.occupancy import warps_and_blocks
 
 RADIX = "radix"
-SHARED_ELEMENTS = "shared_elements"
-SHUFFLE = "shuffle"
-ELEMENTS_PER_THREAD = "elements_per_thread"
-THREADS_PER_BLOCK = "threads_per_block"
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,7 @@ class Rated:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """Its launches; m of section IV-C is their number."""
+        """Its launches; their number is m of section IV-C."""
         return self.candidate.launches
 
     @property
@@ -44,37 +39,52 @@ class Rated:
         return min(self.W_SM) / self.limits.max_warps_per_sm
 
     @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a block, of the launch that takes most."""
-        return max(launch.shared_bytes for launch in self.launches)
+    def stays(self) -> bool:
+        """Whether blocks of a launch stay and walk over the work, fetching ahead."""
+        return any(launch.resident for launch in self.launches)
 
     @property
-    def elements_per_thread(self) -> int:
-        """P, 0 where no tunable has that role."""
-        return self.candidate.elements_per_thread
+    def threads_per_block(self) -> int:
+        """L of the launch with the largest blocks."""
+        return max(launch.threads_per_block for launch in self.launches)
+
+    @property
+    def shared_bytes(self) -> tuple[int, ...]:
+        """Shared memory of a block of each launch."""
+        return tuple(launch.shared_bytes for launch in self.launches)
 
     @property
     def steps(self) -> float:
         """Dependent communication steps of a block; 0 where the kernel file states none."""
         return 0.0 if self.candidate.work is None else self.candidate.work.steps
 
-    @cached_property
+    @property
     def bytes_in_flight(self) -> float:
-        """Device memory that the resident blocks of a multiprocessor read and write, of the emptiest launch.
+        """Device memory read and written by the resident blocks of a multiprocessor, of the emptiest launch.
 
-        Every launch moves all bytes of the work; 0 where the work is not known.
+        Every launch moves all bytes of the work. A grid too small to fill the device counts as it is spread
+        over it. 0 where the work is not known.
         """
         if self.candidate.work is None:
             return 0.0
         per_launch = self.candidate.work.bytes
         return min(
-            per_launch / launch.blocks * min(launch.blocks_per_sm, self._share_of_grid(launch))
+            per_launch * min(launch.blocks_per_sm / launch.blocks, 1 / self.limits.multiprocessors)
             for launch in self.launches
         )
 
-    def _share_of_grid(self, launch: Launch) -> float:
-        """Blocks a multiprocessor gets when the whole grid is spread over all of them."""
-        return launch.blocks / self.limits.multiprocessors
+
+@dataclass(frozen=True)
+class Facts:
+    """What rules must know of all candidates together.
+
+    Attributes:
+        radix_varies: the algorithm lets the radix be chosen.
+        several_launches: some candidates need more than one launch, so that a problem is shared by blocks.
+    """
+
+    radix_varies: bool
+    several_launches: bool
 
 
 Key = tuple[float, ...]
@@ -101,14 +111,29 @@ def rate(candidate: Candidate, limits: DeviceLimits, roles: Mapping[str, str]) -
         warps_and_blocks(limits, stage.threads_per_block, stage.registers_per_thread, stage.shared_bytes)
         for stage in candidate.launches
     ]
-    radix = candidate.configuration.get(roles.get(RADIX, ""), 0)
     return Rated(
         candidate,
         limits,
         tuple(W_SM for W_SM, _ in filled),
         tuple(B_a for _, B_a in filled),
-        radix if isinstance(radix, int) and not isinstance(radix, bool) else 0,
+        radix_of(candidate, roles),
     )
+
+
+def radix_of(candidate: Candidate, roles: Mapping[str, str]) -> int:
+    """The value of the tunable in the role radix; 0 where there is none, or no whole number."""
+    radix = candidate.configuration.get(roles.get(RADIX, ""), 0)
+    return radix if isinstance(radix, int) and not isinstance(radix, bool) else 0
+
+
+def facts_of(candidates: Iterable[Candidate], roles: Mapping[str, str]) -> Facts:
+    """What the rules must know of all candidates together."""
+    radices: set[int] = set()
+    launches = 0
+    for candidate in candidates:
+        radices.add(radix_of(candidate, roles))
+        launches = max(launches, len(candidate.launches))
+    return Facts(radix_varies=len(radices) > 1, several_launches=launches > 1)
 
 
 def key(rated: Rated, criteria: Sequence[Criterion]) -> tuple[Key, ...]:
@@ -121,6 +146,31 @@ def decisive(better: Rated, worse: Rated, criteria: Sequence[Criterion]) -> Crit
     return next((one for one in criteria if one.key(better) != one.key(worse)), None)
 
 
-def listed(numbers: Sequence[int], unit: str = "") -> str:
+def middle(equals: Sequence[Candidate]) -> Candidate:
+    """The candidate in the middle of some that no criterion tells apart.
+
+    What no criterion sees is neither at its least nor at its most: tunable by tunable, those with the median
+    value are kept, the lower of two. Numbers are ordered by size, other values as the space lists them.
+
+    Args:
+        equals: at least one candidate, in the order of the space.
+    """
+    left = list(equals)
+    for name in left[0].configuration:
+        values = [one.configuration.get(name) for one in left]
+        distinct = list(dict.fromkeys(values))
+        ranks = {value: rank for rank, value in enumerate(_ordered(distinct))}
+        ordered = sorted(values, key=ranks.__getitem__)
+        median = ordered[(len(ordered) - 1) // 2]
+        left = [one for one, value in zip(left, values, strict=True) if value == median]
+    return left[0]
+
+
+def _ordered(values: list[TunableValue | None]) -> list[TunableValue | None]:
+    numbers = [value for value in values if isinstance(value, (int, float))]
+    return [*sorted(numbers)] if len(numbers) == len(values) else values
+
+
+def listed(numbers: Sequence[int]) -> str:
     """The number of one launch, or those of several: ``24``, ``4 + 8``."""
-    return " + ".join(map(str, numbers)) + unit
+    return " + ".join(map(str, numbers))

@@ -1,28 +1,85 @@
-"""placeholder"""
+"""The rule for large GPUs: bytes in flight, not occupancy.
 
-from collections.abc import Sequence
-from .rating import Criterion, Rated
+The premises are those of "Performance Tuning for GPU-Embedded Systems", section IV-A (less communication,
+enough parallelism to hide latency, much work per thread). On a GPU with fast memory and many multiprocessors
+they weigh otherwise:
 
-BYTES_IN_FLIGHT = 160 * 1024
+* Memory is the bound, and by Little's law a multiprocessor needs latency times bandwidth in flight: at some
+  36 B/ns (4.8 TB/s over the 132 multiprocessors of an H200) and 0.7 us under load, 25 KiB read, and as much
+  written. Blocks load at their beginning and store at their end, so that resident blocks have to hold a
+  multiple of that. More than enough gains nothing.
+* Half of the warps are parallelism enough once each has several accesses under way.
+* Then small blocks: few warps wait at a barrier, and while one block computes others load.
+
+A problem that several blocks share (the large sizes of section IV-C) is bound by what passes between blocks
+instead: fewest passes over memory, then as much of the problem on the chip as possible. Blocks that stay
+fetch their next tile while they compute and need no other warps for that; a larger radix saves exchanges;
+what shared memory is left holds tiles fetched ahead.
+"""
+
+from .rating import Criterion, Facts, Key, Rated, listed
+
+KIB = 1024
+ENOUGH_BYTES = (
+    96 * KIB
+)  # in flight on a multiprocessor, twice latency times bandwidth; 96 to 128 KiB do the same
+ENOUGH_WARPS = 0.5  # of those a multiprocessor holds
 
 
-def server_rule(rated: Sequence[Rated]) -> tuple[Criterion, ...]:
-    """The criteria of the server rule."""
-    del rated
-    return (
-        Criterion(
-            "fewer passes over memory", lambda o: (len(o.launches),), lambda o: f"{len(o.launches)} launches"
-        ),
-        Criterion(
-            "enough bytes in flight",
-            lambda o: (o.bytes_in_flight < BYTES_IN_FLIGHT,),
-            lambda o: f"{o.bytes_in_flight / 1024:.0f} KiB",
-        ),
-        Criterion(
-            "fewer elements per thread",
-            lambda o: (o.elements_per_thread,),
-            lambda o: f"P = {o.elements_per_thread}",
-        ),
-        Criterion("fewer steps", lambda o: (o.steps,), lambda o: f"{o.steps:g} steps"),
-        Criterion("more warps", lambda o: (-min(o.W_SM),), lambda o: f"{min(o.W_SM)} warps"),
-    )
+def server_rule(facts: Facts) -> tuple[Criterion, ...]:
+    """The criteria of the server rule, the first one first."""
+    return _SHARED_PROBLEM if facts.several_launches else _WHOLE_PROBLEMS
+
+
+def _enough_bytes(one: Rated) -> Key:
+    return (-min(one.bytes_in_flight, ENOUGH_BYTES),)
+
+
+def _enough_warps(one: Rated) -> Key:
+    return (-min(one.warp_share, ENOUGH_WARPS),)
+
+
+def _warps(one: Rated) -> str:
+    return f"W_SM = {listed(one.W_SM)} of {one.limits.max_warps_per_sm}"
+
+
+def _bytes(one: Rated) -> str:
+    return f"bytes in flight = {one.bytes_in_flight / KIB:.0f} KiB"
+
+
+def _threads(one: Rated) -> str:
+    return f"L = {one.threads_per_block}"
+
+
+def _shared(one: Rated) -> str:
+    return f"shared memory of a block = {listed(one.shared_bytes)} B"
+
+
+_WHOLE_PROBLEMS = (
+    Criterion("enough bytes in flight", _enough_bytes, _bytes),
+    Criterion("half of the warps", _enough_warps, _warps),
+    Criterion("smaller blocks", lambda one: (one.threads_per_block,), _threads),
+    Criterion(
+        "fewer elements per thread",
+        lambda one: (one.candidate.elements_per_thread,),
+        lambda one: f"P = {one.candidate.elements_per_thread}",
+    ),
+    Criterion("less shared memory", lambda one: (max(one.shared_bytes),), _shared),
+    Criterion("fewer steps", lambda one: (one.steps,), lambda one: f"steps = {one.steps:g}"),
+)
+
+_SHARED_PROBLEM = (
+    Criterion(
+        "fewer passes over memory",
+        lambda one: (len(one.launches),),
+        lambda one: f"launches = {len(one.launches)}",
+    ),
+    Criterion("more bytes in flight", lambda one: (-one.bytes_in_flight,), _bytes),
+    Criterion(
+        "blocks that stay", lambda one: (not one.stays,), lambda one: "stay" if one.stays else "come and go"
+    ),
+    Criterion("half of the warps", lambda one: () if one.stays else _enough_warps(one), _warps),
+    Criterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r = {one.radix}"),
+    Criterion("smaller blocks", lambda one: () if one.stays else (one.threads_per_block,), _threads),
+    Criterion("more shared memory", lambda one: (-sum(one.shared_bytes),), _shared),
+)
