@@ -52,7 +52,7 @@ def test_shipped_recordings_are_listed() -> None:
     assert row["limits"]["multiprocessors"] == 132
     assert row["missing"] == []
     assert rows["sim:k40c"]["recorded"] is None
-    assert "(recorded 2026-11-21)" in " ".join(tuner("devices").stdout.split())
+    assert "NVIDIA H200 (recorded)" in " ".join(tuner("devices").stdout.split())
 
 
 def test_table_shows_the_same(tmp_path: Path) -> None:

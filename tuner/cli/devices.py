@@ -60,9 +60,8 @@ def _row(report: "DeviceReport") -> dict[str, Any]:
 
 
 def _name(row: dict[str, Any]) -> str:
-    """The name, with the day of a recording; a simulated GPU's says itself that it is modelled."""
-    recorded = f" (recorded {row['recorded']})" if row["recorded"] else ""
-    return f"{row['name']}{recorded}" if row["name"] else "–"
+    """The name, marked where it is recorded; a simulated GPU's says itself that it is modelled."""
+    return f"{row['name']}{' (recorded)' if row['recorded'] else ''}" if row["name"] else "–"
 
 
 def _clocks(clocks_mhz: list[int]) -> str:

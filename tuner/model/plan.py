@@ -72,8 +72,8 @@ class Workload:
     implied: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
-        shown = (f"{name}={value}" for name, value in self.sizes if name not in self.implied)
-        return f"{self.kernel}:{','.join(shown)}"
+        shown = [f"{name}={value}" for name, value in self.sizes if name not in self.implied]
+        return f"{self.kernel}:{','.join(shown)}" if shown else self.kernel
 
 
 @dataclass(frozen=True)

@@ -22,5 +22,5 @@ def note(document: Mapping[str, Any]) -> str:
     modelled = f"{MODELLED}: a simulated device made these numbers, no GPU ran"
     if not document.get("recorded"):
         return modelled if document["modelled"] else ""
-    recorded = f"{RECORDED} {document['recorded']}: nothing ran now, and no contender was measured again"
+    recorded = f"{RECORDED} ({document['recorded']}): nothing ran now, and no contender was measured again"
     return f"{recorded}; {modelled}" if document["modelled"] else recorded
