@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner import registry, replaying
 from tuner.candidates import Prepared, fit_batches, prepare
@@ -12,15 +12,16 @@ from tuner.catalog import Catalog
 from tuner.clock_choice import check_clocks, choose_clocks
 from tuner.conditions import Conditions
 from tuner.config import KernelFile
-from tuner.devices.replay import ReplayDevice
+from tuner.devices.replay import PREFIX, ReplayDevice
 from tuner.driver import Limits
 from tuner.errors import ClockError, InputError, UnknownNameError
 from tuner.interfaces import ClockControl, Device, Progress
-from tuner.model import Workload
+from tuner.model import DeviceIdentity, Workload
 from tuner.objective import Objective, described
 from tuner.recordings import RecordedKernel
 from tuner.task import DEFAULT_PAY_BACK_DAYS, Task
 from tuner.window import DEFAULT_PRECISION
+from tuner.worker import identify
 
 _WORST_PRECISION = 0.5  # wider intervals tell nothing apart
 
@@ -152,6 +153,31 @@ def asked_batches(
         return {workload.name: workload.batch for workload in device.space.workloads}
     workloads = [catalog.workload(spec) for spec in specs or DEFAULT_WORKLOADS]
     return {str(workload): workload.batch for workload in workloads}
+
+
+class Asked(NamedTuple):
+    """What a stored answer is held against."""
+
+    device: DeviceIdentity
+    batches: Mapping[str, int]
+    sources: Mapping[str, str]
+
+
+def asked_for(catalog: Catalog, specs: Sequence[str], device_spec: str | None) -> Asked:
+    """The device, the batches and the sources that an answer for these workloads would have now.
+
+    Raises:
+        InputError: an unknown kernel, size or device, or a recording that cannot be used.
+        DeviceUnavailableError: the device cannot be opened.
+    """
+    if device_spec is not None and device_spec.startswith(PREFIX):
+        device = ReplayDevice(device_spec, specs)
+        recorded = replaying.pairs(device.space)
+        sources = {kernel.name: kernel.fingerprint for kernel, _ in recorded}
+        return Asked(device.identity, {str(w): w.batch for _, w in recorded}, sources)
+    kernels = {catalog.workload(spec).kernel for spec in specs}
+    sources = {kernel: catalog.kernel(kernel).fingerprint for kernel in kernels}
+    return Asked(identify(device_spec), asked_batches(catalog, specs), sources)
 
 
 def choose_run_clocks(request: Request, clocks: ClockControl | None, no_clocks: str = "") -> tuple[int, ...]:

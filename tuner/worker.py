@@ -344,15 +344,15 @@ def _recorded(spec: str) -> DeviceReport:
     return DeviceReport(spec, device.identity, device.limits, device.space.clocks_mhz, device.space.sensor)
 
 
-def identify(spec: str | None = None, workloads: Sequence[str] = ()) -> DeviceIdentity:
+def identify(spec: str | None = None) -> DeviceIdentity:
     """Who a device is, as ``open_device`` would choose it; it is closed again.
 
     Raises:
-        InputError: a recording cannot be used, or is of other workloads.
+        InputError: a recording cannot be used.
         UnknownNameError: no such device.
         DeviceUnavailableError: it cannot be opened.
     """
-    device = open_device(spec, workloads=workloads).device
+    device = open_device(spec).device
     try:
         return device.identity
     finally:

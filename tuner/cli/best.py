@@ -39,21 +39,18 @@ def best(
     from tuner.database import Store
     from tuner.objective import Objective, described
     from tuner.report.tables import show_run
-    from tuner.request import asked_batches
-    from tuner.worker import identify
+    from tuner.request import asked_for
 
     Objective(objective)
-    catalog = Catalog.load(kernel_files)
-    batches = asked_batches(catalog, workloads)
-    kernels = {catalog.workload(spec).kernel for spec in workloads}
+    asked = asked_for(Catalog.load(kernel_files), workloads, device)
     with Store(database) as store:
         answer = find_answer(
             store,
-            list(batches),
+            list(asked.batches),
             described(objective, max_slowdown),
-            device=identify(device),
-            sources={kernel: catalog.kernel(kernel).fingerprint for kernel in kernels},
-            batches=batches,
+            device=asked.device,
+            sources=asked.sources,
+            batches=asked.batches,
             clocks_as_found=clocks_as_found,
         )
     if answer is None or answer.run.answer is None:
