@@ -10,7 +10,9 @@ runner, with the defaults of its strategies. Searches that were played are kept 
 """
 
 import argparse
+import ast
 import hashlib
+import inspect
 import json
 import multiprocessing
 import os
@@ -170,27 +172,44 @@ class Store:
         return self._plays[path].get(task.seed)
 
     def put(self, game: Game, task: Task, play: Play) -> None:
-        """Keep a play, at once."""
+        """Keep a play, at once; one that never started (a package is missing) only for now."""
         path = self._path(game, task)
         self._plays.setdefault(path, {})[task.seed] = play
+        if not play.evaluations:
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
             file.write(json.dumps(asdict(play)) + "\n")
 
     def _path(self, game: Game, task: Task) -> Path:
-        version = policies_version() if task.ours else search_peers.version()
+        version = policy_version(task.searcher) if task.ours else search_peers.version()
         name = f"{task.searcher}-{task.budget}-{version}-{PROTOCOL}.jsonl"
         return self._folder / game.digest / name
 
 
 @lru_cache
-def policies_version() -> str:
-    """Differs when the source of any policy does."""
-    folder = Path(registry.load("policy", "random").__code__.co_filename).parent
+def policy_version(name: str) -> str:
+    """Differs when the source of a policy, or of a sibling that it imports, does."""
+    start = Path(inspect.getfile(registry.load("policy", name)))
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(_imported(start, set())):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def _imported(path: Path, found: set[Path]) -> set[Path]:
+    """A source file and those it imports relatively, and so on."""
+    found.add(path)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom) or not node.level:
+            continue
+        folder = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+        near = [folder.with_suffix(".py"), folder / "__init__.py"]
+        near += [folder / f"{alias.name}.py" for alias in node.names]
+        for one in near:
+            if one.exists() and one not in found:
+                _imported(one, found)
+    return found
 
 
 def _play(line: str) -> Play:
@@ -258,7 +277,7 @@ def _document(results: Sequence[Result], budgets: Sequence[int]) -> str:
     """The JSON: scores, and of every seed where its best changed, as [evaluations, efficiency in %]."""
     origin = provenance()
     origin["packages"] |= {name: found for name in PACKAGES if (found := _version(name))}
-    origin["policies"] = policies_version()
+    origin["policies"] = {r.searcher: policy_version(r.searcher) for r in results if r.ours}
     head = {"provenance": origin, "budgets": budgets, "score": "median over seeds of optimum / best found"}
     rows = ",\n".join(json.dumps(_row(result, budgets), separators=(",", ":")) for result in results)
     return f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{rows}\n]}}\n'

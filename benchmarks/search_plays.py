@@ -19,7 +19,7 @@ from tuner.model import Measurement, Trial
 from tuner.playing import play
 from tuner.recordings.searching import search_of
 
-PLAY_LIMIT_S = 300  # longer than any search of 200 evaluations took, by far; some never end on small spaces
+IDLE_LIMIT_S = 10.0  # of CPU time; no search took a tenth of it, but some go round in circles for ever
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Record:
         self._search_s: list[float] = []
         self._pending_s = 0.0
         self._since_s = time.process_time()
+        self.on_new: Callable[[], None] = lambda: None
 
     def asked(self, keys: Sequence[str]) -> None:
         """The search asks for configurations: its clock stops. Those not tried before share its time."""
@@ -71,6 +72,7 @@ class Record:
                 self._search_s.append(self._pending_s / len(fresh))
         if fresh:
             self._pending_s = 0.0
+            self.on_new()
 
     def answered(self) -> None:
         """The search goes on: its clock starts."""
@@ -95,32 +97,36 @@ class Record:
         )
 
 
-class TooLong(BaseException):
-    """A search ran past its limit; no Exception, because some strategies catch every one of those."""
+class Stuck(BaseException):
+    """A search tries nothing new any more; no Exception, because some strategies catch every one of those."""
 
 
 @contextmanager
-def limited(limit_s: float) -> Iterator[None]:
-    """Raise `TooLong` inside the block when it has run for so long."""
+def limited(record: Record) -> Iterator[None]:
+    """Raise `Stuck` inside the block once a search has used so much CPU time without anything new."""
 
     def ring(_: int, __: FrameType | None) -> None:
-        raise TooLong(f"stopped after {limit_s:g} s")
+        raise Stuck(f"nothing new in {IDLE_LIMIT_S:g} s of CPU time")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    def wind() -> None:
+        signal.setitimer(signal.ITIMER_PROF, IDLE_LIMIT_S)
+
+    before = signal.signal(signal.SIGPROF, ring)
+    record.on_new = wind
+    wind()
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def guarded(record: Record, seed: int, search: Callable[[], object]) -> Play:
-    """Run a search to its end, its crash, or its limit."""
+    """Run a search to its end, its crash, or its going round in circles."""
     try:
-        with limited(PLAY_LIMIT_S):
+        with limited(record):
             search()
-    except (Exception, TooLong) as error:  # noqa: BLE001 - any crash of a search is a result
+    except (Exception, Stuck) as error:  # noqa: BLE001 - any crash of a search is a result
         first = str(error).partition("\n")[0][:160]
         return record.finished(seed, f"{type(error).__name__}: {first}")
     return record.finished(seed)

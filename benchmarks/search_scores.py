@@ -140,7 +140,7 @@ def _remarks(results: Sequence[Result]) -> list[str]:
     crashed = [play.error for play, _ in plays if play.error]
     found = []
     if crashed:
-        found.append(f"{len(crashed)} of {len(plays)} searches crashed ({crashed[0]})")
+        found.append(f"{len(crashed)} of {len(plays)} broke off ({_commonest(crashed)})")
     early = [play.evaluations for play, allowed in plays if not play.error and play.evaluations < allowed]
     if early:
         median = statistics.median_low(early)
@@ -148,6 +148,10 @@ def _remarks(results: Sequence[Result]) -> list[str]:
             f"{len(early)} of {len(plays)} ended by themselves, median {_counted(median, 'evaluation')}"
         )
     return found
+
+
+def _commonest(texts: Sequence[str]) -> str:
+    return max(dict.fromkeys(texts), key=texts.count)
 
 
 def _counted(count: float, what: str) -> str:

@@ -166,6 +166,22 @@ def test_a_crash_keeps_what_was_found_before(benchmark: SimpleNamespace) -> None
     assert (play.seed, play.evaluations, play.error) == (7, 1, "ValueError: lost the way")
 
 
+def test_a_search_that_goes_round_in_circles_is_ended(
+    benchmark: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search that asks for the same configuration for ever ends, and what it found counts."""
+    monkeypatch.setattr(benchmark.plays, "IDLE_LIMIT_S", 0.01)
+    record = benchmark.plays.Record({"a": 2.0}, 10)
+
+    def circling() -> None:
+        while True:
+            record.asked(["a"])
+
+    play = benchmark.plays.guarded(record, 0, circling)
+    assert play.evaluations == 1
+    assert play.error.startswith("Stuck: nothing new")
+
+
 def test_scores_are_medians_over_seeds(benchmark: SimpleNamespace) -> None:
     """Efficiency and evaluations to a share of the optimum come from the middle seed."""
     plays = tuple(
@@ -190,6 +206,6 @@ def test_a_search_that_ended_early_or_crashed_is_said(benchmark: SimpleNamespace
         for name, plays in (("quitter", ended), ("skopt", idle))
     ]
     text = benchmark.scores.tables(results, [20])
-    assert "1 of 2 searches crashed (KeyError: 'x')" in text
+    assert "1 of 2 broke off (KeyError: 'x')" in text
     assert "1 of 2 ended by themselves, median 30 evaluations" in text
     assert "skopt did not start: ModuleNotFoundError" in text
