@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tuner.conditions import Conditions
     from tuner.objective import Objective
     from tuner.request import Request
-    from tuner.session import Outcome, Task
+    from tuner.session import Outcome
+    from tuner.task import Task
 
 _REPLAY = "replay:"
 _SEEDS = 10  # fewer say little about a policy that draws at random

@@ -19,7 +19,8 @@ from tuner.interfaces import Progress
 from tuner.model import Measurement, Trial
 from tuner.records import digest
 from tuner.request import Request, conditions_of, make_task, resolve
-from tuner.session import Outcome, Task
+from tuner.session import Outcome
+from tuner.task import Task
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -97,7 +97,7 @@ def play_one(job: Job, spaces: Sequence[RecordedSpace], rules: Rules) -> Play:
     return Play(job, len(asked), steps, answer, search_s)
 
 
-def play_all(spaces: Sequence[RecordedSpace], rules: Rules, processes: int) -> Iterator[Play]:
+def play_all(spaces: Sequence[RecordedSpace], rules: Rules, processes: int) -> Generator[Play, None, None]:
     """Play every job, in processes of their own; plays come as they end.
 
     Closing the iterator (Ctrl-C does) ends the processes at once.
@@ -122,7 +122,7 @@ def play_all(spaces: Sequence[RecordedSpace], rules: Rules, processes: int) -> I
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(multiprocessing.active_children()) - before:
                 child.terminate()
-            pool.shutdown()
+                child.join()
 
 
 @contextlib.contextmanager

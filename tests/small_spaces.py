@@ -1,0 +1,74 @@
+"""Recorded spaces made by hand: one workload with a tunable P, or several, and the time of every trial."""
+
+from collections.abc import Sequence
+from itertools import product
+
+from tuner.interfaces import Candidate
+from tuner.model import (
+    Configuration,
+    DeviceIdentity,
+    Energy,
+    Measurement,
+    Status,
+    Trial,
+    Work,
+    WorkloadResult,
+)
+from tuner.recordings import RecordedSpace, RecordedWorkload
+
+DEVICE = DeviceIdentity(
+    spec="replay:hand", name="Made by hand", uuid="0", driver="1", runtime="1", modelled=False
+)
+
+
+def workload(name: str, count: int) -> RecordedWorkload:
+    """A workload whose tunable P has the values 1 to ``count``; a run handles a million units."""
+    values = tuple(range(1, count + 1))
+    kernel, _, sizes = name.partition(":")
+    candidates = tuple(
+        Candidate(
+            Configuration({"P": value}), 1.0, 128, 8, 32, value, work=Work(0.0, 0.0, 0.0, 1e6, "MData/s")
+        )
+        for value in values
+    )
+    return RecordedWorkload(
+        name=name,
+        kernel=kernel,
+        family="",
+        sizes=dict([sizes.split("=")]) if sizes else {},
+        batch=1,
+        fingerprint="",
+        tunables={"P": values},
+        roles={},
+        default=candidates[0].configuration if candidates else Configuration({}),
+        candidates=candidates,
+    )
+
+
+def space(names: Sequence[str], times_s: Sequence[float | None], *, joules: float = 0.0) -> RecordedSpace:
+    """A space of workloads with as many configurations each; None is a failed trial.
+
+    Args:
+        names: of the workloads.
+        times_s: makespans, the last workload changing fastest.
+        joules: energy of a second; 0 where none was recorded.
+    """
+    count = round(len(times_s) ** (1 / len(names)))
+    workloads = tuple(workload(name, count) for name in names)
+    chosen = product(*(one.candidates for one in workloads))
+    trials = {
+        Trial(tuple(candidate.configuration for candidate in combination)): measurement(
+            time_s, len(names), joules
+        )
+        for combination, time_s in zip(chosen, times_s, strict=True)
+    }
+    return RecordedSpace(workloads, DEVICE, None, trials)
+
+
+def measurement(time_s: float | None, workloads: int, joules: float) -> Measurement:
+    if time_s is None:
+        return Measurement(tuple(WorkloadResult(Status.CRASHED, detail="it fell") for _ in range(workloads)))
+    energy = Energy(joules * time_s, 0.01 * joules * time_s, joules, "meter", "gpu") if joules else None
+    return Measurement(
+        tuple(WorkloadResult(Status.OK, time_s) for _ in range(workloads)), time_s, energy=energy
+    )
