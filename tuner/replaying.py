@@ -1,6 +1,6 @@
 """From a recorded space to a ready task: what ``candidates`` and ``measure`` do on a GPU, without one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from tuner.catalog import Catalog
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import EmptySpaceError, InputError
 from tuner.measure import Measurer
-from tuner.model import Configuration, Measurement, Plan, ProblemSpec, Trial, Work, Workload
+from tuner.model import Configuration, Measurement, Plan, ProblemSpec, Trial, TunableValue, Work, Workload
 from tuner.recordings import RecordedKernel, RecordedSpace, RecordedWorkload
 from tuner.recordings.opening import Recording
 from tuner.space import Space
@@ -97,7 +97,7 @@ def _prepared(recorded: RecordedWorkload, min_occupancy: float) -> Prepared:
     return Prepared(
         workload=workload,
         kernel=kernel_of(recorded),
-        space=space_of([c.configuration for c in recorded.candidates], recorded),
+        space=space_of([c.configuration for c in recorded.candidates], recorded.tunables),
         plans={
             c.configuration: Plan(workload, c.configuration, (), (), _RECORDED, c.work or _NO_WORK)
             for c in recorded.candidates
@@ -110,14 +110,16 @@ def _prepared(recorded: RecordedWorkload, min_occupancy: float) -> Prepared:
     )
 
 
-def space_of(configurations: Sequence[Configuration], recorded: RecordedWorkload) -> Space:
+def space_of(
+    configurations: Sequence[Configuration], tunables: Mapping[str, tuple[TunableValue, ...]]
+) -> Space:
     """The configurations as a space, in the order of the value lists."""
-    places = [{v: i for i, v in enumerate(values)} for values in recorded.tunables.values()]
+    places = {name: {value: i for i, value in enumerate(values)} for name, values in tunables.items()}
     rows = sorted(
-        tuple(place[configuration[name]] for name, place in zip(recorded.tunables, places, strict=True))
+        tuple(place[configuration[name]] for name, place in places.items())
         for configuration in configurations
     )
-    return Space(recorded.tunables, [np.array(column) for column in zip(*rows, strict=True)])
+    return Space(tunables, [np.array(column) for column in zip(*rows, strict=True)])
 
 
 def changed(space: RecordedSpace, catalog: Catalog) -> list[str]:

@@ -10,6 +10,8 @@ COMMANDS = {
     "compare": "tuner.cli.compare:compare",
     "best": "tuner.cli.best:best",
     "history": "tuner.cli.history:history",
+    "db": "tuner.cli.db:db",
+    "explain": "tuner.cli.explain:explain",
     "kernels": "tuner.cli.kernels:kernels",
     "devices": "tuner.cli.devices:devices",
     "occupancy": "tuner.cli.occupancy:occupancy",

@@ -55,8 +55,12 @@ class ReplayDevice:
     def identity(self) -> DeviceIdentity:
         """The GPU that was recorded, under another UUID: no recorded answer passes for a measured one."""
         recorded = self.space.identity
+        when = self.space.provenance.get("date", UNDATED)
         return replace(
-            recorded, spec=self.spec, uuid=f"recorded:{recorded.uuid}", recorded=recorded_on(self.space)
+            recorded,
+            spec=self.spec,
+            uuid=f"{recorded.uuid} recorded {when}",
+            recorded=recorded_on(self.space),
         )
 
     @property

@@ -42,7 +42,8 @@ def show_run(document: Mapping[str, Any], console: Console) -> None:
 
 def _workloads(document: Mapping[str, Any], width: int) -> Table:
     """A row per workload; on a narrow console the columns of least use are left out, never the answer."""
-    mark = f"\n({label(document)})" if label(document) else ""
+    words = label(document).replace(", ", ",\n")  # columns are narrow
+    mark = f"\n({words})" if words else ""
     columns: dict[str, list[str]] = {f"time{mark}": [], "against\ndefault": []}
     if width >= _ROOM_FOR_RATES:
         columns[f"rate{mark}"] = []

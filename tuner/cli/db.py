@@ -1,0 +1,71 @@
+"""``tuner db``: the database of results: where it is, and its runs as recorded spaces."""
+
+from pathlib import Path
+
+import click
+
+from tuner.cli.options import database_option, kernel_option
+from tuner.cli.output import console, writable
+
+
+@click.group()
+def db() -> None:
+    """The database of results: its path, and its runs as recorded spaces."""
+
+
+@db.command()
+@database_option
+def path(*, database: Path | None) -> None:
+    """Print the file that results are kept in."""
+    from tuner.database import default_path
+
+    click.echo(database or default_path())
+
+
+@db.command()
+@click.option(
+    "--run",
+    "run_id",
+    type=click.IntRange(min=1),
+    metavar="ID",
+    help="A run of `tuner history`. Default: the newest that measured something.",
+)
+@click.option(
+    "--out",
+    metavar="FILE",
+    callback=writable,
+    help="Where to write; replaced if it is there. Default: run-ID.zip in this directory.",
+)
+@kernel_option
+@database_option
+def export(
+    *, run_id: int | None, out: str | None, kernel_files: tuple[Path, ...], database: Path | None
+) -> None:
+    """Write what a run measured as a recorded space, finished or not.
+
+    Trials of all runs that measured the same workloads on the same GPU in the same way go with it. Replay it
+    with `tuner run --device replay:FILE`.
+    """
+    from tuner.catalog import Catalog
+    from tuner.database import Store
+    from tuner.errors import InputError
+    from tuner.recordings import write
+    from tuner.stored_space import covered, stored_space
+
+    if out == "-":
+        raise InputError("--out -: a recording is no text; name a file")
+    with Store(database) as store:
+        stored = stored_space(store, Catalog.load(kernel_files), run_id)
+    target = Path(out or f"run-{run_id or stored.runs[0]}.zip")
+    try:
+        write(target, [stored.space])
+    except OSError as error:
+        raise InputError(f"--out {target}: {error.strerror}") from error
+    names, runs = " + ".join(stored.space.names), ", ".join(map(str, stored.runs))
+    lines = [
+        f"{target}: {names} on {stored.space.identity.name}: {covered(stored)}; of run {runs}",
+        *stored.notices,
+        f"replay it: tuner run --device replay:{target}",
+    ]
+    for line in lines:
+        console().print(line, markup=False, highlight=False, soft_wrap=True)
