@@ -63,10 +63,11 @@ class Choice:
     @cached_property
     def reasons(self) -> tuple[str, ...]:
         """Sentences: which rule, what it chose, and why not the runner-up."""
-        numbers = ", ".join(dict.fromkeys(criterion.shown(self.best) for criterion in self.criteria))
+        shown = ", ".join(criterion.shown(self.best) for criterion in self.criteria)
+        numbers = ", ".join(dict.fromkeys(shown.split(", ")))
         return (
             f"{self.rule} rule: {self.because}",
-            f"chosen: {self.configuration} ({numbers})",
+            f"chosen: {self.configuration}: {numbers}",
             self._runner_up(),
         )
 
@@ -79,7 +80,7 @@ class Choice:
         if criterion is None:
             return f"{name}: the rule cannot tell it apart; the middle one of {self.equals} equals is taken"
         mine, its = criterion.shown(self.best), criterion.shown(second)
-        return f"{name}: the rule wants {criterion.name}, and it has {its} where the chosen one has {mine}"
+        return f"{name}: behind in “{criterion.name}”: {its}, the chosen one {mine}"
 
 
 def rule_for(limits: DeviceLimits) -> tuple[str, str]:
@@ -139,24 +140,33 @@ def missing(candidates: Sequence[Candidate], limits: DeviceLimits | None) -> str
     return ""
 
 
-def analytical(search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
+def analytical(
+    search: Search, *, rule: str | None = None
+) -> Generator[list[Trial], list[Measurement], Trial | None]:
     """Try one trial: the analytical answer of each workload, at the highest clock.
 
     Each workload is answered as if it ran alone. Where a workload has no analytical answer, its default is
     taken, and the user is told.
+
+    Args:
+        search: what the policy is told.
+        rule: ``embedded`` or ``server``; None goes by the device.
+
+    Raises:
+        InputError: an unknown rule.
     """
     if not all(search.candidates):
         return None
-    chosen = tuple(_answer(search, place) for place in range(len(search.candidates)))
+    chosen = tuple(_answer(search, place, rule) for place in range(len(search.candidates)))
     trial = Trial(chosen, search.clocks[0])
     (measurement,) = yield [trial]
     return trial if math.isfinite(search.cost(measurement)) else None
 
 
-def _answer(search: Search, place: int) -> Configuration:
+def _answer(search: Search, place: int, rule: str | None) -> Configuration:
     candidates = search.candidates[place]
     roles = search.roles[place] if search.roles else {}
-    choice = choose(candidates, search.limits, roles)
+    choice = choose(candidates, search.limits, roles, rule=rule)
     name = search.workloads[place]
     if choice is not None:
         search.tell(f"{name}: {choice.configuration} by the {choice.rule} rule ({choice.because})")

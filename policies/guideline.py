@@ -18,32 +18,30 @@ Where the text is silent or needs a reading:
   smallest on.
 """
 
-from .rating import Criterion, Facts, Key, Rated, listed
+from .rating import Criterion, Facts, Key, Rated, launched, listed, shared, warps
 
 ENOUGH_WARPS = 0.6  # of W^max: "keeps between [60% 100%]"
 
 
 def guideline(facts: Facts) -> tuple[Criterion, ...]:
     """The criteria of the embedded rule, the first one first."""
-    radix = (Criterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r = {one.radix}"),)
+    radix = (Criterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),)
     return (
-        Criterion(
-            "fewer kernels", lambda one: (len(one.launches),), lambda one: f"launches = {len(one.launches)}"
-        ),
-        Criterion("at least 60 % of the warps", lambda one: (not is_enough(one),), _warps),
+        Criterion("fewer kernels", lambda one: (len(one.launches),), launched),
+        Criterion("at least 60 % of the warps", lambda one: (not is_enough(one),), warps),
         *(radix if facts.radix_varies else ()),
-        Criterion("all warps and all blocks", _both_at_maximum, lambda one: f"{_warps(one)}, {_blocks(one)}"),
+        Criterion("all warps and all blocks", _both_at_maximum, lambda one: f"{warps(one)}, {_blocks(one)}"),
         Criterion("more active blocks", _more_blocks, _blocks),
-        Criterion("more warps", lambda one: tuple(-warps for warps in sorted(one.W_SM)), _warps),
+        Criterion("more warps", lambda one: tuple(-W_SM for W_SM in sorted(one.W_SM)), warps),
         Criterion(
             "more elements per thread",
             lambda one: (-one.candidate.elements_per_thread,),
-            lambda one: f"P = {one.candidate.elements_per_thread}",
+            lambda one: f"P {one.candidate.elements_per_thread}",
         ),
         Criterion(
             "less shared memory",
             lambda one: (max(one.shared_bytes),),
-            lambda one: f"shared memory of a block = {listed(one.shared_bytes)} B",
+            shared,
         ),
     )
 
@@ -60,12 +58,8 @@ def _both_at_maximum(one: Rated) -> Key:
 
 def _more_blocks(one: Rated) -> Key:
     """Below 60 % of the warps, blocks do not count."""
-    return tuple(-blocks for blocks in sorted(one.B_a)) if is_enough(one) else ()
-
-
-def _warps(one: Rated) -> str:
-    return f"W_SM = {listed(one.W_SM)} of {one.limits.max_warps_per_sm}"
+    return tuple(-B_a for B_a in sorted(one.B_a)) if is_enough(one) else ()
 
 
 def _blocks(one: Rated) -> str:
-    return f"B_a = {listed(one.B_a)} of {one.limits.max_blocks_per_sm}"
+    return f"B_a {listed(one.B_a)} of {one.limits.max_blocks_per_sm}"

@@ -174,3 +174,18 @@ def _ordered(values: list[TunableValue | None]) -> list[TunableValue | None]:
 def listed(numbers: Sequence[int]) -> str:
     """The number of one launch, or those of several: ``24``, ``4 + 8``."""
     return " + ".join(map(str, numbers))
+
+
+def launched(one: Rated) -> str:
+    """How many launches it takes."""
+    return "1 launch" if len(one.launches) == 1 else f"{len(one.launches)} launches"
+
+
+def warps(one: Rated) -> str:
+    """Resident warps of each launch."""
+    return f"W_SM {listed(one.W_SM)} of {one.limits.max_warps_per_sm}"
+
+
+def shared(one: Rated) -> str:
+    """Shared memory of a block of each launch."""
+    return f"{listed(one.shared_bytes)} B of shared memory"

@@ -17,7 +17,7 @@ fetch their next tile while they compute and need no other warps for that; a lar
 what shared memory is left holds tiles fetched ahead.
 """
 
-from .rating import Criterion, Facts, Key, Rated, listed
+from .rating import Criterion, Facts, Key, Rated, launched, shared, warps
 
 KIB = 1024
 ENOUGH_BYTES = (
@@ -39,47 +39,41 @@ def _enough_warps(one: Rated) -> Key:
     return (-min(one.warp_share, ENOUGH_WARPS),)
 
 
-def _warps(one: Rated) -> str:
-    return f"W_SM = {listed(one.W_SM)} of {one.limits.max_warps_per_sm}"
-
-
 def _bytes(one: Rated) -> str:
-    return f"bytes in flight = {one.bytes_in_flight / KIB:.0f} KiB"
+    return f"{one.bytes_in_flight / KIB:.0f} KiB in flight"
 
 
 def _threads(one: Rated) -> str:
-    return f"L = {one.threads_per_block}"
-
-
-def _shared(one: Rated) -> str:
-    return f"shared memory of a block = {listed(one.shared_bytes)} B"
+    return f"L {one.threads_per_block}"
 
 
 _WHOLE_PROBLEMS = (
     Criterion("enough bytes in flight", _enough_bytes, _bytes),
-    Criterion("half of the warps", _enough_warps, _warps),
+    Criterion("half of the warps", _enough_warps, warps),
     Criterion("smaller blocks", lambda one: (one.threads_per_block,), _threads),
     Criterion(
         "fewer elements per thread",
         lambda one: (one.candidate.elements_per_thread,),
-        lambda one: f"P = {one.candidate.elements_per_thread}",
+        lambda one: f"P {one.candidate.elements_per_thread}",
     ),
-    Criterion("less shared memory", lambda one: (max(one.shared_bytes),), _shared),
-    Criterion("fewer steps", lambda one: (one.steps,), lambda one: f"steps = {one.steps:g}"),
+    Criterion("less shared memory", lambda one: (max(one.shared_bytes),), shared),
+    Criterion("fewer steps", lambda one: (one.steps,), lambda one: f"{one.steps:g} steps"),
 )
 
 _SHARED_PROBLEM = (
     Criterion(
         "fewer passes over memory",
         lambda one: (len(one.launches),),
-        lambda one: f"launches = {len(one.launches)}",
+        launched,
     ),
     Criterion("more bytes in flight", lambda one: (-one.bytes_in_flight,), _bytes),
     Criterion(
-        "blocks that stay", lambda one: (not one.stays,), lambda one: "stay" if one.stays else "come and go"
+        "blocks that stay",
+        lambda one: (not one.stays,),
+        lambda one: "blocks stay" if one.stays else "blocks come and go",
     ),
-    Criterion("half of the warps", lambda one: () if one.stays else _enough_warps(one), _warps),
-    Criterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r = {one.radix}"),
+    Criterion("half of the warps", lambda one: () if one.stays else _enough_warps(one), warps),
+    Criterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),
     Criterion("smaller blocks", lambda one: () if one.stays else (one.threads_per_block,), _threads),
-    Criterion("more shared memory", lambda one: (-sum(one.shared_bytes),), _shared),
+    Criterion("more shared memory", lambda one: (-sum(one.shared_bytes),), shared),
 )

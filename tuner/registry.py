@@ -19,6 +19,10 @@ TABLE: dict[str, dict[str, str]] = {
         "hill-climbing": "tuner.policies.hill_climbing:hill_climbing",
         "local": "tuner.policies.local:local",
     },
+    "explain": {
+        "choose": "tuner.policies.analytical:choose",
+        "missing": "tuner.policies.analytical:missing",
+    },
     "sampler": {
         "simulated": "tuner.power.sensors.simulated:SimulatedSampler",
     },

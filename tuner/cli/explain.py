@@ -1,0 +1,144 @@
+"""``tuner explain``: what the analytical model chooses, and why."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli.options import device_option, kernel_option
+from tuner.cli.output import console, json_option, write_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_LETTERS = ("S", "P", "L", "r", "shuffle")
+_KIB = 1024
+_MILLI = 1000.0
+
+
+@click.command()
+@click.argument("workloads", nargs=-1, required=True, metavar="WORKLOAD...")
+@device_option
+@kernel_option
+@click.option(
+    "--rule",
+    type=click.Choice(["embedded", "server"]),
+    help="The rule to go by. Default: embedded up to 20 multiprocessors, server above.",
+)
+@click.option("--all", "show_all", is_flag=True, help="Show all candidates, not only the first ten.")
+@json_option
+def explain(
+    workloads: tuple[str, ...],
+    *,
+    device: str | None,
+    kernel_files: tuple[Path, ...],
+    rule: str | None,
+    show_all: bool,
+    json_path: str | None,
+) -> None:
+    """Show what the analytical model chooses for each WORKLOAD on a GPU, and why; nothing is run.
+
+    A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024. Its candidates are compiled (once; the code
+    is kept) and listed in the order of the rule, best first.
+    """
+    from tuner.cli.progress import RunProgress
+    from tuner.explaining import SHOWN
+    from tuner.explaining import explain as explained
+
+    with RunProgress("time") as progress:
+        document = explained(
+            workloads,
+            device,
+            kernel_files,
+            rule=rule,
+            shown=None if show_all else SHOWN,
+            progress=progress.compiled,
+        )
+    for notice in document["notices"]:
+        click.echo(f"notice: {notice}", err=True)
+    if json_path is not None:
+        write_json(json_path, document)
+    _print(document, json_path)
+
+
+def _print(document: dict[str, Any], json_path: str | None) -> None:
+    from rich.text import Text
+
+    out = console(json_path)
+    device = document["device"]
+    limits = (
+        "limits not known"
+        if device["compute_capability"] is None
+        else f"compute capability {'.'.join(map(str, device['compute_capability']))}, "
+        f"{device['multiprocessors']} multiprocessors of {device['max_warps_per_sm']} warps and"
+        f" {device['max_blocks_per_sm']} blocks"
+    )
+    out.print(Text(f"{device['name']} ({device['spec']}): {limits}"), soft_wrap=True)
+    for workload in document["workloads"]:
+        out.print()
+        out.print(Text(workload["workload"], style="bold"))
+        if workload["candidates"]:
+            out.print(_table(workload["candidates"]))
+        for line in (*workload["reasons"], *_cost(workload)):
+            out.print(Text(line), soft_wrap=True)
+
+
+def _table(rows: list[dict[str, Any]]) -> "Table":
+    """A row per candidate; tunables without a role stand where they differ, launches side by side."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    letters = [letter for letter in _LETTERS if rows[0][letter] is not None]
+    others = _others(rows)
+    in_flight = any(row["bytes_in_flight"] for row in rows)
+    titles = [*letters, "registers", "shared (B)", "B_a", "W_SM", "occupancy", "bound by"]
+    titles += ["KiB in flight"] if in_flight else []
+    titles += ["others"] if others else []
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for title in titles:
+        table.add_column(title)
+    for row in rows:
+        cells = [*(_value(row[letter]) for letter in letters), *_numbers(row)]
+        if in_flight:
+            cells.append(f"{row['bytes_in_flight'] / _KIB:.0f}")
+        if others:
+            cells.append(" ".join(f"{name}={_value(row['configuration'][name])}" for name in others))
+        table.add_row(*cells)
+    return table
+
+
+def _others(rows: list[dict[str, Any]]) -> list[str]:
+    """Tunables that no letter shows and that differ among the rows."""
+    shown = [row["configuration"] for row in rows]
+    lettered = {
+        name
+        for name in shown[0]
+        if any(all(row[letter] == row["configuration"][name] for row in rows) for letter in _LETTERS)
+    }
+    return [name for name in shown[0] if name not in lettered and len({c[name] for c in shown}) > 1]
+
+
+def _numbers(row: dict[str, Any]) -> list[str]:
+    launches = row["launches"]
+    joined = [
+        " + ".join(str(launch[key]) for launch in launches)
+        for key in ("registers_per_thread", "shared_bytes", "B_a", "W_SM")
+    ]
+    names = dict.fromkeys(name for launch in launches for name in launch["binding"])
+    binding = " ".join(names).replace("shared-memory", "shared")
+    return [*joined, f"{100 * row['occupancy']:.4g} %", binding]
+
+
+def _value(value: Any) -> str:  # noqa: ANN401 - any value of a tunable
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _cost(workload: dict[str, Any]) -> list[str]:
+    """What it took, and of how many candidates."""
+    pruned = "".join(f", {count} dropped: {reason}" for reason, count in workload["pruned"].items())
+    compiled = f"compiled for {workload['architecture']}" if workload["architecture"] else "as recorded"
+    prepare_ms, choose_ms = (f"{_MILLI * workload[key]:.1f} ms" for key in ("prepare_s", "choose_s"))
+    return [
+        f"{workload['considered']} candidates, {compiled}{pruned}",
+        f"{prepare_ms} for their resources, {choose_ms} for the rule; nothing was run",
+    ]
