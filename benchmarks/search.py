@@ -30,7 +30,7 @@ import search_peers
 from platformdirs import user_cache_path
 from provenance import provenance
 from search_plays import Play, play_policy
-from search_scores import LEVELS, Result, plot, tables
+from search_scores import Result, plot, result_of, row_of, tables
 from search_spaces import Game, games_of
 
 from tuner import registry
@@ -88,7 +88,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--budgets", default=",".join(map(str, BUDGETS)), help="evaluations (%(default)s)")
     parser.add_argument("--out", type=Path, help="JSON to write")
     parser.add_argument("--plot", type=Path, help="picture to write (needs the extra plot)")
-    parser.add_argument("--table", type=Path, help="file for the tables, too")
+    parser.add_argument("--show", type=Path, help="print the tables of a JSON written before; nothing else")
     parser.add_argument("--jobs", type=int, default=1, help="processes (%(default)s)")
     parser.add_argument(
         "--kept",
@@ -100,6 +100,9 @@ def _options() -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.show:
+        _show(json.loads(options.show.read_text())["rows"], options.plot)
+        return 0
     budgets = [int(word) for word in options.budgets.split(",")]
     games = {
         (where, place): game
@@ -119,16 +122,19 @@ def _run(options: argparse.Namespace) -> int:
         missing = [task for task, game in wanted.items() if store.get(game, task) is None]
         for task, play in _played(missing, options.jobs):
             store.put(wanted[task], task, play)
-    results = _results(wanted, store)
-    text = tables(results, budgets)
-    print(text)
-    if options.table:
-        options.table.write_text(text)
+    rows = [row_of(result) for result in _results(wanted, store, budgets)]
     if options.out:
-        options.out.write_text(_document(results, budgets))
-    if options.plot:
-        plot(results, options.plot)
+        options.out.write_text(_document(rows))
+    _show(rows, options.plot)
     return 0
+
+
+def _show(rows: Sequence[dict[str, Any]], picture: Path | None) -> None:
+    """Print the tables, draw the picture: both of what the JSON holds."""
+    results = [result_of(row) for row in rows]
+    print(tables(results))
+    if picture:
+        plot(results, picture)
 
 
 def _searchers(options: argparse.Namespace) -> list[tuple[str, bool]]:
@@ -256,7 +262,7 @@ def _legal(where: str, place: int) -> search_peers.Legal:
     return search_peers.legal_of(_games(where)[place])
 
 
-def _results(wanted: dict[Task, Game], store: Store) -> list[Result]:
+def _results(wanted: dict[Task, Game], store: Store, budgets: Sequence[int]) -> list[Result]:
     """Plays gathered by space and searcher, in the order they were asked for."""
     found: dict[tuple[str, int, str, bool], Result] = {}
     for task, game in wanted.items():
@@ -267,47 +273,27 @@ def _results(wanted: dict[Task, Game], store: Store) -> list[Result]:
         if at not in found:
             size = len(game.times_s)
             found[at] = Result(
-                game.name, game.group, size, game.optimum_s, task.searcher, task.ours, (), task.budget
+                space=game.name,
+                group=game.group,
+                size=size,
+                optimum_s=game.optimum_s,
+                searcher=task.searcher,
+                ours=task.ours,
+                plays=(),
+                budgets=tuple(budgets),
             )
         found[at] = replace(found[at], plays=(*found[at].plays, play))
     return list(found.values())
 
 
-def _document(results: Sequence[Result], budgets: Sequence[int]) -> str:
-    """The JSON: scores, and of every seed where its best changed, as [evaluations, efficiency in %]."""
+def _document(rows: Sequence[dict[str, Any]]) -> str:
+    """The JSON, a line per space and search."""
     origin = provenance()
     origin["packages"] |= {name: found for name in PACKAGES if (found := _version(name))}
-    origin["policies"] = {r.searcher: policy_version(r.searcher) for r in results if r.ours}
-    head = {"provenance": origin, "budgets": budgets, "score": "median over seeds of optimum / best found"}
-    rows = ",\n".join(json.dumps(_row(result, budgets), separators=(",", ":")) for result in results)
-    return f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{rows}\n]}}\n'
-
-
-def _row(result: Result, budgets: Sequence[int]) -> dict[str, Any]:
-    return {
-        "space": result.space,
-        "group": result.group,
-        "configurations": result.size,
-        "optimum_ms": result.optimum_s * 1e3,
-        "search": result.searcher,
-        "ours": result.ours,
-        "efficiency": {str(n): round(result.efficiency(n), 4) for n in budgets},
-        "evaluations_to": {str(level): _finite(result.evaluations_to(level)) for level in LEVELS},
-        "search_ms": result.search_ms,
-        "seeds": [
-            {
-                "evaluations": play.evaluations,
-                "failed": play.failed,
-                "best": [[n, round(100 * result.optimum_s / time_s, 1)] for n, time_s in play.best],
-                **({"error": play.error} if play.error else {}),
-            }
-            for play in result.plays
-        ],
-    }
-
-
-def _finite(number: float) -> float | None:
-    return number if number < float("inf") else None
+    origin["policies"] = {row["search"]: policy_version(row["search"]) for row in rows if row["ours"]}
+    head = {"provenance": origin, "score": "median over seeds of optimum / best found"}
+    lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    return f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{lines}\n]}}\n'
 
 
 def _version(name: str) -> str | None:

@@ -2,14 +2,16 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from search_plays import Play
 
 LEVELS = (0.90, 0.98)  # shares of the optimum whose evaluations are counted
+SHOWN = 6  # spaces in a table, and other searches in a picture
 LISTED = 3  # with so many spaces or fewer their counts are listed, with more the median is given
 
 
@@ -25,7 +27,7 @@ class Result:
         searcher: policy or strategy.
         ours: a policy of this project.
         plays: one per seed.
-        budget: evaluations allowed.
+        budgets: evaluations after which it is scored; the largest is what it was allowed.
     """
 
     space: str
@@ -35,7 +37,12 @@ class Result:
     searcher: str
     ours: bool
     plays: tuple[Play, ...]
-    budget: int
+    budgets: tuple[int, ...]
+
+    @property
+    def budget(self) -> int:
+        """Evaluations allowed."""
+        return max(self.budgets)
 
     def efficiency(self, evaluations: int) -> float:
         """Median over seeds of optimum / best found after so many evaluations."""
@@ -65,48 +72,111 @@ def reached(play: Play, optimum_s: float, level: float) -> float:
     return next((number for number, time_s in play.best if optimum_s / time_s >= level), math.inf)
 
 
-def tables(results: Sequence[Result], budgets: Sequence[int]) -> str:
-    """Markdown: one table per group, means over its spaces; one with every space; and what did not start."""
-    started = [result for result in results if any(play.evaluations for play in result.plays)]
-    groups = list(dict.fromkeys(result.group for result in started))
-    parts = []
-    for group in groups:
-        mine = [result for result in started if result.group == group]
-        parts.append(
-            f"**{group}**, {_counted(len({r.space for r in mine}), 'space')}\n\n{_table(mine, budgets)}"
+def row_of(result: Result) -> dict[str, Any]:
+    """A result for JSON: scores, and of every seed where its best changed: [evaluations, efficiency in %]."""
+    return {
+        "space": result.space,
+        "group": result.group,
+        "configurations": result.size,
+        "optimum_ms": result.optimum_s * 1e3,
+        "search": result.searcher,
+        "ours": result.ours,
+        "budgets": result.budgets,
+        "efficiency": {str(n): round(result.efficiency(n), 4) for n in result.budgets},
+        "evaluations_to": {str(level): _finite(result.evaluations_to(level)) for level in LEVELS},
+        "seeds": [
+            {
+                "seed": play.seed,
+                "evaluations": play.evaluations,
+                "failed": play.failed,
+                "best": [[n, round(100 * result.optimum_s / time_s, 2)] for n, time_s in play.best],
+                "search_ms": play.search_ms,
+                **({"error": play.error} if play.error else {}),
+            }
+            for play in result.plays
+        ],
+    }
+
+
+def result_of(row: Mapping[str, Any]) -> Result:
+    """A result from JSON, as ``row_of`` gives it."""
+    optimum_s = row["optimum_ms"] / 1e3
+    plays = tuple(
+        Play(
+            seed=one["seed"],
+            evaluations=one["evaluations"],
+            failed=one["failed"],
+            best=tuple((n, optimum_s / (percent / 100)) for n, percent in one["best"]),
+            search_ms=None if one["search_ms"] is None else (one["search_ms"][0], one["search_ms"][1]),
+            error=one.get("error", ""),
         )
-    parts.append(f"**every space**\n\n{_by_space(started, budgets)}")
+        for one in row["seeds"]
+    )
+    return Result(
+        space=row["space"],
+        group=row["group"],
+        size=row["configurations"],
+        optimum_s=optimum_s,
+        searcher=row["search"],
+        ours=row["ours"],
+        plays=plays,
+        budgets=tuple(row["budgets"]),
+    )
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def tables(results: Sequence[Result]) -> str:
+    """Markdown: of every group the means over its spaces; then all spaces (groups, if there are many)."""
+    started = [result for result in results if any(play.evaluations for play in result.plays)]
+    parts = []
+    for group in dict.fromkeys(result.group for result in started):
+        mine = [result for result in started if result.group == group]
+        count = len({result.space for result in mine})
+        parts.append(f"**{group}**, {_counted(count, 'space')}\n\n{_table(mine)}")
+        parts += filter(None, ["\n".join(f"- {remark}" for remark in _remarks(mine))])
+    of = "space" if len({result.space for result in started}) <= SHOWN else "group"
+    parts.append(f"**every {of}**\n\n{_overview(started, of)}")
     idle = {r.searcher: r.plays[0].error for r in results if not any(play.evaluations for play in r.plays)}
     parts += [f"{searcher} did not start: {error}" for searcher, error in idle.items()]
     return "\n\n".join(parts) + "\n"
 
 
-def _table(results: Sequence[Result], budgets: Sequence[int]) -> str:
+def _table(results: Sequence[Result]) -> str:
+    budgets = results[0].budgets
     numbers = " | ".join(map(str, budgets))
     lines = [
-        f"| search | seeds | {numbers} | to 90 % | to 98 % | CPU ms per evaluation | notes |",
-        f"|---|{'---:|' * (len(budgets) + 1)}---|---|---|---|",
+        f"| search | seeds | {numbers} | to 90 % | to 98 % | CPU ms per evaluation |",
+        f"|---|{'---:|' * (len(budgets) + 1)}---|---|---|",
     ]
     for mine in _by_searcher(results):
-        means = [100 * statistics.fmean(r.efficiency(n) for r in mine) for n in budgets]
         cells = [
             _label(mine[0]),
             str(max(len(r.plays) for r in mine)),
-            *(f"{mean:.1f}" for mean in means),
+            *(f"{mean:.1f}" for mean in _means(mine)),
             *(_evaluations(mine, level) for level in LEVELS),
             _search_time(mine),
-            "; ".join(_remarks(mine)),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _by_space(results: Sequence[Result], budgets: Sequence[int]) -> str:
-    spaces = list(dict.fromkeys(result.space for result in results))
-    lines = [f"| search | {' | '.join(spaces)} |", f"|---|{'---|' * len(spaces)}"]
+def _means(results: Sequence[Result]) -> list[float]:
+    return [100 * statistics.fmean(r.efficiency(n) for r in results) for n in results[0].budgets]
+
+
+def _overview(results: Sequence[Result], of: str) -> str:
+    """Columns: spaces or groups (attribute ``of``); cells: efficiency after the budgets."""
+    names = list(dict.fromkeys(getattr(result, of) for result in results))
+    lines = [f"| search | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
     for mine in _by_searcher(results):
-        found = {r.space: "/".join(f"{100 * r.efficiency(n):.0f}" for n in budgets) for r in mine}
-        lines.append(f"| {_label(mine[0])} | {' | '.join(found.get(space, '–') for space in spaces)} |")
+        cells = []
+        for name in names:
+            same = [result for result in mine if getattr(result, of) == name]
+            cells.append("/".join(f"{mean:.0f}" for mean in _means(same)) if same else "–")
+        lines.append(f"| {_label(mine[0])} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -134,20 +204,17 @@ def _search_time(results: Sequence[Result]) -> str:
     return f"{statistics.median(medians):.2g} (mean {statistics.median(means):.2g})"
 
 
-def _remarks(results: Sequence[Result]) -> list[str]:
+def _remarks(results: Sequence[Result]) -> Iterator[str]:
     """What a reader must know: crashes, and searches that ended before the budget was used up."""
-    plays = [(play, min(r.budget, r.size)) for r in results for play in r.plays]
-    crashed = [play.error for play, _ in plays if play.error]
-    found = []
-    if crashed:
-        found.append(f"{len(crashed)} of {len(plays)} broke off ({_commonest(crashed)})")
-    early = [play.evaluations for play, allowed in plays if not play.error and play.evaluations < allowed]
-    if early:
-        median = statistics.median_low(early)
-        found.append(
-            f"{len(early)} of {len(plays)} ended by themselves, median {_counted(median, 'evaluation')}"
-        )
-    return found
+    for mine in _by_searcher(results):
+        plays = [(play, min(r.budget, r.size)) for r in mine for play in r.plays]
+        broken = [play.error for play, _ in plays if play.error]
+        if broken:
+            yield f"{_label(mine[0])}: {len(broken)} of {len(plays)} broke off ({_commonest(broken)})"
+        early = [play.evaluations for play, allowed in plays if not play.error and play.evaluations < allowed]
+        if early:
+            median = _counted(statistics.median_low(early), "evaluation")
+            yield f"{_label(mine[0])}: {len(early)} of {len(plays)} ended by themselves, median {median}"
 
 
 def _commonest(texts: Sequence[str]) -> str:
@@ -159,25 +226,33 @@ def _counted(count: float, what: str) -> str:
 
 
 def plot(results: Sequence[Result], path: Path) -> None:
-    """Efficiency over evaluations, one panel per group: medians over seeds, means over spaces."""
+    """Efficiency over evaluations, one panel per group: medians over seeds, means over spaces.
+
+    Of the other searches the best are drawn, by their efficiency averaged over the budgets.
+    """
     import matplotlib as mpl  # noqa: PLC0415 - an extra
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415 - after the back end is chosen
 
     groups = list(dict.fromkeys(result.group for result in results))
-    figure, panels = plt.subplots(
-        1, len(groups), figsize=(6.5 * len(groups), 4.5), squeeze=False, layout="constrained"
-    )
+    width = 6.5 * len(groups)
+    figure, panels = plt.subplots(1, len(groups), figsize=(width, 4.5), squeeze=False, layout="constrained")
     for group, panel in zip(groups, panels[0], strict=True):
-        mine = [result for result in results if result.group == group]
-        steps = np.arange(1, max(r.budget for r in mine) + 1)
-        for same in _by_searcher(mine):
-            curve = [100 * statistics.fmean(r.efficiency(int(n)) for r in same) for n in steps]
-            width, line = (2.0, "-") if same[0].ours else (1.0, "--")
-            panel.plot(steps, curve, line, linewidth=width, label=same[0].searcher)
+        for mine in _drawn([result for result in results if result.group == group]):
+            steps = np.arange(1, mine[0].budget + 1)
+            curve = [100 * statistics.fmean(r.efficiency(int(n)) for r in mine) for n in steps]
+            line = {"linewidth": 2.0} if mine[0].ours else {"linewidth": 1.0, "linestyle": "--"}
+            panel.plot(steps, curve, label=mine[0].searcher, **line)
         panel.set(title=group, xlabel="evaluations", ylabel="efficiency, % of the optimum", xscale="log")
         panel.grid(alpha=0.3)
         panel.legend(fontsize="x-small", ncols=2)
     figure.savefig(path)
     plt.close(figure)
+
+
+def _drawn(results: Sequence[Result]) -> list[list[Result]]:
+    searches = list(_by_searcher(results))
+    others = [mine for mine in searches if not mine[0].ours]
+    best = sorted(others, key=lambda mine: statistics.fmean(_means(mine)), reverse=True)[:SHOWN]
+    return [mine for mine in searches if mine[0].ours] + best

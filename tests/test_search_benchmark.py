@@ -188,11 +188,12 @@ def test_scores_are_medians_over_seeds(benchmark: SimpleNamespace) -> None:
         benchmark.plays.Play(seed, 100, 0, best, (1.0, 2.0))
         for seed, best in enumerate([((1, 4.0), (60, 2.0)), ((1, 2.5),), ((2, 10.0), (30, 2.0))])
     )
-    result = benchmark.scores.Result("a space", "a", 500, 2.0, "some", False, plays, 100)
+    result = benchmark.scores.Result("a space", "a", 500, 2.0, "some", False, plays, (20, 100))
     assert [result.efficiency(n) for n in (1, 20, 50, 100)] == [0.5, 0.5, 0.8, 1.0]
     assert result.evaluations_to(0.9) == 60
-    assert "| some | 3 | 50.0 | 100.0 | 60 | 60 | 1 (mean 2) |  |" in benchmark.scores.tables(
-        [result], [20, 100]
+    assert "| some | 3 | 50.0 | 100.0 | 60 | 60 | 1 (mean 2) |" in benchmark.scores.tables([result])
+    assert benchmark.scores.tables([result]) == benchmark.scores.tables(
+        [benchmark.scores.result_of(json.loads(json.dumps(benchmark.scores.row_of(result))))]
     )
 
 
@@ -202,10 +203,10 @@ def test_a_search_that_ended_early_or_crashed_is_said(benchmark: SimpleNamespace
     ended = (make(0, 30, 0, ((1, 2.0),), None), make(1, 12, 0, ((1, 2.0),), None, "KeyError: 'x'"))
     idle = (make(0, 0, 0, (), None, "ModuleNotFoundError: No module named 'skopt'"),)
     results = [
-        benchmark.scores.Result("a space", "a", 500, 2.0, name, False, plays, 100)
+        benchmark.scores.Result("a space", "a", 500, 2.0, name, False, plays, (20, 100))
         for name, plays in (("quitter", ended), ("skopt", idle))
     ]
-    text = benchmark.scores.tables(results, [20])
-    assert "1 of 2 broke off (KeyError: 'x')" in text
-    assert "1 of 2 ended by themselves, median 30 evaluations" in text
+    text = benchmark.scores.tables(results)
+    assert "quitter: 1 of 2 broke off (KeyError: 'x')" in text
+    assert "quitter: 1 of 2 ended by themselves, median 30 evaluations" in text
     assert "skopt did not start: ModuleNotFoundError" in text
