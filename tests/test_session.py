@@ -66,7 +66,9 @@ SENSOR_MEMORY = {"sim:k40c": 1e-3, "sim:h200": 1e-4}
 
 
 @pytest.mark.parametrize("spec", sorted(SENSOR_MEMORY))
-@pytest.mark.parametrize("policy", ["greedy", "exhaustive", "random"])
+@pytest.mark.parametrize(
+    "policy", ["greedy", "exhaustive", "random", "auto", "bayesian", "hill-climbing", "local"]
+)
 def test_resumed_run_ends_as_if_never_stopped(policy: str, spec: str, tmp_path: Path) -> None:
     """Cut off after some trials, the run goes on to the same trials, numbers and answer, none twice."""
     request = replace(REQUEST, policy=policy, clocks="600:900:60")
@@ -194,3 +196,34 @@ def test_nothing_to_resume_is_said(store: Store) -> None:
 
     assert "nothing to resume" in outcome.notices[0]
     assert outcome.trials[0][1].status is Status.OK
+
+
+def test_what_a_policy_says_is_heard_at_once_and_kept(store: Store) -> None:
+    """Each sentence is passed on once, before the trials it speaks of end, and heads the notices in order."""
+    heard: list[str] = []
+    trials: list[int] = []
+
+    outcome = tune(
+        replace(REQUEST, policy="auto"),
+        store,
+        tell=heard.append,
+        observer=lambda _: trials.append(len(heard)),
+    )
+
+    assert outcome.notices[: len(heard)] == heard
+    assert len(heard) == len(set(heard))
+    assert any(sentence.startswith("auto: ") for sentence in heard)
+    assert trials[-1] == len(heard), "nothing is said after the last trial"
+    assert trials[0] < len(heard), "the default trial comes before the policy speaks"
+
+
+def test_runs_per_day_end_a_search_that_does_not_pay(store: Store) -> None:
+    """An answer that is hardly ever run is worth a few evaluations, one in constant use all that it takes."""
+    request = replace(REQUEST, workloads=("scan-lf:N=4", "fft:N=4"), policy="auto")
+
+    rare = tune(replace(request, runs_per_day=0.001), store)
+    often = tune(replace(request, runs_per_day=1e12), store)
+
+    assert any(notice.startswith("break-even: stopped") for notice in rare.notices)
+    assert not any(notice.startswith("break-even") for notice in often.notices)
+    assert len(rare.trials) < len(often.trials)

@@ -20,6 +20,7 @@ def tune(
     *,
     spec: str = "sim:k40c",
     observer: Callable[[Measured], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
     resume: bool = False,
 ) -> Outcome:
     """Everything `tuner run` does between its words and its tables."""
@@ -34,6 +35,7 @@ def tune(
             measurer=bench.measurer,
             store=store,
             observer=observer,
+            tell=tell,
             resume=resume,
             document=lambda outcome: {"answer": outcome.answer},
         )
