@@ -46,7 +46,7 @@ class Order:
         )
         self._position = {configuration: i for i, configuration in enumerate(self.configurations)}
         self._block = np.array([candidate.threads_per_block for candidate in ranked])
-        self._log_elements = np.log2([c.threads_per_block * max(1, c.elements_per_thread) for c in ranked])
+        self._log_elements = np.log2([_work_per_block(c) for c in ranked])
         columns = [_codes([values[name] for values in self.configurations]) for name in self.tunables]
         self._codes = np.array(columns, dtype=np.int64).reshape(len(columns), len(ranked)).T
 
@@ -103,3 +103,8 @@ def _codes(values: Sequence[object]) -> list[int]:
     ordered = sorted(numbers, reverse=True) if len(numbers) == len(distinct) else list(distinct)
     code = {value: i for i, value in enumerate(ordered)}
     return [code[value] for value in values]
+
+
+def _work_per_block(candidate: Candidate) -> int:
+    """Threads times elements per thread; nothing is known of either in spaces of other tuners."""
+    return max(1, candidate.threads_per_block) * max(1, candidate.elements_per_thread)
