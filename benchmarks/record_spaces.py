@@ -1,22 +1,25 @@
 """Measures every configuration of many workloads on the GPUs of this machine, one process per GPU.
 
-Compiling goes ahead on all cores while the GPUs measure; every space is written when it is complete, so that
-an interrupted recording keeps what it has. The order of a space's trials is random: drift of the GPU becomes
-noise. Windows are short: no warm-up between configurations, so energies of neighbours in time share heat.
+Compiling goes ahead on all cores while the GPUs measure; every space is a file of its own, written when it is
+measured, so that an interrupted recording keeps what it has. The order of a space's trials is random: drift
+of the GPU becomes noise. Windows are short and nothing warms up between configurations, so that energies of
+neighbours in time share heat.
 
-    python benchmarks/record_spaces.py --out DIR [--gpus 4] [--limit 540] [--skip DIR] [--only PREFIX ...]
+    python benchmarks/record_spaces.py --out DIR [--gpus 4] [--limit 540] [--skip FILE] [--only PREFIX ...]
+    python benchmarks/record_spaces.py --out DIR --into tuner/recordings/h200.zip
+
+The second form measures nothing: it adds the complete spaces of DIR to an archive. The two spaces that the
+shipped archive lacks are recorded by `--only fft-large:N=524288 fft-large:N=8388608`.
 """
 
 import argparse
-import gzip
 import itertools
-import json
 import multiprocessing as mp
 import queue
 import random
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +29,22 @@ from tuner.answer_checks import AnswerChecks
 from tuner.candidates import Prepared, prepare
 from tuner.catalog import Catalog
 from tuner.devices.sensors import open_meter
+from tuner.exporting import recorded_space
 from tuner.held_clock import HeldClock
+from tuner.interfaces import Meter
 from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
 from tuner.one_window import WindowRunner
+from tuner.recordings import RecordedSpace, RecordingFile, read, write
 from tuner.worker import WorkerDevice
 
 TIME_S, ENERGY_S = 0.04, 0.2  # windows
-CHECKED_TO = 2**18  # larger problems are checked for the fastest only: the reference is made on the host
+CHECKED_TO = 2**16  # larger problems are checked for the fastest only: the reference is made on the host
 FASTEST = 40
+UNCHECKED = "unchecked: only the fastest answers of this space were checked"
+DIGITS, DIGITS_OF_SPREADS, DIGITS_OF_SPENT = 6, 3, 4  # kept of numbers; windows know no more
 JOINT = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024", "scan-ks:N=256")
 SMALL = ("scan-lf", "tridiag-wm", "fft", "scan-ks", "tridiag-pcr", "tridiag-lf", "tridiag-cr")
+ORDER = ("scan-lf", "scan-ks", "tridiag-cr", "tridiag-pcr", "tridiag-lf", "tridiag-wm", "fft", "fft-large")
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ class Job:
     @property
     def name(self) -> str:
         """File name of the recording."""
-        return "+".join(self.workloads).replace(":N=", "-") + ".json.gz"
+        return "+".join(self.workloads).replace(":N=", "-") + ".zip"
 
 
 def jobs() -> list[Job]:
@@ -74,15 +83,15 @@ def block_sizes(item: Prepared) -> tuple[Configuration, ...]:
     return tuple(chosen.values())
 
 
-def compile_ahead(wanted: list[Job], ready: "list[mp.Queue[Job]]", spec: str) -> None:
-    """Compile the jobs in order; every GPU is told, the joint one to the first alone."""
+def compile_ahead(wanted: list[Job], ready: "mp.Queue[Job]") -> None:
+    """Compile the jobs in order, and tell the GPUs."""
     catalog = Catalog.load()
-    device = WorkerDevice(spec)
+    device = WorkerDevice("cuda:0")
     for job in wanted:
         begun = time.monotonic()
         prepare([_pair(catalog, text) for text in job.workloads], device)
         print(f"compiled {job.name} in {time.monotonic() - begun:.1f} s", flush=True)
-        ready[0].put(job)
+        ready.put(job)
 
 
 def measure(gpu: int, ready: "mp.Queue[Job]", out: Path, until: float) -> None:
@@ -99,109 +108,123 @@ def measure(gpu: int, ready: "mp.Queue[Job]", out: Path, until: float) -> None:
         if not job.workloads:
             return
         begun = time.monotonic()
-        document = record(job, catalog, device, meter, until)
-        with gzip.open(out / job.name, "wt") as file:
-            json.dump(document, file)
-        print(
-            f"cuda:{gpu}: {job.name}: {len(document['trials'])} of {document['size']} trials,"
-            f" {time.monotonic() - begun:.1f} s",
-            flush=True,
-        )
+        space = record(job, catalog, device, meter if job.energy else None, until)
+        write(out / job.name, [space])
+        of = space.provenance["size"]
+        spent_s = time.monotonic() - begun
+        print(f"cuda:{gpu}: {job.name}: {len(space.trials)} of {of} trials, {spent_s:.1f} s", flush=True)
 
 
-def record(job: Job, catalog: Catalog, device: WorkerDevice, meter: Any, until: float) -> dict[str, Any]:
-    """Every trial of a job."""
+def record(
+    job: Job, catalog: Catalog, device: WorkerDevice, meter: Meter | None, until: float
+) -> RecordedSpace:
+    """Every trial of a job, as far as the time allows."""
     prepared = prepare([_pair(catalog, text) for text in job.workloads], device)
     joint = len(prepared) > 1
     lists = [block_sizes(i) if joint else tuple(c.configuration for c in i.candidates) for i in prepared]
-    size = 1
-    for one in lists:
-        size *= len(one)
     trials = [Trial(chosen) for chosen in itertools.product(*lists)]
     random.Random(1).shuffle(trials)  # noqa: S311 - an order, not a secret
-    windows = WindowRunner(device, meter if job.energy else None, HeldClock(None))
     checks = AnswerChecks(device, 0)
     small = all(int(dict(i.workload.sizes)["N"]) <= CHECKED_TO for i in prepared)
+    window_s = ENERGY_S if job.energy else TIME_S
+    windows = WindowRunner(device, meter, HeldClock(None))
     measured: dict[Trial, Measurement] = {}
     for trial in trials:
         if time.time() > until:
             break
         plans = [i.plans[c] for i, c in zip(prepared, trial.configurations, strict=True)]
-        if small:
-            checks.make(checks.missing(plans))
-            found = checks.of(plans)
-            if any(check.status is not Status.OK for check in found):
-                measured[trial] = Measurement(tuple(WorkloadResult(c.status, detail=c.detail) for c in found))
-                continue
-        measured[trial] = windows.run(plans, ENERGY_S if job.energy else TIME_S)
-    unchecked = [] if small else check_fastest(prepared[0], measured, checks)
-    return {
-        "provenance": provenance(),
-        "device": {"identity": asdict(device.identity), "limits": asdict(device.limits)},
-        "window_s": ENERGY_S if job.energy else TIME_S,
-        "sensor": meter.info.name if job.energy and meter is not None else None,
-        "size": size,
-        "workloads": [described(item, one) for item, one in zip(prepared, lists, strict=True)],
-        "trials": [
-            {
-                "at": [one.index(c) for one, c in zip(lists, trial.configurations, strict=True)],
-                "unchecked": trial in unchecked,
-                **asdict(measurement),
-            }
-            for trial, measurement in measured.items()
-        ],
-    }
+        wrong = _wrong(checks, plans) if small else None
+        measured[trial] = wrong or windows.run(plans, window_s)
+    if not small:
+        check_fastest(prepared[0], measured, checks)
+    return recorded_space(
+        prepared,
+        device.identity,
+        device.limits,
+        {trial: shortened(measurement) for trial, measurement in measured.items()},
+        "" if meter is None else meter.info.name,
+        {**provenance(), "window_s": window_s, "size": len(trials)},
+    )
 
 
-def check_fastest(item: Prepared, measured: dict[Trial, Measurement], checks: AnswerChecks) -> list[Trial]:
-    """Check the fastest trials of a single workload; returns those left unchecked."""
+def _wrong(checks: AnswerChecks, plans: Sequence[Any]) -> Measurement | None:
+    """The measurement of a trial one of whose answers is wrong; None where all are right."""
+    checks.make(checks.missing(plans))
+    found = checks.of(plans)
+    if all(check.status is Status.OK for check in found):
+        return None
+    return Measurement(tuple(WorkloadResult(check.status, detail=check.detail) for check in found))
+
+
+def check_fastest(item: Prepared, measured: dict[Trial, Measurement], checks: AnswerChecks) -> None:
+    """Check the fastest trials of a single workload, and flag all others as unchecked."""
     order = sorted((t for t, m in measured.items() if m.ok), key=lambda t: measured[t].makespan_s or 0.0)
     for trial in order[:FASTEST]:
         plan = item.plans[trial.configurations[0]]
         checks.make([plan])
         (check,) = checks.of([plan])
         if check.status is not Status.OK:
-            failed = (WorkloadResult(check.status, detail=check.detail),)
-            measured[trial] = replace(measured[trial], results=failed)
-    return order[FASTEST:]
+            measured[trial] = Measurement((WorkloadResult(check.status, detail=check.detail),))
+    for trial in order[FASTEST:]:
+        measured[trial] = replace(measured[trial], flags=(*measured[trial].flags, UNCHECKED))
 
 
-def described(item: Prepared, chosen: tuple[Configuration, ...]) -> dict[str, Any]:
-    """A workload and the resources of its configurations."""
-    known = {candidate.configuration: candidate for candidate in item.candidates}
-    return {
-        "name": str(item.workload),
-        "workload": asdict(item.workload),
-        "family": item.kernel.family,
-        "fingerprint": item.kernel.fingerprint,
-        "roles": dict(item.kernel.roles),
-        "tunables": {name: list(values) for name, values in item.space.tunables.items()},
-        "default": dict(item.default),
-        "min_occupancy": item.min_occupancy,
-        "pruned": dict(item.pruned),
-        "work": asdict(item.plans[chosen[0]].work),
-        "configurations": [dict(configuration) for configuration in chosen],
-        "steps": [item.plans[c].work.steps for c in chosen],
-        "work_of": [[w.bytes, w.operations, w.steps] for w in (item.plans[c].work for c in chosen)],
-        "stages": [stages(item.plans[c], known[c].resources) for c in chosen],
-    }
+def shortened(measurement: Measurement) -> Measurement:
+    """The measurement with the digits that a window knows: the archive stays small."""
+    energy = measurement.energy
+    if energy is not None:
+        energy = replace(
+            energy,
+            joules=digits(energy.joules),
+            watts=digits(energy.watts),
+            uncertainty_j=digits(energy.uncertainty_j, DIGITS_OF_SPREADS),
+        )
+    return replace(
+        measurement,
+        results=tuple(
+            replace(
+                result,
+                time_s=None if result.time_s is None else digits(result.time_s),
+                spread_s=digits(result.spread_s, DIGITS_OF_SPREADS),
+            )
+            for result in measurement.results
+        ),
+        makespan_s=None if measurement.makespan_s is None else digits(measurement.makespan_s),
+        makespan_spread_s=digits(measurement.makespan_spread_s, DIGITS_OF_SPREADS),
+        makespan_uncertainty_s=digits(measurement.makespan_uncertainty_s, DIGITS_OF_SPREADS),
+        energy=energy,
+        window_s=digits(measurement.window_s, DIGITS_OF_SPENT),
+        energy_total_j=digits(measurement.energy_total_j, DIGITS_OF_SPENT),
+    )
 
 
-def stages(plan: Any, resources: Any) -> list[Mapping[str, Any]]:
-    """Launch geometry and compiled resources of the stages of a plan."""
-    return [
-        {
-            "name": stage.name,
-            "grid": stage.grid,
-            "block": stage.block,
-            "shared_bytes": stage.shared_bytes,
-            "resident": stage.resident,
-            "cluster": stage.cluster,
-            "registers_per_thread": taken.registers_per_thread,
-            "static_shared_bytes": taken.static_shared_bytes,
-        }
-        for stage, taken in zip(plan.stages, resources, strict=True)
-    ]
+def digits(value: float, count: int = DIGITS) -> float:
+    """A number with so many significant digits."""
+    return float(f"{value:.{count}g}")
+
+
+def merge(folder: Path, archive: Path) -> None:
+    """Add the complete spaces of a folder to an archive; a space that is there is replaced."""
+    spaces = {space.names: space for space in read(archive)} if archive.exists() else {}
+    for path in sorted(folder.glob("*.zip")):
+        for space in read(path):
+            if not complete(space):
+                print(f"{path.name}: left out, {len(space.trials)} of {space.provenance['size']} trials")
+                continue
+            spaces[space.names] = space
+            print(f"{path.name}: {len(space.trials)} trials")
+    write(archive, [spaces[names] for names in sorted(spaces, key=_order)])
+
+
+def complete(space: RecordedSpace) -> bool:
+    """True when the time sufficed for all trials."""
+    return len(space.trials) >= space.provenance["size"]
+
+
+def _order(names: tuple[str, ...]) -> tuple[int, int, int]:
+    """Single workloads first, by kernel and size."""
+    kernel, _, size = names[0].partition(":N=")
+    return len(names), ORDER.index(kernel), int(size)
 
 
 def _pair(catalog: Catalog, text: str) -> tuple[Any, Any]:
@@ -209,23 +232,33 @@ def _pair(catalog: Catalog, text: str) -> tuple[Any, Any]:
     return catalog.kernel(workload.kernel), workload
 
 
-def main() -> None:
-    """Record with all GPUs until everything is measured or the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--gpus", type=int, default=1)
-    parser.add_argument("--limit", type=float, default=3600.0, help="seconds")
-    parser.add_argument("--skip", type=Path, help="a folder of recordings that need not be made again")
-    parser.add_argument("--only", nargs="*", default=[""], help="prefixes of workloads")
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    until = time.time() + options.limit
-    done = {path.name for path in options.skip.iterdir()} if options.skip else set()
-    wanted = [
+def wanted_jobs(only: Sequence[str], done: set[tuple[str, ...]]) -> list[Job]:
+    """Jobs whose names begin with one of the prefixes and that need not be skipped."""
+    return [
         job
         for job in jobs()
-        if job.name not in done and any("+".join(job.workloads).startswith(p) for p in options.only)
+        if job.workloads not in done and any("+".join(job.workloads).startswith(p) for p in only)
     ]
+
+
+def main() -> None:
+    """Record with all GPUs until everything is measured or the time is over, or merge what was recorded."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of a file per space")
+    parser.add_argument("--into", type=Path, help="merge the files of --out into this archive, and end")
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds")
+    parser.add_argument("--skip", type=Path, help="an archive whose spaces need not be made again")
+    parser.add_argument("--only", nargs="*", default=[""], help="prefixes of workloads")
+    options = parser.parse_args()
+    if options.into is not None:
+        merge(options.out, options.into)
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    done = set(RecordingFile(options.skip).names) if options.skip else set()
+    done |= {s.names for path in options.out.glob("*.zip") for s in read(path) if complete(s)}
+    wanted = wanted_jobs(options.only, done)
+    until = time.time() + options.limit
     context = mp.get_context("spawn")
     ready: mp.Queue[Job] = context.Queue()
     workers = [
@@ -233,7 +266,7 @@ def main() -> None:
     ]
     for worker in workers:
         worker.start()
-    compiling = context.Process(target=compile_ahead, args=(wanted, [ready], "cuda:0"))
+    compiling = context.Process(target=compile_ahead, args=(wanted, ready))
     compiling.start()
     compiling.join(max(0.0, until - time.time()))
     compiling.terminate()
