@@ -185,7 +185,7 @@ def _measured(
 ) -> None:
     """Take the ground truths of exhaustive runs, and make those that the database lacks."""
     from tuner.catalog import Catalog
-    from tuner.comparing.choices import catalog_groups
+    from tuner.comparing.choices import TOGETHER, catalog_groups
     from tuner.comparing.measuring import Watch, measured
     from tuner.database import Store
     from tuner.report.summary import Timing, document
@@ -199,7 +199,9 @@ def _measured(
         return document(task, conditions, outcome, Timing(prepare_s, outcome.wall_s), with_trials=False)
 
     with Store(database) as store:
-        for group in catalog_groups(words, catalog):
+        groups = catalog_groups(words, catalog)
+        for number, group in enumerate(groups, start=1):
+            progress.space(TOGETHER.join(group), number, len(groups))
             truth = measured(
                 group, request, device, catalog=catalog, store=store, watch=watch, describe=describe
             )

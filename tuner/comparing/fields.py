@@ -1,6 +1,7 @@
 """A ground truth under an objective: what plays on it are worth."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,8 +44,12 @@ class Field:
         count = evaluations_to(play.steps, self.lowest)
         return math.inf if count is None else count
 
+    def median_efficiency(self, plays: Sequence[Play]) -> float:
+        """Of all plays, each a search with another seed."""
+        return statistics.median(map(self.efficiency, plays))
+
     def median_play(self, plays: Sequence[Play]) -> Play:
-        """The play of median efficiency, of two the lower one: what is said of it was found by one search."""
+        """The play of median efficiency, of two the lower one: whose answer is shown."""
         ordered = sorted(plays, key=self.efficiency)
         return ordered[(len(ordered) - 1) // 2]
 

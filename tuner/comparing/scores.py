@@ -25,7 +25,7 @@ def on_space(field: Field, plays: Sequence[Play]) -> Record:
     return {
         "plays": len(plays),
         "errors": sorted({play.error for play in plays if play.error}),
-        "efficiency": field.efficiency(middle),
+        "efficiency": field.median_efficiency(plays),
         "efficiency_lowest": min(efficiencies),
         "efficiency_highest": max(efficiencies),
         **_effort([(field, plays)]),
@@ -46,7 +46,7 @@ def on_operation(played: Played, *, alike: bool) -> Record:
     return {
         "sizes": len(played),
         "plays": sum(len(plays) for _, plays in played),
-        "phi": phi([field.efficiency(play) for field, play in middles]),
+        "phi": phi([field.median_efficiency(plays) for field, plays in played]),
         "phi_lowest": min(by_seed),
         "phi_highest": max(by_seed),
         **_effort(played),
@@ -107,7 +107,7 @@ def _curve(played: Played) -> Record:
     columns = [sorted(phi_by_seed(played, mark)) for mark in marks]
     return {
         "evaluations": marks,
-        "median": [statistics.median_low(column) for column in columns],
+        "median": [statistics.median(column) for column in columns],
         "low": [_quantile(column, _BAND[0]) for column in columns],
         "high": [_quantile(column, _BAND[1]) for column in columns],
     }

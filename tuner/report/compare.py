@@ -112,7 +112,7 @@ def _legend(document: Mapping[str, Any]) -> Iterator[str]:
     )
     yield (
         f"evaluations: median of all plays, and the most of any, {document['budget']} allowed;"
-        f" to {CLOSE:.0%}: until that close to the best, – where most plays never came there"
+        f" to {CLOSE:.0%}: until the best is so near; – where most plays never were"
     )
     rows = [row for operation in document["operations"] for row in operation["policies"].values()]
     if any(row["energy_j"] is not None for row in rows):
