@@ -91,12 +91,13 @@ def _table(rows: list[dict[str, Any]]) -> "Table":
     letters = [letter for letter in _LETTERS if rows[0][letter] is not None]
     others = _others(rows)
     in_flight = any(row["bytes_in_flight"] for row in rows)
-    titles = [*letters, "registers", "shared (B)", "B_a", "W_SM", "occupancy", "bound by"]
-    titles += ["KiB in flight"] if in_flight else []
-    titles += ["others"] if others else []
+    titles = [*letters, "registers", "shared\n(B)", "B_a", "W_SM", "occu-\npancy", "bound by"]
+    titles += ["in flight\n(KiB)"] if in_flight else []
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in titles:
-        table.add_column(title)
+        table.add_column(title, no_wrap=True)
+    if others:
+        table.add_column("others")
     for row in rows:
         cells = [*(_value(row[letter]) for letter in letters), *_numbers(row)]
         if in_flight:
@@ -124,9 +125,9 @@ def _numbers(row: dict[str, Any]) -> list[str]:
         " + ".join(str(launch[key]) for launch in launches)
         for key in ("registers_per_thread", "shared_bytes", "B_a", "W_SM")
     ]
-    names = dict.fromkeys(name for launch in launches for name in launch["binding"])
-    binding = " ".join(names).replace("shared-memory", "shared")
-    return [*joined, f"{100 * row['occupancy']:.4g} %", binding]
+    names = list(dict.fromkeys(name for launch in launches for name in launch["binding"]))
+    binding = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    return [*joined, f"{100 * row['occupancy']:.3g} %", binding]
 
 
 def _value(value: Any) -> str:  # noqa: ANN401 - any value of a tunable
