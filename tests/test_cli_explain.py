@@ -1,0 +1,133 @@
+"""The command ``tuner explain``."""
+
+from pathlib import Path
+
+import pytest
+from cli_process import FAULTY, TX1, document, tuner
+
+SCAN = "scan-lf:N=256"
+RECORDED = ("--device", "replay:h200")
+
+
+def test_the_candidates_stand_in_the_order_of_the_rule_with_the_reasons() -> None:
+    """The screen has the numbers of each candidate, the rule, the choice and why not the runner-up."""
+    result = tuner("explain", SCAN, *RECORDED)
+
+    assert result.exit_code == 0, result.stderr
+    for word in ("S", "P", "L", "r", "shuffle", "registers", "B_a", "W_SM", "bound by", "in flight"):
+        assert word in result.stdout
+    assert "server rule: 132 multiprocessors are more than 20" in result.stdout
+    assert "chosen: P=16 L=32" in result.stdout
+    assert "runner-up: " in result.stdout
+    assert "236 candidates, as recorded" in result.stdout
+
+
+def test_json_has_the_same_in_full() -> None:
+    """The first candidate is the chosen one; every launch has what binds it."""
+    found = document("explain", SCAN, *RECORDED)
+
+    (workload,) = found["workloads"]
+    first = workload["candidates"][0]
+    assert found["device"]["name"] == "NVIDIA H200"
+    assert workload["rule"] == "server"
+    assert first["configuration"] == workload["configuration"]
+    assert (first["P"], first["L"], first["shuffle"]) == (16, 32, True)
+    assert first["launches"][0]["binding"] == ["blocks"]
+    assert first["bytes_in_flight"] == 128 * 1024
+    assert len(workload["candidates"]) == 10
+    assert len(workload["reasons"]) == 3
+
+
+def test_all_shows_every_candidate() -> None:
+    """Ten are shown, or all."""
+    found = document("explain", SCAN, *RECORDED, "--all")
+
+    assert len(found["workloads"][0]["candidates"]) == found["workloads"][0]["considered"] == 236
+
+
+def test_a_rule_can_be_asked_for() -> None:
+    """The embedded rule on a large GPU, because the user wants it."""
+    found = document("explain", SCAN, *RECORDED, "--rule", "embedded")
+
+    workload = found["workloads"][0]
+    assert (workload["rule"], workload["reasons"][0]) == ("embedded", "embedded rule: asked for")
+
+
+def test_each_workload_is_explained_by_itself() -> None:
+    """Spaces that were recorded one by one are explained together; several launches stand side by side."""
+    result = tuner("explain", SCAN, "fft-large:N=4194304", *RECORDED)
+
+    assert result.exit_code == 0, result.stderr
+    assert "scan-lf:N=256\n" in result.stdout
+    assert "fft-large:N=4194304\n" in result.stdout
+    assert "16 + 32" in result.stdout
+
+
+def test_a_simulated_gpu_compiles_and_says_for_what() -> None:
+    """On the Jetson TX1 the guideline of the paper is in force; nothing runs."""
+    found = document("explain", "scan-lf:N=4", *TX1)
+
+    workload = found["workloads"][0]
+    assert (workload["rule"], workload["architecture"]) == ("embedded", "sm_53")
+    assert found["device"]["multiprocessors"] == 2
+    assert workload["candidates"][0]["launches"][0]["registers_per_thread"] > 0
+
+
+def test_a_recording_without_resources_has_no_answer_and_says_why(tmp_path: Path) -> None:
+    """A space of another tuner knows neither limits nor launches: that is no error."""
+    cache = tmp_path / "toy.json"
+    cache.write_text(
+        '{"device_name": "A GPU", "kernel_name": "toy", "problem_size": "64", "tune_params_keys": ["x"],'
+        ' "tune_params": {"x": [1, 2]}, "objective": "time",'
+        ' "cache": {"1": {"x": 1, "time": 2.0}, "2": {"x": 2, "time": 1.0}}}'
+    )
+    result = tuner("explain", "toy", "--device", f"replay:{cache}")
+
+    assert result.exit_code == 0, result.stderr
+    assert "no analytical answer: " in result.stdout
+    assert "not known" in result.stdout
+
+
+def test_a_kernel_file_of_the_user_needs_few_roles() -> None:
+    """A kernel that names only its block size is explained by warps and blocks."""
+    found = document("explain", "faulty:N=256", *TX1, "--kernel", FAULTY)
+
+    first = found["workloads"][0]["candidates"][0]
+    assert (first["S"], first["P"], first["r"]) == (None, None, None)
+    assert first["L"] in (128, 256)
+
+
+def test_nothing_left_is_the_users_to_mend(tmp_path: Path) -> None:
+    """A kernel that no block of this GPU can run: exit code 2, and what dropped its configurations."""
+    kernel = tmp_path / "kernel.toml"
+    needing = 'shared_bytes = "0"\nmin_architecture = "90"'
+    kernel.write_text(FAULTY.read_text().replace('shared_bytes = "0"', needing))
+    (tmp_path / "faulty.cu").write_text(FAULTY.with_name("faulty.cu").read_text())
+
+    result = tuner("explain", "faulty:N=256", *TX1, "--kernel", kernel)
+
+    assert result.exit_code == 2
+    assert "none of 6 configurations is left (6 × needs compute capability 9.0)" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((*TX1,), "WORKLOAD"),
+        (("scan-lf:N=3000000", *TX1), "N"),
+        (("abacus:N=4", *TX1), "abacus"),
+        ((SCAN, "--device", "sim:abacus"), "abacus"),
+        ((SCAN, "--device", "abacus"), "abacus"),
+        ((SCAN, "--device", "replay:/no/such/file.zip"), "/no/such/file.zip"),
+        (("scan-lf:N=100", *RECORDED), "scan-lf:N=100 was not recorded"),
+        ((SCAN, *TX1, "--rule", "best"), "--rule"),
+        ((SCAN, *TX1, "--kernel", "/no/such/kernel.toml"), "/no/such/kernel.toml"),
+        ((SCAN, *RECORDED, "--json", "/no/such/folder/x.json"), "/no/such/folder"),
+    ],
+)
+def test_bad_input_is_named(words: tuple[str, ...], says: str) -> None:
+    """Exit code 2 and a message that has the word that was wrong."""
+    result = tuner("explain", *words)
+
+    assert result.exit_code == 2, result.output
+    assert says in result.stderr
