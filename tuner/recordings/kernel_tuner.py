@@ -1,7 +1,9 @@
 """Reads the simulation caches of Kernel Tuner: JSON whose closing brackets may be missing."""
 
+import gzip
 import json
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from tuner.recordings.other_tuners import STATUS, axis_sizes, measurement, one_w
 from tuner.recordings.values import RecordedSpace
 
 FAILURES = tuple(name for name in STATUS if name not in ("ok", "other"))
+_GZIP = b"\x1f\x8b"  # public caches are often packed
 _OPEN_ENDINGS = ("", "}", "}}")  # what a cache of a tuning that was stopped lacks
 
 
@@ -32,9 +35,11 @@ def read_cache(path: Path) -> RecordedSpace:
 def _text(path: Path) -> str:
     try:
         with path.open("rb") as stream:
+            packed = stream.read(len(_GZIP)) == _GZIP
+        with gzip.open(path) if packed else path.open("rb") as stream:
             found = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"cannot be read: {error}") from error
     if len(found) > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES // 2**20} MiB; no space is that large")
     return found.decode()

@@ -1,0 +1,359 @@
+"""Recorded spaces as files: what is written is read again, and what is no such file is refused in words."""
+
+import contextlib
+import json
+import math
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import recorded_samples as samples
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tuner.catalog import Catalog
+from tuner.errors import InputError
+from tuner.model import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.objective import Objective
+from tuner.playing import play
+from tuner.recordings import RecordingFile, files, read, write
+from tuner.recordings.encoding import document
+from tuner.recordings.opening import matching, open_recording
+from tuner.recordings.searching import search_of
+from tuner.registry import load
+
+Change = Callable[[dict[str, Any]], Any]
+
+POSITIVE = st.floats(1e-9, 1e9)
+AMOUNTS = st.floats(0.0, 1e9)
+ENERGIES = st.builds(
+    Energy,
+    joules=POSITIVE,
+    uncertainty_j=AMOUNTS,
+    watts=POSITIVE,
+    sensor=st.text(max_size=5),
+    scope=st.just("gpu"),
+    degrees=st.none() | POSITIVE,
+    idle_watts=st.none() | st.floats(-1e3, 1e3),
+    idle_uncertainty_w=AMOUNTS,
+)
+VALID = st.builds(
+    Measurement,
+    results=st.tuples(st.builds(WorkloadResult, st.just(Status.OK), POSITIVE, AMOUNTS)),
+    makespan_s=POSITIVE,
+    makespan_spread_s=AMOUNTS,
+    makespan_uncertainty_s=AMOUNTS,
+    bursts=st.integers(1, 9),
+    energy=st.none() | ENERGIES,
+    rounds=st.integers(0, 10**6),
+    window_s=AMOUNTS,
+    clock_mhz=st.none() | POSITIVE,
+    flags=st.lists(st.text(max_size=5), max_size=2).map(tuple),
+    modelled=st.booleans(),
+    check_s=AMOUNTS,
+    energy_total_j=AMOUNTS,
+)
+INVALID = st.builds(
+    Measurement,
+    results=st.tuples(
+        st.builds(
+            WorkloadResult,
+            st.sampled_from([status for status in Status if status is not Status.OK]),
+            detail=st.text(max_size=9),
+        )
+    ),
+)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    results=st.lists(VALID | INVALID, min_size=3, max_size=3),
+    clocks_mhz=st.sampled_from([(None,), (1980, 1200), (None, 900)]),
+    launches=st.booleans(),
+)
+def test_what_is_written_is_read_again(
+    tmp_path: Path, results: list[Measurement], clocks_mhz: tuple[int | None, ...], launches: bool
+) -> None:
+    """A space comes back equal: measurements with their uncertainties, failures, clocks, launches."""
+    one = samples.space(samples.workload(launches=launches), results, clocks_mhz=clocks_mhz)
+
+    assert samples.written(tmp_path / "a.zip", one).space(one.names) == one
+
+
+def test_joint_spaces_and_spaces_without_limits_come_back(tmp_path: Path) -> None:
+    """Workloads measured together keep their order; a space of an unknown GPU has no limits."""
+    pair = (samples.workload(), samples.workload("fft:N=128", (64, 128)))
+    trials = {
+        Trial((a.configuration, b.configuration)): samples.measured(1e-3 * i + 1e-3, lanes=2)
+        for i, (a, b) in enumerate((a, b) for a in pair[0].candidates for b in pair[1].candidates)
+    }
+    joint = replace(samples.space(), workloads=pair, trials=trials)
+    bare = samples.space(samples.workload("x", launches=False), limits=None)
+
+    assert read(samples.written(tmp_path / "a.zip", joint, bare).path) == [joint, bare]
+
+
+def test_the_same_spaces_give_the_same_bytes(tmp_path: Path) -> None:
+    """A file does not depend on when it was written."""
+    first, second = (samples.written(tmp_path / name, samples.space()).path for name in ("a", "b"))
+
+    assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("spaces", "says"),
+    [
+        ([samples.space(), samples.space()], "given twice"),
+        ([samples.space(samples.workload("a+b"))], "has no +"),
+        ([replace(samples.space(), trials={})], "no trial was recorded"),
+    ],
+)
+def test_what_cannot_be_a_file_is_refused(tmp_path: Path, spaces: list[Any], says: str) -> None:
+    """Nothing is written of spaces that could not be read again, and a file that was there stays."""
+    path = tmp_path / "a.zip"
+    path.write_text("before")
+
+    with pytest.raises(InputError, match=says.replace("+", r"\+")):
+        write(path, spaces)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def _set(*keys: Any) -> Change:
+    """Sets what the keys but the last lead to, to the last."""
+
+    def change(found: dict[str, Any]) -> None:
+        *path, last, value = keys
+        place: Any = found
+        for key in path:
+            place = place[key]
+        place[last] = value
+
+    return change
+
+
+def _drop(*keys: Any) -> Change:
+    def change(found: dict[str, Any]) -> None:
+        place: Any = found
+        for key in keys[:-1]:
+            place = place[key]
+        del place[keys[-1]]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (_set("format", "other"), "expected 'tuner-space' version 1"),
+        (_set("version", 2), "version 2"),
+        (_drop("version"), "version is missing"),
+        (_drop("device", "uuid"), "device: uuid is missing"),
+        (_set("device", "modelled", "no"), "expected true or false"),
+        (_set("sensor", None), "sensor is None; expected text"),
+        (_set("limits", "multiprocessors", -1), "limits: multiprocessors is -1"),
+        (_set("limits", "compute_capability", [9]), "expected two whole numbers"),
+        (_set("workloads", []), "expected at least one"),
+        (_set("workloads", "scan"), "expected a list"),
+        (_set("workloads", 0, "tunables", {}), "tunables is empty"),
+        (_set("workloads", 0, "tunables", "L", [32, 32, 64, 128]), "expected different"),
+        (_set("workloads", 0, "roles", "x", "M"), "none of the tunables"),
+        (_set("workloads", 0, "count", 10**12), "at most"),
+        (_set("workloads", 0, "count", 0), "a whole number above zero"),
+        (_set("workloads", 0, "configurations", "L", [32, 64]), "2 values for 3 rows"),
+        (_set("workloads", 0, "configurations", "L", [32, 64, 96]), r"L\[2\] is 96; expected one of"),
+        (_set("workloads", 0, "configurations", "L", [32, 64, 64]), "row 2 repeats"),
+        (_set("workloads", 0, "stages", 0, "blocks", [1, 2, -3]), r"blocks\[2\] is -3"),
+        (_set("workloads", 0, "work", "bytes", "all", "many"), "expected a finite number"),
+        (_set("workloads", 0, "default", {}), "default has"),
+        (_set("trials", "count", 4), "3 values for 4 rows"),
+        (_set("trials", "at", [[0, 1, 3]]), "expected a place from 0 to 2"),
+        (_set("trials", "at", [[0, 1, -1]]), "expected a place from 0 to 2"),
+        (_set("trials", "at", [[0, 1, 1]]), "row 2 repeats"),
+        (_set("trials", "at", []), "0 and 1 of 1 workloads"),
+        (_set("trials", "makespan_s", [1e-3, 0.0, 1e-3]), "above zero"),
+        (_set("trials", "makespan_s", [1e-3, None, 1e-3]), "although all workloads are ok"),
+        (_set("trials", "results", 0, "time_s", {"all": None}), "although the status is ok"),
+        (_set("trials", "results", 0, "status", {"all": "fine"}), "expected one of ok, compile-error"),
+        (_set("trials", "flags", {"all": "x"}), "a list of texts"),
+        (_set("trials", "energy", "watts", {"all": None}), "although there are joules"),
+        (_set("trials", "energy", 7), "expected an object"),
+        (_set("trials", "window_s", {"al": 1.0}), "all is missing"),
+        (_set("trials", "makespan_s", math.nan), "NaN is not a number"),
+    ],
+)
+def test_every_wrong_value_is_named(tmp_path: Path, change: Change, says: str) -> None:
+    """A document with a wrong value is refused by the file, the key, and what would be right."""
+    found = json.loads(json.dumps(document(samples.space())))
+    change(found)
+    path = _archive(tmp_path, json.dumps(found))
+
+    with pytest.raises(InputError, match=rf"a.zip: scan-lf:N=64.json: .*{says}"):
+        RecordingFile(path).space(("scan-lf:N=64",))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"x"', "[" * 100_000])
+def test_a_member_that_is_no_document_is_refused(tmp_path: Path, text: str) -> None:
+    """Text that is no JSON object of a space is refused by its name."""
+    with pytest.raises(InputError, match=r"scan-lf:N=64\.json"):
+        RecordingFile(_archive(tmp_path, text)).space(("scan-lf:N=64",))
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_document_is_refused_or_read(tmp_path: Path, data: st.DataObject) -> None:
+    """Whatever single value of a document is replaced, it is read or refused, never a traceback."""
+    found = json.loads(json.dumps(document(samples.space())))
+    place: Any = found
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+            break
+        place = place[key]
+    place[key] = data.draw(
+        st.sampled_from([None, -1, 0, 1.5, "", "x", True, [], {}, [1], {"all": []}, 10**30])
+    )
+    path = _archive(tmp_path, json.dumps(found))
+
+    with contextlib.suppress(InputError):
+        assert RecordingFile(path).space(("scan-lf:N=64",)).trials
+
+
+def _archive(folder: Path, text: str, name: str = "scan-lf:N=64.json") -> Path:
+    path = folder / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, text)
+    return path
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that unpacks to more than any space has is refused after so many bytes."""
+    monkeypatch.setattr(files, "MAX_BYTES", 2**20)
+    path = _archive(tmp_path, " " * 2**22)
+
+    assert path.stat().st_size < 2**14
+    with pytest.raises(InputError, match="more than 1 MiB"):
+        RecordingFile(path).space(("scan-lf:N=64",))
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+    """A torn file, an empty archive, a member with flipped bytes and a wrong name are refused."""
+    whole = samples.written(tmp_path / "whole.zip", samples.space()).path.read_bytes()
+    torn = tmp_path / "torn.zip"
+    torn.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"torn\.zip: not a file of recorded spaces"):
+        open_recording(torn)
+
+    flipped = tmp_path / "flipped.zip"
+    flipped.write_bytes(whole[:200] + bytes(255 - byte for byte in whole[200:300]) + whole[300:])
+    with pytest.raises(InputError, match=r"flipped\.zip: scan-lf:N=64.json cannot be read"):
+        RecordingFile(flipped).space(("scan-lf:N=64",))
+
+    with zipfile.ZipFile(tmp_path / "empty.zip", "w"):
+        pass
+    with pytest.raises(InputError, match="no recorded space is in it"):
+        RecordingFile(tmp_path / "empty.zip")
+
+    wrong = _archive(tmp_path, json.dumps(document(samples.space())), "fft:N=64.json")
+    with pytest.raises(InputError, match="as its name does not say"):
+        RecordingFile(wrong).space(("fft:N=64",))
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    """A missing file, a directory, and a space that was not recorded are named with the choices."""
+    with pytest.raises(InputError, match="there is no such file; name a file of recorded spaces, or h200"):
+        open_recording("h100")
+    with pytest.raises(InputError, match="is a directory"):
+        open_recording(tmp_path)
+    with pytest.raises(InputError, match=r"no recorded space of fft:N=2; there are scan-lf:N=64"):
+        samples.written(tmp_path / "a.zip", samples.space()).space(("fft:N=2",))
+
+
+def test_a_space_is_found_in_any_order_of_its_workloads(tmp_path: Path) -> None:
+    """Names come in any order; without any the only or largest space is meant, or the choice is asked."""
+    shipped = open_recording("h200")
+    joint = matching(shipped, ())
+
+    assert len(joint) == 4
+    assert matching(shipped, tuple(reversed(joint))) == joint
+    assert matching(shipped, ("scan-lf:N=512",)) == ("scan-lf:N=512",)
+    with pytest.raises(InputError, match=r"scan-lf:N=3 was not recorded; there are scan-lf:N=64, "):
+        matching(shipped, ("scan-lf:N=3",))
+    two = samples.written(
+        tmp_path / "a.zip", samples.space(), samples.space(samples.workload("scan-lf:N=128"))
+    )
+    with pytest.raises(InputError, match="name one of its workloads: scan-lf:N=64, scan-lf:N=128"):
+        matching(two, ())
+
+
+def test_a_trial_that_was_not_recorded_has_failed() -> None:
+    """Looking one up gives a failed measurement that says so, for every workload."""
+    one = samples.space()
+    missing = one.look(Trial((one.workloads[0].candidates[0].configuration,), 1200))
+
+    assert not missing.ok
+    assert missing.results[0].detail == "not recorded"
+
+
+def test_a_search_over_a_recorded_space_is_played() -> None:
+    """``search_of`` tells a policy the candidates, and the whole space gives its best."""
+    one = samples.space()
+    search = search_of(one, Objective("energy").cost, seed=3)
+    played = play(load("policy", "exhaustive"), search, one.look)
+
+    assert search.size == len(played) == 3
+    assert search.tunables == (one.workloads[0].tunables,)
+    assert search.defaults == (one.workloads[0].default,)
+    assert (search.device, search.limits, search.seed) == ("NVIDIA H200", samples.LIMITS, 3)
+    assert min(played, key=lambda pair: search.cost(pair[1]))[0].configurations[0]["L"] == 128
+
+
+# --- the recording that is shipped ---------------------------------------------------------------
+
+
+def test_the_shipped_recording_is_complete_and_small() -> None:
+    """h200 holds 61 spaces of whole products without failures, with joules where a sensor is named."""
+    shipped = open_recording("h200")
+
+    assert len(shipped.names) >= 61
+    assert shipped.path.stat().st_size < 2**20
+    for names in (matching(shipped, ()), ("scan-ks:N=1024",), ("tridiag-pcr:N=64",)):
+        one = shipped.space(names)
+        assert one.identity.name == "NVIDIA H200"
+        assert one.limits is not None
+        assert all(measurement.ok for measurement in one.trials.values())
+        assert len(one.trials) == math.prod(len(workload.candidates) for workload in one.workloads)
+        share = sum(m.energy is not None for m in one.trials.values()) / len(one.trials)
+        assert (share > 0.99) == bool(one.sensor)
+        assert all(c.launches and c.work for workload in one.workloads for c in workload.candidates)
+
+
+def test_the_shipped_recording_is_written_as_it_is(tmp_path: Path) -> None:
+    """Reading a shipped space and writing it again gives the same document."""
+    shipped = open_recording("h200")
+    one = shipped.space(("fft:N=64",))
+    write(tmp_path / "a.zip", [one])
+    with zipfile.ZipFile(tmp_path / "a.zip") as ours, zipfile.ZipFile(shipped.path) as theirs:
+        assert ours.read("fft:N=64.json") == theirs.read("fft:N=64.json")
+
+
+@pytest.mark.parametrize("name", ["scan-lf:N=256", "tridiag-wm:N=512", "fft:N=1024", "fft-large:N=16384"])
+def test_recorded_launches_are_those_of_the_kernels(name: str) -> None:
+    """Where a kernel is what it was when it was recorded, its plans have the recorded geometry and work."""
+    recorded = open_recording("h200").space((name,)).workloads[0]
+    catalog = Catalog.load()
+    kernel, workload = catalog.kernel(recorded.kernel), catalog.workload(name)
+    if kernel.fingerprint != recorded.fingerprint:
+        pytest.skip(f"{kernel.name} has changed since it was recorded")
+
+    assert workload.batch == recorded.batch
+    assert dict(recorded.roles) == dict(kernel.roles)
+    for found in recorded.candidates[:: max(1, len(recorded.candidates) // 20)]:
+        plan = kernel.plan(workload, found.configuration)
+        geometry = [(stage.blocks, stage.threads_per_block, stage.resident) for stage in plan.stages]
+        assert geometry == [(one.blocks, one.threads_per_block, one.resident) for one in found.launches]
+        assert found.work == plan.work
