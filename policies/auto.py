@@ -1,14 +1,12 @@
 """The default: the analytical answer at once, then the search that suits the space."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 from tuner.interfaces import Search
 from tuner.model import Measurement, Trial
 
 from .analytical import analytical
-from .bayesian import bayesian
 from .descent import Attempt
 from .exhaustive import exhaustive
 from .greedy import greedy
@@ -43,29 +41,36 @@ def auto(search: Search, *, patience: int | None = None) -> Attempt:
     yield from _recalled(analytical(search), measured)
     for measurement in measured.values():
         search.tell(f"auto: the first answer {_shown(measurement)}")
-    policy, reason = _choice(search)
     if len(measured) < search.size:
-        search.tell(f"auto: {policy.__name__}, because {reason}")
-        known = replace(search, prior={**search.prior, **measured})
-        if policy is bayesian:
-            part = bayesian(known) if patience is None else bayesian(known, patience=patience)
-        else:
-            part = paying(policy(known), known)
+        name, reason = _choice(search)
+        search.tell(f"auto: {name}, because {reason}")
+        part = _part(name, replace(search, prior={**search.prior, **measured}), patience)
         yield from _recalled(part, measured)
     costs = {trial: search.cost(measurement) for trial, measurement in measured.items()}
     valid = [trial for trial, cost in costs.items() if math.isfinite(cost)]
     return min(valid, key=costs.__getitem__, default=None)
 
 
-def _choice(search: Search) -> tuple[Callable[[Search], Attempt], str]:
+def _choice(search: Search) -> tuple[str, str]:
     """The policy for a space, and why."""
     if search.size <= SMALL:
-        return exhaustive, f"{search.size} trials are no more than a search would measure"
+        return "exhaustive", f"{search.size} trials are no more than a search would measure"
     if len(search.candidates) > 1:
-        return greedy, f"{len(search.candidates)} workloads run together"
+        return "greedy", f"{len(search.candidates)} workloads run together"
     if search.clocks_mhz:
-        return greedy, f"{len(search.clocks_mhz)} clocks are searched with the configurations"
-    return bayesian, f"one workload with {search.size:,} configurations is too many to measure all"
+        return "greedy", f"{len(search.clocks_mhz)} clocks are searched with the configurations"
+    return "bayesian", f"one workload with {search.size:,} configurations is too many to measure all"
+
+
+def _part(name: str, search: Search, patience: int | None) -> Attempt:
+    """The search chosen."""
+    if name == "exhaustive":
+        return paying(exhaustive(search), search)
+    if name == "greedy":
+        return paying(greedy(search), search)
+    from .bayesian import bayesian  # noqa: PLC0415 - SciPy is imported only where it is used
+
+    return bayesian(search) if patience is None else bayesian(search, patience=patience)
 
 
 def _shown(measurement: Measurement) -> str:

@@ -157,7 +157,7 @@ def test_history_lists_the_newest_first(db: Path) -> None:
 
     assert [run["run"] for run in runs] == [2, 1]
     assert [run["objective"] for run in runs] == ["time", "energy"]
-    assert [run["policy"] for run in runs] == ["random", "greedy"]
+    assert [run["policy"] for run in runs] == ["random", "auto"]
     assert [run["trials"] for run in runs] == [1, 2]
     assert {run["status"] for run in runs} == {"limited"}
     assert all(run["workloads"] == ["scan-lf:N=4"] for run in runs)

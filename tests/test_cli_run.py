@@ -50,7 +50,7 @@ def test_document_has_what_scripts_rely_on(db: Path, tmp_path: Path) -> None:
     assert found.keys() >= KEYS
     assert found["modelled"] is True
     assert found["device"]["spec"] == "sim:jetson-tx1"
-    assert (found["objective"], found["policy"]) == ("energy", "greedy")
+    assert (found["objective"], found["policy"]) == ("energy", "auto")
     assert found["space"].keys() >= {"size", "pruned", "measured"}
     assert found["space"]["size"] >= found["space"]["pruned"] > found["space"]["measured"] == 4
     assert found["best"].keys() >= TRIAL_KEYS
