@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 _COLUMNS = 3  # of small pictures
 _WIDTH_INCHES, _BARS_INCHES, _ROW_INCHES = 10.0, 2.6, 2.1
-_DPI = 90
+_DPI = 80
 _GROUP = 0.84  # of the room of an operation, for its bars
+_FIRST = 2  # points of a curve that may lie below the picture: the first trials are anybody's guess
 _ROOM = 0.1  # below the lowest value shown, by the range to 1
 _LEAST_RANGE = 0.02  # of Φ shown: less is noise of the measurements
 
@@ -44,7 +45,8 @@ def draw_comparison(document: Mapping[str, Any], path: Path) -> None:
     for place, operation in enumerate(operations):
         axes = figure.add_subplot(grid[1 + place // _COLUMNS, place % _COLUMNS])
         _curves(axes, operation, colours)
-    figure.supxlabel("evaluations", fontsize="small")
+        if place + _COLUMNS >= len(operations):  # the lowest of its column
+            axes.set_xlabel("evaluations", fontsize="small")
     handles, labels = bars.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
     figure.suptitle(_title(document), fontsize="medium", parse_math=False)
@@ -81,46 +83,41 @@ def _bars(axes: "Axes", operations: Sequence[Mapping[str, Any]], colours: Mappin
         )
     every = [row["phi_lowest"] for o in operations for row in o["policies"].values()]
     axes.set_ylim(*_limits(every))
-    axes.set_xticks(range(len(operations)), [_short(o["operation"]) for o in operations], fontsize="small")
+    axes.set_xticks(range(len(operations)), [_short(o["operation"], 1) for o in operations], fontsize="small")
     axes.set_ylabel("Φ")
     axes.grid(axis="y", alpha=0.3)
 
 
 def _curves(axes: "Axes", operation: Mapping[str, Any], colours: Mapping[str, str]) -> None:
-    """Φ over evaluations: median and band over seeds; a policy that ends early keeps its answer."""
+    """Φ over evaluations: median and band over seeds, dotted from the end of the last play on."""
     last = max(row["curve"]["evaluations"][-1] for row in operation["policies"].values())
     lows: list[float] = []
     for policy, row in operation["policies"].items():
-        curve = {key: list(values) for key, values in row["curve"].items()}
-        ended = curve["evaluations"][-1]
-        axes.plot(ended, curve["median"][-1], "o", ms=3.0, color=colours[policy])
-        if ended < last:
-            curve = {
-                key: [*values, last if key == "evaluations" else values[-1]] for key, values in curve.items()
-            }
-        axes.plot(curve["evaluations"], curve["median"], color=colours[policy], lw=1.2)
-        axes.fill_between(
-            curve["evaluations"], curve["low"], curve["high"], color=colours[policy], alpha=0.15, lw=0
-        )
-        lows += curve["median"]
+        curve, colour = row["curve"], colours[policy]
+        counts, median = curve["evaluations"], curve["median"]
+        axes.plot(counts, median, color=colour, lw=1.2)
+        axes.plot(counts[-1], median[-1], "o", ms=3.0, color=colour)
+        axes.plot((counts[-1], last), (median[-1], median[-1]), ":", color=colour, lw=1.0)
+        axes.fill_between(counts, curve["low"], curve["high"], color=colour, alpha=0.15, lw=0)
+        lows += median[_FIRST:] or median[-1:]
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_ylim(*_limits(lows))
-    axes.set_title(_short(operation["operation"]), fontsize="small", parse_math=False)
+    axes.set_title(_short(operation["operation"], 2), fontsize="small", parse_math=False)
     axes.tick_params(labelsize="x-small")
     axes.grid(alpha=0.3)
 
 
 def _limits(values: Sequence[float]) -> tuple[float, float]:
-    """Of the axis of Φ: from a little below the lowest value to 1."""
-    span = max(_LEAST_RANGE, 1.0 - min(values))
+    """Of the axis of Φ: from a little below the lowest value to 1; where all plays failed, it is left out."""
+    span = max(_LEAST_RANGE, 1.0 - min((value for value in values if value > 0.0), default=0.0))
     return max(0.0, 1.0 - (1.0 + _ROOM) * span), 1.0 + 0.03 * span
 
 
-def _short(operation: str) -> str:
-    """A name that fits under a bar: two kernels of a co-run in a line."""
+def _short(operation: str, kernels: int) -> str:
+    """A name that has room: so many kernels of a co-run in a line."""
     parts = operation.split(TOGETHER)
-    lines = [TOGETHER.join(parts[i : i + 2]) for i in range(0, len(parts), 2)]
+    lines = [TOGETHER.join(parts[i : i + kernels]) for i in range(0, len(parts), kernels)]
     return f"{TOGETHER}\n".join(lines)
 
 
