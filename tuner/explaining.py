@@ -90,14 +90,13 @@ def _workload(
     shown: int | None,
     progress: Progress | None,
 ) -> tuple[dict[str, Any], list[str]]:
+    choose = registry.load("explain", "choose")
     begun_s = time.perf_counter()
     request = Request(workloads=(spec,))
     pairs, notices = resolve(catalog, request.workloads, device)
     (prepared,) = make_task(request, pairs, device, (), progress).prepared
     prepared_s = time.perf_counter()
-    choice = registry.load("explain", "choose")(
-        prepared.candidates, device.limits, prepared.kernel.roles, rule=rule
-    )
+    choice = choose(prepared.candidates, device.limits, prepared.kernel.roles, rule=rule)
     chosen_s = time.perf_counter()
     document = {
         "workload": str(prepared.workload),
