@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatch
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -40,7 +41,7 @@ POLICIES = ("random", "local", "hill-climbing", "bayesian", "auto")
 BUDGETS = (20, 50, 100, 200)
 SEEDS = 31
 OTHER_SEEDS = 11  # of Kernel Tuner's strategies beyond those of the main table
-PROTOCOL = 1  # raised when plays kept from before cannot be compared any more
+PROTOCOL = 2  # raised when plays kept from before cannot be compared any more
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 TOLD_EVERY_S = 20.0
 PACKAGES = ("kernel_tuner", "scikit-learn", "pymoo", "python-constraint2")
@@ -82,8 +83,8 @@ def _options() -> argparse.Namespace:
         "--seeds-of",
         action="append",
         default=[],
-        metavar="NAME=N",
-        help="fewer for a group of spaces or a searcher; more than once",
+        metavar="GROUP/SEARCH=N",
+        help="fewer where a pattern such as 'h200*/*' fits; more than once",
     )
     parser.add_argument("--budgets", default=",".join(map(str, BUDGETS)), help="evaluations (%(default)s)")
     parser.add_argument("--out", type=Path, help="JSON to write")
@@ -155,7 +156,8 @@ def _searchers(options: argparse.Namespace) -> list[tuple[str, bool]]:
 
 def _seeds(searcher: str, ours: bool, game: Game, seeds: int, fewer: dict[str, int]) -> int:
     beyond = OTHER_SEEDS if not ours and searcher in search_peers.OTHERS else seeds
-    return min(seeds, beyond, fewer.get(game.group, seeds), fewer.get(searcher, seeds))
+    fitting = [count for pattern, count in fewer.items() if fnmatch(f"{game.group}/{searcher}", pattern)]
+    return min(seeds, beyond, *fitting)
 
 
 class Store:

@@ -31,8 +31,8 @@ class Play:
         evaluations: configurations tried, each counted once, failed ones too.
         failed: those of them that failed.
         best: [evaluations, best time so far in s] wherever the best changed.
-        search_ms: CPU time between an evaluation and the next, from the first on: median and mean, in ms;
-            None for a search that asked for all at once.
+        search_ms: CPU time of its thread between an evaluation and the next, from the first on, in ms: median
+            and mean; None for a search that asked for all at once.
         error: what ended it before its time; empty where nothing did.
     """
 
@@ -58,12 +58,12 @@ class Record:
         self._seen: dict[str, float] = {}
         self._search_s: list[float] = []
         self._pending_s = 0.0
-        self._since_s = time.process_time()
+        self._since_s = time.thread_time()
         self.on_new: Callable[[], None] = lambda: None
 
     def asked(self, keys: Sequence[str]) -> None:
         """The search asks for configurations: its clock stops. Those not tried before share its time."""
-        self._pending_s += time.process_time() - self._since_s
+        self._pending_s += time.thread_time() - self._since_s
         fresh = [name for name in dict.fromkeys(keys) if name in self._times_s and name not in self._seen]
         opening = not self._seen  # Kernel Tuner reads its cache and builds its space before: not searching
         for name in fresh[: self._budget - len(self._seen)]:
@@ -76,7 +76,7 @@ class Record:
 
     def answered(self) -> None:
         """The search goes on: its clock starts."""
-        self._since_s = time.process_time()
+        self._since_s = time.thread_time()
 
     def finished(self, seed: int, error: str = "") -> Play:
         """What was found."""
