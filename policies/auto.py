@@ -40,7 +40,7 @@ def auto(search: Search, *, patience: int | None = None) -> Attempt:
     measured: dict[Trial, Measurement] = {}
     yield from _recalled(analytical(search), measured)
     for measurement in measured.values():
-        search.tell(f"auto: the first answer {_shown(measurement)}")
+        search.tell(f"auto: the first answer {_shown(measurement, search.label)}")
     if len(measured) < search.size:
         name, reason = _choice(search)
         search.tell(f"auto: {name}, because {reason}")
@@ -73,15 +73,16 @@ def _part(name: str, search: Search, patience: int | None) -> Attempt:
     return bayesian(search) if patience is None else bayesian(search, patience=patience)
 
 
-def _shown(measurement: Measurement) -> str:
+def _shown(measurement: Measurement, label: str) -> str:
     """What a measurement gave, for the user."""
     if not measurement.ok or measurement.makespan_s is None:
         return f"does not run ({measurement.status.value})"
     numbers = f"takes {1e3 * measurement.makespan_s:.4g} ms"
     if measurement.energy is not None:
-        interval_j = COVERAGE * measurement.energy.uncertainty_j
-        numbers += f", {1e3 * measurement.energy.joules:.5g} ± {1e3 * interval_j:.2g} mJ"
-    return f"{numbers} per round" + (" (modelled)" if measurement.modelled else "")
+        half_mj = 1e3 * COVERAGE * measurement.energy.uncertainty_j
+        decimals = max(0, 1 - math.floor(math.log10(half_mj))) if half_mj > 0 else 1
+        numbers += f", {1e3 * measurement.energy.joules:.{decimals}f} ± {half_mj:.{decimals}f} mJ"
+    return f"{numbers} per round" + (f" ({label})" if label else "")
 
 
 def _recalled(attempt: Attempt, measured: dict[Trial, Measurement]) -> Attempt:

@@ -100,8 +100,8 @@ class Prospects:
     def verdict(self) -> str:
         """Why the search stopped, for the user."""
         saving, costs = self.expected_gain * self._payback.runs, self._spent / self._evaluations
-        expected = f"{saving / costs:.0%} of what it costs" if saving > 0 else "nothing"
+        expected = f"{100 * saving / costs:.2g} % of what it costs" if saving > 0 else "nothing"
         return (
             f"break-even: stopped after {self._evaluations} evaluations, because another one is expected to"
-            f" save {expected} over {self._payback.runs:,.0f} runs"
+            f" save {expected} over {self._payback.runs:,.6g} runs"
         )

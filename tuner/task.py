@@ -77,6 +77,7 @@ class Task:
             sizes=tuple(dict(item.workload.sizes) for item in self.prepared),
             limits=surroundings.limits,
             device=surroundings.identity.name,
+            label=_label(surroundings.identity),
             noise=objective.relative_uncertainty,
             known=surroundings.known(objective.name),
             payback=self._payback(objective),
@@ -90,6 +91,11 @@ class Task:
         return Payback(
             self.runs_per_day * self.pay_back_days, _spent_j if objective.needs_energy else _spent_s
         )
+
+
+def _label(identity: DeviceIdentity) -> str:
+    words = ("recorded" if identity.recorded else "", "modelled" if identity.modelled else "")
+    return ", ".join(filter(None, words))
 
 
 def _spent_j(measurement: Measurement) -> float:

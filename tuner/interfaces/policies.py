@@ -123,6 +123,7 @@ class Search:
         sizes: per workload, its problem sizes.
         limits: of the device; None where they are not known.
         device: product name of the device.
+        label: what numbers of this device are, for messages: ``modelled``, ``recorded``, or empty.
         noise: relative standard uncertainty of a measurement's cost.
         known: what other runs measured of the workloads' kernels.
         payback: None where nobody said how often the answer will be used.
@@ -141,6 +142,7 @@ class Search:
     sizes: tuple[Mapping[str, int | str], ...] = ()
     limits: DeviceLimits | None = None
     device: str = ""
+    label: str = ""
     noise: Callable[[Measurement], float] = _noiseless
     known: tuple[Known, ...] = ()
     payback: Payback | None = None
