@@ -59,7 +59,7 @@ def workload(
         stage = launch(LIMITS, blocks=8, threads_per_block=block, shared_bytes=128, registers_per_thread=20)
         found.append(
             candidate(
-                Configuration({"L": block, "store": "direct"}),
+                Configuration((("L", block), ("store", "direct"))),
                 [stage] if launches else [],
                 {"threads_per_block": "L"},
                 work=Work(1e6, 2e6, 3.0, 1024.0, "MData/s", 1e6) if launches else None,

@@ -221,6 +221,18 @@ class Store:
             for trial, measurement in rows
         ]
 
+    def best_known(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
+        """All trials of a run in their order; of contenders for the answer the fresh bursts, joined."""
+        with self._translated():
+            rows = self._connection.execute(
+                "SELECT trial, coalesce(confirmed, measurement) FROM trials WHERE run_id = ? ORDER BY number",
+                (run_id,),
+            ).fetchall()
+        return [
+            (trial_from(self._json(trial), names), measurement_from(self._json(measurement)))
+            for trial, measurement in rows
+        ]
+
     def end(self, run_id: int, status: str, answer: Mapping[str, Any] | None) -> None:
         """Close a run with its answer (None when no trial was valid)."""
         with self._transaction():

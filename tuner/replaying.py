@@ -152,7 +152,7 @@ def require_joules(space: RecordedSpace, recording: Recording, objective: str) -
     """
     if has_joules(space):
         return
-    others = [" ".join(names) for names in recording.names if _has_joules(recording, names)]
+    others = [" ".join(names) for names in recording.names if recording.sensor(names)]
     have = f"; joules were recorded of: {'; '.join(others)}" if others else ", nor of any space of the file"
     raise InputError(
         f"--objective {objective}: no joules were recorded of {' + '.join(space.names)}{have};"
@@ -163,10 +163,3 @@ def require_joules(space: RecordedSpace, recording: Recording, objective: str) -
 def has_joules(space: RecordedSpace) -> bool:
     """True where some trial has an energy."""
     return any(measurement.energy is not None for measurement in space.trials.values())
-
-
-def _has_joules(recording: Recording, names: Sequence[str]) -> bool:
-    try:
-        return has_joules(recording.space(names))
-    except InputError:
-        return False  # a damaged neighbour is no reason to hide the others

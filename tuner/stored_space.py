@@ -47,8 +47,9 @@ class Stored(NamedTuple):
 def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> Stored:
     """The trials of a run, and of all runs that measured the same workloads in the same way, as one space.
 
-    Objective, policy and seed may differ between them. Of a trial that several runs measured the newest
-    counts; it is what the search saw, not what contenders gave after it.
+    Objective, policy and seed may differ between them. Contenders for an answer count with their fresh
+    bursts: the best of many single windows is too good to be true. Of a trial that several runs measured,
+    the one of most bursts counts, and the newest of those.
 
     Args:
         store: the database.
@@ -64,7 +65,9 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
     names = [name for name, _ in chosen.conditions["workloads"]]
     trials: dict[Trial, Measurement] = {}
     for run in reversed(alike):
-        trials.update(store.trials(run.id, names))
+        for trial, measurement in store.best_known(run.id, names):
+            if trial not in trials or measurement.bursts >= trials[trial].bursts:
+                trials[trial] = measurement
     identity = DeviceIdentity(**chosen.conditions["device"])
     device = _device(identity)
     if device is None:
@@ -88,18 +91,24 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
 
 
 def _chosen(history: Sequence[StoredRun], run_id: int | None) -> StoredRun:
-    numbers = [run.id for run in history if run.trials and not run.conditions["device"].get("recorded")]
-    if not numbers:
-        raise InputError("nothing is stored yet: tuner run measures, and then there is something to export")
-    wanted = numbers[0] if run_id is None else run_id
-    found = next((run for run in history if run.id == wanted), None)
+    """The run of that number, or the newest that measured something."""
+    if run_id is None:
+        found = next((run for run in history if run.trials and not _replayed(run)), None)
+        if found is None:
+            raise InputError("nothing is stored yet to export: tuner run measures and stores")
+        return found
+    found = next((run for run in history if run.id == run_id), None)
     if found is None:
-        raise InputError(f"--run {wanted}: there is no such run; tuner history lists them")
+        raise InputError(f"--run {run_id}: there is no such run; tuner history lists them")
     if not found.trials:
-        raise InputError(f"--run {wanted}: no trial of it was measured")
-    if found.conditions["device"].get("recorded"):
-        raise InputError(f"--run {wanted}: it replayed a recording, which is the file to give away")
+        raise InputError(f"--run {run_id}: no trial of it was measured")
+    if _replayed(found):
+        raise InputError(f"--run {run_id}: it replayed a recording, which is the file to give away")
     return found
+
+
+def _replayed(run: StoredRun) -> bool:
+    return bool(run.conditions["device"].get("recorded"))
 
 
 def _key(conditions: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -117,8 +126,8 @@ def _key(conditions: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _size(runs: Sequence[StoredRun]) -> int | None:
     """Trials of the largest of the runs' spaces."""
-    sizes = [run.answer["space"]["pruned"] for run in runs if run.answer is not None]
-    return max(sizes, default=None)
+    spaces = [run.answer.get("space", {}) for run in runs if run.answer is not None]
+    return max((space["pruned"] for space in spaces if "pruned" in space), default=None)
 
 
 def _device(identity: DeviceIdentity) -> Device | None:

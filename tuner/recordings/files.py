@@ -73,6 +73,15 @@ class RecordingFile:
             )
         return space
 
+    def sensor(self, names: Sequence[str]) -> str:
+        """The reading that the joules of a space came from; empty where there are none, or it is damaged."""
+        try:
+            found = load_json(self._text(self._members[tuple(names)]))
+        except ValueError:  # of this tree, too: a damaged neighbour hides no other space
+            return ""
+        sensor = found.get("sensor") if isinstance(found, dict) else None
+        return sensor if isinstance(sensor, str) else ""
+
     def _text(self, member: str) -> bytes:
         try:
             with zipfile.ZipFile(self.path) as archive, archive.open(member) as stream:

@@ -35,6 +35,9 @@ class Recording(Protocol):
             InputError: there is none, or it cannot be read.
         """
 
+    def sensor(self, names: Sequence[str]) -> str:
+        """The reading that the joules of a space came from; empty where there are none."""
+
 
 def open_recording(spec: str | Path) -> Recording:
     """Open recorded spaces.

@@ -64,6 +64,10 @@ class OneSpace:
             raise InputError(f"{self.path}: no recorded space of {' + '.join(names)}; there is {known}")
         return self._space
 
+    def sensor(self, names: Sequence[str]) -> str:
+        """The reading that the joules of a space came from: none."""
+        return self.space(names).sensor
+
 
 def one_workload(
     *,
