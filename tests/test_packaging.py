@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tuner.recordings.opening import SHIPPED
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -61,6 +63,14 @@ def test_wheel_holds_the_kernels(wheel: Path) -> None:
     assert len(data) >= 6
     assert data <= names
     assert not [name for name in names if "tests" in name.split("/")]
+
+
+def test_wheel_holds_the_recordings(wheel: Path) -> None:
+    """Every shipped recording is in the wheel, byte for byte."""
+    archive = zipfile.ZipFile(wheel)
+    for name in SHIPPED:
+        inside = archive.read(f"tuner/recordings/{name}.zip")
+        assert inside == (ROOT / "tuner" / "recordings" / f"{name}.zip").read_bytes()
 
 
 def test_wheel_runs_from_a_fresh_environment(wheel: Path, tmp_path: Path) -> None:
