@@ -11,6 +11,7 @@ from .descent import Attempt
 from .exhaustive import exhaustive
 from .greedy import greedy
 from .payback import paying
+from .random_sampling import random_sampling
 
 SMALL = 24  # trials: what a Bayesian search takes by itself, eight to begin with and some gains five apart
 
@@ -20,7 +21,8 @@ COVERAGE = 1.96  # standard uncertainties in half of a 95 % interval
 def auto(search: Search, *, patience: int | None = None) -> Attempt:
     """Measure the analytical answer first, then go on with the policy that suits the space.
 
-    * Up to `SMALL` trials are all measured: no search can promise to need fewer, and none is surer.
+    * Up to `SMALL` trials are all measured: no search can promise to need fewer, and none is surer. In random
+      order where that may stop before its end, as what has been seen then speaks for what has not.
     * Concurrent workloads, and clocks, are searched by `greedy`: the joint space is a product, which a
       descent walks one factor at a time.
     * Everything else is searched by `bayesian`.
@@ -64,8 +66,10 @@ def _choice(search: Search) -> tuple[str, str]:
 
 def _part(name: str, search: Search, patience: int | None) -> Attempt:
     """The search chosen."""
+    if name == "exhaustive" and search.payback is not None:
+        return paying(random_sampling(search), search)
     if name == "exhaustive":
-        return paying(exhaustive(search), search)
+        return exhaustive(search)
     if name == "greedy":
         return paying(greedy(search), search)
     from .bayesian import bayesian  # noqa: PLC0415 - SciPy is imported only where it is used

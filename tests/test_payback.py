@@ -1,21 +1,27 @@
 """Break-even: when a search stops, and what the report says of it."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import candidate, play, result, search_over
-from tuner.policies.payback import GAPS, Prospects
+from tuner.policies.payback import GAPS, Prospects, paying
 
-from tuner import registry
+from tuner import playing, registry
 from tuner.interfaces import Payback
 from tuner.model import Measurement, Trial
+from tuner.objective import Objective
+from tuner.recordings.opening import open_recording
+from tuner.recordings.searching import search_of
 from tuner.report.break_even import break_even, shown
 
+RANDOM = registry.load("policy", "random")
 AUTO = registry.load("policy", "auto")
 SPACE = [candidate(a=value) for value in range(24)]
 
@@ -70,6 +76,22 @@ def test_a_search_ends_when_it_does_not_pay(runs: float, least: int, most: int) 
     assert any(sentence.startswith("break-even: stopped") for sentence in said) == (most < 24)
     assert played.best is not None
     assert falling(played.best).makespan_s == min(falling(trial).makespan_s or 0.0 for trial in played.trials)
+
+
+@pytest.mark.parametrize("name", ["fft:N=2048", "fft-large:N=65536", "fft-large:N=262144"])
+def test_stopping_comes_near_the_best_moment(name: str) -> None:
+    """Tuning and a million runs take at most 10 % more than had the best moment to stop been known."""
+    space, cost = open_recording("h200").space((name,)), Objective("time").cost
+    spent_s, runs = 0.4, 1e6
+    excess = []
+    for seed in range(9):
+        search = search_of(space, cost, seed=seed, payback=Payback(runs, lambda _: spent_s))
+        costs = [cost(measurement) for _, measurement in playing.play(RANDOM, search, space.look)]
+        totals = [spent_s * n + runs * least for n, least in enumerate(accumulate(costs, min), start=1)]
+        stopped = playing.play(lambda s: paying(RANDOM(s), s), search, space.look)
+        excess.append(totals[len(stopped) - 1] / min(totals) - 1)
+
+    assert statistics.fmean(excess) <= 0.10
 
 
 def document(**values: Any) -> dict[str, Any]:
