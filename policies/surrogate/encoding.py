@@ -1,0 +1,102 @@
+"""Configurations as numbers: ranks of values, and features, each kind of difference with a length scale."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.model import Configuration, TunableValue
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """One tunable that varies.
+
+    Attributes:
+        name: of the tunable.
+        ranks: rank by value: numbers by size, texts as first met.
+        parts: features of every rank, one array of shape (values, features) per length scale.
+    """
+
+    name: str
+    ranks: Mapping[TunableValue, int]
+    parts: tuple[Floats, ...]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How configurations of one workload become rows of numbers.
+
+    Attributes:
+        tunables: those that vary.
+    """
+
+    tunables: tuple[Tunable, ...]
+
+    @property
+    def groups(self) -> Integers:
+        """Per feature, its place among the length scales: the features of a part share one."""
+        widths = [part.shape[1] for tunable in self.tunables for part in tunable.parts]
+        return np.repeat(np.arange(len(widths)), widths)
+
+    def codes(self, configurations: Sequence[Configuration]) -> Integers:
+        """Ranks of the values, shape (configurations, tunables)."""
+        columns = [[t.ranks[c.get(t.name, "")] for c in configurations] for t in self.tunables]
+        return np.array(columns, dtype=np.int64).reshape(len(self.tunables), len(configurations)).T
+
+    def features(self, codes: Integers) -> Floats:
+        """Features of ranks, shape (configurations, features)."""
+        columns = [part[codes[:, i]] for i, tunable in enumerate(self.tunables) for part in tunable.parts]
+        return np.hstack(columns) if columns else np.zeros((len(codes), 0))
+
+
+def encoding(configurations: Sequence[Configuration]) -> Encoding:
+    """The encoding of a space: tunables that are constant over it, or that repeat another, are left out.
+
+    Args:
+        configurations: all that will be encoded.
+    """
+    tunables: list[Tunable] = []
+    partitions: set[bytes] = set()
+    for name in configurations[0] if configurations else ():
+        values = [configuration.get(name, "") for configuration in configurations]
+        numbers = {value: i for i, value in enumerate(dict.fromkeys(values))}
+        partition = np.array([numbers[value] for value in values], dtype=np.int32).tobytes()
+        if len(numbers) > 1 and partition not in partitions:
+            partitions.add(partition)
+            tunables.append(_tunable(name, list(numbers)))
+    return Encoding(tuple(tunables))
+
+
+def _tunable(name: str, values: list[TunableValue]) -> Tunable:
+    """Features of a tunable's values.
+
+    Two texts are one apart, whichever they are. Numbers lie evenly between 0 and 1 in the order of their
+    size: most are powers of two. Where they are not, what divides evenly often matters more than what is
+    large, and how often 2 divides a number is a part of its own.
+    """
+    if any(isinstance(value, str) for value in values):
+        parts: tuple[Floats, ...] = (np.eye(len(values)) / np.sqrt(2.0),)
+    else:
+        values = sorted(values, key=float)
+        parts = (np.linspace(0.0, 1.0, len(values))[:, None],)
+        halvings = _halvings(values)
+        if halvings is not None:
+            parts += (halvings[:, None],)
+    return Tunable(name, {value: rank for rank, value in enumerate(values)}, parts)
+
+
+def _halvings(values: Sequence[TunableValue]) -> Floats | None:
+    """How often 2 divides each number, from 0 to 1; None where that says nothing that the size does not."""
+    if any(isinstance(value, bool) or value != int(value) or int(value) <= 0 for value in values):
+        return None
+    whole = [int(value) for value in values]
+    lowest_bits = [value & -value for value in whole]
+    if lowest_bits == whole or max(lowest_bits) == 1:
+        return None
+    exponents = np.log2(np.array(lowest_bits, dtype=float))
+    return np.asarray(exponents / exponents.max())

@@ -1,0 +1,161 @@
+"""The joint space of a search: one axis per workload and one for the clock."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.interfaces import Known, Search
+from tuner.model import Configuration, Trial
+
+from .encoding import Encoding, Floats, Integers, encoding
+
+MOST = 50_000  # candidates of a workload that are looked at; of more, so many are drawn
+POOL = 16_384  # trials scored at once: all of a smaller space, a sample of a larger one
+NEAR = 24  # neighbours looked at, where so many are not yet measured
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The choices of one workload, or the clocks.
+
+    Attributes:
+        codes: ranks, shape (choices, tunables).
+        features: shape (choices, features).
+        groups: length scale of every feature.
+    """
+
+    codes: Integers
+    features: Floats
+    groups: Integers
+
+    @property
+    def lengths(self) -> int:
+        """Length scales it has."""
+        return int(self.groups.max(initial=-1)) + 1
+
+
+class Joint:
+    """Trials as rows of choices, shape (trials, axes).
+
+    Args:
+        search: what may be chosen; every workload has a candidate.
+        draw: picks a sample where a workload has very many candidates.
+        kept: trials that must be in that sample.
+        sources: their configurations have features, too.
+
+    Attributes:
+        shape: choices per axis; the last one is the clock.
+        groups: length scale of every feature.
+        encodings: per workload.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        draw: np.random.Generator,
+        kept: Sequence[Trial],
+        sources: Sequence[Known] = (),
+    ) -> None:
+        self._choices = [
+            _choices([c.configuration for c in candidates], draw, [t.configurations[place] for t in kept])
+            for place, candidates in enumerate(search.candidates)
+        ]
+        self._clocks = search.clocks
+        self._places = [{c: i for i, c in enumerate(choices)} for choices in self._choices]
+        self.encodings = [
+            encoding([*choices, *(c for k in sources if k.workload == place for c, _ in k.points)])
+            for place, choices in enumerate(self._choices)
+        ]
+        axes = [_axis(e, choices) for e, choices in zip(self.encodings, self._choices, strict=True)]
+        self._axes = [*axes, _clock_axis(len(self._clocks))]
+        self.shape = tuple(len(axis.codes) for axis in self._axes)
+        starts = np.cumsum([0, *(axis.lengths for axis in axes)])
+        self.groups = np.concatenate([a.groups + s for a, s in zip(self._axes, starts, strict=True)])
+
+    @property
+    def size(self) -> int:
+        """Trials there are."""
+        total = 1
+        for count in self.shape:
+            total *= count
+        return total
+
+    def of_one(self, configurations: Sequence[Configuration]) -> Floats:
+        """Features of configurations of the only workload, at the first clock."""
+        found = self.encodings[0].features(self.encodings[0].codes(configurations))
+        return np.hstack([found, np.zeros((len(configurations), self.groups.size - found.shape[1]))])
+
+    def features(self, rows: Integers) -> Floats:
+        """Features, shape (trials, features)."""
+        return np.hstack([axis.features[rows[:, i]] for i, axis in enumerate(self._axes)])
+
+    def codes(self, rows: Integers) -> Integers:
+        """Ranks of all tunables, shape (trials, tunables)."""
+        return np.hstack([axis.codes[rows[:, i]] for i, axis in enumerate(self._axes)])
+
+    def trial(self, row: Integers) -> Trial:
+        """The trial of a row."""
+        chosen = (choices[i] for choices, i in zip(self._choices, row[:-1], strict=True))
+        return Trial(tuple(chosen), self._clocks[int(row[-1])])
+
+    def row(self, trial: Trial) -> Integers | None:
+        """The row of a trial; None where it lies outside of the space."""
+        if trial.clock_mhz not in self._clocks or len(trial.configurations) != len(self._places):
+            return None
+        places = [place.get(c) for place, c in zip(self._places, trial.configurations, strict=True)]
+        if None in places:
+            return None
+        return np.array([*places, self._clocks.index(trial.clock_mhz)], dtype=np.int64)
+
+    def pool(self, draw: np.random.Generator) -> Integers:
+        """All trials of a space of at most `POOL`, else so many at random, less those drawn twice."""
+        if self.size <= POOL:
+            return np.indices(self.shape).reshape(len(self.shape), -1).T
+        drawn = np.stack([draw.integers(count, size=POOL) for count in self.shape], axis=1)
+        return np.unique(drawn, axis=0)
+
+    def neighbours(self, row: Integers, measured: set[tuple[int, ...]]) -> Integers:
+        """Trials near a row that are not measured: those that differ in one tunable, and the next nearest.
+
+        One axis differs, in as few tunables as possible: where constraints tie tunables together, the
+        nearest legal configuration differs in several.
+        """
+        rows, steps = [], []
+        for i, axis in enumerate(self._axes):
+            differing = (axis.codes != axis.codes[row[i]]).sum(axis=1)
+            near = np.argsort(differing, kind="stable")[: POOL // 4]
+            found = np.repeat(row[None, :], len(near), axis=0)
+            found[:, i] = near
+            rows.append(found)
+            steps.append(differing[near])
+        near, distance = np.vstack(rows), np.concatenate(steps)
+        free = np.array([tuple(one) not in measured for one in near.tolist()], dtype=bool)
+        near, distance = near[free], distance[free]
+        if not len(near):
+            return np.asarray(near)
+        reach = max(1, int(np.sort(distance)[min(NEAR, len(distance)) - 1]))
+        return np.asarray(near[distance <= reach])
+
+
+def _choices(
+    configurations: list[Configuration], draw: np.random.Generator, kept: Sequence[Configuration]
+) -> list[Configuration]:
+    if len(configurations) <= MOST:
+        return configurations
+    some = set(draw.choice(len(configurations), MOST, replace=False).tolist())
+    wanted = set(kept)
+    return [c for i, c in enumerate(configurations) if i in some or c in wanted]
+
+
+def _axis(found: Encoding, choices: Sequence[Configuration]) -> Axis:
+    codes = found.codes(choices)
+    return Axis(codes, found.features(codes), found.groups)
+
+
+def _clock_axis(count: int) -> Axis:
+    """Clocks are one numeric tunable, where there is more than one."""
+    codes = np.arange(count, dtype=np.int64)[:, None]
+    if count == 1:
+        return Axis(codes[:, :0], np.zeros((1, 0)), np.zeros(0, dtype=np.int64))
+    return Axis(codes, codes / (count - 1), np.zeros(1, dtype=np.int64))

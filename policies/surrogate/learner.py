@@ -1,0 +1,197 @@
+"""What was measured, and what the surrogate makes of it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import gaussian, lcm
+from .encoding import Floats, Integers
+from .failures import Failures
+from .improvement import log_expected_improvement
+from .joint import Joint
+from .knowledge import Knowledge
+from .posterior import Posterior
+from .response import Response, respond
+
+REFIT = 1.1  # hyper-parameters are fitted again when there are so many times more measurements
+REFIT_TASKS = 1.5  # the same with knowledge of other tasks, where a fit takes longer and changes less
+MOST_POINTS = 300  # in the Gaussian process: half of them the best, half the latest
+TRUST = 8.0  # measurements that the spread of other tasks counts for
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A trial worth measuring.
+
+    Attributes:
+        row: of the joint space.
+        gain: expected improvement, as a fraction of the lowest cost.
+    """
+
+    row: Integers
+    gain: float
+
+
+class Learner:
+    """Measurements of a joint space and a surrogate of their costs.
+
+    Args:
+        joint: the space.
+        draw: source of randomness, for the pool of a large space.
+        knowledge: of other tasks.
+    """
+
+    def __init__(self, joint: Joint, draw: np.random.Generator, knowledge: Knowledge | None) -> None:
+        self._joint, self._draw, self._knowledge = joint, draw, knowledge
+        self.measured: set[tuple[int, ...]] = set()
+        self.rows = np.zeros((0, len(joint.shape)), dtype=np.int64)
+        self._costs = np.zeros(0)
+        self._noises = np.zeros(0)
+        self._model: gaussian.Gaussian | lcm.Coregional = (
+            gaussian.prior(joint.groups) if knowledge is None else lcm.prior(joint.groups, knowledge.tasks)
+        )
+        self._learnt = np.zeros(0, dtype=np.int64)  # measurements in the posterior, in its order
+        self._fit_at = 0
+        self._set_pool()
+
+    @property
+    def lowest(self) -> float:
+        """Lowest cost; infinity while there is none."""
+        return float(np.min(self._costs, initial=np.inf))
+
+    @property
+    def best(self) -> Integers | None:
+        """The row of the lowest cost, the earliest of equals; None while all failed."""
+        return self.rows[int(np.argmin(self._costs))] if np.isfinite(self.lowest) else None
+
+    def learn(self, row: Integers, cost: float, noise: float) -> None:
+        """Take in a measurement.
+
+        Args:
+            row: of the joint space.
+            cost: one that is not finite is a failure.
+            noise: its relative standard uncertainty.
+        """
+        key = tuple(row.tolist())
+        self.measured.add(key)
+        self.rows = np.vstack([self.rows, row[None, :]])
+        self._costs = np.append(self._costs, cost if np.isfinite(cost) else np.inf)
+        self._noises = np.append(self._noises, noise if np.isfinite(noise) else 0.0)
+        if key in self._places:
+            self._free[self._places[key]] = False
+        self._failures.add(self._features(row[None, :]), np.isinf(self._costs[-1:]).astype(float))
+
+    def unmeasured(self) -> Integers:
+        """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
+        if not self._free.any() and len(self._pool) < self._joint.size:
+            self._set_pool()
+        return np.asarray(self._pool[self._free])
+
+    def propose(self) -> Proposal | None:
+        """The trial that promises most: expected improvement times the chance to work.
+
+        Returns:
+            None where no trial is left.
+        """
+        if not len(self.unmeasured()):
+            return None
+        y, response = self._train()
+        rows = self._pool[self._free]
+        mean, deviation = self._posterior.predict(y)
+        gain = log_expected_improvement(mean[self._free], deviation[self._free], self._target(response))
+        gain += self._failures.log_chance_to_work()[self._free]
+        return _best_of(rows, gain, response)
+
+    def propose_near(self) -> Proposal | None:
+        """The same among the neighbours of the best trial."""
+        if self.best is None:
+            return None
+        rows = self._joint.neighbours(self.best, self.measured)
+        if not len(rows):
+            return None
+        y, response = self._train()
+        x = self._features(rows)
+        mean, deviation = self._posterior.predict_at(x, y)
+        gain = log_expected_improvement(mean, deviation, self._target(response))
+        gain += self._failures.log_chance_to_work_at(x)
+        return _best_of(rows, gain, response)
+
+    def _target(self, response: Response) -> float:
+        return float(response.of(np.array([self.lowest]))[0])
+
+    def _train(self) -> tuple[Floats, Response]:
+        """Bring the posterior up to date.
+
+        Returns:
+            Responses in its order, and what they stand for.
+        """
+        valid = np.flatnonzero(np.isfinite(self._costs))
+        known = self._knowledge
+        response = (
+            respond(self._costs[valid])
+            if known is None
+            else respond(self._costs[valid], reach=known.reach, scale=known.scale, weight=TRUST)
+        )
+        if len(valid) >= self._fit_at:
+            self._fit(self._some(valid), response)
+        new = valid[valid > self._learnt.max(initial=-1)]
+        if len(new):
+            self._posterior.add(self._features(self.rows[new]), self._variances(new, response))
+            self._learnt = np.append(self._learnt, new)
+        y = response.of(self._costs[self._learnt])
+        return (y if known is None else np.append(known.y, y)), response
+
+    def _fit(self, chosen: Integers, response: Response) -> None:
+        """Fit the hyper-parameters again, and start a posterior with them."""
+        x, noise = self._features(self.rows[chosen]), self._variances(chosen, response)
+        y = response.of(self._costs[chosen])
+        known = self._knowledge
+        if known is not None:
+            x, y = np.vstack([known.x, x]), np.append(known.y, y)
+            noise = np.append(np.zeros(len(known.y)), noise)
+        if isinstance(self._model, lcm.Coregional):
+            self._model = lcm.fit(self._model, x, y, noise)
+        else:
+            self._model = gaussian.fit(self._model, x, y, noise)
+        if len(self._pool) < self._joint.size:
+            self._set_pool()
+        growth = REFIT if known is None else REFIT_TASKS
+        valid = int(np.isfinite(self._costs).sum())
+        self._fit_at = max(valid + 1, int(np.ceil(growth * valid)))
+        self._posterior = Posterior(self._model, self._pool_features)
+        self._posterior.add(x, noise)
+        self._learnt = chosen
+
+    def _some(self, valid: Integers) -> Integers:
+        if len(valid) <= MOST_POINTS:
+            return valid
+        latest = valid[-(MOST_POINTS // 2) :]
+        rest = valid[: -(MOST_POINTS // 2)]
+        ranked = rest[np.argsort(self._costs[rest], kind="stable")]
+        return np.append(np.sort(ranked[: MOST_POINTS // 2]), latest)
+
+    def _variances(self, chosen: Integers, response: Response) -> Floats:
+        """Variances of responses: a relative uncertainty is one of the logarithm."""
+        return np.asarray((self._noises[chosen] / response.scale) ** 2)
+
+    def _features(self, rows: Integers) -> Floats:
+        """Features; with the number of the task, 0, where there are several."""
+        features = self._joint.features(rows)
+        return features if self._knowledge is None else np.hstack([features, np.zeros((len(rows), 1))])
+
+    def _set_pool(self) -> None:
+        self._pool = self._joint.pool(self._draw)
+        rows = [tuple(row) for row in self._pool.tolist()]
+        self._places = {row: place for place, row in enumerate(rows)}
+        self._free = np.array([row not in self.measured for row in rows], dtype=bool)
+        self._pool_features = self._features(self._pool)
+        self._failures = Failures(self._pool_features)
+        if len(self.rows):
+            self._failures.add(self._features(self.rows), np.isinf(self._costs).astype(float))
+        self._fit_at = 0
+
+
+def _best_of(rows: Integers, log_gain: Floats, response: Response) -> Proposal:
+    """The row of the highest gain; responses below the bend are logarithms over a scale."""
+    place = int(np.argmax(log_gain))
+    return Proposal(rows[place], float(np.exp(min(log_gain[place], 50.0)) * response.scale))

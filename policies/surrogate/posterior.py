@@ -1,0 +1,82 @@
+"""What measurements say of a pool of configurations."""
+
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from .encoding import Floats
+from .factors import cholesky
+
+_LEAST_SPREAD = 1e-12  # rounding may leave less than no variance
+
+
+class Covariance(Protocol):
+    """A fitted covariance of costs over rows of features."""
+
+    def covariance(self, a: Floats, b: Floats) -> Floats:
+        """Between rows, shape (rows of a, rows of b)."""
+
+    def spread(self, x: Floats) -> Floats:
+        """Variance of the signal, shape (rows,)."""
+
+    def nuggets(self, x: Floats) -> Floats:
+        """Variance of the unexplained, shape (rows,)."""
+
+
+class Posterior:
+    """The posterior at a pool; a new measurement costs one row of it, not a new factor.
+
+    Args:
+        model: the covariance, which stays.
+        pool: features of what may be asked about, shape (m, features).
+    """
+
+    def __init__(self, model: Covariance, pool: Floats) -> None:
+        self._model = model
+        self._pool = pool
+        self._x = np.zeros((0, pool.shape[1]))
+        self._factor = np.zeros((0, 0))
+        self._rows = np.zeros((0, len(pool)))  # the factor's inverse times the covariance with the pool
+        self._spread = model.spread(pool)
+
+    def add(self, x: Floats, noise: Floats) -> None:
+        """Learn where measurements were made.
+
+        Args:
+            x: features, shape (k, features).
+            noise: known variance of each measurement, shape (k,).
+        """
+        before, new = len(self._x), len(x)
+        across = self._whiten(self._model.covariance(self._x, x))
+        inner = self._model.covariance(x, x) + np.diag(self._model.nuggets(x) + noise)
+        corner = cholesky(inner - across.T @ across)
+        rows = self._model.covariance(x, self._pool) - across.T @ self._rows
+        rows = solve_triangular(corner, rows, lower=True, overwrite_b=True)
+        factor = np.zeros((before + new, before + new))
+        factor[:before, :before] = self._factor
+        factor[before:, :before] = across.T
+        factor[before:, before:] = corner
+        self._factor = factor
+        self._x = np.vstack([self._x, x])
+        self._rows = np.vstack([self._rows, rows])
+        self._spread = self._spread - np.einsum("ij,ij->j", rows, rows)
+
+    def predict(self, y: Floats) -> tuple[Floats, Floats]:
+        """Mean and standard deviation over the pool.
+
+        Args:
+            y: what was seen, in the order it was added, shape (n,).
+        """
+        return self._whiten(y) @ self._rows, np.sqrt(np.maximum(self._spread, _LEAST_SPREAD))
+
+    def predict_at(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+        """Mean and standard deviation at other configurations, shape (k, features)."""
+        rows = self._whiten(self._model.covariance(self._x, x))
+        spread = self._model.spread(x) - np.einsum("ij,ij->j", rows, rows)
+        return self._whiten(y) @ rows, np.sqrt(np.maximum(spread, _LEAST_SPREAD))
+
+    def _whiten(self, right: Floats) -> Floats:
+        if not len(self._factor):
+            return right
+        return np.asarray(solve_triangular(self._factor, right, lower=True, check_finite=False))
