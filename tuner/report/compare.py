@@ -40,7 +40,8 @@ def _title(document: Mapping[str, Any]) -> str:
     kind = provenance_word(document)
     note = "modelled: a simulated device made these numbers, no GPU ran" if kind == "modelled" else kind
     stopped = ", interrupted" if document["status"] == "interrupted" else ""
-    return f"{device['name']} ({device['spec']}), {note}; objective {document['objective']}{stopped}"
+    where = f" ({device['spec']})" if device["spec"] else ""  # spaces of other tuners have none
+    return f"{device['name']}{where}, {note}; objective {document['objective']}{stopped}"
 
 
 def _table(document: Mapping[str, Any], width: int) -> Table:
