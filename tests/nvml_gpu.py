@@ -96,7 +96,9 @@ def attached() -> State:
         return State.from_buffer(mmap.mmap(file.fileno(), 0))
 
 
-def opened(spec: str | None, seed: int = 0, *, run_timeout_s: float = 60.0) -> Opened:
+def opened(
+    spec: str | None, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
+) -> Opened:
     """Stands for ``tuner.worker.open_device``."""
-    del spec, seed, run_timeout_s
+    del spec, seed, run_timeout_s, workloads
     return Opened(NvmlGpu(attached()), "")

@@ -24,7 +24,10 @@ def told(plan: Plan) -> Status:
 def install(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
     """Let `--device sim:NAME` fail as told."""
 
-    def opened(spec: str, seed: int = 0, *, run_timeout_s: float = 60.0) -> Opened:
+    def opened(
+        spec: str, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
+    ) -> Opened:
+        del workloads
         return Opened(SimulatedDevice(spec, seed, faults=faults, timeout_s=run_timeout_s), "")
 
     monkeypatch.setattr("tuner.bench.open_device", opened)
@@ -160,8 +163,10 @@ def test_worker_that_hangs_or_dies_is_replaced(tmp_path: Path, monkeypatch: pyte
     monkeypatch.syspath_prepend(tmp_path)
     pids = tmp_path / "pids"
 
-    def opened(spec: str, seed: int = 0, *, run_timeout_s: float = 60.0) -> Opened:
-        del seed
+    def opened(
+        spec: str, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
+    ) -> Opened:
+        del seed, workloads
         target = "hosted_device:Hosted"
         return Opened(WorkerDevice(spec, target=target, args=(str(pids),), run_timeout_s=run_timeout_s), "")
 
