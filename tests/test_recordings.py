@@ -169,6 +169,7 @@ def _drop(*keys: Any) -> Change:
         (_set("workloads", 0, "stages", 0, "blocks", [1, 2, -3]), r"blocks\[2\] is -3"),
         (_set("workloads", 0, "work", "bytes", "all", "many"), "expected a finite number"),
         (_set("workloads", 0, "default", {}), "default has"),
+        (_set("workloads", 0, "sizes", {"N": 1.5}), "sizes: N is 1.5; expected a text or a whole number"),
         (_set("trials", "count", 4), "3 values for 4 rows"),
         (_set("trials", "at", [[0, 1, 3]]), "expected a place from 0 to 2"),
         (_set("trials", "at", [[0, 1, -1]]), "expected a place from 0 to 2"),
@@ -267,6 +268,8 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     """A missing file, a directory, and a space that was not recorded are named with the choices."""
     with pytest.raises(InputError, match="there is no such file; name a file of recorded spaces, or h200"):
         open_recording("h100")
+    with pytest.raises(InputError, match="no recording is named"):
+        open_recording("")
     with pytest.raises(InputError, match="is a directory"):
         open_recording(tmp_path)
     with pytest.raises(InputError, match=r"no recorded space of fft:N=2; there are scan-lf:N=64"):

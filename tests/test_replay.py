@@ -145,6 +145,18 @@ def test_recorded_clocks_can_be_chosen(tmp_path: Path) -> None:
     clocks.close()
 
 
+def test_clocks_as_found_must_have_been_recorded(tmp_path: Path) -> None:
+    """Where every trial has a clock that was set, --clocks off would find nothing, and says so."""
+    path = samples.written(tmp_path / "a.zip", samples.space(clocks_mhz=(1980, 1200))).path
+    says = "--clocks off: trials were recorded at 1980, 1200 MHz only; use --clocks all"
+    with pytest.raises(InputError, match=says), open_bench(f"replay:{path}", TIME):
+        pass
+    with Store(tmp_path / "db") as store:
+        outcome = tune(replace(TIME, clocks="all"), store, spec=f"replay:{path}")
+    assert sorted({trial.clock_mhz or 0 for trial, _ in outcome.trials}) == [1200, 1980]
+    assert all(measurement.ok for _, measurement in outcome.trials)
+
+
 def test_clocks_that_were_not_recorded_are_refused(spec: str) -> None:
     """A space measured with clocks as found has none to choose."""
     request = replace(TIME, clocks="all")

@@ -11,7 +11,7 @@ from tuner.errors import InputError
 from tuner.interfaces import ClockControl, Device, Meter
 from tuner.measure import Measurer, suggested_window_s
 from tuner.objective import Objective
-from tuner.replaying import ReplayMeasurer, measured_as, require_joules
+from tuner.replaying import ReplayMeasurer, measured_as, require_clocks, require_joules
 from tuner.request import Request
 from tuner.warmth import Warmth
 from tuner.worker import open_device
@@ -111,6 +111,7 @@ def _replay_bench(device: ReplayDevice, request: Request) -> Bench:
             raise InputError(f"{option} {value}: {device.spec} was measured already; leave the option out")
     if Objective(request.objective).needs_energy:
         require_joules(device.space, device.recording, request.objective)
+    require_clocks(device.space, request.clocks)
     clocks, no_clocks = open_clocks(device)
-    window_s = float(measured_as(device.space)["window_s"])
+    window_s = measured_as(device.space)["window_s"]
     return Bench(device, ReplayMeasurer(device), clocks, no_clocks, None, window_s, ())

@@ -138,10 +138,22 @@ def changed(space: RecordedSpace, catalog: Catalog) -> list[str]:
 def measured_as(space: RecordedSpace) -> dict[str, Any]:
     """How the trials of a space were measured: the window (the longest, in seconds) and the sensor."""
     longest_s = max((measurement.window_s for measurement in space.trials.values()), default=0.0)
+    wanted_s = space.provenance.get("window_s")  # by its maker's words; anything may stand there
     return {
-        "window_s": space.provenance.get("window_s", longest_s),
+        "window_s": float(wanted_s) if isinstance(wanted_s, int | float) else longest_s,
         "sensor": space.sensor or None,
     }
+
+
+def require_clocks(space: RecordedSpace, clocks: str) -> None:
+    """Refuse clocks as found where every trial was recorded at a clock that was set.
+
+    Raises:
+        InputError: the message names the clocks.
+    """
+    if clocks == "off" and all(trial.clock_mhz is not None for trial in space.trials):
+        recorded = ", ".join(map(str, space.clocks_mhz))
+        raise InputError(f"--clocks off: trials were recorded at {recorded} MHz only; use --clocks all")
 
 
 def require_joules(space: RecordedSpace, recording: Recording, objective: str) -> None:

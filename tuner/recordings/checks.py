@@ -32,6 +32,7 @@ NUMBER = Kind("a finite number", _number)
 AMOUNT = Kind("a finite number, not below zero", lambda value: _number(value) and value >= 0)
 POSITIVE = Kind("a finite number above zero", lambda value: _number(value) and value > 0)
 TEXTS = Kind("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.accepts, value)))
+PROBLEM = Kind("a text or a whole number", lambda value: isinstance(value, str) or _whole(value))
 VALUE = Kind("a text, a finite number, true or false", lambda v: isinstance(v, str | bool) or _number(v))
 STATUS = Kind(
     f"one of {', '.join(status.value for status in Status)}",

@@ -126,7 +126,7 @@ def _workload(document: Any, where: str, limits: DeviceLimits | None) -> Recorde
         name=one(document, "name", where, checks.TEXT),
         kernel=one(document, "kernel", where, checks.TEXT),
         family=one(document, "family", where, checks.TEXT),
-        sizes={name: one(sizes, name, f"{where}.sizes", checks.VALUE) for name in sizes},
+        sizes={name: one(sizes, name, f"{where}.sizes", checks.PROBLEM) for name in sizes},
         batch=one(document, "batch", where, checks.SIZE),
         fingerprint=one(document, "fingerprint", where, checks.TEXT),
         tunables=tunables,

@@ -52,6 +52,8 @@ def open_recording(spec: str | Path) -> Recording:
     if isinstance(spec, str) and spec in SHIPPED:
         return RecordingFile(Path(str(files("tuner.recordings"))) / f"{spec}.zip")
     path = Path(spec)
+    if not str(spec):
+        raise InputError(f"no recording is named; name a file of recorded spaces, or {', '.join(SHIPPED)}")
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "there is no such file"
         raise InputError(f"{path}: {what}; name a file of recorded spaces, or {', '.join(SHIPPED)}")
