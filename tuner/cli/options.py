@@ -8,7 +8,7 @@ import click
 device_option = click.option(
     "--device",
     metavar="SPEC",
-    help="cuda:0, sim:jetson-tx1, replay:h200, ... (see `tuner devices`). Default: a GPU, else sim:jetson-tx1.",
+    help="cuda:0, sim:jetson-tx1, replay:h200 ... (`tuner devices`). Default: a GPU, else sim:jetson-tx1.",
 )
 
 sensor_option = click.option(
