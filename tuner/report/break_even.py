@@ -16,7 +16,8 @@ def break_even(document: Mapping[str, Any], objective: str, runs_per_day: float 
 
     In joules where the objective has joules in it, else in seconds. The seconds are the wall time of the
     run; of a simulated device or a recording those of preparing, and the modelled or recorded ones of
-    windows and checks. The interval of the runs goes from the least cost and the largest saving to the most and the smallest.
+    windows and checks. The interval of the runs goes from the least cost and the largest saving to the
+    most and the smallest.
 
     Args:
         document: of the run, up to here.
@@ -73,8 +74,8 @@ def shown(document: Mapping[str, Any]) -> Iterator[str]:
     cost = with_uncertainty(even["cost"], even["cost_interval"], even["unit"])
     if even["saving_per_run"] <= even["saving_interval"]:
         yield (
-            f"break-even: tuning cost {cost}{modelled}; that the answer saves anything is not certain, so that"
-            " no number of runs is certain to pay it back"
+            f"break-even: tuning cost {cost}{modelled}; it is not certain that the answer saves"
+            " anything, so no number of runs is certain to pay it back"
         )
         return
     saving = with_uncertainty(even["saving_per_run"], even["saving_interval"], even["unit"])
