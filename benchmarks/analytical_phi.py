@@ -13,7 +13,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,28 @@ def variants(kernels: dict[str, list[Space]]) -> dict[str, dict[str, Any]]:
             str(share): moved(kernels, "server_rule:ENOUGH_WARPS", share) for share in ENOUGH_WARPS
         },
         "choice among equals": {"first": moved(kernels, "analytical:middle", lambda equals: equals[0])},
+        "a criterion": dict(shortened(kernels)),
     }
+
+
+def shortened(kernels: dict[str, list[Space]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The server rule without one of its criteria, each in turn, on the kernels it is asked about."""
+    module = importlib.import_module("tuner.policies.server_rule")
+    large = {kernel: spaces for kernel, spaces in kernels.items() if several_launches(spaces)}
+    small = {kernel: spaces for kernel, spaces in kernels.items() if kernel not in large}
+    for attribute, label, asked in (
+        ("_WHOLE_PROBLEMS", "whole", small),
+        ("_SHARED_PROBLEM", "shared", large),
+    ):
+        criteria = getattr(module, attribute)
+        for one in criteria:
+            left = tuple(other for other in criteria if other is not one)
+            yield f"{label}: no {one.name}", moved(asked, f"server_rule:{attribute}", left)
+
+
+def several_launches(spaces: list[Space]) -> bool:
+    """Whether problems of these spaces are shared by blocks."""
+    return any(len(one.launches) > 1 for space in spaces for one in space.workload.candidates)
 
 
 def show(document: dict[str, Any]) -> None:
@@ -126,9 +147,10 @@ def show(document: dict[str, Any]) -> None:
         print(f"{kernel:12}" + "".join(f"{cell:>10}" for cell in cells))
     for what, rows in document["moved"].items():
         print(f"\nserver rule, {what} moved:")
-        print(" " * 8 + "".join(f"{kernel:>12}" for kernel in document["kernels"]))
+        print(" " * 44 + "".join(f"{kernel:>12}" for kernel in document["kernels"]))
         for value, row in rows.items():
-            print(f"{value:>8}" + "".join(f"{one:12.3f}" for one in row.values()))
+            cells = (f"{row[kernel]:.3f}" if kernel in row else "" for kernel in document["kernels"])
+            print(f"{value:>44}" + "".join(f"{cell:>12}" for cell in cells))
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """The analytical model as a policy: choices, laws, fallbacks, and what the server rule gives on an H200."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +26,9 @@ TX1 = device_limits((5, 3), multiprocessors=2, memory_bytes=2**32, l2_bytes=2**1
 H200 = device_limits((9, 0), multiprocessors=132, memory_bytes=2**37, l2_bytes=2**26)
 ROLES = {"elements_per_thread": "P", "threads_per_block": "L", "radix": "r"}
 WORK = Work(bytes=2.0**29, operations=2.0**27)
-RECORDED = Path(__file__).parent.parent / "tuner" / "recordings" / "h200.zip"
+ROOT = Path(__file__).parent.parent
+RECORDED = ROOT / "tuner" / "recordings" / "h200.zip"
+RESULTS = ROOT / "benchmarks" / "results" / "analytical-phi-h200.json"
 
 Shape = tuple[int, int, int, int]
 """P, L, registers, shared bytes."""
@@ -107,11 +110,12 @@ def test_of_equals_the_smaller_block_wins_and_then_less_shared_memory() -> None:
     assert best([large, shared, small]) is small
 
 
-def test_fewer_warps_than_half_lose() -> None:
-    """Small blocks are no end in themselves: 16 warps lose to 32."""
-    sparse, half = built((32, 32, 128, 0)), built((16, 256, 64, 0))
+def test_occupancy_is_no_aim_of_its_own() -> None:
+    """A quarter of the warps in small blocks goes before half of them in large ones: both hold enough."""
+    small, large = built((32, 32, 128, 0)), built((16, 256, 64, 0))
 
-    assert best([sparse, half]) is half
+    assert (small.occupancy, large.occupancy) == (0.25, 0.5)
+    assert best([large, small]) is small
 
 
 def test_a_small_grid_counts_as_it_is_spread() -> None:
@@ -180,8 +184,22 @@ def test_phi_on_the_recorded_h200(kernel: str, least: float) -> None:
             inverse.append(times[choice.configuration] / min(times.values()))
             assert choice.rule == "server"
 
+    published = json.loads(RESULTS.read_text())["kernels"][kernel]["server"]["phi"]
     assert len(inverse) >= 7
-    assert len(inverse) / sum(inverse) >= least
+    assert len(inverse) / sum(inverse) == pytest.approx(published)
+    assert published >= least
+
+
+def test_the_docs_show_what_was_published() -> None:
+    """Each row of the table in docs/methodologies.md is that of the results file."""
+    kernels = json.loads(RESULTS.read_text())["kernels"]
+    text = (ROOT / "docs" / "methodologies.md").read_text()
+    for kernel, rules in kernels.items():
+        server = rules["server"]
+        numbers = [rules["embedded"]["phi"], *(server[key] for key in ("phi", "phi_seen", "phi_others"))]
+        numbers.append(min(server["efficiency"].values()))
+        cells = " | ".join(f"{number:.3f}" for number in numbers)
+        assert f"| `{kernel}` | {len(server['efficiency'])} | {cells} |" in text
 
 
 # --- laws ----------------------------------------------------------------------------------------
@@ -331,6 +349,14 @@ def test_roles_that_help_nothing_break_nothing(roles: dict[str, str], rule: str)
     candidates = [built((8, 64, 32, 0), how="tree", on=True), built((8, 512, 64, 0), how="chain", on=False)]
 
     assert choose(candidates, H200, roles, rule=rule).best.candidate is candidates[0]
+
+
+def test_where_bytes_are_not_known_half_of_the_warps_are_enough() -> None:
+    """More than that does not count, less does."""
+    sparse, half, full = (built((8, 64, registers, 0), work=None) for registers in (128, 64, 32))
+
+    assert best([full, half, sparse]) is full  # the middle of two equals is the one with fewer registers
+    assert best([half, sparse]) is half
 
 
 @pytest.mark.parametrize("rule", ["embedded", "server"])

@@ -80,7 +80,7 @@ def _print(document: dict[str, Any], json_path: str | None) -> None:
         if workload["candidates"]:
             out.print(_table(workload["candidates"]))
         for line in (*workload["reasons"], *_cost(workload)):
-            out.print(Text(line), soft_wrap=True)
+            out.print(Text(line))
 
 
 def _table(rows: list[dict[str, Any]]) -> "Table":
