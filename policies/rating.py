@@ -69,7 +69,7 @@ class Rated:
             return 0.0
         per_launch = self.candidate.work.bytes
         return min(
-            per_launch * min(launch.blocks_per_sm / launch.blocks, 1 / self.limits.multiprocessors)
+            per_launch * min(launch.blocks_per_sm / max(launch.blocks, 1), 1 / self.limits.multiprocessors)
             for launch in self.launches
         )
 
