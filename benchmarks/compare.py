@@ -4,6 +4,7 @@ Runs `tuner compare`, keeps its document in short form, and prints the tables of
 Markdown, with the paper's figures beside. With `--again` it prints the tables of a result that is there.
 
     python benchmarks/compare.py --out benchmarks/results/compare-h200.json --plot docs/compare-h200.png
+    python benchmarks/compare.py --modelled --out benchmarks/results/compare-tx1-modelled.json
     python benchmarks/compare.py --again benchmarks/results/compare-h200.json
 """
 
@@ -28,6 +29,9 @@ PAPER = {
     "fft": ("39 GFlop/s", 0.9718, "39.09 GFlop/s", 0.9813),
     "fft-large": ("57.28 GFlop/s", 0.8739, "63.37 GFlop/s", 0.9761),
 }
+# Small, middle and large: the exhaustive runs of all sizes would take an hour of compiling.
+MODELLED = [f"{kernel}:N={n}" for kernel in list(PAPER)[:-1] for n in (64, 512, 4096)]
+MODELLED += [f"fft-large:N={2**exponent}" for exponent in (14, 18)]
 DIGITS = 6  # kept of a number: more than any of them is known to
 
 
@@ -38,9 +42,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--plot")
     parser.add_argument("--device", default="replay:h200")
+    parser.add_argument("--modelled", action="store_true", help="some workloads on sim:jetson-tx1")
     parser.add_argument("--policies", default=POLICIES)
+    parser.add_argument("--database", help="where ground truths of sim: and cuda: devices are kept")
     parser.add_argument("--again", type=Path)
     options = parser.parse_args()
+    if options.modelled:
+        options.device, options.workloads = "sim:jetson-tx1", MODELLED
+        options.policies = POLICIES.replace("analytical:rule=embedded,", "")  # it is that device's rule
     if options.again is None and options.out is None:
         parser.error("name --out FILE for a new comparison, or --again FILE for one that is there")
     if options.again is None:
@@ -53,7 +62,9 @@ def main() -> None:
 def compared(options: argparse.Namespace) -> dict[str, Any]:
     """The document of `tuner compare`, with its command."""
     words = ["compare", *options.workloads, "--device", options.device, "--policies", options.policies]
-    words += ["--plot", options.plot] if options.plot else []
+    for name in ("plot", "database"):
+        value = getattr(options, name)
+        words += [f"--{name}", value] if value else []
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "compare.json"
         subprocess.run(
