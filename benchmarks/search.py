@@ -31,7 +31,7 @@ import search_peers
 from platformdirs import user_cache_path
 from provenance import provenance
 from search_plays import Play, play_policy
-from search_scores import Result, plot, result_of, row_of, tables
+from search_scores import Result, marks, plot, result_of, row_of, tables
 from search_spaces import Game, games_of
 
 from tuner import registry
@@ -90,6 +90,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="JSON to write")
     parser.add_argument("--plot", type=Path, help="picture to write (needs the extra plot)")
     parser.add_argument("--show", type=Path, help="print the tables of a JSON written before; nothing else")
+    parser.add_argument(
+        "--docs", type=Path, help="page to put the tables into, between the marks of the JSON"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes (%(default)s)")
     parser.add_argument(
         "--kept",
@@ -102,7 +105,7 @@ def _options() -> argparse.Namespace:
 
 def _run(options: argparse.Namespace) -> int:
     if options.show:
-        _show(json.loads(options.show.read_text())["rows"], options.plot)
+        _show(json.loads(options.show.read_text())["rows"], options.plot, options.docs, options.show.stem)
         return 0
     budgets = [int(word) for word in options.budgets.split(",")]
     games = {
@@ -126,14 +129,19 @@ def _run(options: argparse.Namespace) -> int:
     rows = [row_of(result) for result in _results(wanted, store, budgets)]
     if options.out:
         options.out.write_text(_document(rows))
-    _show(rows, options.plot)
+    _show(rows, options.plot, options.docs, options.out.stem if options.out else "")
     return 0
 
 
-def _show(rows: Sequence[dict[str, Any]], picture: Path | None) -> None:
-    """Print the tables, draw the picture: both of what the JSON holds."""
+def _show(rows: Sequence[dict[str, Any]], picture: Path | None, page: Path | None, name: str) -> None:
+    """Print the tables, put them into a page, draw the picture: all of what the JSON holds."""
     results = [result_of(row) for row in rows]
-    print(tables(results))
+    text = tables(results)
+    print(text)
+    if page:
+        begin, end = marks(name)
+        before, _, rest = page.read_text().partition(begin)
+        page.write_text(f"{before}{begin}{text}{end}{rest.partition(end)[2]}")
     if picture:
         plot(results, picture)
 

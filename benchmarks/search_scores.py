@@ -144,6 +144,11 @@ def tables(results: Sequence[Result]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def marks(name: str) -> tuple[str, str]:
+    """The lines of a page between which the tables of a JSON stand."""
+    return f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+
+
 def _table(results: Sequence[Result]) -> str:
     budgets = results[0].budgets
     numbers = " | ".join(map(str, budgets))
