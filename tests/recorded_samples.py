@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hypothesis import strategies as st
+
 from tuner.launches import candidate, launch
 from tuner.model import (
     Configuration,
@@ -165,3 +167,16 @@ def cache_file(path: Path, **changes: Any) -> Path:
     """A Kernel Tuner cache on disk."""
     path.write_text(json.dumps(cache(**changes)))
     return path
+
+
+def damage(document: Any, data: st.DataObject) -> None:
+    """Replace one value of a document, at any depth, by another kind of value."""
+    place = document
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+            break
+        place = place[key]
+    wrong: tuple[Any, ...] = (None, -1, 0, 1.5, "", "x", True, [], {}, [1], [[1]], {"all": []}, 10**30)
+    place[key] = data.draw(st.sampled_from(wrong))

@@ -208,16 +208,7 @@ def test_a_member_that_is_no_document_is_refused(tmp_path: Path, text: str) -> N
 def test_a_damaged_document_is_refused_or_read(tmp_path: Path, data: st.DataObject) -> None:
     """Whatever single value of a document is replaced, it is read or refused, never a traceback."""
     found = json.loads(json.dumps(document(samples.space())))
-    place: Any = found
-    while True:
-        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-        key = data.draw(st.sampled_from(keys))
-        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
-            break
-        place = place[key]
-    place[key] = data.draw(
-        st.sampled_from([None, -1, 0, 1.5, "", "x", True, [], {}, [1], {"all": []}, 10**30])
-    )
+    samples.damage(found, data)
     path = _archive(tmp_path, json.dumps(found))
 
     with contextlib.suppress(InputError):

@@ -1,5 +1,6 @@
 """Spaces of other tuners: Kernel Tuner's caches, and NumPy archives made of them."""
 
+import contextlib
 import gzip
 import json
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import recorded_samples as samples
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tuner.errors import InputError
 from tuner.model import Status, Trial
@@ -128,6 +131,20 @@ def test_any_other_file_is_refused(tmp_path: Path, content: bytes) -> None:
 
     with pytest.raises(InputError, match="thing: "):
         open_recording(path)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damaged_documents_are_refused_or_read(tmp_path: Path, data: st.DataObject) -> None:
+    """Whatever single value of a cache, or of an archive's words, is replaced: read or refused in words."""
+    words, meta = samples.cache(), json.loads(json.dumps(META))
+    samples.damage(words, data)
+    samples.damage(meta, data)
+
+    with contextlib.suppress(InputError):
+        assert opened(samples.cache_file(tmp_path / "a.json", **words)).trials
+    with contextlib.suppress(InputError):
+        assert opened(npz(tmp_path / "a.npz", meta=meta)).trials
 
 
 def test_a_packed_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

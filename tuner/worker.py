@@ -271,7 +271,7 @@ def _cuda_index(spec: str) -> int:
     if match is None:
         simulated = ", ".join(f"sim:{name}" for name in gpu_names())
         raise UnknownNameError(
-            f"unknown device {spec!r}; choose cuda:N, replay:h200, replay:FILE or one of {simulated}"
+            f"unknown device {spec!r}; choose cuda:N or one of {simulated}, or replay:h200, or replay:FILE"
         )
     return int(match[1] or 0)
 

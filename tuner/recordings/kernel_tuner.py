@@ -61,7 +61,7 @@ def _cache(document: Any, path: Path) -> RecordedSpace:  # noqa: ANN401 - any JS
     where = "cache file"
     lists = checks.table(document, "tune_params", where)
     names = document.get("tune_params_keys", list(lists))
-    if not isinstance(names, list) or set(names) != set(lists) or len(names) != len(lists):
+    if not checks.TEXTS.accepts(names) or set(names) != set(lists) or len(names) != len(lists):
         raise ValueError(
             f"{where}: tune_params_keys is {checks.shown(names)}; expected the names of tune_params"
         )

@@ -67,7 +67,7 @@ def _npz(arrays: Mapping[str, Any]) -> RecordedSpace:
     kernel = checks.one(meta, "kernel", "meta", checks.TEXT)
     measured = _npz_measurements(arrays, len(places), codes)
     return one_workload(
-        name=meta.get("space") or kernel,
+        name=checks.one({"space": kernel, **meta}, "space", "meta", checks.TEXT),
         kernel=kernel,
         device=checks.one(meta, "device", "meta", checks.TEXT),
         sizes=axis_sizes(meta.get("problem_size")),
