@@ -30,7 +30,7 @@ from tuner.model import (
     WorkloadResult,
 )
 
-MODEL_VERSION = "model-1"  # another number makes stored results of the model stale
+MODEL_VERSION = "model-2"  # another number makes stored results of the model stale
 _HOST_GAP_S = 0.005  # the GPU idles while the host prepares a check or a run
 _WARM_UP_S = 0.05
 _SCATTER = 1.3  # scatter of a round against that of a trial's median

@@ -1,11 +1,15 @@
 """How long one kernel launch takes on a modelled GPU, alone.
 
-A launch is bound by whichever is slowest: device memory, instruction issue, the single-precision lanes, the
-rate at which blocks are started, or the life of its blocks (Little's law: so many bytes or instructions are
-in flight, and each block lives so long). Bounds near each other add up a little: they are joined by a
-p-norm. The model sees only what a plan states (bytes, operations, steps, launch geometry) and what the
-compiler reports (registers, shared memory, spills); bank conflicts, coalescing and scheduling luck are beyond
-it. Caches are cold: buffers rotate past the L2.
+A launch is bound by whichever is slowest: device memory, what passes L2 and crossbar, instruction issue, the
+single-precision lanes, the shared memory of the SMs, the rate at which blocks are started, or the life of its
+blocks (Little's law: so many bytes or instructions are in flight, and each block lives so long). Bounds near
+each other add up a little: they are joined by a p-norm. The model sees only what a plan states (bytes,
+operations, steps, launch geometry) and what the compiler reports (registers, shared memory, spills); bank
+conflicts, coalescing and scheduling luck are beyond it. Caches are cold: buffers rotate past the L2. Only
+what blocks of one launch hand to each other stays there.
+
+The constants of a block's life, of shared memory and of bytes in flight were fitted to recorded times of an
+H200 at half of the recorded sizes; `docs/simulated-devices.md` tells how the others compare.
 """
 
 import math
@@ -24,17 +28,24 @@ _PER_THREAD = 18.0  # indices, bounds, exit
 _PER_STEP = 2.0  # a shuffle and its use
 _PER_BARRIER_STEP = 6.0  # store, barrier, load and use
 # Cycles of a block's life beside its loads.
-_START_CYCLES = 200.0
+_START_CYCLES = 530.0  # start, first addresses, last stores
 _SHUFFLE_CYCLES = 28.0
-_BARRIER_CYCLES = 40.0
-_BARRIER_CYCLES_PER_WARP = 3.0
+_BARRIER_CYCLES = 150.0
+_BARRIER_CYCLES_PER_WARP = 5.0
+_EXCHANGE_CYCLES_PER_WORD = 0.7  # a warp's words through shared memory, one warp after the other
 _STRAGGLER_CYCLES_PER_WARP = 90.0  # a block holds its place until its slowest warp has ended
-_DRAIN_CYCLES = 100.0
-_ILP = 2.0
-_BASE_REGISTERS = 14  # addresses and counters; the others can wait for loads
+_ILP = 3.0
+_BASE_REGISTERS = 5.0  # addresses and counters; the others can wait for loads
 _WORD = 4  # bytes
+_SHARED_LANES = 32  # words an SM stores, loads or shuffles per clock
+_SHUFFLED = 0.7  # such words for each word of an element and step
+_STAGED = 4.8  # for each word that is loaded and passes shared memory: stored, loaded, some banks twice
 _TILE_BYTES = 4096  # of a block; larger ones scatter the traffic over more DRAM pages
 _TILE_LOSS = 0.005  # of the bandwidth for each doubling past it
+_CROWD = 9.0  # bytes in flight by those that hide the latency; more only open more DRAM pages
+_CROWD_LOSS = 0.02  # of the bandwidth for each doubling past it
+_CLUSTER_MOVES = 2.1  # bytes between blocks of a cluster, by the bytes read: data and its notices
+_HANDED_LOSS = 0.45  # of a launch whose blocks wait for what others hand to them
 _NORM = 8.0
 _ROLE_MOVES = {
     "in": (1.0, 0.0),
@@ -63,6 +74,10 @@ class Launch:
         shared_bytes: of a block.
         warp_steps: dependent steps within a warp, for one unit of work.
         block_steps: dependent steps across the block, each with a barrier, for one unit of work.
+        exchanged_words: words a thread exchanges in each of these.
+        shared_words: words of a thread that pass the shared memory, or shuffles, for one unit of work.
+        handed_bytes: through L2 from block to block within the launch.
+        waits: blocks wait for what others hand to them.
         launches: of the kernel, and of what sets arrays to zero before it.
     """
 
@@ -79,6 +94,10 @@ class Launch:
     shared_bytes: int
     warp_steps: float
     block_steps: float
+    exchanged_words: float = 0.0
+    shared_words: float = 0.0
+    handed_bytes: float = 0.0
+    waits: bool = False
     launches: int = 1
 
 
@@ -113,7 +132,12 @@ def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> Lau
     worked = stage.blocks * stage.threads_per_block
     spilled = float(worked * max(resources.spill_bytes, 2 * resources.local_bytes))
     warps = -(-stage.threads_per_block // gpu.limits.warp_size)
-    warp_steps, block_steps = _steps(plan, stage, shared, warps)
+    exchange = resources.static_shared_bytes or shared  # where there are both, the dynamic is a tile
+    warp_steps, block_steps = _steps(plan, stage, exchange, warps)
+    read_bytes = read + spilled / 2
+    read_words = read_bytes / worked / _WORD  # of a thread, for one unit of work
+    shared_words = min(shared / stage.threads_per_block / _WORD, read_words)
+    handed = 2 * read_bytes if len(plan.stages) == 1 and _keeps_scratch(plan, stage) else 0.0
     operations = plan.work.operations / len(plan.stages)
     per_unit = _PER_STEP * warp_steps + _PER_BARRIER_STEP * block_steps
     instructions = (
@@ -125,7 +149,7 @@ def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> Lau
     zeroed = _zeroed(plan) if index == 0 else []
     return Launch(
         bytes=moved + spilled + sum(zeroed),
-        read_bytes=read + spilled / 2,
+        read_bytes=read_bytes,
         instructions=instructions,
         operations=operations,
         units=stage.blocks,
@@ -137,6 +161,10 @@ def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> Lau
         shared_bytes=shared,
         warp_steps=warp_steps,
         block_steps=block_steps,
+        exchanged_words=min(exchange / stage.threads_per_block / _WORD, read_words),
+        shared_words=_STAGED * shared_words + _SHUFFLED * _element_words(plan) * warp_steps,
+        handed_bytes=handed + (_CLUSTER_MOVES * 2 * read_bytes if stage.cluster > 1 else 0.0),
+        waits=handed > 0,
         launches=1 + len(zeroed),
     )
 
@@ -191,6 +219,19 @@ def _touched(plan: Plan, stage: Stage) -> tuple[float, float]:
     return reads, writes
 
 
+def _keeps_scratch(plan: Plan, stage: Stage) -> bool:
+    """Whether a stage writes to scratch memory what its own blocks read again."""
+    return any(buffer.role == "scratch" and buffer.name in stage.arguments for buffer in plan.buffers)
+
+
+def _element_words(plan: Plan) -> float:
+    """Words that are read for one element of the problem: 1 for a scan, 4 for a tridiagonal row."""
+    inputs = [buffer for buffer in plan.buffers if buffer.role in ("in", "inout")]
+    if not inputs:
+        return 1.0
+    return sum(map(_size, inputs)) / _WORD / max(1, min(buffer.elements for buffer in inputs))
+
+
 def _steps(plan: Plan, stage: Stage, shared_bytes: int, warps: int) -> tuple[float, float]:
     """Dependent steps of a stage that are shuffles, and those through shared memory with a barrier each.
 
@@ -217,14 +258,18 @@ def demand(launch: Launch, gpu: GpuModel, clock_mhz: float) -> Demand:
     slots = gpu.issue_per_clock * gpu.limits.warp_size * sms * hertz
     lanes = gpu.fp32_lanes * sms * hertz
     latency = gpu.memory_latency_s + gpu.memory_latency_cycles / hertz
-    doublings = max(0.0, math.log2(max(launch.bytes / launch.units, 1.0) / _TILE_BYTES))
-    memory = launch.bytes / bandwidth(gpu, clock_mhz) * (1.0 + _TILE_LOSS * doublings)
+    memory = launch.bytes / bandwidth(gpu, clock_mhz) * _scatter(launch, gpu)
+    handed = (
+        (launch.bytes + launch.handed_bytes) / (gpu.crossbar_bytes * hertz) if launch.handed_bytes else 0.0
+    )
+    shared = launch.shared_words * launch.units * launch.threads / (_SHARED_LANES * sms * hertz) * imbalance
     issue = launch.instructions / slots * imbalance
     arithmetic = launch.operations / lanes * imbalance
     dispatch = launch.blocks * gpu.dispatch_cycles / hertz
     lives = _block_life(launch, gpu, hertz, latency) * _waves(launch, sms)
-    norm = sum(part**_NORM for part in (memory, issue, arithmetic, dispatch, lives)) ** (1 / _NORM)
-    seconds = gpu.launch_s * launch.launches + latency + norm
+    parts = (memory, handed, issue, arithmetic, shared, dispatch, lives)
+    norm = sum(part**_NORM for part in parts) ** (1 / _NORM)
+    seconds = gpu.launch_s * launch.launches + latency + norm * (1.0 + _HANDED_LOSS * launch.waits)
     held = min(1.0, launch.blocks / (launch.occupancy.blocks_per_sm * sms))
     return Demand(
         seconds=seconds,
@@ -244,18 +289,41 @@ def bandwidth(gpu: GpuModel, clock_mhz: float) -> float:
     return float((gpu.bandwidth**-_NORM + crossbar**-_NORM) ** (-1 / _NORM))
 
 
+def _scatter(launch: Launch, gpu: GpuModel) -> float:
+    """How much longer device memory takes for traffic that is scattered: large tiles, and too much in flight.
+
+    Little's law says how many bytes in flight hide the latency; what is beyond gains nothing.
+    """
+    sms = gpu.limits.multiprocessors
+    latency = gpu.memory_latency_s + gpu.memory_latency_cycles / (gpu.clocks_mhz[0] * 1e6)
+    blocks = min(launch.occupancy.blocks_per_sm, launch.blocks / sms)
+    in_flight = blocks * launch.threads * min(_thread_bytes(launch), _room(launch))
+    needed = gpu.bandwidth * latency / sms
+    crowding = max(0.0, math.log2(max(in_flight, 1.0) / (_CROWD * needed)))
+    doublings = max(0.0, math.log2(max(launch.bytes / launch.units, 1.0) / _TILE_BYTES))
+    return (1.0 + _TILE_LOSS * doublings) * (1.0 + _CROWD_LOSS * crowding)
+
+
+def _thread_bytes(launch: Launch) -> float:
+    """Bytes a thread reads for one unit of work."""
+    return launch.read_bytes / (launch.units * launch.threads)
+
+
+def _room(launch: Launch) -> float:
+    """Bytes of a thread that can wait for loads: its registers, without addresses and counters."""
+    return float(_WORD) * max(2.0, launch.registers - _BASE_REGISTERS)
+
+
 def _block_life(launch: Launch, gpu: GpuModel, hertz: float, latency: float) -> float:
     """Seconds one block holds its place on an SM: start, loads, dependent steps, slowest warp, stores."""
-    # loads wait in registers: what does not fit there is loaded in several turns
-    room = float(_WORD) * max(2, launch.registers - _BASE_REGISTERS)
-    turns = max(1.0, launch.read_bytes / (launch.units * launch.threads) / room)
+    turns = max(1.0, _thread_bytes(launch) / _room(launch))  # loads beyond its registers wait for a turn
     walked = math.ceil(launch.units / launch.blocks)  # units of work, one after the other
+    step_cycles = _BARRIER_CYCLES_PER_WARP + _EXCHANGE_CYCLES_PER_WORD * launch.exchanged_words
     cycles = (
         _START_CYCLES
-        + _DRAIN_CYCLES
         + launch.instructions / (launch.blocks * launch.threads) * gpu.alu_cycles / _ILP
         + walked * launch.warp_steps * _SHUFFLE_CYCLES
-        + walked * launch.block_steps * (_BARRIER_CYCLES + _BARRIER_CYCLES_PER_WARP * launch.warps)
+        + walked * launch.block_steps * (_BARRIER_CYCLES + step_cycles * launch.warps)
         + (launch.warps - 1) * _STRAGGLER_CYCLES_PER_WARP
     )
     return latency * turns * walked + cycles / hertz
