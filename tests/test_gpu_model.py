@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +11,14 @@ from hypothesis import strategies as st
 from modelled import ELEMENTS, REGISTERS, device, joules, makespan, scan
 from scipy.stats import spearmanr
 
-from tuner.devices.gpus import gpu_names
+import tuner
+from tuner.catalog import Catalog
+from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.devices.simulated.round_model import RoundModel
 from tuner.devices.simulated.time_model import describe
 from tuner.errors import CompileError
-from tuner.model import Buffer, Configuration, Plan, Resources, TensorMap, Work
+from tuner.model import Buffer, Configuration, Plan, Resources, TensorMap, Trial, Work
+from tuner.recordings import RecordingFile
 
 # One H200, driver 580.159, clocks as found (1980 MHz): a warp-chunk scan of 2**26 floats, launched back to
 # back. P, L, extra shared bytes (a quarter of the occupancy), milliseconds, millijoules.
@@ -42,6 +47,30 @@ def test_rank_correlation_with_an_h200() -> None:
     assert spearmanr(energies, [row[4] for row in MEASURED]).statistic >= 0.85
     assert times == pytest.approx([row[3] for row in MEASURED], rel=0.2)
     assert energies == pytest.approx([row[4] for row in MEASURED], rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("scan-lf:N=512", 0.7), ("tridiag-wm:N=512", 0.75), ("fft:N=2048", 0.75)]
+)
+def test_rank_correlation_with_recorded_spaces(name: str, least: float) -> None:
+    """Beyond 2 % above the fastest, sim:h200 orders configurations of held-out sizes much as an H200 did."""
+    space = RecordingFile(Path(tuner.__file__).parent / "recordings" / "h200.zip").space((name,))
+    (workload,) = space.workloads
+    catalog, gpu = Catalog.load(), gpu_model("h200")
+    problem, model = replace(catalog.workload(name), batch=workload.batch), RoundModel(gpu)
+    pairs = []
+    for candidate in workload.candidates:
+        plan = catalog.kernel(workload.kernel).plan(problem, candidate.configuration)
+        (launch,), (stage,) = candidate.launches, plan.stages
+        taken = Resources(launch.registers_per_thread, launch.shared_bytes - stage.shared_bytes)
+        assert not model.misfit(plan, [taken])
+        modelled = model.round([plan], gpu.clocks_mhz[0])
+        measured_s = space.look(Trial((candidate.configuration,))).makespan_s
+        assert measured_s is not None
+        pairs.append((measured_s, modelled.ends_s[0]))
+    fastest = min(pairs)[0]
+    beyond = [pair for pair in pairs if pair[0] > 1.02 * fastest]
+    assert spearmanr(*zip(*beyond, strict=True)).statistic >= least
 
 
 def test_cliffs() -> None:
