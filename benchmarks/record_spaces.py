@@ -8,8 +8,7 @@ neighbours in time share heat.
     python benchmarks/record_spaces.py --out DIR [--gpus 4] [--limit 540] [--skip FILE] [--only PREFIX ...]
     python benchmarks/record_spaces.py --out DIR --into tuner/recordings/h200.zip
 
-The second form measures nothing: it adds the complete spaces of DIR to an archive. The two spaces that the
-shipped archive lacks are recorded by `--only fft-large:N=524288 fft-large:N=8388608`.
+The second form measures nothing: it adds the complete spaces of DIR to an archive.
 """
 
 import argparse
