@@ -145,9 +145,7 @@ def resolve(
     return list(zip(kernels, fitted, strict=True)), notices
 
 
-def asked_batches(
-    catalog: Catalog, specs: Sequence[str], device: Device | None = None
-) -> dict[str, int]:
+def asked_batches(catalog: Catalog, specs: Sequence[str], device: Device | None = None) -> dict[str, int]:
     """Batches as asked for, before any is capped: named in the spec, the kernel file's, or as recorded."""
     if isinstance(device, ReplayDevice):
         return {workload.name: workload.batch for workload in device.space.workloads}
