@@ -6,13 +6,10 @@ configuration not tried before; one that failed counts. The score is the median 
 runner, with the defaults of its strategies. Searches that were played are kept and not played again.
 
     pip install 'tuner[search]'
-    python benchmarks/search.py FOLDER_OR_FILES... [h200] --out benchmarks/results/search.json --jobs 2
+    python benchmarks/search.py FOLDER_OR_FILES... [--h200] --out benchmarks/results/search.json --jobs 2
 """
 
 import argparse
-import ast
-import hashlib
-import inspect
 import json
 import multiprocessing
 import os
@@ -20,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatch
 from functools import lru_cache
 from importlib import metadata
@@ -33,31 +30,21 @@ from provenance import provenance
 from search_plays import Play, play_policy
 from search_scores import Result, marks, plot, result_of, row_of, tables
 from search_spaces import Game, games_of
+from search_store import Store, Task, policy_version
 
 from tuner import registry
-from tuner.errors import TunerError
+from tuner.errors import InputError, TunerError
 
 POLICIES = ("random", "local", "hill-climbing", "bayesian", "auto")
 BUDGETS = (20, 50, 100, 200)
 SEEDS = 31
 OTHER_SEEDS = 11  # of Kernel Tuner's strategies beyond those of the main table
-PROTOCOL = 2  # raised when plays kept from before cannot be compared any more
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+SETTINGS = {  # of the processes that play: one thread, and the same order of sets in every one
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    "PYTHONHASHSEED": "0",
+}
 TOLD_EVERY_S = 20.0
 PACKAGES = ("kernel_tuner", "scikit-learn", "pymoo", "python-constraint2")
-
-
-@dataclass(frozen=True)
-class Task:
-    """One search to play: a space (by where it was read and its place there), a searcher, a seed."""
-
-    where: str
-    place: int
-    searcher: str
-    ours: bool
-    seed: int
-    budget: int
-    folder: str
 
 
 def main() -> int:
@@ -81,12 +68,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=SEEDS, help="searches per space (%(default)s)")
     parser.add_argument(
         "--seeds-of",
+        type=_fewer,
         action="append",
         default=[],
         metavar="GROUP/SEARCH=N",
         help="fewer where a pattern such as 'h200*/*' fits; more than once",
     )
-    parser.add_argument("--budgets", default=",".join(map(str, BUDGETS)), help="evaluations (%(default)s)")
+    parser.add_argument(
+        "--budgets", type=_counts, default=BUDGETS, help="evaluations, e.g. 20,50 (20,50,100,200)"
+    )
     parser.add_argument("--out", type=Path, help="JSON to write")
     parser.add_argument("--plot", type=Path, help="picture to write (needs the extra plot)")
     parser.add_argument("--show", type=Path, help="print the tables of a JSON written before; nothing else")
@@ -103,30 +93,44 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _counts(text: str) -> tuple[int, ...]:
+    """``20,50`` as numbers above 0."""
+    found = tuple(map(int, text.split(",")))
+    if min(found) < 1:
+        raise ValueError(text)
+    return found
+
+
+def _fewer(text: str) -> tuple[str, int]:
+    """``PATTERN=N`` as both."""
+    pattern, _, count = text.rpartition("=")
+    return pattern, int(count)
+
+
 def _run(options: argparse.Namespace) -> int:
     if options.show:
         _show(json.loads(options.show.read_text())["rows"], options.plot, options.docs, options.show.stem)
         return 0
-    budgets = [int(word) for word in options.budgets.split(",")]
     games = {
         (where, place): game
         for where in [*options.spaces, *(["h200"] if options.h200 else [])]
         for place, game in enumerate(games_of(where))
     }
     searchers = _searchers(options)
-    fewer = {name: int(count) for name, _, count in (word.rpartition("=") for word in options.seeds_of)}
+    if not games:
+        raise InputError("no spaces: name a folder or files of recorded spaces, or give --h200")
     with tempfile.TemporaryDirectory() as folder:
         wanted = {
-            Task(*at, name, ours, seed, max(budgets), folder): game
+            Task(*at, name, ours, seed, max(options.budgets), folder): game
             for at, game in games.items()
             for name, ours in searchers
-            for seed in range(_seeds(name, ours, game, options.seeds, fewer))
+            for seed in range(_seeds(name, ours, game, options.seeds, options.seeds_of))
         }
         store = Store(options.kept)
         missing = [task for task, game in wanted.items() if store.get(game, task) is None]
         for task, play in _played(missing, options.jobs):
             store.put(wanted[task], task, play)
-    rows = [row_of(result) for result in _results(wanted, store, budgets)]
+    rows = [row_of(result) for result in _results(wanted, store, options.budgets)]
     if options.out:
         options.out.write_text(_document(rows))
     _show(rows, options.plot, options.docs, options.out.stem if options.out else "")
@@ -162,85 +166,17 @@ def _searchers(options: argparse.Namespace) -> list[tuple[str, bool]]:
     return [*((name, True) for name in ours), *((name, False) for name in theirs)]
 
 
-def _seeds(searcher: str, ours: bool, game: Game, seeds: int, fewer: dict[str, int]) -> int:
+def _seeds(searcher: str, ours: bool, game: Game, seeds: int, fewer: list[tuple[str, int]]) -> int:
     beyond = OTHER_SEEDS if not ours and searcher in search_peers.OTHERS else seeds
-    fitting = [count for pattern, count in fewer.items() if fnmatch(f"{game.group}/{searcher}", pattern)]
+    fitting = [count for pattern, count in fewer if fnmatch(f"{game.group}/{searcher}", pattern)]
     return min(seeds, beyond, *fitting)
-
-
-class Store:
-    """Plays kept in a folder: one file per space, searcher, budget and version of what plays.
-
-    Args:
-        folder: where.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._plays: dict[Path, dict[int, Play]] = {}
-
-    def get(self, game: Game, task: Task) -> Play | None:
-        """A play that was kept."""
-        path = self._path(game, task)
-        if path not in self._plays:
-            lines = path.read_text().splitlines() if path.exists() else []
-            self._plays[path] = {play.seed: play for play in map(_play, lines)}
-        return self._plays[path].get(task.seed)
-
-    def put(self, game: Game, task: Task, play: Play) -> None:
-        """Keep a play, at once; one that never started (a package is missing) only for now."""
-        path = self._path(game, task)
-        self._plays.setdefault(path, {})[task.seed] = play
-        if not play.evaluations:
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
-            file.write(json.dumps(asdict(play)) + "\n")
-
-    def _path(self, game: Game, task: Task) -> Path:
-        version = policy_version(task.searcher) if task.ours else search_peers.version()
-        name = f"{task.searcher}-{task.budget}-{version}-{PROTOCOL}.jsonl"
-        return self._folder / game.digest / name
-
-
-@lru_cache
-def policy_version(name: str) -> str:
-    """Differs when the source of a policy, or of a sibling that it imports, does."""
-    start = Path(inspect.getfile(registry.load("policy", name)))
-    digest = hashlib.sha256()
-    for path in sorted(_imported(start, set())):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def _imported(path: Path, found: set[Path]) -> set[Path]:
-    """A source file and those it imports relatively, and so on."""
-    found.add(path)
-    for node in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(node, ast.ImportFrom) or not node.level:
-            continue
-        folder = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
-        near = [folder.with_suffix(".py"), folder / "__init__.py"]
-        near += [folder / f"{alias.name}.py" for alias in node.names]
-        for one in near:
-            if one.exists() and one not in found:
-                _imported(one, found)
-    return found
-
-
-def _play(line: str) -> Play:
-    fields = json.loads(line)
-    best = tuple((number, time_s) for number, time_s in fields["best"])
-    taken = fields["search_ms"]
-    return Play(**{**fields, "best": best, "search_ms": None if taken is None else tuple(taken)})
 
 
 def _played(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Play]]:
     """Play in processes of their own, one thread each, with a line of progress."""
     if not tasks:
         return
-    for name in ONE_THREAD:
-        os.environ[name] = "1"  # read by the children when they load numpy
+    os.environ.update(SETTINGS)  # read by the children when they start
     started_s = told_s = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         for number, found in enumerate(pool.imap_unordered(_solved, tasks), start=1):
