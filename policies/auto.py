@@ -1,6 +1,7 @@
 """The default: the analytical answer at once, then the search that suits the space."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.interfaces import Search
@@ -24,7 +25,9 @@ def auto(search: Search, *, patience: int | None = None) -> Attempt:
     * Up to `SMALL` trials are all measured: no search can promise to need fewer, and none is surer. In random
       order where that may stop before its end, as what has been seen then speaks for what has not.
     * Concurrent workloads, and clocks, are searched by `greedy`: the joint space is a product, which a
-      descent walks one factor at a time.
+      descent walks one factor at a time. It descends from the defaults, which lie apart from the analytical
+      answers, and from those too where it does not get below them: workloads that share a GPU want other
+      configurations than each of them alone, and a descent that begins at the best of each may end there.
     * Everything else is searched by `bayesian`.
 
     The first two stop when another evaluation no longer pays (`paying`); `bayesian` has an expectation of
@@ -46,8 +49,18 @@ def auto(search: Search, *, patience: int | None = None) -> Attempt:
     if len(measured) < search.size:
         name, reason = _choice(search)
         search.tell(f"auto: {name}, because {reason}")
-        part = _part(name, replace(search, prior={**search.prior, **measured}), patience)
-        yield from _recalled(part, measured)
+        first = _cheapest(search, measured)
+        told = replace(search, prior={**search.prior, **measured})
+        yield from _recalled(_part(name, search if name == "greedy" else told, patience), measured)
+        default = Trial(search.defaults, search.clocks[0])
+        if name == "greedy" and first not in (None, default) and _cheapest(search, measured) == first:
+            search.tell("auto: greedy again, from the first answer, because nothing cheaper was found")
+            yield from _recalled(_part(name, told, patience), measured)
+    return _cheapest(search, measured)
+
+
+def _cheapest(search: Search, measured: Mapping[Trial, Measurement]) -> Trial | None:
+    """The cheapest trial measured, None where none is valid."""
     costs = {trial: search.cost(measurement) for trial, measurement in measured.items()}
     valid = [trial for trial, cost in costs.items() if math.isfinite(cost)]
     return min(valid, key=costs.__getitem__, default=None)
