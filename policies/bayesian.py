@@ -13,6 +13,7 @@ from tuner.interfaces import Search
 from tuner.model import Configuration, Measurement, Trial
 
 from .analytical import choose
+from .descent import Attempt
 from .surrogate.design import latin
 from .surrogate.encoding import Integers
 from .surrogate.joint import Joint
@@ -20,13 +21,11 @@ from .surrogate.knowledge import best_known, learnt, nearest
 from .surrogate.learner import Learner, Proposal
 
 PATIENCE = 5  # evaluations without progress that end a search; the paper looks at a window, too
-START = 8  # trials of the start design; 15 do worse on public spaces, because they are spent blindly
-PROGRESS = 0.001  # of the lowest cost: gains below it, or within the measurement's uncertainty, are none
-HOPE = 0.01  # of the lowest cost: an evaluation that is expected to gain more is worth waiting for
+LEAST_START = 4  # trials of the start design; where more tunables vary, as many as these
+PROGRESS = 0.003  # of the lowest cost: gains below it, or within the measurement's uncertainty, are none
+HOPE = 0.01  # of the lowest cost: an evaluation that was expected to gain more does not count as quiet
+STALL = 3  # evaluations that do not lower the cost, after which another centre's neighbours get their turn
 ALL_FAIL = 100  # evaluations after which a search without a valid trial ends
-
-Attempt = Generator[list[Trial], list[Measurement], Trial | None]
-"""A part of a search: yields trials, is sent their measurements, returns what it found, if anything."""
 
 
 def bayesian(search: Search, *, patience: int | None = PATIENCE) -> Attempt:
@@ -35,7 +34,7 @@ def bayesian(search: Search, *, patience: int | None = PATIENCE) -> Attempt:
     1. Start: the analytical answer, the defaults, and a Latin hypercube over the legal candidates. What is
        known of other sizes or GPUs stands in for the hypercube.
     2. Fit: a Gaussian process to the logarithms of the costs; failures are modelled apart.
-    3. Acquire: the trial of highest expected improvement, of all and of the neighbours of the best in turn.
+    3. Acquire: the trial of highest expected improvement, of all and of the neighbours of a good one in turn.
     4. Stop: after ``patience`` evaluations without progress, or when another does not pay.
 
     Args:
@@ -54,30 +53,32 @@ def bayesian(search: Search, *, patience: int | None = PATIENCE) -> Attempt:
     joint = Joint(search, draw, seeds, sources)
     run = _Run(search, joint, Learner(joint, draw, learnt(sources, joint, draw)))
 
-    yield from run.measure(_start(run, seeds, START if not sources else 0, draw))
+    yield from run.measure(_start(run, seeds, 0 if sources else max(LEAST_START, joint.tunables), draw))
     stop = _Stop(run, patience)
     while not stop.now():
         proposal = _acquire(run, draw)
         if proposal is None:
-            search.tell(f"bayesian: all {joint.size} trials are measured")
+            search.tell(f"bayesian: all {len(run.learner.measured)} trials are measured")
             break
-        stop.hope(proposal.gain)
+        stop.expect(proposal.gain)
         yield from run.measure([proposal.row])
     return None if run.learner.best is None else joint.trial(run.learner.best)
 
 
 class _Run:
-    """The search, what was learnt, and what measuring takes.
+    """A search so far.
 
     Attributes:
-        evaluations: asked for so far.
+        evaluations: trials asked for.
+        idle: of them, those since the lowest cost fell.
+        noise: relative uncertainty of the lowest cost.
+        spent: what the last one took, in the unit of the cost.
     """
 
     def __init__(self, search: Search, joint: Joint, learner: Learner) -> None:
         self.search, self.joint, self.learner = search, joint, learner
-        self.evaluations = 0
-        self.spent = 0.0
-        self.noise = 0.0  # relative, of the best
+        self.evaluations = self.idle = 0
+        self.noise = self.spent = 0.0
         for trial, measurement in search.prior.items():
             row = joint.row(trial)
             if row is not None:
@@ -88,14 +89,15 @@ class _Run:
         if not rows:
             return
         measurements = yield [self.joint.trial(row) for row in rows]
+        self.evaluations += len(rows)
         for row, measurement in zip(rows, measurements, strict=True):
             self._learn(row, measurement)
-        self.evaluations += len(rows)
 
     def _learn(self, row: Integers, measurement: Measurement) -> None:
         cost, noise = self.search.cost(measurement), self.search.noise(measurement)
+        self.idle += 1
         if cost < self.learner.lowest:
-            self.noise = noise
+            self.idle, self.noise = 0, noise
         self.learner.learn(row, cost, noise)
         if self.search.payback is not None:
             self.spent = self.search.payback.spent(measurement)
@@ -104,85 +106,86 @@ class _Run:
 class _Stop:
     """Whether to go on.
 
-    An evaluation is progress if it lowers the lowest cost by more than the measurement's uncertainty. One
-    that was expected to, by more than `HOPE`, is no sign that the search has arrived, whatever it brought:
-    it is not counted.
+    An evaluation is progress if it lowers the lowest cost by more than the measurement can tell, and quiet
+    otherwise. One that was expected to gain much and did not has taught something: it is neither.
 
     Args:
         run: the search, after its start design.
-        patience: evaluations in a row without progress that end it; None for any number.
+        patience: quiet evaluations in a row that end it; None for any number.
     """
 
     def __init__(self, run: _Run, patience: int | None) -> None:
         self._run, self._patience = run, patience
         self._lowest = run.learner.lowest
         self._quiet = 0
-        self._gain = math.inf
-        self._seen = run.evaluations
+        self._expected: float | None = None
 
-    def hope(self, gain: float) -> None:
+    def expect(self, gain: float) -> None:
         """Say what the next evaluation is expected to gain, as a fraction of the lowest cost."""
-        self._gain = gain
+        self._expected = gain
 
     def now(self) -> bool:
         """Whether the search ends here; the user is told why."""
-        run, tell = self._run, self._run.search.tell
-        lowest = run.learner.lowest
+        run, lowest = self._run, self._run.learner.lowest
         if lowest == math.inf:
-            if run.evaluations >= ALL_FAIL:
-                tell(f"bayesian: stopped after {run.evaluations} evaluations, all of which failed")
-            return run.evaluations >= ALL_FAIL
-        if lowest < self._lowest * (1 - max(PROGRESS, run.noise)) or self._lowest == math.inf:
+            return self._hopeless()
+        if lowest < self._lowest * (1 - max(PROGRESS, run.noise)):
             self._lowest, self._quiet = lowest, 0
-        elif run.evaluations > self._seen and self._gain < HOPE:
+        elif self._expected is not None and self._expected < HOPE:
             self._quiet += 1
-        self._seen = run.evaluations
-        if self._patience is not None and self._quiet >= self._patience:
-            tell(
-                f"bayesian: stopped after {run.evaluations} evaluations,"
-                f" the last {self._quiet} of which brought no progress"
-            )
-            return True
-        return self._does_not_pay()
+        if self._patience is None or self._quiet < self._patience:
+            return self._does_not_pay()
+        run.search.tell(
+            f"bayesian: stopped after {run.evaluations} evaluations,"
+            f" the last {self._quiet} of which brought no progress"
+        )
+        return True
+
+    def _hopeless(self) -> bool:
+        if self._run.evaluations < ALL_FAIL:
+            return False
+        self._run.search.tell(f"bayesian: stopped because all {self._run.evaluations} evaluations failed")
+        return True
 
     def _does_not_pay(self) -> bool:
         payback = self._run.search.payback
-        if payback is None or self._gain == math.inf:
+        if payback is None or self._expected is None:
             return False
-        saving = self._gain * self._run.learner.lowest * payback.runs
+        saving = self._expected * self._run.learner.lowest * payback.runs
         if saving >= self._run.spent:
             return False
         self._run.search.tell(
-            f"bayesian: stopped after {self._run.evaluations} evaluations: another one is expected to save"
-            f" {saving:.3g} over {payback.runs:g} runs and takes {self._run.spent:.3g}"
+            f"bayesian: stopped after {self._run.evaluations} evaluations: another one would save about"
+            f" {saving:.3g} in {payback.runs:g} runs, and takes {self._run.spent:.3g}"
         )
         return True
 
 
 def _acquire(run: _Run, draw: np.random.Generator) -> Proposal | None:
-    """The next trial: in turn of all and of the neighbours of the best; any while all have failed."""
-    if run.learner.best is None:
-        rows = run.learner.unmeasured()
+    """The next trial: in turn of all and of the neighbours of a good one; any while all have failed.
+
+    Neighbours are those of the best trial, as long as that helps; then of the best of another kind, which a
+    surrogate that knows little of it would not return to.
+    """
+    learner = run.learner
+    if learner.best is None:
+        rows = learner.unmeasured()
         return Proposal(rows[int(draw.integers(len(rows)))], math.inf) if len(rows) else None
-    if run.evaluations % 2:
-        near = run.learner.propose_near()
-        if near is not None:
-            return near
-    return run.learner.propose()
+    near = learner.propose_near(run.idle // STALL) if run.evaluations % 2 else None
+    return learner.propose() if near is None else near
 
 
 def _seeds(search: Search) -> list[Trial]:
     """What is worth trying first: the analytical answer, the defaults, and what was best in other runs."""
-    workloads = range(len(search.workloads))
+    places = range(len(search.workloads))
     analytical: list[Configuration] = []
-    for place in workloads:
+    for place in places:
         roles = search.roles[place] if search.roles else {}
         choice = choose(search.candidates[place], search.limits, roles)
         analytical.append(search.defaults[place] if choice is None else choice.configuration)
-    known = [best_known(search, place) or search.defaults[place] for place in workloads]
     seeds = [tuple(analytical), tuple(search.defaults)]
-    if len(search.workloads) > 1:  # of a single workload the surrogate itself knows what is known
-        seeds.append(tuple(known))
+    if len(search.workloads) > 1:  # of a single workload the surrogate itself learns what is known
+        seeds.append(tuple(best_known(search, place) or search.defaults[place] for place in places))
     return [Trial(configurations, search.clocks[0]) for configurations in dict.fromkeys(seeds)]
 
 

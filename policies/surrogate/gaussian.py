@@ -42,6 +42,10 @@ class Gaussian:
         result *= np.exp(self.variance)
         return result
 
+    def alike(self, x: Floats) -> Floats:
+        """Correlation of the signal between rows of features, shape (rows, rows)."""
+        return np.asarray(self.covariance(x, x) / np.exp(self.variance))
+
     def spread(self, x: Floats) -> Floats:
         """Variance of the signal at rows of features, shape (rows,)."""
         return np.full(len(x), np.exp(self.variance))

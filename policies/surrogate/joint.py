@@ -48,6 +48,7 @@ class Joint:
         shape: choices per axis; the last one is the clock.
         groups: length scale of every feature.
         encodings: per workload.
+        tunables: that vary, the clock included.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Joint:
         axes = [_axis(e, choices) for e, choices in zip(self.encodings, self._choices, strict=True)]
         self._axes = [*axes, _clock_axis(len(self._clocks))]
         self.shape = tuple(len(axis.codes) for axis in self._axes)
+        self.tunables = sum(axis.codes.shape[1] for axis in self._axes)
         starts = np.cumsum([0, *(axis.lengths for axis in axes)])
         self.groups = np.concatenate([a.groups + s for a, s in zip(self._axes, starts, strict=True)])
 

@@ -57,6 +57,10 @@ class Coregional:
             total += shared[np.ix_(of_a, of_b)] * matern(squared(a[:, :-1] * scales, b[:, :-1] * scales))
         return total
 
+    def alike(self, x: Floats) -> Floats:
+        """Correlation of the signal between rows of the target, its mean apart, shape (rows, rows)."""
+        return np.asarray((self.covariance(x, x) - OFFSET) / (self.spread(x)[0] - OFFSET))
+
     def spread(self, x: Floats) -> Floats:
         """Variance of the signal at rows of features, shape (rows,)."""
         tasks = _tasks(x)

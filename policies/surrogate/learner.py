@@ -16,6 +16,9 @@ from .response import Response, respond
 REFIT = 1.1  # hyper-parameters are fitted again when there are so many times more measurements
 REFIT_TASKS = 1.5  # the same with knowledge of other tasks, where a fit takes longer and changes less
 MOST_POINTS = 300  # in the Gaussian process: half of them the best, half the latest
+CENTRES = 3  # trials whose neighbourhoods are searched: the best, and the best of other kinds
+CONTENDERS = 40  # the best so many may be centres
+ALIKE = 0.5  # of one kind are trials whose costs correlate by more than that, by the fitted kernel
 TRUST = 8.0  # measurements that the spread of other tasks counts for
 
 
@@ -102,19 +105,38 @@ class Learner:
         gain += self._failures.log_chance_to_work()[self._free]
         return _best_of(rows, gain, response)
 
-    def propose_near(self) -> Proposal | None:
-        """The same among the neighbours of the best trial."""
+    def propose_near(self, turn: int) -> Proposal | None:
+        """The same among the neighbours of a centre.
+
+        Args:
+            turn: which of `centres`, counted round and round.
+
+        Returns:
+            None where the centre has no neighbour left, or where all have failed.
+        """
         if self.best is None:
             return None
-        rows = self._joint.neighbours(self.best, self.measured)
+        y, response = self._train()
+        centres = self._centres()
+        rows = self._joint.neighbours(centres[turn % len(centres)], self.measured)
         if not len(rows):
             return None
-        y, response = self._train()
         x = self._features(rows)
         mean, deviation = self._posterior.predict_at(x, y)
         gain = log_expected_improvement(mean, deviation, self._target(response))
         gain += self._failures.log_chance_to_work_at(x)
         return _best_of(rows, gain, response)
+
+    def _centres(self) -> list[Integers]:
+        """The best trial, and the best of those that are not like a better centre."""
+        ranked = np.argsort(self._costs, kind="stable")[:CONTENDERS]
+        ranked = ranked[np.isfinite(self._costs[ranked])]
+        alike = self._model.alike(self._features(self.rows[ranked])) > ALIKE
+        chosen: list[int] = []
+        for place in range(len(ranked)):
+            if len(chosen) < CENTRES and not alike[place, chosen].any():
+                chosen.append(place)
+        return [self.rows[ranked[place]] for place in chosen]
 
     def _target(self, response: Response) -> float:
         return float(response.of(np.array([self.lowest]))[0])

@@ -17,6 +17,9 @@ class Covariance(Protocol):
     def covariance(self, a: Floats, b: Floats) -> Floats:
         """Between rows, shape (rows of a, rows of b)."""
 
+    def alike(self, x: Floats) -> Floats:
+        """Correlation of the signal between rows of the target, shape (rows, rows)."""
+
     def spread(self, x: Floats) -> Floats:
         """Variance of the signal, shape (rows,)."""
 
