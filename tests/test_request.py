@@ -21,6 +21,12 @@ def test_defaults_are_right() -> None:
         (Request(policy="lucky"), UnknownNameError, "unknown policy 'lucky'; choose from exhaustive"),
         (Request(clocks="full"), InputError, "--clocks full"),
         (Request(objective="time", max_slowdown=0.1), InputError, "--max-slowdown"),
+        (Request(objective="time", runs_per_day=1e308), InputError, "--runs-per-day 1e.308"),
+        (
+            Request(objective="time", runs_per_day=1e-200, pay_back_days=1e-200),
+            InputError,
+            "no number of runs",
+        ),
     ],
 )
 def test_wrong_words_are_refused_before_a_device_is_opened(

@@ -1,6 +1,7 @@
 """From the words of ``tuner run`` to a ready task: workloads resolved, spaces compiled, clocks chosen."""
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,6 +104,11 @@ class Request:
             raise InputError(
                 f"--runs-per-day: measuring costs joules and seconds, which {self.objective} is not;"
                 f" use --objective {' or '.join(PAID_IN)}"
+            )
+        if self.runs_per_day is not None and not 0.0 < self.runs_per_day * self.pay_back_days < math.inf:
+            raise InputError(
+                f"--runs-per-day {self.runs_per_day:g} for --pay-back-days {self.pay_back_days:g}:"
+                " no number of runs that a computer counts; choose one such as 1000"
             )
 
     @property
