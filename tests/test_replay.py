@@ -15,7 +15,7 @@ from tuner.errors import ClockError, CompileError, EmptySpaceError, InputError
 from tuner.interfaces import ClockControl, Device
 from tuner.model import Configuration, Resources, Status, Trial
 from tuner.objective import Objective
-from tuner.replaying import changed, prepared, workload_of
+from tuner.replaying import changed, measured_as, prepared, workload_of
 from tuner.request import Request, choose_run_clocks, conditions_of, resolve
 from tuner.worker import open_device
 
@@ -73,6 +73,25 @@ def test_no_answer_of_it_passes_for_a_measured_one(spec: str) -> None:
     assert (identity.name, identity.spec, identity.recorded) == ("NVIDIA H200", spec, "2026-11-21")
     assert identity.uuid != samples.GPU.uuid
     assert not identity.modelled
+
+
+def test_no_answer_of_another_recording_passes_for_one_of_it(tmp_path: Path) -> None:
+    """A file that was replaced is another GPU to the database, so that no run goes on with its trials."""
+    path = samples.written(tmp_path / "a.zip", samples.space()).path
+    before, again = (ReplayDevice(f"replay:{path}").identity for _ in range(2))
+    slower = [samples.measured(time_s) for time_s in (3e-3, 1.1e-3, 2e-3)]
+    samples.written(path, samples.space(results=slower))
+
+    assert before == again
+    assert ReplayDevice(f"replay:{path}").identity.uuid != before.uuid
+
+
+@pytest.mark.parametrize("window", [10**400, -1, "long", None])
+def test_an_odd_window_of_a_recording_is_that_of_its_trials(window: object) -> None:
+    """Provenance is free words: what is no number of seconds there is not taken for the window."""
+    one = samples.space(provenance={"window_s": window})
+
+    assert measured_as(one)["window_s"] == 0.2
 
 
 def test_measurements_come_back_as_recorded(spec: str, tmp_path: Path) -> None:

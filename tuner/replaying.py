@@ -12,6 +12,7 @@ from tuner.errors import EmptySpaceError, InputError
 from tuner.measure import Measurer
 from tuner.model import Configuration, Measurement, Plan, ProblemSpec, Trial, TunableValue, Work, Workload
 from tuner.recordings import RecordedKernel, RecordedSpace, RecordedWorkload
+from tuner.recordings.checks import AMOUNT
 from tuner.recordings.opening import Recording
 from tuner.space import Space
 
@@ -140,7 +141,7 @@ def measured_as(space: RecordedSpace) -> dict[str, Any]:
     longest_s = max((measurement.window_s for measurement in space.trials.values()), default=0.0)
     wanted_s = space.provenance.get("window_s")  # by its maker's words; anything may stand there
     return {
-        "window_s": float(wanted_s) if isinstance(wanted_s, int | float) else longest_s,
+        "window_s": float(wanted_s or 0) if AMOUNT.accepts(wanted_s) else longest_s,
         "sensor": space.sensor or None,
     }
 

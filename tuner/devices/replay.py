@@ -21,11 +21,14 @@ from tuner.model import (
     Trial,
 )
 from tuner.recordings import RecordedSpace
+from tuner.recordings.encoding import document
 from tuner.recordings.opening import matching, open_recording
 from tuner.recordings.values import NOT_RECORDED
+from tuner.records import digest
 
 PREFIX = "replay:"
 UNDATED = "undated"
+_DIGITS = 12  # of a hash: enough that no two recordings of one GPU share them
 
 
 class ReplayDevice:
@@ -51,15 +54,18 @@ class ReplayDevice:
         self.clock_mhz: int | None = self.space.clocks_mhz[0] if self.space.clocks_mhz else None
         self._now_s = 0.0
 
-    @property
+    @cached_property
     def identity(self) -> DeviceIdentity:
-        """The GPU that was recorded, under another UUID: no recorded answer passes for a measured one."""
+        """The GPU that was recorded, under another UUID: no recorded answer passes for a measured one.
+
+        Nor for one of another recording, as when a file was replaced between a run and its resumption.
+        """
         recorded = self.space.identity
         when = self.space.provenance.get("date", UNDATED)
         return replace(
             recorded,
             spec=self.spec,
-            uuid=f"{recorded.uuid} recorded {when}",
+            uuid=f"{recorded.uuid} recorded {when} #{digest(document(self.space))[:_DIGITS]}",
             recorded=recorded_on(self.space),
         )
 
