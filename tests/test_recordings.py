@@ -3,8 +3,9 @@
 import contextlib
 import json
 import math
+import tracemalloc
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tuner.errors import InputError
 from tuner.model import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.objective import Objective
 from tuner.playing import play
-from tuner.recordings import RecordingFile, files, read, write
+from tuner.recordings import RecordedSpace, RecordingFile, checks, files, read, write
 from tuner.recordings.encoding import document
 from tuner.recordings.opening import matching, open_recording
 from tuner.recordings.searching import search_of
@@ -109,6 +110,8 @@ def test_the_same_spaces_give_the_same_bytes(tmp_path: Path) -> None:
         ([samples.space(), samples.space()], "given twice"),
         ([samples.space(samples.workload("a+b"))], "has no +"),
         ([replace(samples.space(), trials={})], "no trial was recorded"),
+        ([replace(samples.space(), workloads=(samples.workload(),) * 2)], "different names"),
+        ([samples.space(samples.workload("\ud800:N=64"))], "different names that can be printed"),
     ],
 )
 def test_what_cannot_be_a_file_is_refused(tmp_path: Path, spaces: list[Any], says: str) -> None:
@@ -161,6 +164,8 @@ def _drop(*keys: Any) -> Change:
         (_set("workloads", 0, "tunables", {}), "tunables is empty"),
         (_set("workloads", 0, "tunables", "L", [32, 32, 64, 128]), "expected different"),
         (_set("workloads", 0, "roles", "x", "M"), "none of the tunables"),
+        (_set("workloads", 0, "name", "scan\x1b[31m:N=64"), "expected a text that can be printed"),
+        (_set("workloads", 0, "kernel", ""), "expected a text that can be printed"),
         (_set("workloads", 0, "count", 10**12), "at most"),
         (_set("workloads", 0, "count", 0), "a whole number above zero"),
         (_set("workloads", 0, "configurations", "L", [32, 64]), "2 values for 3 rows"),
@@ -176,6 +181,7 @@ def _drop(*keys: Any) -> Change:
         (_set("trials", "at", [[0, 1, 1]]), "row 2 repeats"),
         (_set("trials", "at", []), "0 and 1 of 1 workloads"),
         (_set("trials", "makespan_s", [1e-3, 0.0, 1e-3]), "above zero"),
+        (_set("trials", "makespan_s", [1e-3, 10**400, 1e-3]), "expected a finite number"),
         (_set("trials", "makespan_s", [1e-3, None, 1e-3]), "although all workloads are ok"),
         (_set("trials", "results", 0, "time_s", {"all": None}), "although the status is ok"),
         (_set("trials", "results", 0, "status", {"all": "fine"}), "expected one of ok, compile-error"),
@@ -230,6 +236,69 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert path.stat().st_size < 2**14
     with pytest.raises(InputError, match="more than 1 MiB"):
         RecordingFile(path).space(("scan-lf:N=64",))
+
+
+def test_rows_that_are_only_claimed_take_no_memory(tmp_path: Path) -> None:
+    """A column held once may claim millions of rows: it is refused at the first repeated one."""
+    found = json.loads(json.dumps(document(samples.space())))
+    workload = found["workloads"][0]
+    workload["count"] = checks.MAX_ROWS
+    columns = [workload["configurations"], *workload["stages"], workload["work"]]
+    for column in columns:
+        column |= {name: {"all": v[0] if isinstance(v, list) else v["all"]} for name, v in column.items()}
+    workload["stages"] *= 50
+    path = _archive(tmp_path, json.dumps(found))
+
+    tracemalloc.start()
+    with pytest.raises(InputError, match="row 1 repeats"):
+        RecordingFile(path).space(("scan-lf:N=64",))
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < checks.MAX_ROWS  # one list of so many rows takes eight bytes a row
+
+
+def test_a_workload_is_in_a_space_once(tmp_path: Path) -> None:
+    """Two workloads of one name are refused: a trial stored by their names would lose one of them."""
+    found = json.loads(json.dumps(document(samples.space())))
+    found["workloads"] *= 2
+    path = _archive(tmp_path, json.dumps(found), "scan-lf:N=64+scan-lf:N=64.json")
+
+    with pytest.raises(InputError, match="a co-run holds a workload once"):
+        RecordingFile(path).space(("scan-lf:N=64", "scan-lf:N=64"))
+
+
+def test_a_file_that_was_replaced_since_it_was_opened_is_refused(tmp_path: Path) -> None:
+    """Spaces are read when asked for: one that went meanwhile is named, as is a file that went."""
+    opened = samples.written(tmp_path / "a.zip", samples.space())
+    samples.written(opened.path, samples.space(samples.workload("scan-lf:N=128")))
+    with pytest.raises(InputError, match=r"scan-lf:N=64\.json cannot be read"):
+        opened.space(("scan-lf:N=64",))
+    opened.path.unlink()
+    with pytest.raises(InputError, match=r"scan-lf:N=64\.json cannot be read"):
+        opened.space(("scan-lf:N=64",))
+
+
+def test_two_may_write_a_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The draft of one process is not that of another: whoever ends last is read."""
+    path = tmp_path / "a.zip"
+
+    def interrupted() -> Iterator[RecordedSpace]:
+        yield samples.space()
+        with monkeypatch.context() as other:
+            other.setattr("os.getpid", lambda: 1)
+            write(path, [samples.space(), samples.space(samples.workload("scan-lf:N=128"))])
+            assert len(read(path)) == 2
+
+    write(path, interrupted())
+    assert len(read(path)) == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_name_with_spaces_is_found(tmp_path: Path) -> None:
+    """Spaces count neither in the names of a file nor in those asked for."""
+    opened = samples.written(tmp_path / "a.zip", samples.space(samples.workload("my scan:N=64")))
+
+    assert matching(opened, ("my scan: N=64",)) == ("my scan:N=64",)
 
 
 def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:

@@ -1,12 +1,30 @@
 """What the values of a recording may be: each check names the key and what would be right."""
 
-import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from tuner.model import Status
 
 MAX_ROWS = 10_000_000  # a column held once costs nothing in a file, whatever count it claims
+
+
+class _Same(Sequence[Any]):
+    """A column whose rows are all the same: it takes no memory, however many rows a file claims."""
+
+    def __init__(self, value: Any, count: int) -> None:  # noqa: ANN401 - any JSON value
+        self._value, self._count = value, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, row: int) -> Any: ...  # noqa: ANN401 - any JSON value
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[Any]: ...
+    def __getitem__(self, row: int | slice) -> Any:
+        rows = range(self._count)[row]  # IndexError beyond the end ends an iteration
+        return self._value if isinstance(rows, int) else _Same(self._value, len(rows))
 
 
 class Kind(NamedTuple):
@@ -21,10 +39,13 @@ def _whole(value: Any) -> bool:  # noqa: ANN401 - any JSON value
 
 
 def _number(value: Any) -> bool:  # noqa: ANN401 - any JSON value
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # no float holds a larger integer
 
 
 TEXT = Kind("text", lambda value: isinstance(value, str))
+NAME = Kind(
+    "a text that can be printed", lambda value: isinstance(value, str) and value != "" and value.isprintable()
+)
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))
 COUNT = Kind("a whole number, not below zero", lambda value: _whole(value) and value >= 0)
 SIZE = Kind("a whole number above zero", lambda value: _whole(value) and value > 0)
@@ -105,7 +126,7 @@ def column(
     """
     values = member(mapping, key, where)
     if isinstance(values, Mapping):
-        values = [member(values, "all", f"{where}.{key}")] * count
+        return _Same(one(values, "all", f"{where}.{key}", kind, optional=optional), count)
     if not isinstance(values, list) or len(values) != count:
         found = f"{len(values)} values" if isinstance(values, list) else shown(values)
         raise ValueError(f"{where}: {key} has {found} for {count} rows")

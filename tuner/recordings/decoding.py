@@ -79,6 +79,9 @@ def space_of(document: Any) -> RecordedSpace:  # noqa: ANN401 - whatever a file 
     if not listed:
         raise ValueError("document: workloads is empty; expected at least one")
     workloads = tuple(_workload(each, f"workloads[{i}]", limits) for i, each in enumerate(listed))
+    names = [workload.name for workload in workloads]
+    if len(set(names)) < len(names):
+        raise ValueError(f"workloads: {', '.join(names)}; a co-run holds a workload once")
     return RecordedSpace(
         workloads=workloads,
         identity=_identity(table(document, "device", "document")),
@@ -123,8 +126,8 @@ def _workload(document: Any, where: str, limits: DeviceLimits | None) -> Recorde
     if default.keys() != tunables.keys():
         raise ValueError(f"{where}: default has {', '.join(default)}; expected {', '.join(tunables)}")
     return RecordedWorkload(
-        name=one(document, "name", where, checks.TEXT),
-        kernel=one(document, "kernel", where, checks.TEXT),
+        name=one(document, "name", where, checks.NAME),
+        kernel=one(document, "kernel", where, checks.NAME),
         family=one(document, "family", where, checks.TEXT),
         sizes={name: one(sizes, name, f"{where}.sizes", checks.PROBLEM) for name in sizes},
         batch=one(document, "batch", where, checks.SIZE),

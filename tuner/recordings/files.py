@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tuner.errors import InputError
+from tuner.recordings.checks import NAME
 from tuner.recordings.decoding import space_of
 from tuner.recordings.encoding import document
 from tuner.recordings.values import RecordedSpace
@@ -19,9 +21,9 @@ MAX_BYTES = 256 * 2**20  # of one document; a million trials take about 100 MB
 _DATE = (1980, 1, 1, 0, 0, 0)  # of archive members: the same spaces give the same bytes
 _JOINT = "+"  # between names of workloads measured together, in the name of a member
 _SUFFIX = ".json"
-_UNREADABLE = (  # what a damaged, encrypted or strangely packed member raises
+_UNREADABLE = (  # what a damaged, encrypted, strangely packed or missing member raises
     *(OSError, EOFError, NotImplementedError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error),
+    *(zipfile.BadZipFile, zlib.error, KeyError),  # a key: the file was replaced since it was opened
 )
 
 
@@ -86,14 +88,7 @@ class RecordingFile:
         try:
             with zipfile.ZipFile(self.path) as archive, archive.open(member) as stream:
                 text = stream.read(MAX_BYTES + 1)  # the size in the directory may be a lie
-        except (
-            OSError,
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            NotImplementedError,
-            RuntimeError,
-        ) as error:
+        except _UNREADABLE as error:
             raise InputError(f"{self.path}: {member} cannot be read: {error}") from error
         if len(text) > MAX_BYTES:
             raise ValueError(f"more than {MAX_BYTES // 2**20} MiB; no space is that large")
@@ -117,7 +112,7 @@ def write(path: Path, spaces: Iterable[RecordedSpace]) -> None:
         InputError: a space is given twice, has no trial, or has a name that no member can have.
         OSError: the file cannot be written.
     """
-    draft = path.with_name(path.name + ".part")
+    draft = path.with_name(f"{path.name}.{os.getpid()}.part")  # two may write the same file at once
     written: set[tuple[str, ...]] = set()
     try:
         with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
@@ -156,5 +151,7 @@ def _check(space: RecordedSpace, written: set[tuple[str, ...]]) -> None:
         raise InputError(f"{words}: given twice; a file holds a space once")
     if any(sign in name for name in space.names for sign in (_JOINT, "/", "\\")):
         raise InputError(f"{words}: a workload's name in a file has no {_JOINT}, / or \\")
+    if len(set(space.names)) < len(space.names) or not all(map(NAME.accepts, space.names)):
+        raise InputError(f"{words!r}: workloads of a file have different names that can be printed")
     if not space.trials:
         raise InputError(f"{words}: no trial was recorded")

@@ -74,7 +74,7 @@ def _cache(document: Any, path: Path) -> RecordedSpace:  # noqa: ANN401 - any JS
             if value not in tunables[name]:
                 raise ValueError(f"{at}: {name} is {value!r}, which tune_params does not list")
         rows.append((tuple(values), _entry(entry, at)))
-    kernel = checks.one(document, "kernel_name", where, checks.TEXT)
+    kernel = checks.one(document, "kernel_name", where, checks.NAME)
     return one_workload(
         name=kernel,
         kernel=kernel,

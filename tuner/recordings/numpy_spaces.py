@@ -64,10 +64,10 @@ def _npz(arrays: Mapping[str, Any]) -> RecordedSpace:
         )
     tunables = {name: value_list(name, values) for name, values in zip(names, lists, strict=True)}
     places = _rows(arrays, tunables)
-    kernel = checks.one(meta, "kernel", "meta", checks.TEXT)
+    kernel = checks.one(meta, "kernel", "meta", checks.NAME)
     measured = _npz_measurements(arrays, len(places), codes)
     return one_workload(
-        name=checks.one({"space": kernel, **meta}, "space", "meta", checks.TEXT),
+        name=checks.one({"space": kernel, **meta}, "space", "meta", checks.NAME),
         kernel=kernel,
         device=checks.one(meta, "device", "meta", checks.TEXT),
         sizes=axis_sizes(meta.get("problem_size")),

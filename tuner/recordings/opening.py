@@ -74,9 +74,9 @@ def matching(recording: Recording, workloads: Sequence[str]) -> tuple[str, ...]:
     """
     known = ", ".join(" + ".join(names) for names in recording.names)
     if workloads:
-        wanted = sorted(word.replace(" ", "") for word in workloads)
+        wanted = _spaceless(workloads)
         for names in recording.names:
-            if sorted(names) == wanted:
+            if _spaceless(names) == wanted:
                 return names
         raise InputError(f"{recording.path}: {' + '.join(workloads)} was not recorded; there are {known}")
     most = max(map(len, recording.names))
@@ -84,6 +84,11 @@ def matching(recording: Recording, workloads: Sequence[str]) -> tuple[str, ...]:
     if len(largest) > 1:
         raise InputError(f"{recording.path}: name one of its workloads: {known}")
     return largest[0]
+
+
+def _spaceless(names: Sequence[str]) -> list[str]:
+    """Names as they are compared: in any order, whatever spaces are in them."""
+    return sorted(name.replace(" ", "") for name in names)
 
 
 def _is_zip(path: Path) -> bool:
