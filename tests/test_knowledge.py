@@ -15,7 +15,9 @@ from tuner.database import Store
 from tuner.interfaces import Known
 from tuner.knowledge import knowledge
 from tuner.objective import Objective
+from tuner.recordings.files import write
 from tuner.request import Request, choose_run_clocks, conditions_of, make_task, resolve
+from tuner.stored_space import stored_space
 
 SHORT = replace(REQUEST, policy="analytical")  # two trials: the default and the analytical answer
 TX1, K40C = "sim:jetson-tx1", "sim:k40c"
@@ -100,6 +102,25 @@ def test_what_is_not_comparable_is_not_known(store: Store, other: Request) -> No
     tune(other, store, spec=TX1)
 
     assert Begun(store, of(4)).known() == ()
+
+
+def test_a_recording_does_not_hear_of_the_runs_it_was_made_of(store: Store, tmp_path: Path) -> None:
+    """A replay learns from replays of other sizes, never from runs; nor does a run learn from a replay."""
+    for size in (4, 8):
+        tune(of(size), store, spec=TX1)
+    spaces = [stored_space(store, Catalog.load(), run_id).space for run_id in (1, 2)]
+    write(tmp_path / "scan.zip", spaces)
+    replayed = f"replay:{tmp_path / 'scan.zip'}"
+    again = [replace(one, provenance={**one.provenance, "date": "2000-01-01"}) for one in spaces]
+    write(tmp_path / "again.zip", again)
+
+    assert Begun(store, of(4), replayed).known() == ()
+
+    tune(of(8), store, spec=replayed)
+    tune(of(4), store, spec=f"replay:{tmp_path / 'again.zip'}")
+
+    assert sizes(Begun(store, of(4), replayed).known()) == [8]
+    assert [one.sizes["N"] for one in Begun(store, of(2)).known()] == [8, 4]
 
 
 def test_a_changed_source_is_not_known(store: Store) -> None:

@@ -27,8 +27,9 @@ def knowledge(
 
     Taken are runs of one workload, for the same objective, with clocks as found, made by the same sources:
     at other sizes on a GPU of this name, or of the same workload on another GPU. A modelled run tells
-    nothing of a real GPU, nor the other way round. Of a long run, points are taken evenly from the cheapest
-    to the last.
+    nothing of a real GPU, nor the other way round; nor does a replay: a recording that was made of runs of
+    this database would be searched with its own answers at hand. Of a long run, points are taken evenly from
+    the cheapest to the last.
 
     A finished run never changes, so that a resumed run knows what it knew when it began.
 
@@ -68,6 +69,9 @@ def _told(
 
 
 def _elsewhere(measured_on: Mapping[str, Any], device: DeviceIdentity) -> bool:
+    """Another GPU; of recordings, of another model: two of one GPU may hold the same measurements."""
+    if device.recorded:
+        return bool(measured_on["name"] != device.name)
     return bool(measured_on["uuid"] != device.uuid)
 
 
@@ -84,6 +88,7 @@ def _comparable(
         and conditions["clocks"] == "off"
         and conditions["protocol"] == PROTOCOL
         and conditions["device"]["modelled"] == device.modelled
+        and bool(conditions["device"].get("recorded")) == bool(device.recorded)
     )
 
 
