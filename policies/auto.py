@@ -49,13 +49,7 @@ def auto(search: Search, *, patience: int | None = None) -> Attempt:
     if len(measured) < search.size:
         name, reason = _choice(search)
         search.tell(f"auto: {name}, because {reason}")
-        first = _cheapest(search, measured)
-        told = replace(search, prior={**search.prior, **measured})
-        yield from _recalled(_part(name, search if name == "greedy" else told, patience), measured)
-        default = Trial(search.defaults, search.clocks[0])
-        if name == "greedy" and first not in (None, default) and _cheapest(search, measured) == first:
-            search.tell("auto: greedy again, from the first answer, because nothing cheaper was found")
-            yield from _recalled(_part(name, told, patience), measured)
+        yield from _recalled(_part(name, search, measured, patience), measured)
     return _cheapest(search, measured)
 
 
@@ -77,24 +71,41 @@ def _choice(search: Search) -> tuple[str, str]:
     return "bayesian", f"one workload with {search.size:,} configurations is too many to measure all"
 
 
-def _part(name: str, search: Search, patience: int | None) -> Attempt:
+def _part(name: str, search: Search, measured: Mapping[Trial, Measurement], patience: int | None) -> Attempt:
     """The search chosen."""
+    told = replace(search, prior={**search.prior, **measured})
     if name == "exhaustive" and search.payback is not None:
         return paying(random_sampling(search), search)
     if name == "exhaustive":
         return exhaustive(search)
     if name == "greedy":
-        return paying(greedy(search), search)
+        return paying(_descents(search, told, dict(measured)), search)
     from .bayesian import bayesian  # noqa: PLC0415 - SciPy is imported only where it is used
 
-    return bayesian(search) if patience is None else bayesian(search, patience=patience)
+    return bayesian(told) if patience is None else bayesian(told, patience=patience)
+
+
+def _descents(search: Search, told: Search, before: Mapping[Trial, Measurement]) -> Attempt:
+    """Descend from the defaults, and from the first answer too where nothing cheaper than it was found.
+
+    Both are one search that pays or does not: where it was stopped, no second descent begins.
+    """
+    first, asked = _cheapest(search, before), dict[Trial, Measurement]()
+    found = yield from _recalled(greedy(search), asked)
+    if first in (None, Trial(search.defaults, search.clocks[0])):
+        return found
+    if _cheapest(search, {**before, **asked}) == first:
+        search.tell("auto: greedy again, from the first answer, because nothing cheaper was found")
+        found = yield from _recalled(greedy(told), asked)
+    return found
 
 
 def _shown(measurement: Measurement, label: str) -> str:
     """What a measurement gave, for the user."""
     if not measurement.ok or measurement.makespan_s is None:
         return f"does not run ({measurement.status.value})"
-    numbers = f"takes {1e3 * measurement.makespan_s:.4g} ms"
+    scale, unit = (1e3, "ms") if measurement.makespan_s >= MILLISECOND_S else (1e6, "µs")
+    numbers = f"takes {scale * measurement.makespan_s:.4g} {unit}"
     if measurement.energy is not None:
         half_mj = 1e3 * COVERAGE * measurement.energy.uncertainty_j
         decimals = max(0, 1 - math.floor(math.log10(half_mj))) if half_mj > 0 else 1

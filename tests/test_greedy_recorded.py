@@ -11,7 +11,7 @@ import pytest
 
 import tuner
 from tuner import registry
-from tuner.interfaces import Search
+from tuner.interfaces import Payback, Search
 from tuner.model import Measurement, Trial
 from tuner.objective import Objective
 from tuner.playing import play
@@ -88,3 +88,16 @@ def test_the_default_policy_descends_from_the_analytical_answer_where_defaults_a
     first = cost(played[0][1])
     assert any("again" in sentence for sentence in said)
     assert min(cost(m) for _, m in played) <= first < cost(space.look(Trial(poor)))
+
+
+def test_a_descent_that_did_not_pay_is_not_followed_by_another(space: RecordedSpace) -> None:
+    """Where break-even stopped the descent from the defaults, none begins from the first answer."""
+    said = list[str]()
+    payback = Payback(runs=1e-6, spent=lambda measurement: measurement.energy_total_j)
+    search = search_of(space, Objective("energy").cost, payback=payback, tell=said.append)
+    poor = tuple(c[i].configuration for c, i in zip(search.candidates, (5, 3, 1, 0), strict=True))
+
+    play(registry.load("policy", "auto"), replace(search, defaults=poor), space.look)
+
+    assert sum(sentence.startswith("break-even: stopped") for sentence in said) == 1
+    assert not any("again" in sentence for sentence in said)
