@@ -16,6 +16,7 @@ from .random_sampling import random_sampling
 
 SMALL = 24  # trials: what a Bayesian search takes by itself, eight to begin with and some gains five apart
 
+MILLISECOND_S = 1e-3
 COVERAGE = 1.96  # standard uncertainties in half of a 95 % interval
 
 
