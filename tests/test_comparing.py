@@ -4,6 +4,7 @@ import math
 import multiprocessing
 from collections.abc import Generator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -286,6 +287,20 @@ def test_missing_trials_are_counted() -> None:
         whole.group, type(whole.space)(whole.space.workloads, whole.space.identity, None, part), ""
     )
     assert lacking.missing == 3
+
+
+def test_trials_that_no_policy_can_choose_are_no_ground_truth() -> None:
+    """Where clocks were set, the fastest trial as found is neither the best of the space nor a part of it."""
+    slow = truth("a", [2.0, 4.0]).space
+    (fast, measurement), *_ = truth("a", [1.0, 4.0]).space.trials.items()
+    set_mhz = {replace(trial, clock_mhz=900): m for trial, m in slow.trials.items()}
+    mixed = Truth(("a",), replace(slow, trials={fast: measurement, **set_mhz}), "recorded")
+
+    row = compared([mixed], rules("exhaustive"))["operations"][0]
+
+    assert mixed.missing == 0
+    assert row["trials"] == 2
+    assert row["policies"]["exhaustive"]["phi"] == 1.0
 
 
 def test_an_interrupted_comparison_is_told() -> None:

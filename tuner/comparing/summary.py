@@ -71,8 +71,8 @@ def _workload(place: int, field: Field, cells: Cells, rules: Rules) -> Record:
         "batches": [workload.batch for workload in space.workloads],
         "ground_truth": {
             "origin": truth.origin,
-            "trials": len(space.trials),
-            "failed": sum(not measurement.ok for measurement in space.trials.values()),
+            "trials": len(truth.trials),
+            "failed": sum(not measurement.ok for measurement in truth.trials.values()),
             "missing": truth.missing,
             "sensor": space.sensor,
             "provenance": dict(space.provenance),
@@ -108,7 +108,7 @@ def _operation(
     return {
         "operation": name,
         "workloads": [fields[space].truth.name for space in spaces],
-        "trials": sum(len(fields[space].truth.space.trials) for space in spaces),
+        "trials": sum(len(fields[space].truth.trials) for space in spaces),
         "best": means([fields[space].described(*fields[space].best) for space in spaces], alike=alike),
         "policies": policies,
     }

@@ -1,7 +1,9 @@
 """The ground truth of a comparison: what every trial of a space gives."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from tuner.comparing.choices import TOGETHER, Group, operation
 from tuner.model import Measurement, Trial
@@ -33,14 +35,21 @@ class Truth:
         """What this group is a size of."""
         return operation(self.group)
 
+    @cached_property
+    def trials(self) -> Mapping[Trial, Measurement]:
+        """What policies can find: where some trials ran at clocks that were set, those alone."""
+        if not self.space.clocks_mhz:
+            return self.space.trials
+        return {trial: m for trial, m in self.space.trials.items() if trial.clock_mhz is not None}
+
     def best(self, objective: Objective) -> tuple[Trial, Measurement] | None:
         """The trial of lowest cost, the earliest of equals; None where every one failed."""
-        found = min(self.space.trials.items(), key=lambda pair: objective.cost(pair[1]), default=None)
+        found = min(self.trials.items(), key=lambda pair: objective.cost(pair[1]), default=None)
         return None if found is None or not math.isfinite(objective.cost(found[1])) else found
 
     def unusable(self, objective: Objective) -> str:
         """Why no policy can be compared on it; empty where one can."""
-        trials = list(self.space.trials.values())
+        trials = list(self.trials.values())
         if not trials:
             return f"{self.name}: nothing is recorded of it"
         found = self.best(objective)
@@ -62,4 +71,4 @@ class Truth:
     def missing(self) -> int:
         """Trials of the joint space that are not known; a policy that asks for one sees it fail."""
         whole = math.prod(len(workload.candidates) for workload in self.space.workloads)
-        return whole * max(1, len(self.space.clocks_mhz)) - len(self.space.trials)
+        return whole * max(1, len(self.space.clocks_mhz)) - len(self.trials)
