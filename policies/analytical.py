@@ -12,7 +12,7 @@ from functools import cached_property
 
 from tuner.errors import InputError
 from tuner.interfaces import Candidate, Search
-from tuner.model import Configuration, DeviceLimits, Measurement, Trial
+from tuner.model import Configuration, DeviceLimits, Measurement, Trial, TunableValue, shown_values
 
 from .guideline import guideline
 from .rating import Criterion, Facts, Key, Rated, decisive, facts_of, key, middle, rate
@@ -76,7 +76,8 @@ class Choice:
             return "there is no other candidate"
         second = self.table[1]
         criterion = decisive(self.best, second, self.criteria)
-        name = f"runner-up: {second.candidate.configuration}"
+        other = shown_values(_differing(second.candidate.configuration, self.configuration))
+        name = f"runner-up: the same but {other}"
         if criterion is None:
             return f"{name}: the rule cannot tell it apart; the middle one of {self.equals} equals is taken"
         mine, its = criterion.shown(self.best), criterion.shown(second)
@@ -117,7 +118,7 @@ def choose(
     if limits is None or missing(candidates, limits):
         return None
     known = tuple(one for one in candidates if one.launches)
-    name, because = rule_for(limits) if rule is None else (rule, "asked for")
+    name, because = rule_for(limits) if rule is None else (rule, "it was asked for")
     criteria = RULES[name](facts_of(known, roles))
     equals: list[Candidate] = []
     lowest: tuple[Key, ...] | None = None
@@ -157,23 +158,40 @@ def analytical(
     """
     if not all(search.candidates):
         return None
-    chosen = tuple(_answer(search, place, rule) for place in range(len(search.candidates)))
+    choices = [_choice(search, place, rule) for place in range(len(search.candidates))]
+    found = next((choice for choice in choices if choice is not None), None)
+    if found is not None:
+        search.tell(f"analytical: the {found.rule} rule chooses, because {found.because}")
+    chosen = tuple(_answer(search, place, choice) for place, choice in enumerate(choices))
     trial = Trial(chosen, search.clocks[0])
     (measurement,) = yield [trial]
     return trial if math.isfinite(search.cost(measurement)) else None
 
 
-def _answer(search: Search, place: int, rule: str | None) -> Configuration:
-    candidates = search.candidates[place]
+def _choice(search: Search, place: int, rule: str | None) -> Choice | None:
     roles = search.roles[place] if search.roles else {}
-    choice = choose(candidates, search.limits, roles, rule=rule)
-    name = search.workloads[place]
+    return choose(search.candidates[place], search.limits, roles, rule=rule)
+
+
+def _answer(search: Search, place: int, choice: Choice | None) -> Configuration:
+    candidates, name = search.candidates[place], search.workloads[place]
     if choice is not None:
-        search.tell(f"{name}: {choice.configuration} by the {choice.rule} rule ({choice.because})")
+        search.tell(f"analytical: {name}: {_against(choice.configuration, search.defaults[place])}")
         return choice.configuration
-    search.tell(
-        f"{name}: no analytical answer, because {missing(candidates, search.limits)}; its default is taken"
-    )
+    why = missing(candidates, search.limits)
+    search.tell(f"analytical: {name}: no analytical answer, because {why}; its default is taken")
     default = search.defaults[place]
     known = {candidate.configuration for candidate in candidates}
     return default if default in known else candidates[0].configuration
+
+
+def _against(chosen: Configuration, default: Configuration) -> str:
+    """A configuration in a line: kernels have up to twenty tunables, and most are left as they are."""
+    differing = _differing(chosen, default)
+    if not differing:
+        return "the default"
+    return shown_values(differing) + ("" if len(differing) == len(chosen) else ", else as the default")
+
+
+def _differing(one: Configuration, other: Configuration) -> dict[str, TunableValue]:
+    return {name: value for name, value in one.items() if other.get(name) != value}

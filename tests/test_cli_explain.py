@@ -50,7 +50,7 @@ def test_a_rule_can_be_asked_for() -> None:
     found = document("explain", SCAN, *RECORDED, "--rule", "embedded")
 
     workload = found["workloads"][0]
-    assert (workload["rule"], workload["reasons"][0]) == ("embedded", "embedded rule: asked for")
+    assert (workload["rule"], workload["reasons"][0]) == ("embedded", "embedded rule: it was asked for")
 
 
 def test_each_workload_is_explained_by_itself() -> None:

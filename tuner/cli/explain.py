@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _LETTERS = ("S", "P", "L", "r", "shuffle")
+_LEGEND = (
+    "of a block: S elements in shared memory, P elements of each thread, L threads, r radix;"
+    " of a multiprocessor: B_a blocks and W_SM warps at once"
+)
 _KIB = 1024
-_MILLI = 1000.0
 
 
 @click.command()
@@ -79,6 +82,7 @@ def _print(document: dict[str, Any], json_path: str | None) -> None:
         out.print(Text(workload["workload"], style="bold"))
         if workload["candidates"]:
             out.print(_table(workload["candidates"]))
+            out.print(Text(_LEGEND, style="dim"))
         for line in (*workload["reasons"], *_cost(workload)):
             out.print(Text(line))
 
@@ -87,6 +91,8 @@ def _table(rows: list[dict[str, Any]]) -> "Table":
     """A row per candidate; tunables without a role stand where they differ, launches side by side."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+
+    from tuner.model import shown_values
 
     letters = [letter for letter in _LETTERS if rows[0][letter] is not None]
     others = _others(rows)
@@ -103,7 +109,7 @@ def _table(rows: list[dict[str, Any]]) -> "Table":
         if in_flight:
             cells.append(f"{row['bytes_in_flight'] / _KIB:.0f}")
         if others:
-            cells.append(" ".join(f"{name}={_value(row['configuration'][name])}" for name in others))
+            cells.append(shown_values({name: row["configuration"][name] for name in others}))
         table.add_row(*cells)
     return table
 
@@ -131,15 +137,17 @@ def _numbers(row: dict[str, Any]) -> list[str]:
 
 
 def _value(value: Any) -> str:  # noqa: ANN401 - any value of a tunable
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _cost(workload: dict[str, Any]) -> list[str]:
     """What it took, and of how many candidates."""
+    from tuner.report.units import si
+
     pruned = "".join(f", {count} dropped: {reason}" for reason, count in workload["pruned"].items())
     compiled = f"compiled for {workload['architecture']}" if workload["architecture"] else "as recorded"
-    prepare_ms, choose_ms = (f"{_MILLI * workload[key]:.1f} ms" for key in ("prepare_s", "choose_s"))
+    prepare, choose = (si(workload[key], "s") for key in ("prepare_s", "choose_s"))
     return [
-        f"{workload['considered']} candidates, {compiled}{pruned}",
-        f"{prepare_ms} for their resources, {choose_ms} for the rule; nothing was run",
+        f"{workload['considered']:,} candidates, {compiled}{pruned}",
+        f"{prepare} for their resources, {choose} for the rule; nothing was run",
     ]

@@ -19,6 +19,7 @@ from tuner.model.plan import (
     TunableValue,
     Work,
     Workload,
+    shown_values,
 )
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.model.uncertainty import Part, contracted, expanded, student_factor
@@ -47,5 +48,6 @@ __all__ = [
     "WorkloadResult",
     "contracted",
     "expanded",
+    "shown_values",
     "student_factor",
 ]

@@ -48,10 +48,16 @@ class Configuration(Mapping[str, TunableValue]):
         return Configuration, (self._items,)  # string hashes differ between processes: hash anew there
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self._items)
+        return shown_values(self)
 
     def __repr__(self) -> str:
         return f"Configuration({dict(self._items)!r})"
+
+
+def shown_values(values: Mapping[str, TunableValue]) -> str:
+    """Values of tunables as messages and tables have them: truth values as kernels get them, 0 or 1."""
+    shown = ((name, int(value) if isinstance(value, bool) else value) for name, value in values.items())
+    return " ".join(f"{name}={value}" for name, value in shown)
 
 
 @dataclass(frozen=True)

@@ -248,11 +248,17 @@ class SimulatedDevice:
 
     def _draws(self, plans: Sequence[Plan]) -> list[float]:
         """Standard normal numbers that depend on the seed and the trial only: one per plan and one more."""
-        names = "|".join(f"{plan.workload};{plan.workload.batch};{plan.configuration}" for plan in plans)
+        names = "|".join(_key(plan) for plan in plans)
         key = f"{self._seed}|{self.gpu.name}|{self._set_mhz}|{names}"
         digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
         generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
         return [float(draw) for draw in generator.standard_normal(len(plans) + 1)]
+
+
+def _key(plan: Plan) -> str:
+    """What a plan's draws follow from."""
+    values = " ".join(f"{name}={value}" for name, value in plan.configuration.items())
+    return f"{plan.workload};{plan.workload.batch};{values}"
 
 
 def _told(status: Status) -> WorkloadResult:
