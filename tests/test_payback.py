@@ -124,8 +124,8 @@ def test_break_even_in_joules_by_hand() -> None:
     assert even["runs_most"] == pytest.approx(403.92 / 0.16)
     assert even["days"] == pytest.approx(4.0)
     (line,) = shown(document(break_even=even))
-    assert "tuning cost 400.0 ± 3.9 J, the answer saves 200 ± 40 mJ per run" in line
-    assert "after 2,000 runs (1,650 to 2,520, 95 %), 4.0 days" in line
+    assert "after 2,000 runs (1,650 to 2,520, 95 %), which is 4.0 days at 500 a day" in line
+    assert "it cost 400.0 ± 3.9 J, and each run saves 200 ± 40 mJ" in line
 
 
 @pytest.mark.parametrize(("modelled", "cost"), [(False, 30.0), (True, 14.0)])
@@ -152,7 +152,28 @@ def test_no_certain_saving_is_no_promise(saving: float) -> None:
 
     assert even is not None
     assert even["runs_most"] is None
-    assert "no number of runs is certain" in next(shown(document(break_even=even)))
+    (line,) = shown(document(break_even=even))
+    assert "break-even: none; the tuning cost 400.0 ± 3.9 J, and it is not certain (95 %)" in line
+
+
+def test_the_default_as_the_answer_saves_nothing() -> None:
+    """Where nothing was found the report says so, and does not call it uncertain."""
+    nothing = {"slowdown": 0.0, "slowdown_interval": 0.0, "energy_saving": 0.0, "energy_saving_interval": 0.0}
+    even = break_even(document(against_default=nothing), "energy", None)
+
+    (line,) = shown(document(break_even=even))
+    assert line.endswith("the answer saves nothing: it is the default")
+
+
+@pytest.mark.parametrize(
+    ("runs_per_day", "span"), [(1e3, "2.0 days"), (24e3, "2.0 hours"), (1e6, "2.9 minutes")]
+)
+def test_days_are_told_in_a_unit_that_reads_well(runs_per_day: float, span: str) -> None:
+    """2,000 runs take days, hours or minutes."""
+    even = break_even(document(), "energy", runs_per_day)
+
+    (line,) = shown(document(break_even=even))
+    assert f"which is {span} at {runs_per_day:,.6g} a day" in line
 
 
 def test_without_a_default_there_is_no_break_even() -> None:

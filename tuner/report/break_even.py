@@ -9,6 +9,8 @@ from tuner.report.labels import label
 from tuner.report.units import significant, with_uncertainty
 
 Record = dict[str, Any]
+_DAY_H = 24
+_HOUR_MIN = 60
 
 
 def break_even(document: Mapping[str, Any], objective: str, runs_per_day: float | None) -> Record | None:
@@ -70,21 +72,32 @@ def shown(document: Mapping[str, Any]) -> Iterator[str]:
     even = document.get("break_even")
     if even is None:
         return
-    modelled = f", {label(document)}" if label(document) else ""
+    words = label(document)
+    modelled = f", {words}" if words else ""
     cost = with_uncertainty(even["cost"], even["cost_interval"], even["unit"])
     if even["saving_per_run"] <= even["saving_interval"]:
-        yield (
-            f"break-even: tuning cost {cost}{modelled}; it is not certain that the answer saves"
-            " anything, so no number of runs is certain to pay it back"
-        )
+        why = "it is not certain (95 %) that the answer saves anything"
+        if even["saving_per_run"] == even["saving_interval"] == 0:
+            why = "the answer saves nothing: it is the default"
+        yield f"break-even: none; the tuning cost {cost}{f' ({words})' if words else ''}, and {why}"
         return
     saving = with_uncertainty(even["saving_per_run"], even["saving_interval"], even["unit"])
-    days = "" if even["days"] is None else f", {significant(even['days'], 2)} days at the runs per day given"
+    days = ""
+    if even["days"] is not None:
+        days = f", which is {_days(even['days'])} at {even['runs_per_day']:,.6g} a day"
     yield (
-        f"break-even: tuning cost {cost}, the answer saves {saving} per run against the default: paid for"
-        f" after {_count(even['runs'])} runs ({_count(even['runs_least'])} to {_count(even['runs_most'])},"
-        f" 95 %{modelled}){days}"
+        f"break-even: the tuning has paid for itself after {_count(even['runs'])} runs"
+        f" ({_count(even['runs_least'])} to {_count(even['runs_most'])}, 95 %{modelled}){days}:"
+        f" it cost {cost}, and each run saves {saving} against the default"
     )
+
+
+def _days(days: float) -> str:
+    """A span in the unit that gives it a readable number."""
+    if days >= 1:
+        return f"{significant(days, 2)} days"
+    hours = days * _DAY_H
+    return f"{significant(hours, 2)} hours" if hours >= 1 else f"{significant(hours * _HOUR_MIN, 2)} minutes"
 
 
 def _count(runs: float) -> str:
