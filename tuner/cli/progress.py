@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²"}
 _HOUR_S = 3600.0
+_ROOM_FOR_BAR = 130  # characters: on fewer the numbers are what is wanted
 _PLAIN_INTERVAL_S = 5.0  # between lines where there is no terminal
 
 
@@ -25,9 +26,10 @@ class RunProgress:
     def __init__(self, objective: str) -> None:
         self._unit = _UNITS[objective]
         self._console = Console(stderr=True)
+        bar = [BarColumn(bar_width=24)] if self._console.width >= _ROOM_FOR_BAR else []
         self._display = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            *bar,
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.fields[detail]}"),
@@ -65,7 +67,9 @@ class RunProgress:
         best = si(event.best_cost, self._unit) if math.isfinite(event.best_cost) else "none yet"
         status = event.measurement.status.value
         now = si(event.cost, self._unit) if math.isfinite(event.cost) else status
-        detail = f"trial {now}, best {best}, {si(event.joules, 'J')} spent, {self._left(event)}"
+        spent = f"{si(event.joules, 'J')} spent" if event.joules else ""
+        parts = (f"trial {now}", f"best {best}", spent, self._left(event))
+        detail = ", ".join(part for part in parts if part)
         phase = "confirming" if event.confirming else "measuring"
         self._show(phase, event.number, event.expected, detail)
 
@@ -92,4 +96,5 @@ class RunProgress:
         if self._display.disable and now_s - self._told_s >= _PLAIN_INTERVAL_S:
             self._told_s = now_s
             count = f"{done}" if total is None else f"{done}/{total}"
-            self._console.print(f"{phase} {count}: {detail}", markup=False, highlight=False)
+            line = f"{phase} {count}: {detail}" if detail else f"{phase} {count}"
+            self._console.print(line, markup=False, highlight=False)

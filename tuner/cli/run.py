@@ -1,6 +1,7 @@
 """``tuner run``: tune workloads that run together, and print, store and return the best."""
 
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -136,12 +137,14 @@ def run(
         **words,
     )
     request.check()
-    document, status, measuring = _tune(request, device, database, resume=resume)
+    told: list[str] = []
+    document, status, measuring = _tune(request, device, database, told, resume=resume)
     try:
         if json_path is not None:
             write_json(json_path, document)
     finally:  # a full disk costs no tables, and `| head` no file
-        show_run(document, console(json_path))
+        seen = told if _both_go_to_the_same_place(json_path) else ()
+        show_run(document, console(json_path), seen=seen)
     if status == "interrupted":
         sys.exit(Interrupted.exit_code)
     if document["best"] is None:
@@ -150,7 +153,7 @@ def run(
 
 
 def _tune(
-    request: "Request", device_spec: str | None, database: Path | None, *, resume: bool
+    request: "Request", device_spec: str | None, database: Path | None, told: list[str], *, resume: bool
 ) -> tuple[dict[str, Any], str, dict[str, Any]]:
     from tuner import session
     from tuner.bench import open_bench
@@ -177,6 +180,11 @@ def _tune(
             asked=asked_batches(catalog, request.workloads, bench.device),
             measuring=bench.measuring,
         )
+
+        def tell(sentence: str) -> None:
+            told.append(sentence)
+            progress.told(sentence)
+
         begun = time.monotonic()
         mark("compile")
         task = make_task(request, pairs, bench.device, clocks_mhz, progress.compiled)
@@ -193,12 +201,24 @@ def _tune(
             measurer=bench.measurer,
             store=store,
             observer=progress.measured,
-            tell=progress.told,
+            tell=tell,
             resume=resume,
             document=describe,
         )
         outcome.notices[:0] = [*bench.notices, *notices]
     return describe(outcome, with_trials=True), outcome.status, bench.measuring
+
+
+def _both_go_to_the_same_place(json_path: str | None) -> bool:
+    """True where tables stand below what was told on standard error: one terminal, or one file."""
+    if json_path == "-":
+        return True
+    if sys.stdout is None or sys.stderr is None:
+        return False
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except OSError:  # no files at all, as in tests
+        return False
 
 
 def _no_answer(document: dict[str, Any], measuring: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """The tables a run ends with, made from its document."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tuner.model import shown_values
 from tuner.objective import COVERAGE
 from tuner.report import break_even
 from tuner.report.labels import MODELLED, label, note
@@ -19,8 +20,14 @@ _ROOM_FOR_ALL = 115
 _A_TENTH = 0.001  # of a percent: smaller intervals get another digit
 
 
-def show_run(document: Mapping[str, Any], console: Console) -> None:
-    """Print the result of a run: per workload, the answer as a whole, and what it cost to find."""
+def show_run(document: Mapping[str, Any], console: Console, *, seen: Collection[str] = ()) -> None:
+    """Print the result of a run: per workload, the answer as a whole, and what it cost to find.
+
+    Args:
+        document: of the run.
+        console: where to print.
+        seen: notices that stand above already, and are not repeated.
+    """
     device = document["device"]
     beside = f" – {note(document)}" if note(document) else ""
     console.print(Text(f"{device['name']} ({device['spec']}){beside}", style="bold"))
@@ -35,7 +42,7 @@ def show_run(document: Mapping[str, Any], console: Console) -> None:
         *_cost(document),
         *break_even.shown(document),
         *_failures(document),
-        *document["notices"],
+        *(notice for notice in document["notices"] if notice not in seen),
     ):
         console.print(Text(line))
 
@@ -66,17 +73,13 @@ def _cells(workload: Mapping[str, Any]) -> list[str]:
     return [
         workload["name"],
         f"{workload['batch']:,}",
-        " ".join(f"{name}={_word(value)}" for name, value in best["configuration"].items()),
+        shown_values(best["configuration"]),
         si(best["time_s"], "s"),
         _change(best, workload["default"], "time_s"),
         _rate(best["rate"], workload["rate_name"]),
         with_uncertainty(best["energy_share_j"], _interval(best["energy_share_j_uncertainty"]), "J"),
         _rate(best["rate_per_watt"], f"{workload['rate_name']}/W"),
     ]
-
-
-def _word(value: object) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _rate(value: float | None, unit: str) -> str:
@@ -178,7 +181,7 @@ def _space(document: Mapping[str, Any]) -> Iterator[str]:
     failed = f", {space['failed']} of them failed" if space["failed"] else ""
     resumed = f", {document['resumed']} from the resumed run" if document["resumed"] else ""
     yield (
-        f"trials: {space['measured']} measured of {space['size']:,} ({space['pruned']:,} after pruning)"
+        f"trials: {space['measured']:,} measured of {space['size']:,} ({space['pruned']:,} after pruning)"
         f"{failed}{resumed}; policy {document['policy']}, status {document['status']}"
     )
     for workload in document["workloads"]:
@@ -193,15 +196,14 @@ def _space(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _cost(document: Mapping[str, Any]) -> Iterator[str]:
     wall = document["wall"]
-    spent = with_uncertainty(
-        document["tuning_energy_j"], _interval(document["tuning_energy_j_uncertainty"]), "J"
-    )
+    joules, interval = document["tuning_energy_j"], _interval(document["tuning_energy_j_uncertainty"])
     modelled = f" ({label(document)})" if label(document) else ""
+    spent = "" if joules is None else f"{with_uncertainty(joules, interval, 'J')}{modelled}, "
     yield (
-        f"tuning cost: {spent}{modelled}, {document['wall_s']:.1f} s:"
-        f" preparing and compiling {wall['prepare_s']:.1f} s, searching {wall['search_s']:.1f} s"
+        f"tuning cost: {spent}{document['wall_s']:,.1f} s:"
+        f" preparing and compiling {wall['prepare_s']:,.1f} s, searching {wall['search_s']:,.1f} s"
     )
-    yield f"measuring windows {wall['windows_s']:.1f} s, answer checks {wall['checks_s']:.1f} s{modelled}"
+    yield f"measuring windows {wall['windows_s']:,.1f} s, answer checks {wall['checks_s']:,.1f} s{modelled}"
 
 
 def _failures(document: Mapping[str, Any]) -> Iterator[str]:
@@ -210,7 +212,7 @@ def _failures(document: Mapping[str, Any]) -> Iterator[str]:
     for trial in document.get("trials", ()):
         for name, result in trial["workloads"].items():
             if result["status"] != "ok" and result["detail"]:
-                configuration = " ".join(f"{k}={_word(v)}" for k, v in trial["configurations"][name].items())
+                configuration = shown_values(trial["configurations"][name])
                 seen[f"{result['status']}: {name} [{configuration}]: {result['detail']}"] = None
     for workload in document["workloads"]:
         for message in workload["compile_errors"]:
