@@ -118,10 +118,10 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
         assert result.exit_code == 2
         return " ".join(result.stderr.split())
 
-    assert "nothing is stored yet" in refused()
+    assert "nothing is stored, so there is nothing to export" in refused()
     samples.written(out, samples.space())
     tuner("run", "--database", db, "--device", f"replay:{out}", "--objective", "time")
-    assert "nothing is stored yet" in refused()
+    assert "only replays of recordings are stored" in refused()
     assert "it replayed a recording" in refused("--run", "1")
     assert "there is no such run; tuner history" in refused("--run", "9")
     assert "a recording is no text" in refused("--out", "-")

@@ -95,7 +95,8 @@ def _chosen(history: Sequence[StoredRun], run_id: int | None) -> StoredRun:
     if run_id is None:
         found = next((run for run in history if run.trials and not _replayed(run)), None)
         if found is None:
-            raise InputError("nothing is stored yet to export: tuner run measures and stores")
+            what = "only replays of recordings are" if any(map(_replayed, history)) else "nothing is"
+            raise InputError(f"{what} stored, so there is nothing to export: tuner run measures and stores")
         return found
     found = next((run for run in history if run.id == run_id), None)
     if found is None:
