@@ -224,6 +224,20 @@ def test_the_median_of_seeds_is_one_play() -> None:
     assert efficiencies[0] < efficiencies[-1]
 
 
+def test_phi_is_that_of_the_median_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each seed misses another of three sizes: Φ is 3 / (1 + 1 + 2), though the median on every size is 1."""
+
+    def missing_one(search: Search) -> Generator[list[Trial], list[Measurement], None]:
+        missed = search.workloads[0] == f"a:N={search.seed}"
+        yield [Trial((search.candidates[0][missed].configuration,))]
+
+    monkeypatch.setattr(registry, "load", lambda _kind, _name: missing_one)
+    found = compared([truth(f"a:N={size}", [1.0, 2.0]) for size in range(3)], rules("greedy", seeds=3))
+    row = found["operations"][0]["policies"]["greedy"]
+    assert [one["policies"]["greedy"]["efficiency"] for one in found["workloads"]] == [1.0, 1.0, 1.0]
+    assert row["phi"] == row["phi_lowest"] == row["phi_highest"] == pytest.approx(3 / 4)
+
+
 def test_energy_has_its_uncertainty() -> None:
     """Joules are means over the sizes that have them, their uncertainties added in squares."""
     truths = [truth("a:N=1", [2.0, 1.0], 10.0), truth("a:N=2", [4.0, 3.0], 10.0), truth("a:N=3", [1.0])]
