@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -148,7 +149,16 @@ _held: tuple[Sequence[RecordedSpace], Rules] | None = (
 def _begin(spaces: Sequence[RecordedSpace], rules: Rules) -> None:
     global _held  # noqa: PLW0603 - the only way an initialiser can leave something to the calls
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _held = spaces, rules
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed asks for no play: whoever waits for its next one would wait for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _play(job: Job) -> Play:

@@ -1,0 +1,274 @@
+"""The Bayesian policy on spaces made by hand and on a recorded one."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from policy_driver import candidate, makespan, play, result, search_over
+from tuner.policies.bayesian import ALL_FAIL, PATIENCE, bayesian
+
+from tuner.interfaces import Candidate, Known, Payback, Search
+from tuner.model import Measurement, Status, Trial, WorkloadResult
+from tuner.playing import play as play_to_budget
+from tuner.recordings import RecordedSpace
+from tuner.recordings.opening import open_recording
+from tuner.recordings.searching import search_of
+
+
+def space() -> list[Candidate]:
+    """5 × 6 × 4 × 2 configurations."""
+    return [
+        candidate(P=1 << p, L=32 << block, S=s, how=how)
+        for p in range(5)
+        for block in range(6)
+        for s in range(4)
+        for how in ("tree", "chain")
+    ]
+
+
+def bowl(trial: Trial) -> Measurement:
+    """A smooth valley with its minimum, 1, at P = 4, L = 256, S = 2 and chain."""
+    c = trial.configurations[0]
+    off = [math.log2(c["P"]) - 2, math.log2(c["L"]) - 8, c["S"] - 2, 2 * (c["how"] == "tree")]
+    return result(1 + 0.1 * sum(step * step for step in off), [1.0])
+
+
+def crashing(trial: Trial) -> Measurement:
+    """The same, but every configuration with S = 3 or L = 1024 fails."""
+    c = trial.configurations[0]
+    return result(math.inf, [1.0], [0]) if c["S"] == 3 or c["L"] == 1024 else bowl(trial)
+
+
+def costs(measure: object, trials: Sequence[Trial]) -> list[float]:
+    return [makespan(measure(trial)) for trial in trials]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_finds_the_bottom_of_a_valley_in_a_fraction_of_the_space(seed: int) -> None:
+    """240 configurations: the best, or one next to it, in at most forty evaluations."""
+    played = play(bayesian, search_over(space(), seed=seed), bowl)
+
+    assert played.best is not None
+    assert makespan(bowl(played.best)) <= 1.1 + 1e-9
+    assert len(played.trials) <= 40
+
+
+def test_the_defaults_come_first() -> None:
+    """Whatever the budget, what is known to run is measured before what is drawn."""
+    search = search_over(space())
+
+    played = play(bayesian, search, bowl, 1)
+
+    assert played.trials[0] == Trial(search.defaults, None)
+
+
+def test_the_start_is_asked_for_at_once() -> None:
+    """The start design is one list, so that it can be compiled ahead, and meets every value of few."""
+    played = play(bayesian, search_over(space()), bowl)
+
+    start = [trial.configurations[0] for trial in played.batches[0]]
+    assert len(start) == 1 + 4  # the default, and one per tunable
+    assert {c["S"] for c in start} == {0, 1, 2, 3}
+    assert {c["how"] for c in start} == {"tree", "chain"}
+
+
+def test_it_stops_after_patience_without_progress() -> None:
+    """Where all costs are equal, nothing is progress, and patience is all that follows the start."""
+    told: list[str] = []
+    search = replace(search_over(space()), tell=told.append)
+
+    short, default = (
+        play(lambda s, n=n: bayesian(s, patience=n), search, lambda _: result(1.0, [1.0]))
+        for n in (2, PATIENCE)
+    )
+
+    start = len(default.batches[0])
+    assert len(short.trials) == start + 2
+    assert len(default.trials) == start + PATIENCE
+    assert told[-1] == (
+        f"bayesian: stopped after {start + PATIENCE} evaluations, the last {PATIENCE} of which brought no progress"
+    )
+
+
+def test_gains_within_the_noise_are_no_progress() -> None:
+    """Costs that fall by less than the measurement's uncertainty do not keep a search going."""
+    falling = iter(np.linspace(1.0, 0.9, 300))
+
+    def measure(_: Trial) -> Measurement:
+        return result(float(next(falling)), [1.0])
+
+    played = play(bayesian, replace(search_over(space()), noise=lambda _: 0.2), measure)
+
+    assert len(played.trials) < 30
+
+
+def test_without_patience_it_measures_the_whole_space() -> None:
+    """Every trial once, and it says so."""
+    told: list[str] = []
+    search = replace(search_over(space()[:60], clocks=(900, 800)), tell=told.append)
+
+    played = play(lambda s: bayesian(s, patience=None), search, bowl)
+
+    assert len(set(played.trials)) == len(played.trials) == 120
+    assert told == ["bayesian: all 120 trials are measured"]
+
+
+def test_failures_are_avoided_and_never_stop_it() -> None:
+    """With 3 in 8 configurations failing, the best valid one is found and few failures are met."""
+    for seed in range(3):
+        played = play(bayesian, search_over(space(), seed=seed), crashing)
+
+        failed = [cost for cost in costs(crashing, played.trials) if math.isinf(cost)]
+        assert played.best is not None
+        assert makespan(crashing(played.best)) <= 1.1 + 1e-9
+        assert len(failed) < 3 / 8 * len(played.trials) + 3
+
+
+def test_a_search_without_any_valid_trial_ends() -> None:
+    """After so many failures it gives up, and says why."""
+    told: list[str] = []
+    search = replace(search_over(space()), tell=told.append)
+
+    played = play(bayesian, search, lambda _: result(math.inf, [1.0], [0]))
+
+    assert played.best is None
+    assert len(played.trials) == ALL_FAIL
+    assert told == [f"bayesian: stopped because all {ALL_FAIL} evaluations failed"]
+
+
+def test_the_same_seed_goes_the_same_way_and_another_does_not() -> None:
+    """Every draw comes from the seed."""
+    paths = [play(bayesian, search_over(space(), seed=seed), bowl).trials for seed in (1, 1, 2)]
+
+    assert paths[0] == paths[1] != paths[2]
+
+
+def test_what_is_known_already_is_not_asked_for() -> None:
+    """Measurements of `Search.prior` are learnt from, and the best of them is an answer like any other."""
+    best = next(
+        Trial((c.configuration,), None) for c in space() if makespan(bowl(Trial((c.configuration,)))) == 1
+    )
+    search = search_over(
+        space(), prior={best: bowl(best), Trial((candidate(P=99).configuration,)): bowl(best)}
+    )
+
+    played = play(bayesian, search, bowl)
+
+    assert best not in played.trials
+    assert played.best == best
+
+
+def test_it_ends_when_another_evaluation_does_not_pay() -> None:
+    """An answer that is used once is not worth a second of searching after the start."""
+    told: list[str] = []
+    search = replace(search_over(space()), tell=told.append, payback=Payback(1.0, lambda _: 100.0))
+
+    played = play(bayesian, search, bowl)
+    often = play(bayesian, replace(search, payback=Payback(1e9, lambda _: 100.0)), bowl)
+
+    assert len(played.batches) == 1
+    assert len(often.batches) > 1
+    assert "another one would save about" in told[0]
+
+
+def test_another_size_shortens_the_way() -> None:
+    """What is known of other sizes, where times differ but the shape does not, replaces most of the search."""
+    points = tuple((c.configuration, 7 * makespan(bowl(Trial((c.configuration,))))) for c in space())
+    knowing = tuple(Known(0, {"N": n}, "", points) for n in (64, 256))
+    needed: dict[bool, list[int]] = {True: [], False: []}
+    for seed in range(4):
+        for informed in (False, True):
+            search = replace(
+                search_over(space(), seed=seed), sizes=({"N": 128},), known=knowing if informed else ()
+            )
+            played = play(lambda s: bayesian(s, patience=None), search, bowl, 60)
+            found = [i for i, cost in enumerate(costs(bowl, played.trials)) if cost < 1.01]
+            needed[informed].append(found[0] + 1 if found else 60)
+
+    assert np.median(needed[True]) <= np.median(needed[False]) / 2
+
+
+def test_other_sizes_that_mislead_do_not_stop_it() -> None:
+    """Knowledge that says the opposite costs evaluations, not the answer."""
+    points = tuple((c.configuration, 1 / makespan(bowl(Trial((c.configuration,))))) for c in space())
+    search = replace(search_over(space()), known=(Known(0, {"N": 64}, "", points),))
+
+    played = play(bayesian, search, bowl)
+
+    assert played.best is not None
+    assert makespan(bowl(played.best)) <= 1.2
+
+
+def test_what_other_runs_found_best_starts_a_joint_search() -> None:
+    """Of several workloads, the best known configuration of each is tried together at the start."""
+    one, two = space()[:40], space()[40:80]
+    known = tuple(
+        Known(place, {}, "", ((chosen.configuration, 1.0),)) for place, chosen in enumerate((one[7], two[9]))
+    )
+
+    played = play(bayesian, replace(search_over(one, two), known=known), bowl)
+
+    assert Trial((one[7].configuration, two[9].configuration)) in played.batches[0]
+
+
+def test_roles_and_values_that_nobody_knows_do_not_matter() -> None:
+    """Unknown role names, truths and fractions among the values are searched like any."""
+    candidates = [
+        candidate(a=a, b=b, c=c) for a in (0.5, 1.5) for b in (True, False) for c in ("x", "y", "z")
+    ]
+    search = replace(search_over(candidates), roles=({"colour": "c"},))
+
+    played = play(bayesian, search, lambda t: result(1 + t.configurations[0]["a"], [1.0]))
+
+    assert played.best is not None
+    assert played.best.configurations[0]["a"] == 0.5
+
+
+@pytest.fixture(scope="module")
+def recorded() -> RecordedSpace:
+    return open_recording("h200").space(("scan-lf:N=8192",))
+
+
+def cost(measurement: Measurement) -> float:
+    return measurement.makespan_s or math.inf
+
+
+def search_recorded(space: RecordedSpace, seed: int) -> Search:
+    return search_of(space, cost, seed=seed)
+
+
+def test_it_reaches_the_optimum_of_a_recorded_space(recorded: RecordedSpace) -> None:
+    """80 configurations measured on an H200: within 1 % of the best in at most 30 evaluations, five seeds of five."""
+    lowest = min(map(cost, recorded.trials.values()))
+    for seed in range(5):
+        log = play_to_budget(bayesian, search_recorded(recorded, seed), recorded.look)
+
+        assert len(log) <= 30
+        assert min(cost(measurement) for _, measurement in log) <= 1.01 * lowest
+
+
+def test_a_recorded_space_with_holes_is_searched_around_them(recorded: RecordedSpace) -> None:
+    """What was not recorded counts as failed, and something valid is found all the same."""
+    kept = {trial: m for i, (trial, m) in enumerate(recorded.trials.items()) if i % 2}
+    holes = replace(recorded, trials=kept)
+
+    log = play_to_budget(bayesian, search_recorded(recorded, 0), holes.look)
+
+    assert any(measurement.ok for _, measurement in log)
+    assert all(r.status in (Status.OK, Status.LAUNCH_ERROR) for _, m in log for r in m.results)
+
+
+def test_a_measurement_without_a_cost_is_a_failure() -> None:
+    """NaN and infinite costs of runs that went well are never learnt as costs."""
+
+    def measure(trial: Trial) -> Measurement:
+        valid = bowl(trial)
+        odd = trial.configurations[0]["S"] == 1
+        return Measurement((WorkloadResult(Status.OK, 1.0),), math.nan) if odd else valid
+
+    played = play(bayesian, search_over(space()), measure)
+
+    assert played.best is not None
+    assert math.isfinite(makespan(measure(played.best)))

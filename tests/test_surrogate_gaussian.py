@@ -1,0 +1,164 @@
+"""The Gaussian process against closed forms."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import approx_fprime
+from scipy.stats import multivariate_normal
+from tuner.policies.surrogate import gaussian
+from tuner.policies.surrogate.factors import cholesky, inverse
+from tuner.policies.surrogate.gaussian import Gaussian
+from tuner.policies.surrogate.kernel import by_group, matern, slope, squared
+from tuner.policies.surrogate.posterior import Posterior
+
+GROUPS = np.array([0, 1, 1, 2])
+
+
+def points(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random((count, len(GROUPS)))
+
+
+def model() -> Gaussian:
+    return Gaussian(GROUPS, np.array([0.3, -0.4, 0.1]), 0.2, -4.0)
+
+
+def test_the_kernel_is_matern_with_five_halves() -> None:
+    """At a distance r it is (1 + √5 r + 5/3 r²) exp(-√5 r), and 1 at none."""
+    r = np.array([0.0, 0.5, 2.0])
+
+    expected = (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r)
+
+    assert matern(r**2) == pytest.approx(expected)
+
+
+def test_the_slope_is_that_of_the_kernel() -> None:
+    """It is minus twice the derivative by the squared distance."""
+    for r2 in (0.1, 1.0, 4.0):
+        numeric = (matern(np.array([r2 + 1e-6])) - matern(np.array([r2 - 1e-6]))) / 2e-6
+
+        assert slope(np.array([r2])) == pytest.approx(-2 * numeric, rel=1e-5)
+
+
+def test_distances_by_group_add_up_to_squared_distances() -> None:
+    """Features of a group share its distance, and all groups make up the whole."""
+    x = points(6)
+
+    assert by_group(x, GROUPS, 3).sum(axis=0).reshape(6, 6) == pytest.approx(squared(x, x), abs=1e-12)
+
+
+def test_the_posterior_is_the_textbook_one() -> None:
+    """Mean k'(K + N)⁻¹y and variance k(x, x) - k'(K + N)⁻¹k, however the points came in."""
+    seen, asked, noise = points(9), points(5, seed=1), np.linspace(0.01, 0.1, 9)
+    y = np.sin(3 * seen.sum(axis=1))
+    found = model()
+    inner = found.covariance(seen, seen) + np.diag(found.nuggets(seen) + noise)
+    cross = found.covariance(seen, asked)
+    solved = np.linalg.solve(inner, cross)
+
+    posterior = Posterior(found, asked)
+    for part in (slice(0, 4), slice(4, 5), slice(5, 9)):
+        posterior.add(seen[part], noise[part])
+
+    for mean, deviation in (posterior.predict(y), posterior.predict_at(asked, y)):
+        assert mean == pytest.approx(solved.T @ y)
+        assert deviation**2 == pytest.approx(found.spread(asked) - np.sum(cross * solved, axis=0))
+
+
+def test_it_passes_through_what_was_seen_without_noise() -> None:
+    """Hardly any nugget and no noise: the mean at a measured point is what was measured."""
+    seen = points(7)
+    y = np.arange(7.0)
+    posterior = Posterior(Gaussian(GROUPS, np.zeros(3), 0.0, -16.0), seen)
+    posterior.add(seen, np.zeros(7))
+
+    mean, deviation = posterior.predict(y)
+
+    assert mean == pytest.approx(y, abs=1e-3)
+    assert deviation.max() < 1e-2
+
+
+def test_noise_that_is_known_is_not_believed() -> None:
+    """Of two values at one place, the mean stays near the one with the smaller uncertainty."""
+    place = points(1)
+    posterior = Posterior(model(), place)
+    posterior.add(np.vstack([place, place]), np.array([1e-4, 10.0]))
+
+    mean, _ = posterior.predict(np.array([1.0, -1.0]))
+
+    assert mean[0] > 0.9
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.7])
+def test_the_gradient_of_the_fit_is_that_of_its_value(shift: float) -> None:
+    """Analytic and finite differences agree in every hyper-parameter."""
+    x = points(12)
+    y = np.cos(4 * x[:, 0]) + x[:, 3]
+    seen = (by_group(x, GROUPS, 3), y, np.full(12, 0.01))
+    vector = np.array([0.2, -0.5, 0.4, 0.1, -3.0]) + shift
+
+    _, gradient = gaussian.log_posterior(vector, *seen)
+
+    assert gradient == pytest.approx(
+        approx_fprime(vector, lambda v: gaussian.log_posterior(v, *seen)[0], 1e-6), rel=1e-3, abs=1e-3
+    )
+
+
+def test_the_value_of_the_fit_is_the_marginal_likelihood() -> None:
+    """Differences between two hyper-parameters are those of normal densities and of the prior."""
+    x, noise = points(8), np.full(8, 0.02)
+    y = np.sin(5 * x[:, 1])
+    values, expected = [], []
+    for variance in (0.0, 0.5):
+        one = Gaussian(GROUPS, np.zeros(3), variance, -3.0)
+        matrix = one.covariance(x, x) + np.diag(one.nuggets(x) + noise)
+        off = (variance - gaussian.VARIANCE[0]) / gaussian.VARIANCE[1]
+        expected.append(multivariate_normal(np.zeros(8), matrix).logpdf(y) - off**2 / 2)
+        vector = np.append(one.lengths, [one.variance, one.nugget])
+        values.append(gaussian.log_posterior(vector, by_group(x, GROUPS, 3), y, noise)[0])
+
+    assert values[0] - values[1] == pytest.approx(expected[1] - expected[0])
+
+
+def test_a_fit_tells_what_matters_from_what_does_not() -> None:
+    """The tunable that costs depend on gets the shortest length scale."""
+    x = points(40)
+    y = np.sin(6 * x[:, 0])
+
+    fitted = gaussian.fit(gaussian.prior(GROUPS), x, (y - y.mean()) / y.std(), np.zeros(40))
+
+    assert np.argmin(fitted.lengths) == 0
+    assert fitted.lengths[0] < fitted.lengths[1:].min() - 0.5
+
+
+def test_a_fit_of_equal_costs_is_finite() -> None:
+    """Constant responses leave hyper-parameters that can be used."""
+    fitted = gaussian.fit(gaussian.prior(GROUPS), points(10), np.zeros(10), np.zeros(10))
+
+    assert np.all(np.isfinite([*fitted.lengths, fitted.variance, fitted.nugget]))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=9, max_size=9) | st.just([0.0] * 9) | st.just([float("nan")] * 9)
+)
+def test_any_symmetric_matrix_gets_a_factor(values: list[float]) -> None:
+    """Indefinite, singular or not even numbers: a lower factor with a positive diagonal, never an error."""
+    matrix = np.array(values).reshape(3, 3)
+
+    factor = cholesky(matrix + matrix.T)
+
+    assert np.all(np.isfinite(factor))
+    assert np.all(np.diag(factor) > 0)
+    assert np.all(np.triu(factor, 1) == 0)
+
+
+def test_a_definite_matrix_gets_its_own_factor_and_inverse() -> None:
+    """Where no jitter is needed, none is added."""
+    x = points(5)
+    matrix = x @ x.T + np.eye(5)
+
+    factor = cholesky(matrix)
+
+    assert factor @ factor.T == pytest.approx(matrix)
+    assert inverse(factor) == pytest.approx(np.linalg.inv(matrix))

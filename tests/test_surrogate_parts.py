@@ -1,0 +1,256 @@
+"""Encoding, expected improvement, chance to fail, start design and the joint space."""
+
+import tracemalloc
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policy_driver import candidate, search_over
+from scipy.integrate import quad
+from scipy.stats import norm
+from tuner.policies.surrogate import joint as joint_module
+from tuner.policies.surrogate.design import latin
+from tuner.policies.surrogate.encoding import encoding
+from tuner.policies.surrogate.failures import Failures
+from tuner.policies.surrogate.improvement import log_expected_improvement
+from tuner.policies.surrogate.joint import Joint
+from tuner.policies.surrogate.response import SQUASH, respond
+
+from tuner.model import Configuration, Trial, TunableValue
+
+
+def configurations(**values: Sequence[TunableValue]) -> list[Configuration]:
+    return [Configuration(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+
+
+def features(found: list[Configuration]) -> np.ndarray:
+    encoded = encoding(found)
+    return encoded.features(encoded.codes(found))
+
+
+def test_numbers_are_ranked_by_size() -> None:
+    """Powers of two lie evenly between 0 and 1, in whatever order they come."""
+    assert features(configurations(L=[256, 64, 128]))[:, 0] == pytest.approx([1.0, 0.0, 0.5])
+
+
+def test_texts_are_all_equally_far_apart() -> None:
+    """No order is read into names: any two differ by one."""
+    x = features(configurations(form=["ring", "passes", "cluster", "ring"]))
+
+    distances = np.linalg.norm(x[:, None] - x[None], axis=2)
+    assert distances[0, 1] == pytest.approx(1.0)
+    assert distances[1, 2] == pytest.approx(1.0)
+    assert distances[0, 3] == 0
+
+
+def test_constants_and_repetitions_are_left_out() -> None:
+    """A tunable with one value, and one that follows another everywhere, add nothing."""
+    found = encoding(configurations(L=[32, 64, 32], one=[7, 7, 7], twin=["a", "b", "a"], P=[1, 1, 2]))
+
+    assert [tunable.name for tunable in found.tunables] == ["L", "P"]
+
+
+def test_how_often_two_divides_is_told_where_size_does_not_tell() -> None:
+    """48 and 80 divide by 16, 64 by 64; powers of two, odd numbers, zero, fractions and truths have no such part."""
+    x = features(configurations(L=[48, 64, 80]))
+
+    assert x.shape == (3, 2)
+    assert x[:, 1] == pytest.approx([4 / 6, 1.0, 4 / 6])
+    for values in ([2, 4, 8], [1, 3, 5], [0, 2, 6], [1.5, 2.0, 6.0], [False, True]):
+        assert features(configurations(v=values)).shape == (len(values), 1)
+
+
+@settings(max_examples=80, deadline=None)
+@given(mean=st.floats(-3, 3), deviation=st.floats(0.05, 3), best=st.floats(-3, 3))
+def test_expected_improvement_is_the_integral(mean: float, deviation: float, best: float) -> None:
+    """EI is the mean of max(best - f, 0) over the predicted normal density."""
+    expected, _ = quad(
+        lambda f: (best - f) * norm.pdf(f, mean, deviation), mean - 12 * deviation, best, limit=200
+    )
+
+    found = np.exp(log_expected_improvement(np.array([mean]), np.array([deviation]), best))[0]
+
+    assert found == pytest.approx(expected if best > mean - 12 * deviation else 0.0, rel=1e-4, abs=1e-9)
+
+
+def test_expected_improvement_orders_what_promises_next_to_nothing() -> None:
+    """Its logarithm stays finite and falling forty and a thousand deviations out, where EI is zero."""
+    far = np.array([0.0, 0.9, 1.1, 5.0, 40.0, 1000.0])
+
+    found = log_expected_improvement(far, np.ones(6), 0.0)
+
+    assert np.all(np.isfinite(found))
+    assert np.all(np.diff(found) < 0)
+
+
+def test_failures_are_likely_near_failures() -> None:
+    """Next to what failed the chance to work is low, next to what worked high, far away the overall rate."""
+    pool = np.array([[0.0, 0.0], [1.0, 0.0], [50.0, 50.0]])
+    failures = Failures(pool)
+    failures.add(np.array([[0.0, 0.05], [0.05, 0.0], [1.0, 0.05]]), np.array([1.0, 1.0, 0.0]))
+
+    chance = np.exp(failures.log_chance_to_work())
+
+    assert chance[0] < 0.3
+    assert chance[1] > 0.6
+    assert chance[2] == pytest.approx(1 / 3)
+    assert np.exp(failures.log_chance_to_work_at(pool)) == pytest.approx(chance)
+
+
+def test_without_failures_everything_works() -> None:
+    """No failure seen: the chance is one everywhere, and so before any outcome."""
+    failures = Failures(np.zeros((2, 1)))
+    assert failures.log_chance_to_work() == pytest.approx([0.0, 0.0])
+
+    failures.add(np.ones((3, 1)), np.zeros(3))
+
+    assert failures.log_chance_to_work() == pytest.approx([0.0, 0.0])
+
+
+def test_however_much_failed_nothing_is_ruled_out() -> None:
+    """The logarithm stays finite, so that what is left may still be measured."""
+    failures = Failures(np.zeros((1, 1)))
+    failures.add(np.zeros((500, 1)), np.ones(500))
+
+    assert np.isfinite(failures.log_chance_to_work()[0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(values=st.lists(st.integers(2, 6), min_size=1, max_size=4), seed=st.integers(0, 99))
+def test_a_start_design_meets_every_value(values: list[int], seed: int) -> None:
+    """On a full grid, as many rows as the longest tunable has values meet each value of each tunable."""
+    codes = np.indices(values).reshape(len(values), -1).T
+
+    rows = latin(codes, codes[:0], max(values), np.random.default_rng(seed))
+
+    assert len(set(rows)) == len(rows) == max(values)
+    for tunable, count in enumerate(values):
+        assert set(codes[rows, tunable]) == set(range(count))
+
+
+def test_a_start_design_of_few_rows_meets_every_slice() -> None:
+    """Four rows over twelve values: one in each quarter."""
+    codes = np.arange(12)[:, None]
+
+    rows = latin(codes, codes[:0], 4, np.random.default_rng(0))
+
+    assert sorted(codes[rows, 0] // 3) == [0, 1, 2, 3]
+
+
+def test_a_start_design_goes_around_what_is_taken() -> None:
+    """Values that are measured anyway are not spent on again, and never asked for."""
+    codes = np.arange(6)[:, None]
+
+    rows = latin(codes, codes[:2], 4, np.random.default_rng(3))
+
+    assert sorted(rows) == [2, 3, 4, 5]
+    assert latin(codes[:2], codes[:2], 4, np.random.default_rng(3)) == []
+
+
+def test_a_start_design_obeys_the_constraints() -> None:
+    """Only the diagonal is legal: it is walked."""
+    codes = np.stack([np.arange(5), np.arange(5)], axis=1)
+
+    assert sorted(latin(codes, codes[:0], 5, np.random.default_rng(1))) == [0, 1, 2, 3, 4]
+
+
+def test_the_slow_half_is_bent_down() -> None:
+    """Above the median, differences of log cost count `SQUASH` as much; below it, in full."""
+    costs = np.exp([0.0, 1.0, 2.0, 3.0, 7.0])
+    response = respond(costs)
+
+    y = response.of(costs) * response.scale
+
+    assert np.diff(y) == pytest.approx([1.0, 1.0, SQUASH, 4 * SQUASH])
+
+
+@pytest.mark.parametrize("costs", [[1.0], [2.0, 2.0], [0.0, 1.0], [1e-12, 1e9]])
+def test_any_costs_have_responses(costs: list[float]) -> None:
+    """One cost, equal ones, zero and huge ratios give finite numbers in the same order."""
+    y = respond(np.array(costs)).of(np.array(costs))
+
+    assert np.all(np.isfinite(y))
+    assert np.all(np.diff(y) >= 0)
+
+
+def space(count: int) -> list:
+    return [candidate(L=1 << i % 6, P=i // 6 % 8, S=i // 48) for i in range(count)]
+
+
+def test_trials_and_rows_are_the_same_thing() -> None:
+    """Every row of the pool is a trial of the space, and comes back from it."""
+    search = search_over(space(20), space(7), clocks=(900, 800))
+    joint = Joint(search, np.random.default_rng(0), [])
+
+    pool = joint.pool(np.random.default_rng(0))
+
+    assert len(pool) == joint.size == search.size == 280
+    assert len({joint.trial(row) for row in pool}) == 280
+    assert all(np.array_equal(joint.row(joint.trial(row)), row) for row in pool)
+    assert joint.row(Trial((Configuration({"L": 3}), space(1)[0].configuration), 900)) is None
+    assert joint.row(Trial(joint.trial(pool[0]).configurations, None)) is None
+
+
+def test_neighbours_differ_in_as_little_as_possible() -> None:
+    """One workload or the clock changes, in one tunable where enough of those are left."""
+    search = search_over(space(288), clocks=(900, 800, 700))
+    joint = Joint(search, np.random.default_rng(0), [])
+    row = np.array([100, 1])
+
+    near = joint.neighbours(row, {(100, 1), (100, 0)})
+
+    assert [100, 2] in near.tolist()
+    assert [100, 0] not in near.tolist()
+    changed = (joint.codes(near) != joint.codes(row[None, :])).sum(axis=1)
+    assert set(changed) == {1, 2}
+
+
+def test_the_last_neighbour_is_found_and_then_none() -> None:
+    """Nothing is left out for being far, and a space that is used up has no neighbours."""
+    joint = Joint(search_over(space(3)), np.random.default_rng(0), [])
+
+    assert joint.neighbours(np.array([0, 0]), {(0, 0), (1, 0)}).tolist() == [[2, 0]]
+    assert not len(joint.neighbours(np.array([0, 0]), {(0, 0), (1, 0), (2, 0)}))
+
+
+def test_a_clock_is_one_numeric_tunable() -> None:
+    """Clocks add one feature between 0 (the highest) and 1; a single clock adds none."""
+    several = Joint(search_over(space(2), clocks=(900, 800, 700)), np.random.default_rng(0), [])
+    single = Joint(search_over(space(2), clocks=(900,)), np.random.default_rng(0), [])
+
+    rows = np.array([[0, 0], [0, 1], [0, 2]])
+    assert several.features(rows)[:, -1] == pytest.approx([0, 0.5, 1])
+    assert several.tunables == single.tunables + 1
+
+
+def test_a_million_trials_take_little_memory() -> None:
+    """Two workloads of a thousand candidates at four clocks are sampled, never listed."""
+    search = search_over(space(1000), space(1000), clocks=(4, 3, 2, 1))
+    draw = np.random.default_rng(0)
+    tracemalloc.start()
+    joint = Joint(search, draw, [])
+    pool = joint.pool(draw)
+    features = joint.features(pool)
+    joint.neighbours(pool[0], set())
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert joint.size == 4_000_000
+    assert len(features) <= joint_module.SAMPLE
+    assert peak_bytes < 16e6
+
+
+def test_a_workload_of_very_many_candidates_is_sampled_with_what_must_be_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of more than `MOST` candidates so many are drawn, and those that have to be kept are."""
+    monkeypatch.setattr(joint_module, "MOST", 50)
+    candidates = space(280)
+    kept = [Trial((candidates[i].configuration,)) for i in (3, 277)]
+
+    joint = Joint(search_over(candidates), np.random.default_rng(0), kept)
+
+    assert 50 <= joint.size <= 52
+    assert all(joint.row(trial) is not None for trial in kept)
