@@ -50,7 +50,7 @@ def _table(document: Mapping[str, Any], width: int) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     table.add_column("operation", overflow="fold")
     table.add_column("policy", overflow="fold")
-    titles = ["Φ", "Φ of seeds", "evalu-\nations", "most", f"to\n{CLOSE:.0%}"]
+    titles = ["Φ", "Φ of seeds", "evalu-\nations", "most", f"to\n{100 * CLOSE:.0f} %"]
     if width >= _ROOM_FOR_ALL:
         titles += [f"performance\n({kind})", f"energy\n({kind})", "search of\na trial"]
     for title in titles:
@@ -113,8 +113,9 @@ def _legend(document: Mapping[str, Any]) -> Iterator[str]:
     )
     yield (
         f"evaluations: median of all plays, and the most of any, {document['budget']} allowed;"
-        f" to {CLOSE:.0%}: until the best is so near; – where most plays never were"
+        f" to {100 * CLOSE:.0f} %: until the best was so near; – where most plays never were"
     )
+    yield "search of a trial: CPU time that the policy itself takes for each evaluation"
     rows = [row for operation in document["operations"] for row in operation["policies"].values()]
     if any(row["energy_j"] is not None for row in rows):
         yield "performance and energy: means over sizes; energy over those with joules, ± is a 95 % interval"
