@@ -62,8 +62,9 @@ def export(
     except OSError as error:
         raise InputError(f"--out {target}: {error.strerror}") from error
     names, runs = " + ".join(stored.space.names), ", ".join(map(str, stored.runs))
+    of = "of run" if len(stored.runs) == 1 else "of runs"
     lines = [
-        f"{target}: {names} on {stored.space.identity.name}: {covered(stored)}; of run {runs}",
+        f"{target}: {names} on {stored.space.identity.name}: {covered(stored)}; {of} {runs}",
         *stored.notices,
         f"replay it: tuner run --device replay:{target}",
     ]
