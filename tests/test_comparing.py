@@ -117,7 +117,7 @@ def test_words_name_recorded_groups(words: tuple[str, ...], groups: list[tuple[s
 @pytest.mark.parametrize("word", ["ftt", "fft:N=512", "fft:N=128+scan-lf:N=64", "fft+scan-lf"])
 def test_an_unknown_group_is_refused(word: str) -> None:
     """The message names the recording, the word, and what there is."""
-    with pytest.raises(UnknownNameError, match=r"here: no recorded space of .*fft:\{N=64, N=128\}"):
+    with pytest.raises(UnknownNameError, match=r"here: no recorded space of .*fft:N=64, N=128"):
         recorded_groups([word], NAMES, "here")
 
 

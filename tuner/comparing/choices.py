@@ -11,6 +11,7 @@ from tuner.catalog import Catalog
 from tuner.errors import InputError, UnknownNameError
 from tuner.interfaces import Policy
 from tuner.names import suggestion
+from tuner.recordings.opening import listed
 
 TOGETHER = "+"  # between the workloads of a co-run
 
@@ -170,12 +171,7 @@ def _unique(
 
 
 def _not_recorded(word: str, names: Sequence[Group], where: str) -> str:
-    alone: dict[str, list[str]] = {}
-    for group in names:
-        if len(group) == 1:
-            kernel, _, size = group[0].partition(":")
-            alone.setdefault(kernel, []).append(size)
-    there = [f"{kernel}:{{{', '.join(sizes)}}}" if any(sizes) else kernel for kernel, sizes in alone.items()]
-    there += [TOGETHER.join(group) for group in names if len(group) > 1]
-    choices = [*alone, *(TOGETHER.join(group) for group in names)]
-    return f"{where}: no recorded space of {word}{suggestion(word, choices)}; there are {'; '.join(there)}"
+    kernels = {group[0].partition(":")[0] for group in names if len(group) == 1}
+    choices = [*sorted(kernels), *(TOGETHER.join(group) for group in names)]
+    there = listed(names, TOGETHER)
+    return f"{where}: no recorded space of {word}{suggestion(word, choices)}; there are {there}"

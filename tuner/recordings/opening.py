@@ -1,7 +1,7 @@
 """Recorded spaces by name: those that come with the package, and files of this and of other tuners."""
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Protocol
@@ -72,7 +72,7 @@ def matching(recording: Recording, workloads: Sequence[str]) -> tuple[str, ...]:
     Raises:
         InputError: there is no such space, or several might be meant; the message lists them.
     """
-    known = ", ".join(" + ".join(names) for names in recording.names)
+    known = listed(recording.names, " + ")
     if workloads:
         wanted = _spaceless(workloads)
         for names in recording.names:
@@ -84,6 +84,25 @@ def matching(recording: Recording, workloads: Sequence[str]) -> tuple[str, ...]:
     if len(largest) > 1:
         raise InputError(f"{recording.path}: name one of its workloads: {known}")
     return largest[0]
+
+
+def listed(spaces: Iterable[Sequence[str]], together: str) -> str:
+    """Spaces as a message names them: the sizes of a kernel side by side, as there may be dozens.
+
+    Args:
+        spaces: names of the workloads of each.
+        together: what stands between workloads that run together.
+    """
+    alone: dict[str, list[str]] = {}
+    joint = []
+    for names in spaces:
+        if len(names) == 1:
+            kernel, _, size = names[0].partition(":")
+            alone.setdefault(kernel, []).append(size)
+        else:
+            joint.append(together.join(names))
+    single = [f"{kernel}:{', '.join(sizes)}" if any(sizes) else kernel for kernel, sizes in alone.items()]
+    return "; ".join([*single, *joint])
 
 
 def _spaceless(names: Sequence[str]) -> list[str]:
