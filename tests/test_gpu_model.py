@@ -14,8 +14,8 @@ from scipy.stats import spearmanr
 import tuner
 from tuner.catalog import Catalog
 from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.devices.simulated.launch_model import describe
 from tuner.devices.simulated.round_model import RoundModel
-from tuner.devices.simulated.time_model import describe
 from tuner.errors import CompileError
 from tuner.model import Buffer, Configuration, Plan, Resources, TensorMap, Trial, Work
 from tuner.recordings import RecordingFile

@@ -8,7 +8,7 @@ lowest clock (which lasts long) and the highest (which wastes voltage).
 """
 
 from tuner.devices.gpu_values import GpuModel
-from tuner.devices.simulated.time_model import Launch
+from tuner.devices.simulated.launch_model import Launch
 
 
 def idle_watts(gpu: GpuModel, clock_mhz: float) -> float:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.devices.gpu_values import GpuModel
+from tuner.devices.simulated.launch_model import Launch, describe
 from tuner.devices.simulated.power_model import active_watts, work_joules
 from tuner.devices.simulated.sharing import finish_times
-from tuner.devices.simulated.time_model import Demand, Launch, demand, describe
+from tuner.devices.simulated.time_model import Demand, demand
 from tuner.model import Configuration, Plan, Resources, Workload
 
 _Key = tuple[Workload, Configuration]  # a plan's own hash would hash its source text every time
