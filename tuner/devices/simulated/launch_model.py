@@ -1,0 +1,207 @@
+"""What a launch asks for, in the units of the model of time: bytes, instructions, steps, words, blocks.
+
+The model sees only what a plan states (bytes, operations, steps, launch geometry) and what the compiler
+reports (registers, shared memory, spills); bank conflicts, coalescing and scheduling luck are beyond it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.devices.gpu_values import GpuModel
+from tuner.model import Buffer, Plan, Resources, Scalar, Stage, TensorMap
+from tuner.occupancy import Occupancy, occupancy
+
+WORD = 4  # bytes
+# Instructions: fitted to the energies of one scan on an H200, which follow (8 + 36/P) per element.
+_PER_OPERATION = 1.0
+_PER_WORD = 3.5  # address, load or store, and moves for each four bytes of device memory
+_PER_THREAD = 18.0  # indices, bounds, exit
+_PER_STEP = 2.0  # a shuffle and its use
+_PER_BARRIER_STEP = 6.0  # store, barrier, load and use
+_SHUFFLED = 0.7  # such words for each word of an element and step
+_STAGED = 4.8  # for each word that is loaded and passes shared memory: stored, loaded, some banks twice
+_CLUSTER_MOVES = 2.1  # bytes between blocks of a cluster, by the bytes read: data and its notices
+_ROLE_MOVES = {
+    "in": (1.0, 0.0),
+    "out": (0.0, 1.0),
+    "inout": (1.0, 1.0),
+    "scratch": (0.5, 0.5),
+    "zeroed": (0.5, 0.5),
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One stage of a plan in the units of the model; independent of the clock.
+
+    Attributes:
+        bytes: device memory moved, spills included.
+        read_bytes: of which loads.
+        instructions: thread instructions.
+        operations: arithmetic among them.
+        units: blocks' worth of work: what the grid counts.
+        blocks: blocks launched: as many, or those that are resident at a time.
+        threads: threads of a block.
+        warps: warps of a block.
+        occupancy: resident blocks and warps of an SM.
+        registers: of a thread.
+        shared_bytes: of a block.
+        warp_steps: dependent steps within a warp, for one unit of work.
+        block_steps: dependent steps across the block, each with a barrier, for one unit of work.
+        exchanged_words: words a thread exchanges in each of these.
+        shared_words: words of a thread that pass the shared memory, or shuffles, for one unit of work.
+        handed_bytes: through L2 from block to block within the launch.
+        waits: blocks wait for what others hand to them.
+        launches: of the kernel, and of what sets arrays to zero before it.
+    """
+
+    bytes: float
+    read_bytes: float
+    instructions: float
+    operations: float
+    units: int
+    blocks: int
+    threads: int
+    warps: int
+    occupancy: Occupancy
+    registers: int
+    shared_bytes: int
+    warp_steps: float
+    block_steps: float
+    exchanged_words: float = 0.0
+    shared_words: float = 0.0
+    handed_bytes: float = 0.0
+    waits: bool = False
+    launches: int = 1
+
+
+def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> Launch:
+    """A stage of a plan in the units of the model.
+
+    Args:
+        plan: the plan.
+        index: which of its stages.
+        resources: registers, shared memory and spills of that stage.
+        gpu: the GPU, for its occupancy limits.
+    """
+    stage = plan.stages[index]
+    moved, read = _traffic(plan, index)
+    shared = resources.static_shared_bytes + stage.shared_bytes
+    filled = occupancy(gpu.limits, stage.threads_per_block, resources.registers_per_thread, shared)
+    blocks = _blocks(stage, filled, gpu)
+    worked = stage.blocks * stage.threads_per_block
+    spilled = float(worked * max(resources.spill_bytes, 2 * resources.local_bytes))
+    warps = -(-stage.threads_per_block // gpu.limits.warp_size)
+    exchange = resources.static_shared_bytes or shared  # where there are both, the dynamic is a tile
+    warp_steps, block_steps = _steps(plan, stage, exchange, warps)
+    read_bytes = read + spilled / 2
+    read_words = read_bytes / worked / WORD  # of a thread, for one unit of work
+    shared_words = min(shared / stage.threads_per_block / WORD, read_words)
+    handed = 2 * read_bytes if len(plan.stages) == 1 and _keeps_scratch(plan, stage) else 0.0
+    operations = plan.work.operations / len(plan.stages)
+    per_unit = _PER_STEP * warp_steps + _PER_BARRIER_STEP * block_steps
+    instructions = (
+        _PER_OPERATION * operations
+        + _PER_WORD * (moved + spilled) / WORD
+        + per_unit * worked
+        + _PER_THREAD * blocks * stage.threads_per_block
+    )
+    zeroed = _zeroed(plan) if index == 0 else []
+    return Launch(
+        bytes=moved + spilled + sum(zeroed),
+        read_bytes=read_bytes,
+        instructions=instructions,
+        operations=operations,
+        units=stage.blocks,
+        blocks=blocks,
+        threads=stage.threads_per_block,
+        warps=warps,
+        occupancy=filled,
+        registers=resources.registers_per_thread,
+        shared_bytes=shared,
+        warp_steps=warp_steps,
+        block_steps=block_steps,
+        exchanged_words=min(exchange / stage.threads_per_block / WORD, read_words),
+        shared_words=_STAGED * shared_words + _SHUFFLED * _element_words(plan) * warp_steps,
+        handed_bytes=handed + (_CLUSTER_MOVES * 2 * read_bytes if stage.cluster > 1 else 0.0),
+        waits=handed > 0,
+        launches=1 + len(zeroed),
+    )
+
+
+def _blocks(stage: Stage, filled: Occupancy, gpu: GpuModel) -> int:
+    """Blocks of a launch; a resident grid is cut to whole clusters of those the GPU holds at a time."""
+    if not stage.resident:
+        return stage.blocks
+    held = filled.blocks_per_sm * gpu.limits.multiprocessors
+    return min(stage.blocks, max(stage.cluster, held - held % stage.cluster))
+
+
+def _zeroed(plan: Plan) -> list[float]:
+    """Bytes of the arrays set to zero before a run."""
+    return [_size(buffer) for buffer in plan.buffers if buffer.role == "zeroed"]
+
+
+def _size(buffer: Buffer) -> float:
+    return float(buffer.elements * np.dtype(buffer.dtype).itemsize)
+
+
+def _traffic(plan: Plan, index: int) -> tuple[float, float]:
+    """Bytes a stage moves and those it reads, in the proportions of the buffers the stages touch.
+
+    A single stage moves the plan's ``work.bytes``. Several pass intermediate results through device memory,
+    so together they move at least what their buffers hold.
+    """
+    touched = [_touched(plan, stage) for stage in plan.stages]
+    reads, writes = touched[index]
+    total = sum(r + w for r, w in touched)
+    if len(plan.stages) == 1:
+        moved = plan.work.bytes
+    elif total > 0:
+        moved = max(plan.work.bytes, total) * (reads + writes) / total
+    else:
+        moved = plan.work.bytes / len(plan.stages)
+    return moved, moved * (reads / (reads + writes) if reads + writes else 0.5)
+
+
+def _touched(plan: Plan, stage: Stage) -> tuple[float, float]:
+    """Bytes of the buffers a stage reads and of those it writes, each once."""
+    reads = writes = 0.0
+    taken = {
+        a.buffer if isinstance(a, TensorMap) else a for a in stage.arguments if not isinstance(a, Scalar)
+    }
+    for buffer in plan.buffers:
+        if buffer.name in taken:
+            size = _size(buffer)
+            read, written = _ROLE_MOVES[buffer.role]
+            reads += read * size
+            writes += written * size
+    return reads, writes
+
+
+def _keeps_scratch(plan: Plan, stage: Stage) -> bool:
+    """Whether a stage writes to scratch memory what its own blocks read again."""
+    return any(buffer.role == "scratch" and buffer.name in stage.arguments for buffer in plan.buffers)
+
+
+def _element_words(plan: Plan) -> float:
+    """Words that are read for one element of the problem: 1 for a scan, 4 for a tridiagonal row."""
+    inputs = [buffer for buffer in plan.buffers if buffer.role in ("in", "inout")]
+    if not inputs:
+        return 1.0
+    return sum(map(_size, inputs)) / WORD / max(1, min(buffer.elements for buffer in inputs))
+
+
+def _steps(plan: Plan, stage: Stage, shared_bytes: int, warps: int) -> tuple[float, float]:
+    """Dependent steps of a stage that are shuffles, and those through shared memory with a barrier each.
+
+    With a word of shared memory per thread or more, every step goes through it; less holds the totals of
+    warps, passed on at one barrier; none leaves shuffles. One warp needs no barrier.
+    """
+    steps = plan.work.steps / len(plan.stages)
+    if warps == 1 or shared_bytes == 0:
+        return steps, 0.0
+    if shared_bytes < WORD * stage.threads_per_block:
+        return steps, 1.0
+    return 0.0, steps
