@@ -188,6 +188,7 @@ def _drop(*keys: Any) -> Change:
         (_set("trials", "flags", {"all": "x"}), "a list of texts"),
         (_set("trials", "energy", "watts", {"all": None}), "although there are joules"),
         (_set("trials", "energy", 7), "expected an object"),
+        (_set("limits", "warp_size", 0), "expected a whole number above zero"),
         (_set("trials", "window_s", {"al": 1.0}), "all is missing"),
         (_set("trials", "makespan_s", math.nan), "NaN is not a number"),
     ],

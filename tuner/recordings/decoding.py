@@ -100,6 +100,9 @@ def _identity(fields: Mapping[str, Any]) -> DeviceIdentity:
     return DeviceIdentity(**texts, modelled=one(fields, "modelled", "device", checks.FLAG))
 
 
+_MAY_BE_NOTHING = ("shared_reserved_bytes", "memory_bytes", "l2_bytes")  # the others are divided by, or are maxima
+
+
 def _limits(fields: Any) -> DeviceLimits | None:  # noqa: ANN401 - any JSON value
     if fields is None:
         return None
@@ -107,7 +110,8 @@ def _limits(fields: Any) -> DeviceLimits | None:  # noqa: ANN401 - any JSON valu
     if len(capability) != 2 or not all(map(checks.COUNT.accepts, capability)):  # noqa: PLR2004 - major, minor
         raise ValueError(f"limits: compute_capability is {capability}; expected two whole numbers")
     names = [name for name in DeviceLimits.__dataclass_fields__ if name != "compute_capability"]
-    numbers = {name: one(fields, name, "limits", checks.COUNT) for name in names}
+    kinds = dict.fromkeys(names, checks.SIZE) | dict.fromkeys(_MAY_BE_NOTHING, checks.COUNT)
+    numbers = {name: one(fields, name, "limits", kinds[name]) for name in names}
     return DeviceLimits(compute_capability=(capability[0], capability[1]), **numbers)
 
 
