@@ -235,3 +235,25 @@ def test_help_imports_nothing_heavy() -> None:
 
     assert "click" in imported
     assert not imported & {"numpy", "scipy", "rich", "pydantic", "sqlite3", "cupy"}
+
+
+def test_what_was_told_is_not_repeated_on_the_same_screen(tmp_path: Path) -> None:
+    """Notices of the policy stand above the tables, or in them where those go elsewhere, never twice."""
+    words = (
+        "run",
+        "scan-lf:N=512",
+        "--device",
+        "replay:h200",
+        "--objective",
+        "time",
+        "--policy",
+        "analytical",
+    )
+    command = [*COMMAND, *words, "--database", str(tmp_path / "db")]
+    one = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+    two = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    told = "analytical: the server rule chooses"
+    assert one.stdout.count(told) == 1
+    assert one.stdout.index(told) < one.stdout.index("answer (time, recorded)")
+    assert (two.stderr.count(told), two.stdout.count(told)) == (1, 1)
