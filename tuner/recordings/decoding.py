@@ -100,7 +100,7 @@ def _identity(fields: Mapping[str, Any]) -> DeviceIdentity:
     return DeviceIdentity(**texts, modelled=one(fields, "modelled", "device", checks.FLAG))
 
 
-_MAY_BE_NOTHING = ("shared_reserved_bytes", "memory_bytes", "l2_bytes")  # the others are divided by, or are maxima
+_MAY_BE_NOTHING = ("shared_reserved_bytes", "memory_bytes", "l2_bytes")  # others are divided by, or maxima
 
 
 def _limits(fields: Any) -> DeviceLimits | None:  # noqa: ANN401 - any JSON value
