@@ -1,5 +1,7 @@
 """Algorithms 1 and 2: one kernel, paths worked out by hand."""
 
+import math
+
 import pytest
 from policy_driver import blocks
 from policy_tables import FAILED, K20C, K40C, Row, Table, replay
@@ -34,6 +36,13 @@ def test_a_failed_trial_is_skipped_and_compared_with_nothing() -> None:
     table: Table = {(1024,): 10.0, (512,): FAILED, (256,): 9.0, (128,): FAILED, (64,): 9.5}
 
     assert replay(table, blocks(1024, 512, 256, 128, 64, 32)) == (list(table), (256,))
+
+
+def test_a_cost_that_is_no_number_is_a_failure() -> None:
+    """256 is compared with 1024, not with the NaN between them: worse, so 128 is not run."""
+    table: Table = {(1024,): 10.0, (512,): math.nan, (256,): 11.0}
+
+    assert replay(table, blocks(1024, 512, 256, 128)) == (list(table), (1024,))
 
 
 def test_a_first_candidate_that_fails_is_passed_over() -> None:

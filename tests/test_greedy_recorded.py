@@ -85,9 +85,17 @@ def test_the_default_policy_descends_from_the_analytical_answer_where_defaults_a
 
     played = play(registry.load("policy", "auto"), replace(search, defaults=poor), space.look)
 
-    first = cost(played[0][1])
+    alone = play(registry.load("policy", "greedy"), replace(search, defaults=poor), space.look)
+    anew = [trial for trial, _ in played[len(alone) + 1 :]]  # after the first answer and the first descent
     assert any("again" in sentence for sentence in said)
-    assert min(cost(m) for _, m in played) <= first < cost(space.look(Trial(poor)))
+    assert cost(played[0][1]) < min(cost(m) for _, m in alone)
+    assert anew
+    assert _differences(anew[0], played[0][0]) == 1
+
+
+def _differences(one: Trial, other: Trial) -> int:
+    """How many workloads have another configuration."""
+    return sum(a != b for a, b in zip(one.configurations, other.configurations, strict=True))
 
 
 def test_a_descent_that_did_not_pay_is_not_followed_by_another(space: RecordedSpace) -> None:

@@ -41,7 +41,7 @@ def test_candidates_stand_by_occupancy_then_block_then_elements_then_space() -> 
         candidate(0.9, 256, 2, name="first in the space"),
         candidate(0.9, 256, 2, name="second in the space"),
     ]
-    given_order = [ordered[i] for i in (2, 3, 1, 4, 0)]
+    given_order = [ordered[i] for i in (3, 2, 1, 4, 0)]
 
     assert Order(given_order).configurations == [c.configuration for c in ordered]
 

@@ -203,6 +203,20 @@ def test_a_full_kernel_does_not_make_up_for_an_empty_one() -> None:
     assert choose([uneven, even], TX1, ROLES, rule="embedded").best.candidate is even
 
 
+def test_the_emptiest_kernel_must_have_enough_warps_before_the_radix_counts() -> None:
+    """A larger radix is no reason to leave one of two kernels at 50 % of the warps."""
+    even, uneven = staged([(64, 40), (64, 40)], r=8), staged([(64, 32), (256, 64)], r=16)
+
+    assert choose([uneven, even], TX1, ROLES, rule="embedded").best.candidate is even
+
+
+def test_the_order_of_the_kernels_is_no_criterion() -> None:
+    """A kernel of 64 threads before one of 128, or after it: the rule cannot tell them apart."""
+    there, back = staged([(64, 40), (128, 32)]), staged([(128, 32), (64, 40)])
+
+    assert choose([there, back], TX1, ROLES, rule="embedded").equals == 2
+
+
 def test_below_enough_warps_the_fullest_is_taken_and_of_equals_the_larger_p() -> None:
     """The third step: warps before blocks, then elements per thread."""
     few_blocks = built((64, 4, 128), 2, 64, 64)  # 8 blocks, 32 warps

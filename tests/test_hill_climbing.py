@@ -103,6 +103,15 @@ def test_a_rule_that_ties_parameters_bends_the_step(climb: Policy) -> None:
     assert played.ended
 
 
+def test_a_step_leaves_the_others_rather_than_stay_small(climb: Policy) -> None:
+    """From (0, 1) a rises to (2, 1), which lowers nothing, not to the nearer (1, 0), which lowers b."""
+    space = [candidate(a=a, b=b) for a, b in ((0, 1), (1, 0), (2, 1))]
+
+    played = play(climb, search_over(space), lambda _: result(1.0, [1.0]))
+
+    assert [values(trial) for trial in played.trials] == [(0, 1), (2, 1)]
+
+
 def test_a_missing_corner_begins_beside_it(climb: Policy) -> None:
     """Where rules forbid all minima, the climb begins at the candidate with the least sum of ranks."""
     space = [c for c in grid(3, 3) if sum(map(int, c.configuration.values())) > 2]

@@ -54,6 +54,17 @@ def test_a_single_minimum_is_found_within_the_first_climb(local: Policy, seed: i
     assert min(cost for cost in costs if cost is not None) == 1.0
 
 
+def test_a_cheaper_neighbour_is_moved_to_at_once(local: Policy) -> None:
+    """After a trial that is cheaper than all before it, the next one differs from it in a single tunable."""
+    trials = [dict(t.configurations[0]) for t in play(local, search_over(GRID), hill, 30).trials]
+    costs = [abs(int(t["a"]) - 5) + abs(int(t["b"]) - 2) for t in trials]
+
+    first_climb = costs.index(0) + 1
+    moved = [i for i in range(1, first_climb - 1) if costs[i] < min(costs[:i])]
+    assert len(moved) > 1
+    assert all(sum(trials[i][name] != trials[i + 1][name] for name in "ab") == 1 for i in moved)
+
+
 def test_restarts_leave_a_local_minimum(local: Policy) -> None:
     """Random starts reach what no step leads to; the search ends by itself."""
     played = play(local, search_over(GRID), trap)
