@@ -7,7 +7,8 @@ workload ends, the speed is found anew. Several streams of memory traffic cost t
 one (``CONTENTION``: rows of DRAM banks are opened for each other).
 
 It follows that a round lasts at least as long as its slowest workload alone and at least as long as all bytes
-at full bandwidth, and (contention apart) at most as long as all workloads one after the other.
+at full bandwidth, and (contention apart) at most as long as all workloads one after the other at the same
+clock. A power limit that binds for one workload lowers the clock of all.
 """
 
 from collections.abc import Sequence
