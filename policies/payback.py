@@ -100,8 +100,9 @@ class Prospects:
     def verdict(self) -> str:
         """Why the search stopped, for the user."""
         saving, costs = self.expected_gain * self._payback.runs, self._spent / self._evaluations
+        runs = f"{self._payback.runs:,.0f}" if self._payback.runs >= 1 else f"{self._payback.runs:.2g}"
         expected = f"{100 * saving / costs:.2g} % of what it costs" if saving > 0 else "nothing"
         return (
             f"break-even: stopped after {self._evaluations} evaluations, because another one is expected to"
-            f" save {expected} over {self._payback.runs:,.6g} runs"
+            f" save {expected} over {runs} runs"
         )

@@ -173,7 +173,7 @@ def test_days_are_told_in_a_unit_that_reads_well(runs_per_day: float, span: str)
     even = break_even(document(), "energy", runs_per_day)
 
     (line,) = shown(document(break_even=even))
-    assert f"which is {span} at {runs_per_day:,.6g} a day" in line
+    assert f"which is {span} at {runs_per_day:,.0f} a day" in line
 
 
 def test_without_a_default_there_is_no_break_even() -> None:

@@ -9,6 +9,7 @@ from tuner.report.labels import label
 from tuner.report.units import significant, with_uncertainty
 
 Record = dict[str, Any]
+_LARGE = 100.0  # from here on fractions are of no interest
 _DAY_H = 24
 _HOUR_MIN = 60
 
@@ -84,12 +85,17 @@ def shown(document: Mapping[str, Any]) -> Iterator[str]:
     saving = with_uncertainty(even["saving_per_run"], even["saving_interval"], even["unit"])
     days = ""
     if even["days"] is not None:
-        days = f", which is {_days(even['days'])} at {even['runs_per_day']:,.6g} a day"
+        days = f", which is {_days(even['days'])} at {_plain(even['runs_per_day'])} a day"
     yield (
         f"break-even: the tuning has paid for itself after {_count(even['runs'])} runs"
         f" ({_count(even['runs_least'])} to {_count(even['runs_most'])}, 95 %{modelled}){days}:"
         f" it cost {cost}, and each run saves {saving} against the default"
     )
+
+
+def _plain(number: float) -> str:
+    """A number a user gave, never in exponent form where it is large."""
+    return f"{number:,.0f}" if number >= _LARGE else f"{number:g}"
 
 
 def _days(days: float) -> str:
