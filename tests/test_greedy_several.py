@@ -246,17 +246,18 @@ def test_algorithm_4_restarts_to_a_lower_clock_and_sorts_anew() -> None:
     table: Table = {
         (512, 512, 875): 100.0,
         (512, 512, 810): 101.0,  # f = 875; kernel 0 takes longest
-        (256, 512, 875): 90.0,  # its D ends: a change
+        (256, 512, 875): 90.0,
+        (128, 512, 875): 95.0,  # worse: 256, a change
         (256, 256, 875): 91.0,  # kernel 1 stays. The pass is over: goto step 4
         (256, 512, 810): 80.0,
         (256, 512, 745): FAILED,  # skipped
         (256, 512, 666): 85.0,  # worse than 810; f = 810; now kernel 1 takes longest
         (256, 256, 810): 82.0,  # worse: no change
-        # kernel 0 at 810: 512 is known (101), 256 is known (80). A full pass has changed nothing.
+        (128, 512, 810): 83.0,  # kernel 0: worse, and 512 is known (101). A full pass has changed nothing.
     }
     own_s: dict[Row, tuple[float, ...]] = {key: (5.0, 4.0) if key[-1] == 875 else (3.0, 4.0) for key in table}
 
-    path, best = replay(table, blocks(512, 256), blocks(512, 256), clocks=K40C, own_s=own_s)
+    path, best = replay(table, blocks(512, 256, 128), blocks(512, 256), clocks=K40C, own_s=own_s)
 
     assert path == list(table)
     assert best == (256, 512, 810)
