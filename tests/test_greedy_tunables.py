@@ -218,3 +218,36 @@ def test_an_order_of_many_candidates_answers(count: int) -> None:
 
     assert len(order.distributions(space[0].configuration)) == min(count, 6)
     assert len(order.line(space[0].configuration, "S")) == -(-count // 30)
+
+
+def asked(
+    costs: dict[tuple[int, ...], float], *spaces: Sequence[Candidate], clocks: Sequence[int] = ()
+) -> bool:
+    """True when greedy runs exactly the trials of a table, in its order; a key is each P or L, then the clock."""
+
+    def key(trial: Trial) -> tuple[int, ...]:
+        chosen = tuple(int(next(iter(one.values()))) for one in trial.configurations)
+        return chosen if trial.clock_mhz is None else (*chosen, trial.clock_mhz)
+
+    def measure(trial: Trial) -> Measurement:
+        return result(costs[key(trial)], [1.0] * len(spaces))
+
+    return [
+        key(trial) for trial in play(greedy, search_over(*spaces, clocks=clocks), measure).trials
+    ] == list(costs)
+
+
+def test_a_gain_within_a_block_size_does_not_go_back_to_the_clock() -> None:
+    """Only a new distribution restarts the search: P = 2 gains a fifth, and 810 MHz is not tried with it."""
+    space = [candidate(threads=256, elements=P, P=P) for P in (1, 2, 4)]
+    costs: dict[tuple[int, ...], float] = {(4, 875): 10.0, (1, 875): 9.0, (1, 810): 9.5, (2, 875): 7.0}
+
+    assert asked(costs, space, clocks=(875, 810))
+
+
+def test_tunables_of_a_block_size_are_walked_along_once() -> None:
+    """Kernel 1 gains a fifth by 256 threads: kernel 0 is looked at again, but not along P, where it was."""
+    first = [candidate(threads=256, elements=P, P=P) for P in (2, 1)]
+    second = [candidate(threads=L, L=L) for L in (512, 256)]
+
+    assert asked({(2, 512): 10.0, (1, 512): 11.0, (2, 256): 8.0}, first, second)
