@@ -1,20 +1,24 @@
 """Policies played against known measurements: what odd policies do to a play, and who ends the processes."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Generator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_process import PATIENCE_S
 from small_spaces import space
 
 from tuner import registry
-from tuner.comparing.choices import PolicyChoice
-from tuner.comparing.plays import Job, Rules, play_one
+from tuner.comparing.choices import PolicyChoice, policies
+from tuner.comparing.plays import Job, Rules, play_all, play_one
 from tuner.interfaces import Search
 from tuner.model import Configuration, Measurement, Trial
 from tuner.objective import Objective
@@ -96,6 +100,32 @@ def test_an_odd_policy_loses_its_plays_only(small: RecordedSpace, monkeypatch: p
 
     assert "no new trial" in found.error
     assert found.answer is None
+
+
+def test_ctrl_c_waits_while_processes_begin(small: RecordedSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A half-started process could not be ended and would complain: all begin, and then all end."""
+    submit, begun = ProcessPoolExecutor.submit, []
+
+    def stopped(pool: ProcessPoolExecutor, *words: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        begun.append(submit(pool, *words))
+        return begun[-1]
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", stopped)
+    before = set(multiprocessing.active_children())
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with (
+            pytest.raises(KeyboardInterrupt),
+            closing(play_all([small], Rules(policies("random"), 3, "time", None), 1)) as playing,
+        ):
+            next(playing)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+    assert len(begun) == 3
+    assert set(multiprocessing.active_children()) == before
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="kills a process group")

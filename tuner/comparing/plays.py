@@ -23,6 +23,7 @@ from tuner.recordings.searching import search_of
 # Set in playing processes: as many threads as CPUs in each of as many processes would only wait for each
 # other, and sums in another order would be other numbers on another machine.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -111,10 +112,9 @@ def play_all(spaces: Sequence[RecordedSpace], rules: Rules, processes: int) -> G
     with _environment(_ONE_THREAD):
         pool = ProcessPoolExecutor(processes, context, _begin, (spaces, rules))
         try:
-            yield from (
-                future.result()
-                for future in as_completed([pool.submit(_play, job) for job in jobs(rules, len(spaces))])
-            )
+            with _stops_wait():
+                futures = [pool.submit(_play, job) for job in jobs(rules, len(spaces))]
+            yield from (future.result() for future in as_completed(futures))
         except BrokenProcessPool as error:
             raise ChildCrashedError(
                 "a process that played a policy died, perhaps of memory; try --jobs 1"
@@ -122,8 +122,32 @@ def play_all(spaces: Sequence[RecordedSpace], rules: Rules, processes: int) -> G
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(multiprocessing.active_children()) - before:
-                child.terminate()
+                child.kill()  # one that only begins heeds nothing less
                 child.join()
+
+
+@contextlib.contextmanager
+def _stops_wait() -> Iterator[None]:
+    """Ctrl-C and its like wait while processes are started.
+
+    One that is half started can be ended by nobody, and would tell the terminal what it missed. The processes
+    begin with the signals blocked: Ctrl-C reaches them, too.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stops = [number for number in _STOPS if signal.getsignal(number) is not signal.SIG_IGN]
+    caught: list[int] = []
+    handlers = {number: signal.signal(number, lambda got, _: caught.append(got)) for number in stops}
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if caught:
+        signal.raise_signal(caught[0])
 
 
 @contextlib.contextmanager
@@ -149,6 +173,7 @@ _held: tuple[Sequence[RecordedSpace], Rules] | None = (
 def _begin(spaces: Sequence[RecordedSpace], rules: Rules) -> None:
     global _held  # noqa: PLW0603 - the only way an initialiser can leave something to the calls
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _held = spaces, rules
 
