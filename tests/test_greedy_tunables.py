@@ -223,7 +223,7 @@ def test_an_order_of_many_candidates_answers(count: int) -> None:
 def asked(
     costs: dict[tuple[int, ...], float], *spaces: Sequence[Candidate], clocks: Sequence[int] = ()
 ) -> bool:
-    """True when greedy runs exactly the trials of a table, in its order; a key is each P or L, then the clock."""
+    """True when greedy runs the trials of a table, in its order; a key is each P or L, and the clock."""
 
     def key(trial: Trial) -> tuple[int, ...]:
         chosen = tuple(int(next(iter(one.values()))) for one in trial.configurations)
