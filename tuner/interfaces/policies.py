@@ -112,7 +112,8 @@ class Search:
     Attributes:
         workloads: names, for messages.
         candidates: per workload, the configurations left after pruning, in the order of the space.
-        defaults: per workload, the default configuration (the first candidate where it was pruned).
+        defaults: per workload, the default configuration, which pruning may have dropped from the candidates;
+            the first candidate where it cannot be launched.
         clocks_mhz: clocks to choose from, highest first; empty means "as found" (``Trial.clock_mhz`` None).
         cost: the objective; infinity for a failed trial.
         seed: for policies that draw at random.
