@@ -88,8 +88,8 @@ def play_one(job: Job, spaces: Sequence[RecordedSpace], rules: Rules) -> Play:
     space, objective = spaces[job.space], Objective(rules.objective)
     try:
         policy = rules.policies[job.policy].load()
-        begun_s = time.thread_time()
         search = search_of(space, objective.cost, seed=job.seed, noise=objective.relative_uncertainty)
+        begun_s = time.thread_time()
         asked = play(policy, search, space.look, rules.budget)
     except Exception as error:  # noqa: BLE001 - whatever a policy raises is its result here
         return Play(job, error=f"{type(error).__name__}: {error}")
