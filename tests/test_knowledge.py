@@ -11,6 +11,7 @@ from tuning import REQUEST, tune
 from tuner import knowledge as knowledge_module
 from tuner.bench import open_bench
 from tuner.catalog import Catalog
+from tuner.conditions import PROTOCOL
 from tuner.database import Store
 from tuner.interfaces import Known
 from tuner.knowledge import knowledge
@@ -123,12 +124,21 @@ def test_a_recording_does_not_hear_of_the_runs_it_was_made_of(store: Store, tmp_
     assert [one.sizes["N"] for one in Begun(store, of(2)).known()] == [8, 4]
 
 
-def test_a_changed_source_is_not_known(store: Store) -> None:
-    """Runs of other sources of the kernel are stale."""
+@pytest.mark.parametrize(
+    ("was", "stored"),
+    [
+        ('"scan-lf":"', '"scan-lf":"0'),
+        (f'"protocol":{PROTOCOL}', '"protocol":0'),
+        ('"modelled":true', '"modelled":false'),
+    ],
+    ids=["sources", "protocol", "modelled"],
+)
+def test_what_was_measured_of_other_sources_or_otherwise_is_not_known(
+    store: Store, was: str, stored: str
+) -> None:
+    """Runs of other sources of the kernel, of an earlier way of measuring, or of a real GPU, are left alone."""
     tune(of(8), store, spec=TX1)
-    store._connection.execute(
-        'UPDATE runs SET conditions = replace(conditions, \'"scan-lf":"\', \'"scan-lf":"0\')'
-    )
+    store._connection.execute("UPDATE runs SET conditions = replace(conditions, ?, ?)", (was, stored))
 
     assert Begun(store, of(4)).known() == ()
 
