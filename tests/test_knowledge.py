@@ -136,7 +136,7 @@ def test_a_recording_does_not_hear_of_the_runs_it_was_made_of(store: Store, tmp_
 def test_what_was_measured_of_other_sources_or_otherwise_is_not_known(
     store: Store, was: str, stored: str
 ) -> None:
-    """Runs of other sources of the kernel, of an earlier way of measuring, or of a real GPU, are left alone."""
+    """Runs of other sources, of an earlier way of measuring, or of a real GPU are left alone."""
     tune(of(8), store, spec=TX1)
     store._connection.execute("UPDATE runs SET conditions = replace(conditions, ?, ?)", (was, stored))
 
