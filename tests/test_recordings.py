@@ -272,10 +272,10 @@ def test_a_file_that_was_replaced_since_it_was_opened_is_refused(tmp_path: Path)
     """Spaces are read when asked for: one that went meanwhile is named, as is a file that went."""
     opened = samples.written(tmp_path / "a.zip", samples.space())
     samples.written(opened.path, samples.space(samples.workload("scan-lf:N=128")))
-    with pytest.raises(InputError, match=r"scan-lf:N=64\.json cannot be read"):
+    with pytest.raises(InputError, match=r"scan-lf:N=64\.json: cannot be read"):
         opened.space(("scan-lf:N=64",))
     opened.path.unlink()
-    with pytest.raises(InputError, match=r"scan-lf:N=64\.json cannot be read"):
+    with pytest.raises(InputError, match=r"scan-lf:N=64\.json: cannot be read"):
         opened.space(("scan-lf:N=64",))
 
 
@@ -312,7 +312,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
 
     flipped = tmp_path / "flipped.zip"
     flipped.write_bytes(whole[:200] + bytes(255 - byte for byte in whole[200:300]) + whole[300:])
-    with pytest.raises(InputError, match=r"flipped\.zip: scan-lf:N=64.json cannot be read"):
+    with pytest.raises(InputError, match=r"flipped\.zip: scan-lf:N=64.json: cannot be read"):
         RecordingFile(flipped).space(("scan-lf:N=64",))
 
     with zipfile.ZipFile(tmp_path / "empty.zip", "w"):

@@ -89,7 +89,7 @@ class RecordingFile:
             with zipfile.ZipFile(self.path) as archive, archive.open(member) as stream:
                 text = stream.read(MAX_BYTES + 1)  # the size in the directory may be a lie
         except _UNREADABLE as error:
-            raise InputError(f"{self.path}: {member} cannot be read: {error}") from error
+            raise ValueError(f"cannot be read: {error}") from error
         if len(text) > MAX_BYTES:
             raise ValueError(f"more than {MAX_BYTES // 2**20} MiB; no space is that large")
         return text
