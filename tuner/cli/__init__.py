@@ -7,11 +7,11 @@ from tuner.errors import Interrupted, TunerError
 
 COMMANDS = {
     "run": "tuner.cli.run:run",
+    "explain": "tuner.cli.explain:explain",
     "compare": "tuner.cli.compare:compare",
     "best": "tuner.cli.best:best",
     "history": "tuner.cli.history:history",
     "db": "tuner.cli.db:db",
-    "explain": "tuner.cli.explain:explain",
     "kernels": "tuner.cli.kernels:kernels",
     "devices": "tuner.cli.devices:devices",
     "occupancy": "tuner.cli.occupancy:occupancy",

@@ -9,7 +9,7 @@ from tuner.cli.options import database_option, device_option, fraction, kernel_o
 from tuner.cli.output import console, json_option, write_json
 
 
-@click.command()
+@click.command(short_help="Print the best stored answer for workloads that run together.")
 @click.argument("workloads", nargs=-1, required=True, metavar="WORKLOAD...")
 @click.option("--objective", default="energy", show_default=True, help="time, energy, edp or ed2p.")
 @click.option("--max-slowdown", callback=fraction, help="The limit that the runs were made under, e.g. 5%.")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _MEGA = 1e6
 
 
-@click.group()
+@click.group(short_help="See who holds GPU clocks, and give back what was left set.")
 def clocks() -> None:
     """GPU clocks: see who holds them, and give back what was left set."""
 

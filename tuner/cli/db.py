@@ -8,7 +8,9 @@ from tuner.cli.options import database_option, kernel_option
 from tuner.cli.output import console, writable
 
 
-@click.group()
+@click.group(
+    short_help="Print where results are kept, or export a run as a recording.",
+)
 def db() -> None:
     """The database of results: its path, and its runs as recorded spaces."""
 

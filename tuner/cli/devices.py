@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from tuner.worker import DeviceReport
 
 
-@click.command()
+@click.command(short_help="List GPUs, simulated devices and recordings.")
 @json_option
 def devices(*, json_path: str | None) -> None:
-    """List GPUs and simulated devices with limits, clocks, power sensor, and what is missing."""
+    """List GPUs, simulated devices and recordings with limits, clocks, power sensor, and what is missing."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -17,7 +17,7 @@ _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold re
 _MUST_BE_MENDED = 1
 
 
-@click.command()
+@click.command(short_help="Examine the machine for what hampers good measurements.")
 @database_option
 @json_option
 def doctor(*, database: Path | None, json_path: str | None) -> None:

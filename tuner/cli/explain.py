@@ -19,7 +19,7 @@ _LEGEND = (
 _KIB = 1024
 
 
-@click.command()
+@click.command(short_help="Show what the analytical model chooses, and why; runs nothing.")
 @click.argument("workloads", nargs=-1, required=True, metavar="WORKLOAD...")
 @device_option
 @kernel_option

@@ -6,7 +6,7 @@ from tuner.cli.options import device_option
 from tuner.cli.output import console, json_option, write_json
 
 
-@click.command()
+@click.command(short_help="Print the occupancy of a kernel, and what limits it.")
 @device_option
 @click.option("--threads", type=int, required=True, metavar="N", help="Threads of a block.")
 @click.option(

@@ -108,8 +108,8 @@ def _legend(document: Mapping[str, Any]) -> Iterator[str]:
     if not document["operations"]:
         return
     yield (
-        "Φ: harmonic mean over the sizes of the median efficiency (best cost / cost of the answer);"
-        f" {document['seeds']} seeds, lowest – highest"
+        "Φ: harmonic mean over the sizes of the efficiency (best cost / cost of the answer); the median of"
+        f" {document['seeds']} seeds, and their lowest – highest"
     )
     yield (
         f"evaluations: median of all plays, and the most of any, {document['budget']} allowed;"
