@@ -61,6 +61,16 @@ STATUS = Kind(
 )
 
 
+def one_of(values: Sequence[Any]) -> Kind:
+    """One of these values."""
+    return Kind(f"one of {shown(list(values))}", lambda value: value in values)
+
+
+def place(count: int) -> Kind:
+    """A place in a list of so many."""
+    return Kind(f"a place from 0 to {count - 1}", lambda value: _whole(value) and 0 <= value < count)
+
+
 def member(mapping: Any, key: str, where: str) -> Any:  # noqa: ANN401 - any JSON value
     """The value of a key.
 

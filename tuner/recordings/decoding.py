@@ -170,7 +170,7 @@ def _candidates(
     count = _count(document, where)
     listed = table(document, "configurations", where)
     columns = {
-        name: column(listed, name, f"{where}.configurations", count, _one_of(values))
+        name: column(listed, name, f"{where}.configurations", count, checks.one_of(values))
         for name, values in tunables.items()
     }
     stages = [
@@ -207,10 +207,6 @@ def _work(columns: Mapping[str, Sequence[Any]], row: int) -> Work | None:
     return None if None in fields.values() else Work(**fields)
 
 
-def _one_of(values: Sequence[TunableValue]) -> Kind:
-    return Kind(f"one of {checks.shown(list(values))}", lambda value: value in values)
-
-
 def _count(document: Mapping[str, Any], where: str) -> int:
     count: int = one(document, "count", where, checks.SIZE)
     if count > checks.MAX_ROWS:
@@ -240,7 +236,7 @@ def _trials(
             f"trials: at and results have {len(places)} and {len(lanes)} of {len(workloads)} workloads"
         )
     at = [
-        column({"at": place}, "at", "trials", count, _place(len(workload.candidates)))
+        column({"at": place}, "at", "trials", count, checks.place(len(workload.candidates)))
         for place, workload in zip(places, workloads, strict=True)
     ]
     set_mhz = column(document, "set_mhz", "trials", count, checks.SIZE, optional=True)
@@ -265,10 +261,6 @@ def _columns(
         name: column(document, name, where, count, kind, optional=name in _OPTIONAL)
         for name, kind in kinds.items()
     }
-
-
-def _place(count: int) -> Kind:
-    return Kind(f"a place from 0 to {count - 1}", lambda value: type(value) is int and 0 <= value < count)
 
 
 def _measurement(
