@@ -166,14 +166,20 @@ def test_the_default_as_the_answer_saves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("runs_per_day", "span"), [(1e3, "2.0 days"), (24e3, "2.0 hours"), (1e6, "2.9 minutes")]
+    ("runs_per_day", "span"),
+    [
+        ("0.0123", "163,000 days"),
+        ("1,000", "2.0 days"),
+        ("24,000", "2.0 hours"),
+        ("1,000,000", "2.9 minutes"),
+    ],
 )
-def test_days_are_told_in_a_unit_that_reads_well(runs_per_day: float, span: str) -> None:
+def test_days_are_told_in_a_unit_that_reads_well(runs_per_day: str, span: str) -> None:
     """2,000 runs take days, hours or minutes."""
-    even = break_even(document(), "energy", runs_per_day)
+    even = break_even(document(), "energy", float(runs_per_day.replace(",", "")))
 
     (line,) = shown(document(break_even=even))
-    assert f"which is {span} at {runs_per_day:,.0f} a day" in line
+    assert f"which is {span} at {runs_per_day} a day" in line
 
 
 def test_without_a_default_there_is_no_break_even() -> None:

@@ -101,7 +101,7 @@ def _plain(number: float) -> str:
 def _days(days: float) -> str:
     """A span in the unit that gives it a readable number."""
     if days >= 1:
-        return f"{significant(days, 2)} days"
+        return f"{significant(float(f'{days:.3g}'), 2)} days"
     hours = days * _DAY_H
     return f"{significant(hours, 2)} hours" if hours >= 1 else f"{significant(hours * _HOUR_MIN, 2)} minutes"
 
