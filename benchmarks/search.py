@@ -235,11 +235,17 @@ def _results(wanted: dict[Task, Game], store: Store, budgets: Sequence[int]) -> 
 def _document(rows: Sequence[dict[str, Any]]) -> str:
     """The JSON, a line per space and search."""
     origin = provenance()
+    origin["command"] = " ".join(["python benchmarks/search.py", *map(_nameless, sys.argv[1:])])
     origin["packages"] |= {name: found for name in PACKAGES if (found := _version(name))}
     origin["policies"] = {row["search"]: policy_version(row["search"]) for row in rows if row["ours"]}
     head = {"provenance": origin, "score": "median over seeds of optimum / best found"}
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
     return f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{lines}\n]}}\n'
+
+
+def _nameless(word: str) -> str:
+    """An argument without the directories of the machine it was given on."""
+    return Path(word).name if Path(word).exists() else word
 
 
 def _version(name: str) -> str | None:

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,9 +86,8 @@ def row_of(result: Result) -> dict[str, Any]:
         "evaluations_to": {str(level): _finite(result.evaluations_to(level)) for level in LEVELS},
         "seeds": [
             {
-                "seed": play.seed,
                 "evaluations": play.evaluations,
-                "failed": play.failed,
+                **({"failed": play.failed} if play.failed else {}),
                 "best": [[n, round(100 * result.optimum_s / time_s, 2)] for n, time_s in play.best],
                 "search_ms": play.search_ms,
                 **({"error": play.error} if play.error else {}),
@@ -103,14 +102,14 @@ def result_of(row: Mapping[str, Any]) -> Result:
     optimum_s = row["optimum_ms"] / 1e3
     plays = tuple(
         Play(
-            seed=one["seed"],
+            seed=seed,
             evaluations=one["evaluations"],
-            failed=one["failed"],
+            failed=one.get("failed", 0),
             best=tuple((n, optimum_s / (percent / 100)) for n, percent in one["best"]),
             search_ms=None if one["search_ms"] is None else (one["search_ms"][0], one["search_ms"][1]),
             error=one.get("error", ""),
         )
-        for one in row["seeds"]
+        for seed, one in enumerate(row["seeds"])
     )
     return Result(
         space=row["space"],
@@ -129,19 +128,31 @@ def _finite(number: float) -> float | None:
 
 
 def tables(results: Sequence[Result]) -> str:
-    """Markdown: of every group the means over its spaces; then all spaces (groups, if there are many)."""
+    """Markdown: a table per group and one with every space; where those are many, groups by search alone."""
     started = [result for result in results if any(play.evaluations for play in result.plays)]
     parts = []
-    for group in dict.fromkeys(result.group for result in started):
-        mine = [result for result in started if result.group == group]
-        count = len({result.space for result in mine})
-        parts.append(f"**{group}**, {_counted(count, 'space')}\n\n{_table(mine)}")
-        parts += filter(None, ["\n".join(f"- {remark}" for remark in _remarks(mine))])
-    of = "space" if len({result.space for result in started}) <= SHOWN else "group"
-    parts.append(f"**every {of}**\n\n{_overview(started, of)}")
+    if len({result.space for result in started}) <= SHOWN:
+        for group in dict.fromkeys(result.group for result in started):
+            mine = [result for result in started if result.group == group]
+            count = len({result.space for result in mine})
+            parts += [f"**{group}**, {_counted(count, 'space')}", _table(mine), _remarks(mine)]
+        parts += [f"**every space**, efficiency after {_after(started)}", _overview(started, "space", _cell)]
+    else:
+        parts += [f"**efficiency** after {_after(started)}", _overview(started, "group", _cell)]
+        to = f"**evaluations to {100 * LEVELS[-1]:.0f} %** of the optimum, median of the spaces"
+        parts += [to, _overview(started, "group", lambda same: _evaluations(same, LEVELS[-1], listed=1))]
+        parts.append(_remarks(started))
     idle = {r.searcher: r.plays[0].error for r in results if not any(play.evaluations for play in r.plays)}
     parts += [f"{searcher} did not start: {error}" for searcher, error in idle.items()]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _after(results: Sequence[Result]) -> str:
+    return "/".join(map(str, results[0].budgets)) + " evaluations, %"
+
+
+def _cell(results: Sequence[Result]) -> str:
+    return "/".join(f"{mean:.0f}" for mean in _means(results))
 
 
 def marks(name: str) -> tuple[str, str]:
@@ -172,15 +183,13 @@ def _means(results: Sequence[Result]) -> list[float]:
     return [100 * statistics.fmean(r.efficiency(n) for r in results) for n in results[0].budgets]
 
 
-def _overview(results: Sequence[Result], of: str) -> str:
-    """Columns: spaces or groups (attribute ``of``); cells: efficiency after the budgets."""
+def _overview(results: Sequence[Result], of: str, cell: Callable[[Sequence[Result]], str]) -> str:
+    """Rows: searches; columns: spaces or groups (attribute ``of``)."""
     names = list(dict.fromkeys(getattr(result, of) for result in results))
     lines = [f"| search | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
     for mine in _by_searcher(results):
-        cells = []
-        for name in names:
-            same = [result for result in mine if getattr(result, of) == name]
-            cells.append("/".join(f"{mean:.0f}" for mean in _means(same)) if same else "–")
+        columns = [[result for result in mine if getattr(result, of) == name] for name in names]
+        cells = [cell(same) if same else "–" for same in columns]
         lines.append(f"| {_label(mine[0])} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -194,9 +203,9 @@ def _label(result: Result) -> str:
     return f"**{result.searcher}**" if result.ours else result.searcher
 
 
-def _evaluations(results: Sequence[Result], level: float) -> str:
+def _evaluations(results: Sequence[Result], level: float, listed: int = LISTED) -> str:
     counts = [result.evaluations_to(level) for result in results]
-    if len(counts) > LISTED:
+    if len(counts) > listed:
         counts = [statistics.median_low(counts)]
     return ", ".join(f"> {results[0].budget}" if math.isinf(n) else f"{n:.0f}" for n in counts)
 
@@ -209,17 +218,21 @@ def _search_time(results: Sequence[Result]) -> str:
     return f"{statistics.median(medians):.2g} (mean {statistics.median(means):.2g})"
 
 
-def _remarks(results: Sequence[Result]) -> Iterator[str]:
+def _remarks(results: Sequence[Result]) -> str:
     """What a reader must know: crashes, and searches that ended before the budget was used up."""
+    lines = []
     for mine in _by_searcher(results):
         plays = [(play, min(r.budget, r.size)) for r in mine for play in r.plays]
         broken = [play.error for play, _ in plays if play.error]
         if broken:
-            yield f"{_label(mine[0])}: {len(broken)} of {len(plays)} broke off ({_commonest(broken)})"
+            what = f"{len(broken)} of {len(plays)} searches broke off ({_commonest(broken)})"
+            lines.append(f"- {_label(mine[0])}: {what}")
         early = [play.evaluations for play, allowed in plays if not play.error and play.evaluations < allowed]
         if early:
             median = _counted(statistics.median_low(early), "evaluation")
-            yield f"{_label(mine[0])}: {len(early)} of {len(plays)} ended by themselves, median {median}"
+            what = f"{len(early)} of {len(plays)} searches ended by themselves, median {median}"
+            lines.append(f"- {_label(mine[0])}: {what}")
+    return "\n".join(lines)
 
 
 def _commonest(texts: Sequence[str]) -> str:
@@ -248,11 +261,12 @@ def plot(results: Sequence[Result], path: Path) -> None:
             steps = np.arange(1, mine[0].budget + 1)
             curve = [100 * statistics.fmean(r.efficiency(int(n)) for r in mine) for n in steps]
             line = {"linewidth": 2.0} if mine[0].ours else {"linewidth": 1.0, "linestyle": "--"}
-            panel.plot(steps, curve, label=mine[0].searcher, **line)
+            panel.step(steps, curve, where="post", label=mine[0].searcher, **line)
         panel.set(title=group, xlabel="evaluations", ylabel="efficiency, % of the optimum", xscale="log")
+        panel.xaxis.set_major_formatter("{x:g}")
         panel.grid(alpha=0.3)
         panel.legend(fontsize="x-small", ncols=2)
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
 
 

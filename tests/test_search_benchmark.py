@@ -36,7 +36,7 @@ def benchmark() -> SimpleNamespace:
     """The benchmark's modules, which are scripts side by side."""
     sys.path.insert(0, BENCHMARKS)
     try:
-        names = ("spaces", "plays", "scores", "peers")
+        names = ("spaces", "plays", "scores", "peers", "store")
         return SimpleNamespace(**{name: importlib.import_module(f"search_{name}") for name in names})
     finally:
         sys.path.remove(BENCHMARKS)
@@ -182,6 +182,33 @@ def test_a_search_that_goes_round_in_circles_is_ended(
     assert play.error.startswith("Stuck: nothing new")
 
 
+def test_played_searches_are_kept(benchmark: SimpleNamespace, tmp_path: Path) -> None:
+    """A later call finds what was played; other seeds and what never started are played again."""
+    game = benchmark.spaces.Game("made up", "made", space())
+    tasks = [benchmark.store.Task("here", 0, "random", True, seed, 10, "") for seed in range(3)]
+    played = benchmark.plays.play_policy(game, "random", seed=0, budget=10)
+    idle = benchmark.plays.Play(1, 0, 0, (), None, "ModuleNotFoundError: no such thing")
+    store = benchmark.store.Store(tmp_path)
+    store.put(game, tasks[0], played)
+    store.put(game, tasks[1], idle)
+    assert store.get(game, tasks[1]) == idle
+    later = benchmark.store.Store(tmp_path)
+    assert [later.get(game, task) for task in tasks] == [played, None, None]
+
+
+def test_a_policy_that_changed_is_played_again(benchmark: SimpleNamespace, tmp_path: Path) -> None:
+    """What a policy is made of are its file and the siblings it imports, and theirs, in functions too."""
+    (tmp_path / "one.py").write_text("from .two import x\n")
+    (tmp_path / "two.py").write_text("def f():\n    from . import three\n    from .inner.four import y\n")
+    for name in ("three.py", "other.py"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/four.py").write_text("from ..one import z\nimport json\n")
+    found = benchmark.store.imported(tmp_path / "one.py")
+    names = {str(path.relative_to(tmp_path)) for path in found}
+    assert names == {"one.py", "two.py", "three.py", "inner/four.py"}
+
+
 def test_scores_are_medians_over_seeds(benchmark: SimpleNamespace) -> None:
     """Efficiency and evaluations to a share of the optimum come from the middle seed."""
     plays = tuple(
@@ -207,6 +234,15 @@ def test_a_search_that_ended_early_or_crashed_is_said(benchmark: SimpleNamespace
         for name, plays in (("quitter", ended), ("skopt", idle))
     ]
     text = benchmark.scores.tables(results)
-    assert "quitter: 1 of 2 broke off (KeyError: 'x')" in text
-    assert "quitter: 1 of 2 ended by themselves, median 30 evaluations" in text
+    assert "quitter: 1 of 2 searches broke off (KeyError: 'x')" in text
+    assert "quitter: 1 of 2 searches ended by themselves, median 30 evaluations" in text
     assert "skopt did not start: ModuleNotFoundError" in text
+
+
+@pytest.mark.parametrize("name", ["search-public", "search-h200"])
+def test_the_tables_of_the_page_are_those_of_the_results(benchmark: SimpleNamespace, name: str) -> None:
+    """The page holds the tables that the stored results make."""
+    document = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
+    begin, end = benchmark.scores.marks(name)
+    text = benchmark.scores.tables([benchmark.scores.result_of(row) for row in document["rows"]])
+    assert begin + text + end in (ROOT / "docs/methodologies.md").read_text()
