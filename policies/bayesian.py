@@ -23,7 +23,8 @@ from .surrogate.learner import Learner, Proposal
 PATIENCE = 5  # evaluations without progress that end a search; the paper looks at a window, too
 LEAST_START = 4  # trials of the start design; where more tunables vary, as many as these
 PROGRESS = 0.003  # of the lowest cost: gains below it, or within the measurement's uncertainty, are none
-HOPE = 0.01  # of the lowest cost: an evaluation that was expected to gain more does not count as quiet
+HOPE = 0.1  # of the lowest cost, by the number of tunables: an evaluation expected to gain more is not quiet
+FEW = 8  # tunables; a space of fewer is taken to have as many there
 STALL = 3  # evaluations that do not lower the cost, after which another centre's neighbours get their turn
 ALL_FAIL = 100  # evaluations after which a search without a valid trial ends
 
@@ -32,7 +33,7 @@ def bayesian(search: Search, *, patience: int | None = PATIENCE) -> Attempt:
     """Measure where a surrogate of the costs promises most, until that brings no progress.
 
     1. Start: the analytical answer, the defaults, and a Latin hypercube over the legal candidates. What is
-       known of other sizes or GPUs stands in for the hypercube.
+       known of other sizes or GPUs stands in for the hypercube. Trials that fail are made up for, once.
     2. Fit: a Gaussian process to the logarithms of the costs; failures are modelled apart.
     3. Acquire: the trial of highest expected improvement, of all and of the neighbours of a good one in turn.
     4. Stop: after ``patience`` evaluations without progress, or when another does not pay.
@@ -54,13 +55,15 @@ def bayesian(search: Search, *, patience: int | None = PATIENCE) -> Attempt:
     run = _Run(search, joint, Learner(joint, draw, learnt(sources, joint, draw)))
 
     yield from run.measure(_start(run, seeds, 0 if sources else max(LEAST_START, joint.tunables), draw))
+    yield from run.measure(_start(run, [], run.learner.failures, draw))
     stop = _Stop(run, patience)
     while not stop.now():
         proposal = _acquire(run, draw)
         if proposal is None:
             search.tell(f"bayesian: all {len(run.learner.measured)} trials are measured")
             break
-        stop.expect(proposal.gain)
+        if stop.does_not_pay(proposal):
+            break
         yield from run.measure([proposal.row])
     return None if run.learner.best is None else joint.trial(run.learner.best)
 
@@ -72,7 +75,7 @@ class _Run:
         evaluations: trials asked for.
         idle: of them, those since the lowest cost fell.
         noise: relative uncertainty of the lowest cost.
-        spent: what the last one took, in the unit of the cost.
+        spent: what they took, in the unit of the cost.
     """
 
     def __init__(self, search: Search, joint: Joint, learner: Learner) -> None:
@@ -100,14 +103,15 @@ class _Run:
             self.idle, self.noise = 0, noise
         self.learner.learn(row, cost, noise)
         if self.search.payback is not None:
-            self.spent = self.search.payback.spent(measurement)
+            self.spent += self.search.payback.spent(measurement)
 
 
 class _Stop:
     """Whether to go on.
 
     An evaluation is progress if it lowers the lowest cost by more than the measurement can tell, and quiet
-    otherwise. One that was expected to gain much and did not has taught something: it is neither.
+    otherwise. One that was expected to gain much and did not has taught something: it is neither. The more
+    tunables vary, the more directions are left unseen, and the less counts as much.
 
     Args:
         run: the search, after its start design.
@@ -117,12 +121,9 @@ class _Stop:
     def __init__(self, run: _Run, patience: int | None) -> None:
         self._run, self._patience = run, patience
         self._lowest = run.learner.lowest
+        self._hope = HOPE / max(FEW, run.joint.tunables)
         self._quiet = 0
         self._expected: float | None = None
-
-    def expect(self, gain: float) -> None:
-        """Say what the next evaluation is expected to gain, as a fraction of the lowest cost."""
-        self._expected = gain
 
     def now(self) -> bool:
         """Whether the search ends here; the user is told why."""
@@ -131,10 +132,10 @@ class _Stop:
             return self._hopeless()
         if lowest < self._lowest * (1 - max(PROGRESS, run.noise)):
             self._lowest, self._quiet = lowest, 0
-        elif self._expected is not None and self._expected < HOPE:
+        elif self._expected is not None and self._expected < self._hope:
             self._quiet += 1
         if self._patience is None or self._quiet < self._patience:
-            return self._does_not_pay()
+            return False
         run.search.tell(
             f"bayesian: stopped after {run.evaluations} evaluations,"
             f" the last {self._quiet} of which brought no progress"
@@ -147,16 +148,19 @@ class _Stop:
         self._run.search.tell(f"bayesian: stopped because all {self._run.evaluations} evaluations failed")
         return True
 
-    def _does_not_pay(self) -> bool:
-        payback = self._run.search.payback
-        if payback is None or self._expected is None:
+    def does_not_pay(self, proposal: Proposal) -> bool:
+        """Whether the search ends before what it would measure next."""
+        self._expected = proposal.gain
+        payback, run = self._run.search.payback, self._run
+        if payback is None or proposal.near or run.learner.lowest == math.inf:
             return False
-        saving = self._expected * self._run.learner.lowest * payback.runs
-        if saving >= self._run.spent:
+        saving = proposal.gain * run.learner.lowest * payback.runs
+        price = run.spent / len(run.learner.measured)
+        if saving >= price:
             return False
-        self._run.search.tell(
-            f"bayesian: stopped after {self._run.evaluations} evaluations: another one would save about"
-            f" {saving:.3g} in {payback.runs:g} runs, and takes {self._run.spent:.3g}"
+        run.search.tell(
+            f"bayesian: stopped after {run.evaluations} evaluations: another one would save about"
+            f" {saving:.3g} in {payback.runs:g} runs, and takes {price:.3g}"
         )
         return True
 

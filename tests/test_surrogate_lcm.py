@@ -76,7 +76,7 @@ def test_hyper_parameters_survive_packing() -> None:
 
 
 def test_a_fit_sees_which_task_follows_the_target() -> None:
-    """Of two tasks, the one with the target's costs is coupled to it, the one with the opposite the other way."""
+    """A task with the target's costs is coupled to it, one with the opposite costs the other way."""
     grid = np.array([[i / 11, j / 3] for i in range(12) for j in range(4)])
     y = np.sin(5 * grid[:, 0]) + grid[:, 1]
     y = (y - y.mean()) / y.std()
@@ -150,5 +150,6 @@ def test_points_are_few_and_standardised() -> None:
     assert knowledge.y[knowledge.x[:, -1] == 2].min() == pytest.approx(
         knowledge.y[knowledge.x[:, -1] == 2][0]
     )
-    assert np.all(np.isfinite(knowledge.x)) and np.all(np.isfinite(knowledge.y))
+    assert np.all(np.isfinite(knowledge.x))
+    assert np.all(np.isfinite(knowledge.y))
     assert knowledge.y[knowledge.x[:, -1] == 1].std() == pytest.approx(1.0)

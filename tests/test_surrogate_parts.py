@@ -12,12 +12,13 @@ from scipy.integrate import quad
 from scipy.stats import norm
 from tuner.policies.surrogate import joint as joint_module
 from tuner.policies.surrogate.design import latin
-from tuner.policies.surrogate.encoding import encoding
+from tuner.policies.surrogate.encoding import Floats, encoding
 from tuner.policies.surrogate.failures import Failures
 from tuner.policies.surrogate.improvement import log_expected_improvement
 from tuner.policies.surrogate.joint import Joint
 from tuner.policies.surrogate.response import SQUASH, respond
 
+from tuner.interfaces import Candidate
 from tuner.model import Configuration, Trial, TunableValue
 
 
@@ -25,7 +26,7 @@ def configurations(**values: Sequence[TunableValue]) -> list[Configuration]:
     return [Configuration(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
 
-def features(found: list[Configuration]) -> np.ndarray:
+def features(found: list[Configuration]) -> Floats:
     encoded = encoding(found)
     return encoded.features(encoded.codes(found))
 
@@ -53,7 +54,7 @@ def test_constants_and_repetitions_are_left_out() -> None:
 
 
 def test_how_often_two_divides_is_told_where_size_does_not_tell() -> None:
-    """48 and 80 divide by 16, 64 by 64; powers of two, odd numbers, zero, fractions and truths have no such part."""
+    """48 and 80 divide by 16, 64 by 64; powers of two, odd numbers, zero and fractions have no such part."""
     x = features(configurations(L=[48, 64, 80]))
 
     assert x.shape == (3, 2)
@@ -87,32 +88,51 @@ def test_expected_improvement_orders_what_promises_next_to_nothing() -> None:
 
 def test_failures_are_likely_near_failures() -> None:
     """Next to what failed the chance to work is low, next to what worked high, far away the overall rate."""
-    pool = np.array([[0.0, 0.0], [1.0, 0.0], [50.0, 50.0]])
-    failures = Failures(pool)
+    pool = np.array([[0.0, 0.0], [1.0, 0.0], [500.0, 500.0]])
+    failures = Failures(np.array([0, 1]), pool)
     failures.add(np.array([[0.0, 0.05], [0.05, 0.0], [1.0, 0.05]]), np.array([1.0, 1.0, 0.0]))
 
     chance = np.exp(failures.log_chance_to_work())
 
-    assert chance[0] < 0.3
-    assert chance[1] > 0.6
-    assert chance[2] == pytest.approx(1 / 3)
+    assert chance[0] < 0.15
+    assert chance[1] > 0.85
+    assert chance[2] == pytest.approx(1 / 3, abs=0.05)
     assert np.exp(failures.log_chance_to_work_at(pool)) == pytest.approx(chance)
 
 
-def test_without_failures_everything_works() -> None:
-    """No failure seen: the chance is one everywhere, and so before any outcome."""
-    failures = Failures(np.zeros((2, 1)))
+def test_the_tunable_that_failures_depend_on_is_found() -> None:
+    """Where only the first tunable decides, a failure speaks for configurations that differ in the others."""
+    draw = np.random.default_rng(0)
+    seen = draw.integers(4, size=(24, 3)) / 3
+    at = np.array([[1.0, 0.5, 0.5], [0.0, 0.5, 0.5]])
+    failures = Failures(np.arange(3), at)
+    for one in seen:
+        failures.add(one[None, :], np.array([float(one[0] == 1.0)]))
+        failures.log_chance_to_work()
+
+    chance = np.exp(failures.log_chance_to_work())
+
+    assert chance[0] < 0.2
+    assert chance[1] > 0.8
+
+
+def test_where_all_outcomes_are_alike_nothing_is_said() -> None:
+    """Without a failure, without a success, and before any outcome, no candidate is preferred."""
+    failures = Failures(np.array([0]), np.zeros((2, 1)))
     assert failures.log_chance_to_work() == pytest.approx([0.0, 0.0])
 
-    failures.add(np.ones((3, 1)), np.zeros(3))
+    for outcome in (0.0, 1.0):
+        failures = Failures(np.array([0]), np.zeros((2, 1)))
+        failures.add(np.ones((3, 1)), np.full(3, outcome))
 
-    assert failures.log_chance_to_work() == pytest.approx([0.0, 0.0])
+        assert failures.log_chance_to_work() == pytest.approx([0.0, 0.0])
+        assert failures.log_chance_to_work_at(np.ones((1, 1))) == pytest.approx([0.0])
 
 
 def test_however_much_failed_nothing_is_ruled_out() -> None:
     """The logarithm stays finite, so that what is left may still be measured."""
-    failures = Failures(np.zeros((1, 1)))
-    failures.add(np.zeros((500, 1)), np.ones(500))
+    failures = Failures(np.array([0]), np.zeros((1, 1)))
+    failures.add(np.zeros((500, 1)), np.append(np.ones(499), 0.0))
 
     assert np.isfinite(failures.log_chance_to_work()[0])
 
@@ -175,7 +195,7 @@ def test_any_costs_have_responses(costs: list[float]) -> None:
     assert np.all(np.diff(y) >= 0)
 
 
-def space(count: int) -> list:
+def space(count: int) -> list[Candidate]:
     return [candidate(L=1 << i % 6, P=i // 6 % 8, S=i // 48) for i in range(count)]
 
 

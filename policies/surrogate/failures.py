@@ -2,53 +2,76 @@
 
 import numpy as np
 
-from .encoding import Floats
-from .kernel import squared
+from . import gaussian
+from .encoding import Floats, Integers
+from .posterior import Posterior
 
-REACH = 0.35  # in features that span one: an outcome so far away counts e^-1/2 as much
-PRIOR = 1.0  # outcomes that the overall rate counts for
-SURE = 0.95  # never surer than this that something fails: it may be measured when all else has been
+SURE = 0.98  # never surer than this that something fails: it may be measured when all else has been
+REFIT = 1.2  # which tunables failures depend on is fitted again when there are so many times more outcomes
+MOST = 300  # outcomes learnt from, the latest
 
 
 class Failures:
-    """Chances to fail over a pool, from outcomes weighted by a Gaussian kernel.
+    """Chances to fail over a pool, from outcomes weighted by a kernel.
 
-    Failures are never fed to the Gaussian process as costs: whatever number stood for one would bend the
-    predictions around it.
+    Failures are never fed to the process of the costs: whatever number stood for one would bend the
+    predictions around it. They have a process of their own, of outcomes: 1 for a failure, 0 otherwise. Its
+    mean is a weighted mean of outcomes, drawn to their overall rate; its length scales, which are fitted,
+    say which tunables failures depend on: mostly one or two.
 
     Args:
+        groups: length scale of every feature.
         pool: features of what may be asked about, shape (m, features).
     """
 
-    def __init__(self, pool: Floats) -> None:
+    def __init__(self, groups: Integers, pool: Floats) -> None:
         self._pool = pool
+        self._model = gaussian.prior(groups)
+        self._posterior = Posterior(self._model, pool[:0])
         self._x = np.zeros((0, pool.shape[1]))
         self._failed = np.zeros(0)
-        self._weight = np.zeros(len(pool))
-        self._failing = np.zeros(len(pool))
+        self._learnt: list[int] = []
+        self._fit_at = 0
 
     def add(self, x: Floats, failed: Floats) -> None:
         """Learn outcomes: features of shape (k, features), and 1 for what failed, shape (k,)."""
-        near = _nearness(self._pool, x)
-        self._weight += near.sum(axis=1)
-        self._failing += near @ failed
         self._x = np.vstack([self._x, x])
         self._failed = np.append(self._failed, failed)
 
     def log_chance_to_work(self) -> Floats:
         """Logarithm of the chance that each of the pool works, shape (m,)."""
-        return self._log_chance(self._weight, self._failing)
+        if not self._varied():
+            return np.zeros(len(self._pool))
+        outcomes, middle, scale = self._train()
+        return _log_chance(middle + scale * self._posterior.predict(outcomes)[0])
 
     def log_chance_to_work_at(self, x: Floats) -> Floats:
         """Logarithm of the chance that other configurations work, shape (k,)."""
-        near = _nearness(x, self._x)
-        return self._log_chance(near.sum(axis=1), near @ self._failed)
+        if not self._varied():
+            return np.zeros(len(x))
+        outcomes, middle, scale = self._train()
+        return _log_chance(middle + scale * self._posterior.predict_at(x, outcomes)[0])
 
-    def _log_chance(self, weight: Floats, failing: Floats) -> Floats:
-        rate = float(np.mean(self._failed)) if len(self._failed) else 0.0
-        chance = (failing + PRIOR * rate) / (weight + PRIOR)
-        return np.asarray(np.log1p(-np.minimum(chance, SURE)))
+    def _varied(self) -> bool:
+        return bool(len(self._failed)) and 0.0 < float(np.mean(self._failed)) < 1.0
+
+    def _train(self) -> tuple[Floats, float, float]:
+        """Bring the posterior up to date; returns standardised outcomes, their mean and their deviation."""
+        count = len(self._failed)
+        middle, scale = float(np.mean(self._failed)), float(np.std(self._failed))
+        if count >= self._fit_at:
+            self._learnt = list(range(max(0, count - MOST), count))
+            x, y = self._x[self._learnt], (self._failed[self._learnt] - middle) / scale
+            self._model = gaussian.fit(self._model, x, y, np.zeros(len(y)))
+            self._posterior = Posterior(self._model, self._pool)
+            self._posterior.add(x, np.zeros(len(y)))
+            self._fit_at = max(count + 1, int(np.ceil(REFIT * count)))
+        new = list(range(self._learnt[-1] + 1, count))
+        if new:
+            self._posterior.add(self._x[new], np.zeros(len(new)))
+            self._learnt += new
+        return (self._failed[self._learnt] - middle) / scale, middle, scale
 
 
-def _nearness(a: Floats, b: Floats) -> Floats:
-    return np.asarray(np.exp(-0.5 * squared(a, b) / REACH**2))
+def _log_chance(failing: Floats) -> Floats:
+    return np.asarray(np.log1p(-np.clip(failing, 0.0, SURE)))

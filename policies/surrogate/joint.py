@@ -11,7 +11,9 @@ from tuner.model import Configuration, Trial
 from .encoding import Encoding, Floats, Integers, encoding
 
 MOST = 50_000  # candidates of a workload that are looked at; of more, so many are drawn
-POOL = 16_384  # trials scored at once: all of a smaller space, a sample of a larger one
+POOL = 16_384  # a space of at most so many trials is scored as a whole
+SAMPLE = 4_096  # trials of a larger one that are scored at once
+AROUND = 512  # choices of an axis that are looked at for neighbours
 NEAR = 24  # neighbours looked at, where so many are not yet measured
 
 
@@ -111,10 +113,10 @@ class Joint:
         return np.array([*places, self._clocks.index(trial.clock_mhz)], dtype=np.int64)
 
     def pool(self, draw: np.random.Generator) -> Integers:
-        """All trials of a space of at most `POOL`, else so many at random, less those drawn twice."""
+        """All trials of a space of at most `POOL`, else `SAMPLE` at random, less those drawn twice."""
         if self.size <= POOL:
             return np.indices(self.shape).reshape(len(self.shape), -1).T
-        drawn = np.stack([draw.integers(count, size=POOL) for count in self.shape], axis=1)
+        drawn = np.stack([draw.integers(count, size=SAMPLE) for count in self.shape], axis=1)
         return np.unique(drawn, axis=0)
 
     def neighbours(self, row: Integers, measured: set[tuple[int, ...]]) -> Integers:
@@ -126,7 +128,7 @@ class Joint:
         rows, steps = [], []
         for i, axis in enumerate(self._axes):
             differing = (axis.codes != axis.codes[row[i]]).sum(axis=1)
-            near = np.argsort(differing, kind="stable")[: POOL // 4]
+            near = np.argsort(differing, kind="stable")[:AROUND]
             found = np.repeat(row[None, :], len(near), axis=0)
             found[:, i] = near
             rows.append(found)

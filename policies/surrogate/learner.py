@@ -1,6 +1,6 @@
 """What was measured, and what the surrogate makes of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,10 +29,12 @@ class Proposal:
     Attributes:
         row: of the joint space.
         gain: expected improvement, as a fraction of the lowest cost.
+        near: it is the best of some neighbours, not of all.
     """
 
     row: Integers
     gain: float
+    near: bool = False
 
 
 class Learner:
@@ -63,6 +65,11 @@ class Learner:
         return float(np.min(self._costs, initial=np.inf))
 
     @property
+    def failures(self) -> int:
+        """Trials that failed."""
+        return int(np.isinf(self._costs).sum())
+
+    @property
     def best(self) -> Integers | None:
         """The row of the lowest cost, the earliest of equals; None while all failed."""
         return self.rows[int(np.argmin(self._costs))] if np.isfinite(self.lowest) else None
@@ -82,7 +89,7 @@ class Learner:
         self._noises = np.append(self._noises, noise if np.isfinite(noise) else 0.0)
         if key in self._places:
             self._free[self._places[key]] = False
-        self._failures.add(self._features(row[None, :]), np.isinf(self._costs[-1:]).astype(float))
+        self._failures.add(self._joint.features(row[None, :]), np.isinf(self._costs[-1:]).astype(float))
 
     def unmeasured(self) -> Integers:
         """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
@@ -124,8 +131,8 @@ class Learner:
         x = self._features(rows)
         mean, deviation = self._posterior.predict_at(x, y)
         gain = log_expected_improvement(mean, deviation, self._target(response))
-        gain += self._failures.log_chance_to_work_at(x)
-        return _best_of(rows, gain, response)
+        gain += self._failures.log_chance_to_work_at(self._joint.features(rows))
+        return replace(_best_of(rows, gain, response), near=True)
 
     def _centres(self) -> list[Integers]:
         """The best trial, and the best of those that are not like a better centre."""
@@ -207,9 +214,9 @@ class Learner:
         self._places = {row: place for place, row in enumerate(rows)}
         self._free = np.array([row not in self.measured for row in rows], dtype=bool)
         self._pool_features = self._features(self._pool)
-        self._failures = Failures(self._pool_features)
+        self._failures = Failures(self._joint.groups, self._joint.features(self._pool))
         if len(self.rows):
-            self._failures.add(self._features(self.rows), np.isinf(self._costs).astype(float))
+            self._failures.add(self._joint.features(self.rows), np.isinf(self._costs).astype(float))
         self._fit_at = 0
 
 

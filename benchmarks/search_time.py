@@ -1,0 +1,104 @@
+"""What the Bayesian search itself takes per evaluation, at many candidates, on one core.
+
+A made-up space: tunables like those of the catalogue, a smooth cost, a tenth of the configurations failing.
+Timed is what passes between being sent a measurement and yielding the next trial.
+
+    OMP_NUM_THREADS=1 python benchmarks/search_time.py --out benchmarks/results/search-time.json
+"""
+
+import argparse
+import json
+import math
+import statistics
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from provenance import provenance
+
+from tuner import registry
+from tuner.interfaces import Candidate, Search
+from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
+
+CANDIDATES = (1_000, 10_000)
+EVALUATIONS = (20, 50, 100, 200)
+TUNABLES: dict[str, tuple[bool | int | str, ...]] = {
+    "P": (1, 2, 4, 8, 16, 32),
+    "L": (32, 64, 96, 128, 192, 256, 512, 1024),
+    "S": (0, 1, 2, 3, 4),
+    "shuffle": (False, True),
+    "form": ("tree", "chain", "ring"),
+    "r": (2, 4, 8),
+    "blocks": (1, 2, 4, 8, 16),
+}
+
+
+def main() -> None:
+    """Time the search, print the table, write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    rows = [row(candidates, options.seeds) for candidates in CANDIDATES]
+    options.out.write_text(json.dumps({"provenance": provenance(), "rows": rows}, indent=1) + "\n")
+    print(f"{'candidates':>10s}{'evaluations':>13s}{'median ms':>11s}{'mean ms':>9s}{'longest ms':>12s}")
+    for one in rows:
+        for until, found in one["until"].items():
+            print(
+                f"{one['candidates']:10d}{until:>13s}{found['median_ms']:11.1f}{found['mean_ms']:9.1f}"
+                f"{found['longest_ms']:12.1f}"
+            )
+
+
+def row(candidates: int, seeds: int) -> dict[str, Any]:
+    """Times per evaluation over the first evaluations, in milliseconds, processor time of this process."""
+    times = [timed(candidates, seed) for seed in range(seeds)]
+    until = {}
+    for count in EVALUATIONS:
+        some = [1e3 * one for run in times for one in run[:count]]
+        until[str(count)] = {
+            "median_ms": round(statistics.median(some), 2),
+            "mean_ms": round(statistics.mean(some), 2),
+            "longest_ms": round(max(some), 2),
+        }
+    return {"candidates": candidates, "seeds": seeds, "until": until}
+
+
+def timed(candidates: int, seed: int) -> list[float]:
+    """Seconds of processor time before each trial after the start design."""
+    every = [Configuration(zip(TUNABLES, values, strict=True)) for values in product(*TUNABLES.values())]
+    stride = len(every) / candidates
+    chosen = [every[int(i * stride)] for i in range(candidates)]
+    search = Search(
+        workloads=("made-up",),
+        candidates=(tuple(Candidate(c, 1.0, 128, 1, 4) for c in chosen),),
+        defaults=(chosen[0],),
+        clocks_mhz=(),
+        cost=lambda m: m.makespan_s if m.ok and m.makespan_s else math.inf,
+        seed=seed,
+    )
+    generator = registry.load("policy", "bayesian")(search, patience=None)
+    batch, times = next(generator), []
+    while len(times) < max(EVALUATIONS):
+        measurements = [measure(trial) for trial in batch]
+        before_s = time.process_time()
+        batch = generator.send(measurements)
+        times.append(time.process_time() - before_s)
+    return times
+
+
+def measure(trial: Trial) -> Measurement:
+    """A valley; the largest blocks fail unless they are alone, a tenth of all configurations."""
+    c = trial.configurations[0]
+    values = [list(TUNABLES[name]).index(c[name]) / len(TUNABLES[name]) for name in TUNABLES]
+    if c["L"] == max(TUNABLES["L"]) and c["blocks"] != 1:  # type: ignore[type-var] # numbers
+        return Measurement((WorkloadResult(Status.LAUNCH_ERROR),))
+    cost_s = 1e-3 * math.exp(
+        sum(abs(value - 0.4) for value in values) + 0.3 * math.sin(9 * values[0] * values[1])
+    )
+    return Measurement((WorkloadResult(Status.OK, cost_s),), cost_s)
+
+
+if __name__ == "__main__":
+    main()
