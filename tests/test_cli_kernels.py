@@ -195,7 +195,7 @@ def test_check_evaluates_every_plan(file: Path, tmp_path: Path) -> None:
         ('block = "L"', 'blocks = "L"', "[launch] blocks: unknown key; did you mean 'block'?"),
         ('block = "L"', 'block = "L // 128"', "[launch] block: 'L // 128' is 0"),
         ("P * L <= 2 * N", "P * L < N", "my-rows:N=64: the rule 'P * L < N' removes"),
-        ('L = "N // 2"', "L = 128", "[default]: P=2 L=128 shuffle=True breaks the rule"),
+        ('L = "N // 2"', "L = 128", "[default]: P=2 L=128 shuffle=1 breaks the rule"),
     ],
 )
 def test_check_of_a_wrong_file_is_an_input_error(file: Path, old: str, new: str, trouble: str) -> None:

@@ -399,14 +399,14 @@ def test_mistakes_found_in_a_plan(write: Write, old: str, new: str, trouble: str
     with pytest.raises(KernelFileError) as error:
         kernel.plan(workload, configuration)
     assert trouble in str(error.value)
-    assert "(at rows:N=64,kind=up [P=4 L=64 shuffle=True mode=fast])" in str(error.value)
+    assert "(at rows:N=64,kind=up [P=4 L=64 shuffle=1 mode=fast])" in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "trouble"),
     [
         ("P = 4\n", "P = 5\n", "[default] P: 5 at rows:N=64,kind=up is not a value of P (2, 4, 8)"),
-        ("\"kind == 'up'\"", "true", '[default]: P=4 L=32 shuffle=True mode=fast breaks the rule "kind =='),
+        ("\"kind == 'up'\"", "true", '[default]: P=4 L=32 shuffle=1 mode=fast breaks the rule "kind =='),
         ("N // 2)", "N // (P - 4))", "[default] L: expression 'min(64, N // (P - 4))': division by zero"),
     ],
 )
