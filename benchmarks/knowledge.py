@@ -13,7 +13,6 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from provenance import provenance
 from tuner import registry
 from tuner.interfaces import Known, Search
 from tuner.model import Measurement
-from tuner.playing import play
 from tuner.recordings import RecordedSpace
 from tuner.recordings.opening import open_recording
 from tuner.recordings.searching import search_of
@@ -109,8 +107,15 @@ def evaluations(
     if known != "nothing":
         search = replace(search, known=tuple(knowledge(search, others, seed, known)))
     goal = min(map(cost, space.trials.values())) / GOAL
-    log = play(partial(registry.load("policy", "bayesian"), patience=None), search, space.look, BUDGET)
-    return next((i for i, (_, m) in enumerate(log, start=1) if cost(m) <= goal), BUDGET)
+    generator = registry.load("policy", "bayesian")(search, patience=None)
+    batch, count = next(generator), 0
+    while True:
+        measurements = [space.look(trial) for trial in batch]
+        for measurement in measurements:
+            count += 1
+            if count >= BUDGET or cost(measurement) <= goal:
+                return count
+        batch = generator.send(measurements)
 
 
 def knowledge(search: Search, others: Sequence[RecordedSpace], seed: int, amount: str) -> Iterator[Known]:
