@@ -85,7 +85,7 @@ def test_an_aliasing_reading_is_refused_for_energy() -> None:
         (("--device", "sim:nothing"), 2, "sim:nothing"),
         (("--device", "k40c"), 2, "choose cuda:N, or sim:NAME"),
         (("--device", "0"), 2, "choose cuda:N, or sim:NAME"),
-        (("--device", "sim:k20c", "--seconds", "nan"), 2, "not a length of time"),
+        (("--device", "sim:k20c", "--seconds", "nan"), 2, "not a finite number"),
         (("--device", "sim:k20c", "--seconds", "3"), 2, "15"),
     ],
 )
