@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from clock_kills import children
+from clock_kills import guarding
 from fake_nvml_state import UUID, State, fail, fake_nvml, library
 from tuner.power.clocks import guardian as guardians
 from tuner.power.clocks import lease as leasing
@@ -72,7 +72,7 @@ def opened(run_dir: Path) -> LeasedClocks:
 
 def guardian_of(pid: int) -> int:
     """The guardian of a process that holds a clock."""
-    return next(children(pid))
+    return next(guarding(pid))
 
 
 def place_in(run_dir: Path) -> Place:
@@ -113,11 +113,11 @@ def test_a_clock_is_held_and_given_back(nvml: State, clocks: LeasedClocks, run_d
 
 def test_reading_starts_nobody(nvml: State, clocks: LeasedClocks, run_dir: Path) -> None:
     """Opening, reading and listing start no guardian, make no journal and set nothing."""
-    before = list(children(os.getpid()))
+    before = list(guarding(os.getpid()))
     clocks.read()
     clocks.supported_mhz()
 
-    assert list(children(os.getpid())) == before
+    assert list(guarding(os.getpid())) == before
     assert not run_dir.exists()
     assert nvml.sets == nvml.resets == 0
 
@@ -274,7 +274,7 @@ def test_what_cannot_be_restored_stays_in_the_journal(
 
     assert "GPU is lost" in capfd.readouterr().err
     assert len(journals(run_dir)) == 1
-    assert not list(children(os.getpid()))
+    assert not list(guarding(os.getpid()))
     nvml.reset = 0
     assert restore_stale(where(run_dir)) == [Outcome("nvml", UUID, "restored")]
 
@@ -348,9 +348,9 @@ def test_guardians_do_not_hold_each_other(nvml: State, tmp_path: Path) -> None:
         with first.locked(900):
             pass
         with second.locked(1500):
-            assert len(list(children(os.getpid()))) == 2
+            assert len(list(guarding(os.getpid()))) == 2
             first.close()
-            assert len(list(children(os.getpid()))) == 1
+            assert len(list(guarding(os.getpid()))) == 1
             assert nvml.locked_max_mhz == 1500
 
 
