@@ -94,6 +94,9 @@ def test_resumed_run_ends_as_if_never_stopped(policy: str, spec: str, tmp_path: 
 
     assert resumed.resumed == 4
     assert [trial for trial, _ in whole.trials] == [trial for trial, _ in resumed.trials]
+    assert [str(c) for t, _ in whole.trials for c in t.configurations] == [
+        str(c) for t, _ in resumed.trials for c in t.configurations
+    ]  # mappings are equal in any order; tables show that of declaration
     assert whole.answer == resumed.answer
     assert again == [trial for trial, _ in whole.trials[4:]]
     for (_, expected), (_, measured) in zip(whole.trials, resumed.trials, strict=True):

@@ -103,7 +103,7 @@ class Driver:
 
     def recall(self, trials: Iterable[tuple[Trial, Measurement]]) -> None:
         """Take over what a killed run measured, as if this one had."""
-        for trial, measurement in trials:
+        for trial, measurement in self._as_declared(trials):
             self._remember(trial, measurement)
             self.joules += measurement.energy_total_j
         if self.trials:
@@ -201,7 +201,7 @@ class Driver:
 
     def reload(self) -> None:
         """Take the trials from the store: an interrupt may come between storing and remembering one."""
-        self.trials = self._store.trials(self._run_id, self._names)
+        self.trials = self._as_declared(self._store.trials(self._run_id, self._names))
 
     def fastest_s(self) -> float:
         """Shortest makespan of a valid trial asked for so far; infinity while there is none."""
@@ -243,6 +243,25 @@ class Driver:
                 confirming,
             )
         )
+
+    def _as_declared(self, trials: Iterable[tuple[Trial, Measurement]]) -> list[tuple[Trial, Measurement]]:
+        """Stored trials with their tunables in the order of declaration; the store sorts them by name."""
+        declared = [
+            {configuration: plan.configuration for configuration, plan in item.plans.items()}
+            for item in self._prepared
+        ]
+        return [
+            (
+                Trial(
+                    tuple(
+                        names.get(one, one) for names, one in zip(declared, trial.configurations, strict=True)
+                    ),
+                    trial.clock_mhz,
+                ),
+                measurement,
+            )
+            for trial, measurement in trials
+        ]
 
     def _plans(self, trial: Trial) -> list[Plan]:
         return [
