@@ -30,7 +30,7 @@ def test_contenders_take_turns_there_and_back(store: Store) -> None:
     outcome = tune(
         replace(REQUEST, policy="exhaustive", energy_precision=0.0001, window_s=1.0),
         store,
-        spec="sim:a100",
+        spec="sim:k40c",
         observer=lambda event: order.append(event.trial) if event.confirming else None,
     )
     turns = outcome.turns.turns
