@@ -23,7 +23,7 @@ from tuner.power.clocks.actuator import Where
 from tuner.power.clocks.clockd_client import helper_answers
 from tuner.power.clocks.journal import Place
 from tuner.power.clocks.lease import LeasedClocks
-from tuner.power.clocks.service_manager import ServiceManager, passed_socket
+from tuner.service_manager import ServiceManager, passed_socket
 
 from tuner.errors import ClockError
 

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 # From the faces to the errors; modules in one row do not import each other unless listed as a chain below.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.cli",),
+    ("tuner.daemon",),
     ("tuner.doctor",),
     ("tuner.report",),
     ("tuner.comparing", "tuner.explaining"),
@@ -21,13 +22,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.candidates", "tuner.database"),
     ("tuner.measure",),
     ("tuner.worker",),
-    ("tuner.devices", "tuner.registry", "tuner.catalog", "tuner.conditions"),
+    ("tuner.devices", "tuner.registry", "tuner.catalog", "tuner.conditions", "tuner.client"),
     (
         *("tuner.compiler", "tuner.config", "tuner.problems", "tuner.occupancy", "tuner.objective"),
         *("tuner.records", "tuner.bursts", "tuner.clock_choice", "tuner.process", "tuner.owner"),
         *("tuner.marks", "tuner.database_check", "tuner.window", "tuner.idle", "tuner.held_clock"),
         *("tuner.answer_checks", "tuner.one_window", "tuner.warmth", "tuner.turns", "tuner.launches"),
-        *("tuner.recordings", "tuner.playing"),
+        *("tuner.recordings", "tuner.playing", "tuner.service_manager"),
     ),
     ("tuner.interfaces",),
     ("tuner.space",),
@@ -36,7 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.errors",),
 )
 CORE_OF_PLUGINS = {"tuner.interfaces", "tuner.model", "tuner.errors"}
-CORE_OF_POWER = CORE_OF_PLUGINS | {"tuner.owner"}
+CORE_OF_POWER = CORE_OF_PLUGINS | {"tuner.owner", "tuner.service_manager"}
 CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space", "tuner.occupancy"}
 
 # A third-party package and the only modules that may import it.

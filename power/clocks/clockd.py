@@ -28,7 +28,7 @@ from .clockd_server import TTL_S, Server
 from .controls import open_actuator, undo
 from .journal import runtime_directory
 from .ownership import HANDOVER_S, restore_stale
-from .service_manager import ServiceManager, passed_socket
+from tuner.service_manager import ServiceManager, passed_socket
 
 _BACKLOG = 64
 _SOCKET_MODE = 0o660  # the group that may set clocks

@@ -21,7 +21,7 @@ from .clockd_protocol import (
     parse_request,
     refused,
 )
-from .service_manager import ServiceManager
+from tuner.service_manager import ServiceManager
 
 TTL_S = 10.0  # far above what a busy machine keeps a thread waiting, short beside what a wrong clock costs
 MAX_CLIENTS = 64

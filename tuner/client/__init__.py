@@ -1,0 +1,1 @@
+"""The daemon's client, for programs: small, synchronous, and nothing but the standard library."""

@@ -1,0 +1,124 @@
+"""What clients can ask of the daemon: the one interface between its faces and its inside."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tuner.daemon.jobs import Event, Job, Order, State
+from tuner.errors import TunerError
+
+
+class RefusedError(TunerError):
+    """The daemon does not do what was asked for."""
+
+
+class NoSuchJobError(RefusedError):
+    """No job has this number."""
+
+
+class NotNowError(RefusedError):
+    """It cannot be done in the present state: of an ended job, or with a full queue."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Who asks.
+
+    Attributes:
+        uid: of the process at the other end of the socket; None over TCP.
+        pid: of that process; None over TCP.
+    """
+
+    uid: int | None = None
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which configurations are best, of workloads that run together.
+
+    Attributes:
+        device: empty for the daemon's first.
+        max_slowdown: as a fraction; None for no limit.
+        count: uses of the answer since the client asked last; they decide what is tuned first.
+    """
+
+    workloads: tuple[str, ...]
+    objective: str = "energy"
+    device: str = ""
+    max_slowdown: float | None = None
+    clocks_as_found: bool = False
+    count: float = 1.0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The best configurations known now.
+
+    Attributes:
+        origin: ``stored``, ``analytical``, ``nearest`` or ``default``, the least of those of the workloads.
+        workloads: name -> configuration, and where it comes from (``origin``, ``details``).
+        clock_mhz: GPU clock of a stored answer; None for as found.
+        stale: why a stored answer need not be true any more; empty when it is fresh.
+        answer: time, joules and intervals of a stored answer as the run's document has them; None of others.
+        run: number of the run that a stored answer is of.
+        refinement: number of the job that will know better; None where there is none.
+        notices: what the client should know.
+    """
+
+    origin: str
+    device: Mapping[str, Any]
+    objective: str
+    workloads: Mapping[str, Mapping[str, Any]]
+    clock_mhz: int | None
+    stale: Sequence[str]
+    answer: Mapping[str, Any] | None
+    run: int | None
+    refinement: int | None
+    notices: Sequence[str] = ()
+
+
+class Desk(Protocol):
+    """Takes what clients ask; all methods are called from the daemon's event loop.
+
+    Raises:
+        InputError: what was asked for is wrong; the message names it and what would be right.
+        NoSuchJobError: no such job.
+        NotNowError: it cannot be done now.
+        StoreError: the database cannot be used just now.
+    """
+
+    async def submit(self, order: Order, peer: Peer, priority: float = 0.0) -> Job:
+        """Queue a job; durable when this returns."""
+
+    async def job(self, number: int) -> Job:
+        """One job."""
+
+    async def jobs(
+        self, states: Sequence[State] = (), limit: int = 100, before: int | None = None
+    ) -> list[Job]:
+        """Jobs, newest first; those below the number ``before``."""
+
+    async def cancel(self, number: int, peer: Peer) -> Job:
+        """End a job; what it stored stays. Ending a cancelled job again changes nothing."""
+
+    async def pause(self, number: int, peer: Peer) -> Job:
+        """Stop a job until a client resumes it."""
+
+    async def resume(self, number: int, peer: Peer) -> Job:
+        """Queue a paused job again; it goes on where it was."""
+
+    def events(self, number: int, after: int = 0) -> AsyncIterator[Event]:
+        """Stored events of a job after a number, then all as they happen; ends with the job."""
+
+    def best(self, question: Question, peer: Peer) -> Reply:
+        """The best known now, from memory: no waiting."""
+
+    async def used(self, uses: Sequence[Question], peer: Peer) -> None:
+        """Count uses of answers, without an answer."""
+
+    async def status(self) -> Mapping[str, Any]:
+        """State of the daemon, its devices, queue, budgets and windows, as JSON has it."""
+
+    def metrics(self) -> bytes:
+        """What Prometheus scrapes."""

@@ -1,0 +1,136 @@
+"""``daemon.toml``: what the administrator wants tuned, when, and at what price."""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Table(BaseModel):
+    """A table of the file; a key that is not known is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServiceTable(Table):
+    """Where the daemon listens, and where it keeps what it knows."""
+
+    socket: Path | None = Field(
+        default=None, description="Unix socket; without one, that of the service manager."
+    )
+    group: str = Field(
+        default="tuner", description="Group that may use the socket, where the daemon makes it."
+    )
+    state: Path | None = Field(default=None, description="Directory of the database and of compiled kernels.")
+    devices: tuple[str, ...] = Field(
+        default=(), description="Devices that are tuned on; empty for every GPU found."
+    )
+
+
+class KernelsTable(Table):
+    """Where kernels come from, beside those shipped."""
+
+    directories: tuple[Path, ...] = Field(
+        default=(Path("/etc/tuner/kernels.d"),),
+        description="Owned by root or the service's user, and not writable by others, up to the root.",
+    )
+
+
+class TuningTable(Table):
+    """How searches are made where nobody says otherwise."""
+
+    objective: str = "energy"
+    policy: str = "auto"
+    clocks: str = Field(
+        default="off", description="GPU clocks that may be searched: off, all, a list or a range."
+    )
+    client_clocks: bool = Field(default=False, description="Whether clients may ask for clocks of their own.")
+    energy_precision: float = Field(
+        default=0.01, gt=0, le=0.5, description="Half-width of the 95 % interval."
+    )
+    trial_timeout_s: float = Field(default=60.0, gt=0, le=3600)
+
+
+class SetTable(Table):
+    """Workloads that run together, tuned when the daemon has nothing else to do."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    workloads: tuple[str, ...] = Field(min_length=1)
+    objective: str | None = None
+    policy: str | None = None
+    clocks: str | None = None
+    max_slowdown: float | None = Field(default=None, gt=0, le=10)
+    priority: float = 0.0
+    devices: tuple[str, ...] = ()
+    runs_per_day: float | None = Field(default=None, gt=0)
+
+
+class BudgetTable(Table):
+    """What tuning may cost per day and GPU, local time; clients' jobs count too."""
+
+    seconds_per_day: float | None = Field(default=None, ge=0, description="Of measuring.")
+    joules_per_day: float | None = Field(default=None, ge=0, description="Of measuring.")
+
+
+class WindowTable(Table):
+    """When tuning is allowed; without windows, always."""
+
+    start: str = Field(description="Cron expression in local time, e.g. '0 22 * * 1-5'.")
+    hours: float = Field(gt=0, le=168)
+
+
+class IdleTable(Table):
+    """Whether the machine's own work goes first."""
+
+    test: bool = True
+    others_allowed: int = Field(
+        default=0, ge=0, description="Processes of others on the GPU that do not count."
+    )
+    busy_percent: float = Field(
+        default=10.0, gt=0, le=100, description="Load that counts, where it can be told."
+    )
+    look_every_s: float = Field(default=0.25, ge=0.05, le=0.5, description="While a job runs or waits.")
+    calm_s: float = Field(default=10.0, ge=0, description="So long free before a job begins or goes on.")
+
+
+class OnlineTable(Table):
+    """What follows from being asked for the best configuration."""
+
+    refine: bool = Field(default=True, description="Queue a search for what was never tuned.")
+    sample_every_hours: float = Field(
+        default=24.0, ge=0, description="Measure a served answer again; 0 never."
+    )
+    retune_stale: bool = True
+
+
+class LimitsTable(Table):
+    """What clients may ask of the daemon."""
+
+    body_bytes: int = Field(default=65_536, ge=1024, le=2**20)
+    requests_per_s: float = Field(default=2000.0, gt=0, description="Of one user.")
+    connections: int = Field(default=256, ge=4, le=10_000)
+    queue: int = Field(default=1000, ge=1, le=100_000, description="Jobs that wait at most.")
+    followers: int = Field(default=64, ge=1, le=10_000)
+    request_timeout_s: float = Field(default=10.0, gt=0, le=600, description="For a request to arrive whole.")
+    keep_days: float = Field(default=90.0, gt=0, description="How long ended jobs are listed.")
+
+
+class TcpTable(Table):
+    """The same interface on the loopback; off unless a port is named."""
+
+    port: int | None = Field(default=None, ge=0, le=65535, description="0 for any free one.")
+    token_file: Path | None = Field(default=None, description="Readable by the service's user alone.")
+
+
+class Settings(Table):
+    """The whole file."""
+
+    service: ServiceTable = ServiceTable()
+    kernels: KernelsTable = KernelsTable()
+    tuning: TuningTable = TuningTable()
+    set: tuple[SetTable, ...] = ()
+    budget: BudgetTable = BudgetTable()
+    window: tuple[WindowTable, ...] = ()
+    idle: IdleTable = IdleTable()
+    online: OnlineTable = OnlineTable()
+    limits: LimitsTable = LimitsTable()
+    tcp: TcpTable = TcpTable()
