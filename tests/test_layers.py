@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 # From the faces to the errors; modules in one row do not import each other unless listed as a chain below.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.cli",),
-    ("tuner.daemon",),
+    ("tuner.daemon", "tuner.installing"),
     ("tuner.doctor",),
     ("tuner.report",),
     ("tuner.comparing", "tuner.explaining"),
@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("tuner.records", "tuner.bursts", "tuner.clock_choice", "tuner.process", "tuner.owner"),
         *("tuner.marks", "tuner.database_check", "tuner.window", "tuner.idle", "tuner.held_clock"),
         *("tuner.answer_checks", "tuner.one_window", "tuner.warmth", "tuner.turns", "tuner.launches"),
-        *("tuner.recordings", "tuner.playing", "tuner.service_manager"),
+        *("tuner.recordings", "tuner.playing", "tuner.service_manager", "tuner.jobs"),
     ),
     ("tuner.interfaces",),
     ("tuner.space",),

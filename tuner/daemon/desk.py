@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tuner.daemon.jobs import Event, Job, Order, State
+from tuner.jobs import Event, Job, Order, State
 from tuner.errors import TunerError
 
 

@@ -1,0 +1,1 @@
+"""HTTP and JSON over a Unix socket: the face of the daemon."""
