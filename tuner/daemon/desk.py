@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tuner.jobs import Event, Job, Order, State
 from tuner.errors import TunerError
+from tuner.jobs import Event, Job, Order, State
 
 
 class RefusedError(TunerError):

@@ -38,7 +38,7 @@ class Ending:
     """How an attempt ended.
 
     Attributes:
-        status: ``finished``; ``limited`` by the order's own limits, which is an end too; ``interrupted`` because it
+        status: ``finished``; ``limited`` by the order's own limits, an end too; ``interrupted`` because it
             was told to; ``busy`` because others came; ``refused`` where trying again will not help;
             ``unavailable`` where it may: no device, sensor, clock or room on the disk just now; ``crashed``.
         message: why, for people; empty where it finished.
