@@ -1,0 +1,206 @@
+"""What Prometheus scrapes: counts of what the service tells, and gauges of how it stands."""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    ProcessCollector,
+    generate_latest,
+)
+
+from tuner.jobs import State
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of what ``Metrics.render`` returns."""
+
+# Around what is promised: 2 ms in the median, 10 ms at the 99th percentile; a client gives up after seconds.
+_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0)
+_GPU = ("gpu",)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """How the service stands at a scrape.
+
+    Attributes:
+        jobs: listed jobs by state; states that are missing have none.
+        waiting: jobs that could be taken next, those that wait for window, budget or GPU included.
+        fresh: stored answers that hold.
+        stale: stored answers that lost what they were bound to, and are served as stale.
+        followers: clients that listen to a job's events.
+    """
+
+    jobs: Mapping[State, int] = field(default_factory=dict)
+    waiting: int = 0
+    fresh: int = 0
+    stale: int = 0
+    followers: int = 0
+
+
+class Metrics:
+    """Counts since the start of the daemon; a GPU is named by its UUID, a modelled one by its spec.
+
+    Args:
+        version: of this package.
+    """
+
+    def __init__(self, version: str) -> None:
+        self._registry = registry = _Registry()
+        ProcessCollector(registry=registry)
+        self._build = Gauge("tuner_build_info", "Version of the daemon.", ("version",), registry=registry)
+        self._build.labels(version).set(1)
+        self._gpu = Gauge(
+            "tuner_gpu_info",
+            "GPUs that are tuned on; figures of a modelled one are modelled.",
+            ("gpu", "device", "name", "modelled"),
+            registry=registry,
+        )
+        self._tell_gpus(registry)
+        self._tell_jobs(registry)
+        self._tell_clients(registry)
+
+    def _tell_gpus(self, registry: CollectorRegistry) -> None:
+        self._trials = Counter(
+            "tuner_trials_total", "Trials that were stored.", ("gpu", "status"), registry=registry
+        )
+        self._seconds = Counter(
+            "tuner_tuning_seconds_total", "GPU time that tuning took.", _GPU, registry=registry
+        )
+        self._joules = Counter(
+            "tuner_tuning_joules_total", "Energy that tuning took, as measured.", _GPU, registry=registry
+        )
+        self._saved = Counter(
+            "tuner_expected_saved_joules_total",
+            "Expected, not metered: uses that clients told x (default - answer) joules per use.",
+            _GPU,
+            registry=registry,
+        )
+        self._saved_within = Counter(
+            "tuner_expected_saved_joules_uncertainty_total",
+            "Half-width of the 95 % interval of the expected saving; those of the answers add up.",
+            _GPU,
+            registry=registry,
+        )
+        self._watts = Gauge(
+            "tuner_gpu_power_watts", "Of the last trial; absent while no job runs.", _GPU, registry=registry
+        )
+        self._hertz = Gauge(
+            "tuner_gpu_clock_hertz", "In the last trial; absent while no job runs.", _GPU, registry=registry
+        )
+        self._not_restored = Counter(
+            "tuner_clock_restore_failures_total",
+            "Clocks that could not be given back at once.",
+            _GPU,
+            registry=registry,
+        )
+
+    def _tell_jobs(self, registry: CollectorRegistry) -> None:
+        self._jobs = Gauge("tuner_jobs", "Jobs that are listed.", ("state",), registry=registry)
+        self._waiting = Gauge("tuner_queue_waiting", "Jobs that wait to be taken.", registry=registry)
+        self._endings = Counter(
+            "tuner_job_endings_total", "Ends of attempts at jobs.", ("status",), registry=registry
+        )
+        self._store_errors = Counter(
+            "tuner_store_errors_total", "Times the database could not be used.", registry=registry
+        )
+
+    def _tell_clients(self, registry: CollectorRegistry) -> None:
+        self._answers = Gauge("tuner_answers", "Stored answers.", ("state",), registry=registry)
+        self._followers = Gauge("tuner_followers", "Clients that follow a job.", registry=registry)
+        self._best = Counter(
+            "tuner_best_requests_total",
+            "Requests for the best configuration, by where the answer came from.",
+            ("origin",),
+            registry=registry,
+        )
+        self._requests = Histogram(
+            "tuner_request_seconds",
+            "From a whole request to its answer.",
+            ("route", "code"),
+            buckets=_BUCKETS_S,
+            registry=registry,
+        )
+
+    def device(self, uuid: str, spec: str, name: str, *, modelled: bool) -> None:
+        """A GPU that is tuned on; its counters begin at zero, so that rates of the first event are right."""
+        self._gpu.labels(uuid, spec, name, "true" if modelled else "false").set(1)
+        for counter in (self._seconds, self._joules, self._saved, self._saved_within, self._not_restored):
+            counter.labels(uuid)
+        self._trials.labels(uuid, "ok")
+
+    def trial(self, uuid: str, status: str) -> None:
+        """A trial was stored, with the status of its worst workload."""
+        self._trials.labels(uuid, status).inc()
+
+    def spent(self, uuid: str, seconds: float, joules: float) -> None:
+        """An attempt took so much of a GPU."""
+        self._seconds.labels(uuid).inc(max(0.0, seconds))
+        self._joules.labels(uuid).inc(max(0.0, joules))
+
+    def saved(self, uuid: str, joules: float, uncertainty_j: float) -> None:
+        """Uses of an answer are expected to have saved so much; a worse answer saves none."""
+        self._saved.labels(uuid).inc(max(0.0, joules))
+        self._saved_within.labels(uuid).inc(max(0.0, uncertainty_j))
+
+    def sensed(self, uuid: str, watts: float | None, hertz: float | None) -> None:
+        """What a job read in a trial; None for what it did not read."""
+        for gauge, value in ((self._watts, watts), (self._hertz, hertz)):
+            if value is not None:
+                gauge.labels(uuid).set(value)
+
+    def idle(self, uuid: str) -> None:
+        """No job runs on a GPU any more: what was read there is old."""
+        for gauge in (self._watts, self._hertz):
+            with contextlib.suppress(KeyError):  # nothing was read
+                gauge.remove(uuid)
+
+    def clock_not_restored(self, uuid: str) -> None:
+        """A clock could not be given back."""
+        self._not_restored.labels(uuid).inc()
+
+    def ended(self, status: str) -> None:
+        """An attempt at a job ended so: ``Ending.status``."""
+        self._endings.labels(status).inc()
+
+    def store_error(self) -> None:
+        """The database could not be used."""
+        self._store_errors.inc()
+
+    def best(self, origin: str) -> None:
+        """A client was told a best configuration: ``Reply.origin``, or ``stale``."""
+        self._best.labels(origin).inc()
+
+    def request(self, route: str, code: int, seconds: float) -> None:
+        """A request was answered.
+
+        Args:
+            route: template of the path, of which there are few, and never the path that a client sent.
+            code: HTTP status.
+            seconds: it took.
+        """
+        self._requests.labels(route, str(code)).observe(seconds)
+
+    def render(self, now: Snapshot) -> bytes:
+        """Everything, in the text format 0.0.4 of Prometheus."""
+        for state in State:
+            self._jobs.labels(state.value).set(now.jobs.get(state, 0))
+        self._waiting.set(now.waiting)
+        self._answers.labels("fresh").set(now.fresh)
+        self._answers.labels("stale").set(now.stale)
+        self._followers.set(now.followers)
+        return generate_latest(self._registry)
+
+
+class _Registry(CollectorRegistry):
+    """Without the times at which counters began, which double the series and say nothing here."""
+
+    def collect(self) -> Iterable[Metric]:
+        for family in super().collect():
+            family.samples = [one for one in family.samples if not one.name.endswith("_created")]
+            yield family
