@@ -2,16 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-__all__ = ["apply", "chosen"]
+__all__ = ["Client", "apply", "chosen"]
 
 if TYPE_CHECKING:
     from tuner.application import apply, chosen
+    from tuner.client import Client
 else:
+    _MODULES = {"Client": "tuner.client", "apply": "tuner.application", "chosen": "tuner.application"}
 
     def __getattr__(name):  # noqa: ANN001, ANN202 - hidden from type checkers, who would take every name
-        """``apply`` and ``chosen``, imported when first asked for: commands start without them."""
-        if name in __all__:
-            from tuner import application  # noqa: PLC0415 - as the docstring says
+        """What ``__all__`` names, imported when first asked for: commands start without it."""
+        if name in _MODULES:
+            from importlib import import_module  # noqa: PLC0415 - as the docstring says
 
-            return getattr(application, name)
+            return getattr(import_module(_MODULES[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

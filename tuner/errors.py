@@ -20,6 +20,9 @@
     │   └── ClockRefusedError     it cannot be set, and nothing was changed
     │       └── ClockPermissionError  the process may not set clocks
     ├── StoreError                the database is locked, corrupted, full or unwritable
+    ├── DaemonError               the daemon failed, or answered what cannot be understood
+    │   ├── DaemonRefusedError    it does not do that now: the job has ended, the queue is full
+    │   └── DaemonUnavailableError  none answers there in time, or not to this user: names the group
     └── Interrupted               the user or the system asked to stop; results so far are stored
 
 Vendor exceptions (CuPy, NVML, SQLite, OS) are translated at the border they enter by, with ``from``.
@@ -108,6 +111,18 @@ class ClockPermissionError(ClockRefusedError):
 
 class StoreError(TunerError):
     """The database cannot be used as it is."""
+
+
+class DaemonError(TunerError):
+    """The daemon failed, or answered what cannot be understood."""
+
+
+class DaemonRefusedError(DaemonError):
+    """The daemon does not do what was asked for now; asking again later may help."""
+
+
+class DaemonUnavailableError(DaemonError):
+    """No daemon answers there in time, or not to this user; the message says what to do."""
 
 
 class Interrupted(TunerError):  # noqa: N818 - an order, not a fault

@@ -1,1 +1,7 @@
-"""The daemon's client, for programs: small, synchronous, and nothing but the standard library."""
+"""The Python client of the daemon: the standard library and a Unix socket, nothing else."""
+
+from tuner.client.addresses import default_sockets
+from tuner.client.client import Client
+from tuner.client.values import Best, Event, Job, Placed, Use
+
+__all__ = ["Best", "Client", "Event", "Job", "Placed", "Use", "default_sockets"]

@@ -1,0 +1,216 @@
+"""``tuner.Client``: what a program asks of the daemon."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from tuner.client.addresses import Address, address
+from tuner.client.stream import Message, messages
+from tuner.client.transport import Transport
+from tuner.client.values import Best, Event, Job, Use, is_ended, read
+from tuner.errors import DaemonUnavailableError
+
+_Value = TypeVar("_Value")
+
+DEFAULT_TIMEOUT_S = 10.0  # the daemon answers within milliseconds; its database may wait for a slow disk
+DEFAULT_PATIENCE_S = 60.0  # a service manager starts a daemon that fell over within seconds
+_SILENCE_S = 45.0  # three of the daemon's signs of life, one every 15 s
+_PAUSE_S = 0.1  # before the first attempt to find the daemon again ...
+_LONGEST_PAUSE_S = 2.0  # ... and, doubling, at most
+
+
+class Client:
+    """Talks to the daemon over its socket. May be used by several threads.
+
+    Every call raises ``DaemonUnavailableError`` where no daemon answers in time or this user may not use its
+    socket, ``InputError`` where the daemon says that what was asked for is wrong, ``DaemonRefusedError``
+    where it does not do it now, and ``DaemonError`` where it failed or gave an answer that makes no sense.
+
+    Args:
+        socket: path of the daemon's socket, or ``http://127.0.0.1:PORT`` where it has a port; None for
+            ``$TUNER_SOCKET``, else the user's own daemon if it is there, else the system's.
+        token_file: over TCP, whose content proves who asks; None for ``$TUNER_TOKEN_FILE``.
+        timeout_s: for an answer to arrive whole.
+        patience_s: how long ``follow`` waits for a daemon that went away.
+
+    Raises:
+        InputError: ``socket`` is a URL that cannot be used.
+    """
+
+    def __init__(
+        self,
+        socket: str | Path | None = None,
+        *,
+        token_file: Path | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        patience_s: float = DEFAULT_PATIENCE_S,
+    ) -> None:
+        self._transport = Transport(address(socket), token_file, timeout_s)
+        self._patience_s = patience_s
+
+    @property
+    def address(self) -> Address:
+        """Where the daemon is asked."""
+        return self._transport.address
+
+    def status(self) -> dict[str, Any]:
+        """State of the daemon: devices, queue, budgets and windows."""
+        document = self._transport.ask("GET", "/v1/status")
+        if not isinstance(document, dict):
+            raise self._transport.misunderstood(f"{document!r:.120}")
+        return document
+
+    def best(
+        self,
+        *workloads: str,
+        objective: str = "energy",
+        device: str = "",
+        max_slowdown: float | None = None,
+        clocks_as_found: bool = False,
+        count: float = 1.0,
+    ) -> Best:
+        """The best configurations known now of workloads that run together; never waits for a measurement.
+
+        Args:
+            workloads: e.g. ``"scan-lf:N=1024"``.
+            objective: ``time``, ``energy``, ``edp`` or ``ed2p``.
+            device: empty for the daemon's first.
+            max_slowdown: as a fraction of the fastest's time; None for no limit.
+            clocks_as_found: take only answers that set no GPU clock.
+            count: how often the answer will be used, or was since it was last asked for.
+        """
+        query = {
+            "workload": workloads,
+            "objective": objective,
+            "device": device or None,
+            "max_slowdown": max_slowdown,
+            "clocks_as_found": "true" if clocks_as_found else None,
+            "count": count,
+        }
+        return self._read(Best, self._transport.ask("GET", _target("/v1/best", query)))
+
+    def used(self, *uses: Use) -> None:
+        """Tell how often configurations were used: the daemon tunes first what is used most."""
+        self._transport.ask("POST", "/v1/uses", {"uses": [asdict(use) for use in uses]})
+
+    def submit(
+        self,
+        *workloads: str,
+        objective: str | None = None,
+        policy: str | None = None,
+        clocks: str | None = None,
+        device: str = "",
+        priority: float = 0.0,
+        **options: float | str | None,
+    ) -> Job:
+        """Queue a search; it is stored when this returns.
+
+        Args:
+            workloads: that run together.
+            objective: ``time``, ``energy``, ``edp`` or ``ed2p``; None for the daemon's default, as are
+                policy and clocks.
+            policy: the search strategy.
+            clocks: GPU clocks to search: ``off``, ``all``, a list or a range in MHz.
+            device: empty for the daemon's first.
+            priority: of jobs that may run, the highest goes first.
+            options: those of ``tuner run`` by their names in ``tuner.jobs.OPTIONS``, e.g. ``budget=100``;
+                those that are None are left to the daemon.
+        """
+        order = {
+            "workloads": list(workloads),
+            "objective": objective,
+            "policy": policy,
+            "clocks": clocks,
+            "device": device or None,
+            "priority": priority,
+            "options": {name: value for name, value in options.items() if value is not None} or None,
+        }
+        body = {name: value for name, value in order.items() if value is not None}
+        return self._read(Job, self._transport.ask("POST", "/v1/jobs", body))
+
+    def jobs(self, states: Sequence[str] = (), limit: int = 100, before: int | None = None) -> list[Job]:
+        """Jobs, newest first.
+
+        Args:
+            states: only jobs in one of them.
+            limit: so many at most.
+            before: only jobs of a lower number.
+        """
+        query = {"state": states, "limit": limit, "before": before}
+        document = self._transport.ask("GET", _target("/v1/jobs", query))
+        try:
+            return [self._read(Job, job) for job in document["jobs"]]
+        except (LookupError, TypeError) as error:
+            raise self._transport.misunderstood(f"{document!r:.120}") from error
+
+    def job(self, number: int) -> Job:
+        """One job."""
+        return self._read(Job, self._transport.ask("GET", f"/v1/jobs/{number:d}"))
+
+    def cancel(self, number: int) -> Job:
+        """End a job; what it measured stays stored."""
+        return self._read(Job, self._transport.ask("POST", f"/v1/jobs/{number:d}/cancel"))
+
+    def pause(self, number: int) -> Job:
+        """Stop a job until it is resumed."""
+        return self._read(Job, self._transport.ask("POST", f"/v1/jobs/{number:d}/pause"))
+
+    def resume(self, number: int) -> Job:
+        """Queue a paused job again; it goes on where it was."""
+        return self._read(Job, self._transport.ask("POST", f"/v1/jobs/{number:d}/resume"))
+
+    def follow(self, number: int, after: int = 0) -> Iterator[Event]:
+        """What happened to a job and what happens, as it happens; ends with the job.
+
+        A daemon that goes away is looked for again, for ``patience_s`` at most; no stored event is missed
+        or told twice.
+
+        Args:
+            number: of the job.
+            after: leave out stored events up to this one.
+        """
+        heard_s, pause_s, ended = time.monotonic(), _PAUSE_S, False
+        while True:
+            told = False
+            try:
+                for message in self._messages(number, after):
+                    pause_s = _PAUSE_S
+                    if message is not None:
+                        event = self._event(message)
+                        after, told = event.id or after, True
+                        yield event
+                        ended = event.kind == "state" and is_ended(event.data.get("state"))
+                    heard_s = time.monotonic()  # a caller may have taken its time
+                # cut off by a restart, the stream may lack the last events of a job that has ended since
+                if ended or (not told and self.job(number).ended):
+                    return
+            except DaemonUnavailableError:
+                if time.monotonic() - heard_s + pause_s > self._patience_s:
+                    raise
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _messages(self, number: int, after: int) -> Iterator[Message | None]:
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
+        return messages(self._transport.stream(f"/v1/jobs/{number:d}/events", headers, _SILENCE_S))
+
+    def _event(self, message: Message) -> Event:
+        try:
+            return self._read(Event, json.loads(message.data))
+        except ValueError as error:
+            raise self._transport.misunderstood(f"the event {message.data!r:.120}") from error
+
+    def _read(self, kind: type[_Value], document: object) -> _Value:
+        try:
+            return read(kind, document)
+        except ValueError as error:
+            raise self._transport.misunderstood(str(error)) from error
+
+
+def _target(path: str, query: dict[str, Any]) -> str:
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given, doseq=True)}"

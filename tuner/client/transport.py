@@ -1,0 +1,253 @@
+"""HTTP/1.1 over a Unix socket or the loopback, one connection per request, with an end to all waiting."""
+
+import errno
+import grp
+import http.client
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tuner.client.addresses import TOKEN_VARIABLE, Address
+from tuner.errors import (
+    DaemonError,
+    DaemonRefusedError,
+    DaemonUnavailableError,
+    InputError,
+    TunerError,
+)
+
+MOST_BYTES = 16 * 2**20  # of an answer: a thousand jobs are less than one MiB
+_SHOWN = 120  # characters of what cannot be understood
+_SHORTEST_S = 1e-3  # a time-out of nothing would mean "never wait"
+_QUEUE_PAUSE_S = 0.005  # between knocks at a socket whose queue is full
+_MESSAGE_KEYS = ("kind", "message")
+
+
+class _TimedSocket(socket.socket):
+    """A socket whose every wait ends at one time, however slowly bytes drip in."""
+
+    deadline_s: float = 0.0
+
+    def limit(self, seconds: float) -> None:
+        """Let waits end in so many seconds from now."""
+        self.deadline_s = time.monotonic() + seconds
+        self.settimeout(max(seconds, _SHORTEST_S))
+
+    def recv_into(self, *args: Any) -> int:  # noqa: ANN401 - socket's own
+        """Receive; called by the file that http.client reads from."""
+        left_s = self.deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        self.settimeout(max(left_s, _SHORTEST_S))
+        return super().recv_into(*args)
+
+
+class _Connection(http.client.HTTPConnection):
+    """http.client over whatever the address is."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        super().__init__(address.host, address.port or None)
+        self._address = address
+        self._timeout_s = timeout_s
+        self.timed: _TimedSocket | None = None
+
+    def connect(self) -> None:
+        """Open the connection; the time of the whole request begins here."""
+        path = self._address.path
+        if path is not None:
+            self.timed = _TimedSocket(socket.AF_UNIX, socket.SOCK_STREAM)
+        else:
+            family = socket.AF_INET6 if ":" in self._address.host else socket.AF_INET
+            self.timed = _TimedSocket(family, socket.SOCK_STREAM)
+        self.timed.limit(self._timeout_s)
+        try:
+            self._reach(self.timed, path)
+        except BaseException:
+            self.timed.close()
+            raise
+        self.sock = self.timed
+
+    def _reach(self, timed: _TimedSocket, path: Path | None) -> None:
+        target = (self._address.host, self._address.port) if path is None else str(path)
+        while True:
+            try:
+                return timed.connect(target)
+            except BlockingIOError:  # the queue of a Unix socket is full: no time-out waits for that
+                if time.monotonic() + _QUEUE_PAUSE_S > timed.deadline_s:
+                    raise TimeoutError("timed out") from None
+                time.sleep(_QUEUE_PAUSE_S)
+
+
+class Transport:
+    """Sends requests; may be used by several threads, and after a fork.
+
+    Args:
+        address: of the daemon.
+        token_file: whose content is sent over TCP.
+        timeout_s: for a whole answer.
+    """
+
+    def __init__(self, address: Address, token_file: Path | None, timeout_s: float) -> None:
+        self.address = address
+        self._token_file = token_file
+        self._timeout_s = timeout_s
+
+    def ask(self, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 - what JSON has
+        """The JSON document that answers a request.
+
+        Raises:
+            InputError: the daemon says that what was asked for is wrong.
+            DaemonRefusedError: the daemon does not do it now.
+            DaemonUnavailableError: no daemon answers, or not to this user.
+            DaemonError: the daemon failed, or its answer cannot be understood.
+        """
+        with self._translated(self._timeout_s), closing(self._connection()) as connection:
+            response = self._sent(connection, method, target, body, {})
+            return self._document(response.read(MOST_BYTES + 1))
+
+    def stream(self, target: str, headers: Mapping[str, str], silence_s: float) -> Iterator[bytes]:
+        """Lines of an answer that goes on, as they come; the daemon says something at least every so often.
+
+        Raises:
+            TunerError: as ``ask``.
+        """
+        with self._translated(silence_s), closing(self._connection()) as connection:
+            response = self._sent(connection, "GET", target, None, headers)
+            if connection.timed is None:
+                return
+            while True:
+                connection.timed.limit(silence_s)
+                line = response.readline(MOST_BYTES)
+                if not line:
+                    return
+                yield line
+
+    def _connection(self) -> _Connection:
+        return _Connection(self.address, self._timeout_s)
+
+    def _sent(
+        self,
+        connection: _Connection,
+        method: str,
+        target: str,
+        body: object,
+        headers: Mapping[str, str],
+    ) -> http.client.HTTPResponse:
+        """The response to a request, when it is a good one."""
+        content = None if body is None else json.dumps(body, allow_nan=False).encode()
+        sent = {"Accept": "application/json", **headers, **self._authorisation()}
+        if content is not None:
+            sent["Content-Type"] = "application/json"
+        connection.request(method, target, content, sent)
+        response = connection.getresponse()
+        if not http.client.OK <= response.status < http.client.MULTIPLE_CHOICES:
+            self._refuse(response.status, response.read(MOST_BYTES + 1))
+        return response
+
+    def _authorisation(self) -> dict[str, str]:
+        if self.address.path is not None:
+            return {}
+        named = self._token_file or os.environ.get(TOKEN_VARIABLE)
+        if not named:
+            return {}
+        try:
+            token = Path(named).read_text("ascii").strip()
+        except (OSError, ValueError) as error:
+            raise InputError(f"token file {named}: {error}") from error
+        return {"Authorization": f"Bearer {token}"}
+
+    def _document(self, content: bytes) -> Any:  # noqa: ANN401 - what JSON has
+        if len(content) > MOST_BYTES:
+            raise self.misunderstood(f"more than {MOST_BYTES:,} bytes")
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise self.misunderstood(_shown(content)) from error
+
+    def misunderstood(self, what: str) -> DaemonError:
+        """The error for an answer that no daemon of this version gives."""
+        return DaemonError(
+            f"what listens at {self.address} does not answer as tunerd does: {what}; is it another program,"
+            " or of another version?"
+        )
+
+    def _refuse(self, status: int, content: bytes) -> NoReturn:
+        """Raise what the daemon's error means here."""
+        try:
+            told = json.loads(content)["error"]
+            kind, message = (str(told[key]) for key in _MESSAGE_KEYS)
+        except (ValueError, LookupError, TypeError) as error:
+            raise self.misunderstood(f"status {status}, {_shown(content)}") from error
+        raise _error(kind, status, message, self.address)
+
+    @contextmanager
+    def _translated(self, timeout_s: float) -> Iterator[None]:
+        """Errors of sockets and of HTTP as those of this package."""
+        try:
+            yield
+        except TimeoutError as error:
+            raise DaemonUnavailableError(
+                f"the daemon at {self.address} did not answer within {timeout_s:g} s;"
+                " `systemctl status tuner` and `journalctl -u tuner` tell more"
+            ) from error
+        except (http.client.RemoteDisconnected, http.client.IncompleteRead) as error:
+            raise _gone(self.address) from error
+        except http.client.HTTPException as error:
+            raise self.misunderstood(repr(error)[:_SHOWN]) from error
+        except OSError as error:
+            raise _unreachable(self.address, error) from error
+
+
+def _error(kind: str, status: int, message: str, address: Address) -> TunerError:
+    """The daemon's own errors, in this process."""
+    if kind in ("input", "unknown-job", "too-large"):
+        return InputError(message)
+    if kind in ("not-now", "too-many"):
+        return DaemonRefusedError(message)
+    if kind == "unauthorised":
+        return DaemonUnavailableError(
+            f"{address}: {message}; name the daemon's token file in ${TOKEN_VARIABLE}"
+        )
+    if status == http.client.SERVICE_UNAVAILABLE:
+        return DaemonUnavailableError(f"the daemon at {address} cannot answer now: {message}")
+    return DaemonError(f"the daemon at {address} failed: {message}")
+
+
+def _gone(address: Address) -> DaemonUnavailableError:
+    return DaemonUnavailableError(f"the daemon at {address} ended the connection before its answer was whole")
+
+
+def _unreachable(address: Address, error: OSError) -> DaemonUnavailableError:
+    """Why there is no connection, and what to do about it."""
+    if error.errno in (errno.EACCES, errno.EPERM) and address.path is not None:
+        return DaemonUnavailableError(f"permission denied on {address}: {_who_may(address.path)}")
+    if error.errno in (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR, errno.ENOTSOCK):
+        return DaemonUnavailableError(
+            f"no daemon listens at {address}; start one with `systemctl start tuner.socket`, or in the"
+            " foreground with `tuner daemon --foreground`"
+        )
+    if error.errno in (errno.ECONNRESET, errno.EPIPE):
+        return _gone(address)
+    return DaemonUnavailableError(f"no connection to the daemon at {address}: {error}")
+
+
+def _who_may(path: Path) -> str:
+    """Which group may use a socket, or how to get into a directory that hides it."""
+    try:
+        group = path.stat().st_gid
+    except OSError:
+        return f"this user may not enter {path.parent}"
+    try:
+        name = grp.getgrgid(group).gr_name
+    except KeyError:
+        name = str(group)
+    return f"it is for members of the group {name} (`sudo usermod -aG {name} $USER`, then log in again)"
+
+
+def _shown(content: bytes) -> str:
+    return repr(content[:_SHOWN].decode(errors="replace"))

@@ -1,0 +1,169 @@
+"""What the daemon answers, as plain values; checked when they are read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from tuner.jobs import State
+
+_Value = TypeVar("_Value")
+_ENDED = frozenset(state.value for state in State if state.ended)
+
+
+def is_ended(state: object) -> bool:
+    """True for the name of a state after which nothing happens any more."""
+    return state in _ENDED
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of the daemon.
+
+    Attributes:
+        id: counts up from 1.
+        kind: ``tune``, or ``sample`` for measuring a served configuration again.
+        device: empty for the daemon's first.
+        workloads: that run together.
+        options: further choices, by name.
+        origin: who asked: ``client``, ``set``, ``stale``, ``drift``, ``request``, ``check``.
+        priority: of jobs that may run, the highest goes first.
+        state: ``queued``, ``running``, ``paused``, ``finished``, ``failed`` or ``cancelled``.
+        reason: why it is in its state, for people.
+        run: its run in the database; None before the first trial.
+        attempts: how often it was started.
+        trials: trials stored for it.
+        submitter: user id of the client; None for the daemon itself.
+        created_at: UTC, ISO 8601, as are the others.
+    """
+
+    id: int
+    kind: str
+    device: str
+    workloads: tuple[str, ...]
+    objective: str
+    policy: str
+    clocks: str
+    options: Mapping[str, Any]
+    origin: str
+    priority: float
+    state: str
+    reason: str
+    run: int | None
+    attempts: int
+    trials: int
+    submitter: int | None
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+
+    @property
+    def ended(self) -> bool:
+        """True where nothing will happen any more."""
+        return is_ended(self.state)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a job; see ``tuner.jobs.Event`` for the kinds.
+
+    Attributes:
+        id: of a stored event; None for progress.
+        at: UTC, ISO 8601.
+        data: what happened.
+    """
+
+    id: int | None
+    job: int
+    kind: str
+    at: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The configuration of one workload of an answer.
+
+    Attributes:
+        configuration: values of its tunables.
+        origin: ``stored``, ``analytical``, ``nearest`` or ``default``.
+        details: what else is known of where it comes from.
+    """
+
+    configuration: Mapping[str, int | str]
+    origin: str
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best configurations that the daemon knows now.
+
+    Attributes:
+        origin: the least of those of the workloads.
+        device: the GPU as the database has it.
+        objective: with its slowdown limit.
+        workloads: configuration of each.
+        clock_mhz: GPU clock of a stored answer; None for as found.
+        stale: why a stored answer need not be true any more; empty when it is fresh.
+        answer: time, joules and intervals of a stored answer as the run's document has them.
+        run: number of the run that a stored answer is of.
+        refinement: number of the job that will know better; None where there is none.
+        notices: what to know beside.
+    """
+
+    origin: str
+    device: Mapping[str, Any]
+    objective: str
+    workloads: Mapping[str, Placed]
+    clock_mhz: int | None
+    stale: tuple[str, ...]
+    answer: Mapping[str, Any] | None
+    run: int | None
+    refinement: int | None
+    notices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Use:
+    """Uses of a configuration, told to the daemon: what is used most is tuned first.
+
+    Attributes:
+        device: empty for the daemon's first.
+        count: how often it was used since the last telling.
+    """
+
+    workloads: tuple[str, ...]
+    objective: str = "energy"
+    device: str = ""
+    count: float = 1.0
+
+
+def read(kind: type[_Value], document: object) -> _Value:
+    """A value of the class from a JSON object; keys that the class lacks are those of a newer daemon.
+
+    Raises:
+        ValueError: a field is missing or has another type; the message names it.
+    """
+    if not isinstance(document, dict):
+        raise ValueError(f"a {kind.__name__.lower()} is an object, not {document!r:.60}")  # noqa: TRY004 - garbage
+    hints = get_type_hints(kind)
+    values = {}
+    for field in fields(kind):  # type: ignore[arg-type]  # the classes of this module
+        if field.name not in document:
+            raise ValueError(f"a {kind.__name__.lower()} without {field.name}")
+        values[field.name] = _field(field.name, hints[field.name], document[field.name])
+    return kind(**values)
+
+
+def _field(name: str, hint: Any, value: object) -> object:  # noqa: ANN401 - what annotations are
+    """The value as the annotation has it."""
+    if get_origin(hint) is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return tuple(value)
+    if hint == Mapping[str, Placed] and isinstance(value, dict):
+        return {workload: read(Placed, placed) for workload, placed in value.items()}
+    if hint is float and isinstance(value, int):
+        return float(value)
+    allowed = get_args(hint) if type(None) in get_args(hint) else (hint,)
+    if any(isinstance(value, get_origin(one) or one) for one in allowed):
+        return value
+    raise ValueError(f"{name} is {value!r:.60}")
