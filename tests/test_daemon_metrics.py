@@ -1,0 +1,168 @@
+"""What Prometheus sees of the daemon, and the dashboard that shows it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families as parsed
+
+from tuner.daemon.metrics import Metrics, Snapshot
+from tuner.jobs import State
+
+DASHBOARD = Path(__file__).parent.parent / "systemd" / "grafana-dashboard.json"
+GPU = "GPU-00000000-0000-4000-8000-000000000001"
+# Prometheus knows of every process, and the dashboard shows three of them.
+OF_A_PROCESS = re.compile(r"process_\w+")
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    """Of a daemon that has done one of everything."""
+    one = Metrics("1.2")
+    one.device(GPU, "cuda:0", "NVIDIA H200", modelled=False)
+    one.trial(GPU, "ok")
+    one.spent(GPU, 2.0, 300.0)
+    one.saved(GPU, 50.0, 5.0)
+    one.sensed(GPU, 400.0, 1.98e9)
+    one.clock_not_restored(GPU)
+    one.ended("finished")
+    one.store_error()
+    one.best("nearest")
+    one.request("/v1/best", 200, 0.0015)
+    return one
+
+
+def samples(metrics: Metrics, now: Snapshot | None = None) -> dict[tuple[str, ...], float]:
+    """Values by name and label values."""
+    text = metrics.render(now or Snapshot()).decode()
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in parsed(text)
+        for sample in family.samples
+    }
+
+
+def test_what_was_told_is_scraped(metrics: Metrics) -> None:
+    """Every figure arrives under its name, with the UUID of its GPU."""
+    metrics.trial(GPU, "timeout")
+    seen = samples(metrics, Snapshot({State.QUEUED: 3}, waiting=2, fresh=4, stale=1, followers=5))
+
+    assert seen["tuner_trials_total", GPU, "ok"] == seen["tuner_trials_total", GPU, "timeout"] == 1
+    assert seen["tuner_tuning_seconds_total", GPU] == 2.0
+    assert seen["tuner_tuning_joules_total", GPU] == 300.0
+    assert seen["tuner_expected_saved_joules_total", GPU] == 50.0
+    assert seen["tuner_expected_saved_joules_uncertainty_total", GPU] == 5.0
+    assert seen["tuner_gpu_power_watts", GPU] == 400.0
+    assert seen["tuner_gpu_clock_hertz", GPU] == 1.98e9
+    assert seen["tuner_clock_restore_failures_total", GPU] == 1
+    assert seen["tuner_job_endings_total", "finished"] == 1
+    assert seen["tuner_best_requests_total", "nearest"] == 1
+    assert seen["tuner_request_seconds_count", "200", "/v1/best"] == 1
+    assert seen["tuner_request_seconds_bucket", "200", "0.002", "/v1/best"] == 1
+    assert seen["tuner_request_seconds_bucket", "200", "0.001", "/v1/best"] == 0
+    assert (seen["tuner_jobs", "queued"], seen["tuner_jobs", "running"]) == (3, 0)
+    assert (seen["tuner_queue_waiting",], seen["tuner_followers",], seen["tuner_store_errors_total",]) == (
+        2,
+        5,
+        1,
+    )
+    assert (seen["tuner_answers", "fresh"], seen["tuner_answers", "stale"]) == (4, 1)
+    assert seen["tuner_gpu_info", "cuda:0", GPU, "false", "NVIDIA H200"] == 1
+    assert seen["tuner_build_info", "1.2"] == 1
+    assert seen["process_resident_memory_bytes",] > 0
+
+
+def test_what_nobody_reads_any_more_is_not_shown(metrics: Metrics) -> None:
+    """Power and clock of an idle GPU are absent, for nobody reads them then; ending twice changes nothing."""
+    metrics.idle(GPU)
+    metrics.idle(GPU)
+    seen = samples(metrics)
+
+    assert ("tuner_gpu_power_watts", GPU) not in seen
+    assert ("tuner_gpu_clock_hertz", GPU) not in seen
+
+
+def test_a_gpu_has_its_counters_before_the_first_trial() -> None:
+    """Counters of a known GPU begin at zero, so that Prometheus sees the first step."""
+    metrics = Metrics("1")
+    metrics.device("sim:h200", "sim:h200", "NVIDIA H200", modelled=True)
+    seen = samples(metrics)
+
+    assert seen["tuner_trials_total", "sim:h200", "ok"] == 0
+    assert seen["tuner_clock_restore_failures_total", "sim:h200"] == 0
+    assert seen["tuner_gpu_info", "sim:h200", "sim:h200", "true", "NVIDIA H200"] == 1
+
+
+def test_two_daemons_in_one_process_do_not_mix(metrics: Metrics) -> None:
+    """There is no global register."""
+    other = Metrics("2")
+    other.ended("finished")
+    other.ended("finished")
+
+    assert samples(metrics)["tuner_job_endings_total", "finished"] == 1
+
+
+@given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)), max_size=20))
+def test_counters_never_fall(told: list[tuple[float, float]]) -> None:
+    """Whatever is told, a counter only grows: an answer that is worse than the default saves nothing."""
+    metrics = Metrics("1")
+    metrics.device(GPU, "cuda:0", "a GPU", modelled=False)
+    before = 0.0
+    for joules, uncertainty_j in told:
+        metrics.saved(GPU, joules, uncertainty_j)
+        now = samples(metrics)["tuner_expected_saved_joules_total", GPU]
+        assert now == pytest.approx(before + max(0.0, joules))
+        before = now
+
+
+def exported(metrics: Metrics) -> dict[str, str]:
+    """Type by name of family, as in the text."""
+    return dict(re.findall(r"^# TYPE (\w+) (\w+)$", metrics.render(Snapshot()).decode(), re.MULTILINE))
+
+
+def shown() -> set[str]:
+    """Names of families in the queries of the dashboard."""
+    board = json.loads(DASHBOARD.read_text())
+    queries = [query["expr"] for panel in board["panels"] for query in panel.get("targets", ())]
+    queries += [
+        variable["query"]["query"] for variable in board["templating"]["list"] if variable["type"] == "query"
+    ]
+    names = set(re.findall(r"\b(?:tuner|process)_\w+", " ".join(queries)))
+    return {re.sub(r"^(tuner_request_seconds)_(bucket|count|sum)$", r"\1", name) for name in names}
+
+
+def test_the_dashboard_shows_what_is_exported(metrics: Metrics) -> None:
+    """Every metric has its place on the dashboard, and the dashboard asks for no other."""
+    names = set(exported(metrics))
+
+    assert shown() <= names
+    assert {name for name in names - shown() if not OF_A_PROCESS.fullmatch(name)} == set()
+
+
+def test_names_follow_the_rules_of_prometheus(metrics: Metrics) -> None:
+    """Base units in names, ``_total`` for counters and for nothing else, a help text for everything."""
+    text = metrics.render(Snapshot()).decode()
+    for name, kind in exported(metrics).items():
+        assert name.endswith("_total") == (kind == "counter")
+        assert not re.search(r"_(ms|milliseconds|mhz|kwh|percent)\b", name)
+        assert re.search(rf"^# HELP {name} \S", text, re.MULTILINE)
+    assert "_created" not in text
+
+
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
+    """Each panel has a number and a place of its own."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (place["x"] + right, place["y"] + down)
+            for right in range(place["w"])
+            for down in range(place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    assert len({panel["id"] for panel in panels}) == len(panels)
