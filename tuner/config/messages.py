@@ -47,7 +47,7 @@ def explain(path: Path, error: ValidationError) -> str:
     for detail in error.errors(include_url=False):
         table, key, model = _place(detail["loc"])
         messages = found.setdefault(f"{path}: {key}" if key else str(path), [])
-        message = _message(table, detail, model)
+        message = worded(table, detail, model)
         if message not in messages:
             messages.append(message)
     lines = [f"{where}: {_joined(messages)}" for where, messages in found.items()]
@@ -87,7 +87,14 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
     return str(loc[-1]), shown, known
 
 
-def _message(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noqa: ANN401 - a dict of pydantic
+def worded(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noqa: ANN401 - a dict of pydantic
+    """What one detail of pydantic says, in words for those who write the file.
+
+    Args:
+        name: the key.
+        detail: of ``ValidationError.errors()``.
+        model: what may stand beside the key, for suggestions.
+    """
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden" and model is not None:
         known = [field.alias or name for name, field in model.model_fields.items()]

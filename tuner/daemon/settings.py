@@ -6,9 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Table(BaseModel):
-    """A table of the file; a key that is not known is an error."""
+    """A table of the file; a key that is not known is an error, and so are infinity and not-a-number."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ServiceTable(Table):
@@ -38,8 +38,8 @@ class KernelsTable(Table):
 class TuningTable(Table):
     """How searches are made where nobody says otherwise."""
 
-    objective: str = "energy"
-    policy: str = "auto"
+    objective: str = Field(default="energy", description="What is made small: time, energy, edp or ed2p.")
+    policy: str = Field(default="auto", description="How it is searched for; see `tuner run --help`.")
     clocks: str = Field(
         default="off", description="GPU clocks that may be searched: off, all, a list or a range."
     )
@@ -47,21 +47,29 @@ class TuningTable(Table):
     energy_precision: float = Field(
         default=0.01, gt=0, le=0.5, description="Half-width of the 95 % interval."
     )
-    trial_timeout_s: float = Field(default=60.0, gt=0, le=3600)
+    trial_timeout_s: float = Field(
+        default=60.0, gt=0, le=3600, description="A trial that takes this much longer than its window fails."
+    )
 
 
 class SetTable(Table):
     """Workloads that run together, tuned when the daemon has nothing else to do."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
-    workloads: tuple[str, ...] = Field(min_length=1)
-    objective: str | None = None
-    policy: str | None = None
-    clocks: str | None = None
-    max_slowdown: float | None = Field(default=None, gt=0, le=10)
-    priority: float = 0.0
-    devices: tuple[str, ...] = ()
-    runs_per_day: float | None = Field(default=None, gt=0)
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="For people; each once.")
+    workloads: tuple[str, ...] = Field(
+        min_length=1, description="As `tuner run` takes them, e.g. 'scan-lf:N=1024'."
+    )
+    objective: str | None = Field(default=None, description="That of [tuning] otherwise.")
+    policy: str | None = Field(default=None, description="That of [tuning] otherwise.")
+    clocks: str | None = Field(default=None, description="Those of [tuning] otherwise.")
+    max_slowdown: float | None = Field(
+        default=None, gt=0, le=10, description="Over the fastest, as a fraction: 0.05 is 5 %."
+    )
+    priority: float = Field(default=0.0, description="The highest goes first; clients' jobs have 0.")
+    devices: tuple[str, ...] = Field(default=(), description="Those of [service] otherwise.")
+    runs_per_day: float | None = Field(
+        default=None, gt=0, description="How often the answer is used: what a search may cost follows."
+    )
 
 
 class BudgetTable(Table):
@@ -75,13 +83,13 @@ class WindowTable(Table):
     """When tuning is allowed; without windows, always."""
 
     start: str = Field(description="Cron expression in local time, e.g. '0 22 * * 1-5'.")
-    hours: float = Field(gt=0, le=168)
+    hours: float = Field(gt=0, le=168, description="How long from there on.")
 
 
 class IdleTable(Table):
     """Whether the machine's own work goes first."""
 
-    test: bool = True
+    test: bool = Field(default=True, description="Give way within a second to others who use the GPU.")
     others_allowed: int = Field(
         default=0, ge=0, description="Processes of others on the GPU that do not count."
     )
@@ -99,17 +107,19 @@ class OnlineTable(Table):
     sample_every_hours: float = Field(
         default=24.0, ge=0, description="Measure a served answer again; 0 never."
     )
-    retune_stale: bool = True
+    retune_stale: bool = Field(
+        default=True, description="Search again after a change of driver, CUDA, GPU or kernel source."
+    )
 
 
 class LimitsTable(Table):
     """What clients may ask of the daemon."""
 
-    body_bytes: int = Field(default=65_536, ge=1024, le=2**20)
+    body_bytes: int = Field(default=65_536, ge=1024, le=2**20, description="Of one request.")
     requests_per_s: float = Field(default=2000.0, gt=0, description="Of one user.")
-    connections: int = Field(default=256, ge=4, le=10_000)
+    connections: int = Field(default=256, ge=4, le=10_000, description="Open at a time.")
     queue: int = Field(default=1000, ge=1, le=100_000, description="Jobs that wait at most.")
-    followers: int = Field(default=64, ge=1, le=10_000)
+    followers: int = Field(default=64, ge=1, le=10_000, description="Event streams open at a time.")
     request_timeout_s: float = Field(default=10.0, gt=0, le=600, description="For a request to arrive whole.")
     keep_days: float = Field(default=90.0, gt=0, description="How long ended jobs are listed.")
 

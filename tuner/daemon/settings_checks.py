@@ -1,0 +1,158 @@
+"""What the form of ``daemon.toml`` cannot say: words that must be known, and keys that must fit together."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from cronsim import CronSim, CronSimError
+
+from tuner import registry
+from tuner.clock_choice import check_clocks
+from tuner.daemon.settings import ServiceTable, SetTable, Settings, TuningTable
+from tuner.daemon.settings_messages import Complaint, key
+from tuner.devices.gpus import gpu_names
+from tuner.errors import InputError
+from tuner.names import suggestion
+from tuner.objective import NAMES
+
+_LONGEST_SOCKET = 107  # bytes of a path that unix(7) binds
+_CRON_FIELDS = 5  # a sixth would be seconds, and windows do not begin within a minute
+_CRON_HELP = (
+    "write minute, hour, day of the month, month and day of the week, such as '0 22 * * 1-5' for 22:00 from"
+    " Monday to Friday"
+)
+_PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price, as `tuner run` has them
+
+
+def complaints(settings: Settings) -> list[Complaint]:
+    """All that is wrong in settings of the right form, in the order of the file."""
+    return [
+        *_service(settings.service),
+        *_paths("kernels", (("directories", path) for path in settings.kernels.directories)),
+        *_tuning("tuning", None, settings.tuning),
+        *_sets(settings),
+        *_windows(settings),
+        *_tcp(settings),
+    ]
+
+
+def _service(service: ServiceTable) -> Iterator[Complaint]:
+    yield from _paths("service", (("socket", service.socket), ("state", service.state)))
+    if service.socket is not None and len(str(service.socket).encode()) > _LONGEST_SOCKET:
+        yield (
+            key("service", "socket"),
+            f"longer than the {_LONGEST_SOCKET} bytes that a socket's path may have",
+        )
+    if not service.group:
+        yield key("service", "group"), "is empty; name a group, such as tuner"
+    yield from _devices(key("service", "devices"), service.devices)
+
+
+def _paths(table: str, paths: Iterable[tuple[str, Path | None]]) -> Iterator[Complaint]:
+    for name, path in paths:
+        if path is not None and not path.is_absolute():
+            yield (
+                key(table, name),
+                f"{str(path)!r} must be a path from the root, such as /etc/tuner/{path.name}",
+            )
+
+
+def _devices(place: str, specs: Sequence[str]) -> Iterator[Complaint]:
+    for spec in specs:
+        kind, _, rest = spec.partition(":")
+        if not rest or (kind == "cuda" and not (rest.isascii() and rest.isdecimal())):
+            known = False
+        else:
+            known = kind in ("cuda", "replay") or (kind == "sim" and rest in gpu_names())
+        if not known:
+            simulated = [f"sim:{name}" for name in gpu_names()]
+            near = suggestion(spec, ["cuda:0", *simulated])
+            yield place, f"unknown device {spec!r}; choose cuda:N or one of {', '.join(simulated)}{near}"
+    yield from _twice(place, specs)
+
+
+def _twice(place: str, names: Sequence[str]) -> Iterator[Complaint]:
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield place, f"{name!r} stands there more than once"
+
+
+def _tuning(table: str, number: int | None, words: TuningTable | SetTable) -> Iterator[Complaint]:
+    choices = (("objective", words.objective, NAMES), ("policy", words.policy, registry.names("policy")))
+    for name, word, known in choices:
+        if word is not None and word not in known:
+            near = suggestion(word, known)
+            yield key(table, name, number), f"unknown {name} {word!r}; choose from {', '.join(known)}{near}"
+    if words.clocks is not None:
+        yield from _refused(key(table, "clocks", number), words.clocks)
+
+
+def _refused(place: str, clocks: str) -> Iterator[Complaint]:
+    try:
+        check_clocks(clocks)
+    except InputError as error:
+        yield place, f"{clocks!r} is {str(error).removeprefix(f'--clocks {clocks}: ')}"
+
+
+def _sets(settings: Settings) -> Iterator[Complaint]:
+    names = [group.name for group in settings.set]
+    for number, group in enumerate(settings.set):
+        if group.name in names[:number]:
+            first = key("set", "", names.index(group.name))
+            yield key("set", "name", number), f"{group.name!r} is the name of {first} already"
+        yield from _set(number, group, settings)
+
+
+def _set(number: int, group: SetTable, settings: Settings) -> Iterator[Complaint]:
+    def place(name: str) -> str:
+        return key("set", name, number)
+
+    yield from _tuning("set", number, group)
+    yield from _twice(place("workloads"), group.workloads)
+    if not all(spec.strip() for spec in group.workloads):
+        yield place("workloads"), "holds an empty name; write e.g. 'scan-lf:N=1024'"
+    objective = group.objective or settings.tuning.objective
+    if group.max_slowdown is not None and objective == "time":
+        yield place("max_slowdown"), "limits a search for energy; with the objective time it says nothing"
+    if group.runs_per_day is not None and objective not in _PAID_IN:
+        paid = " or ".join(_PAID_IN)
+        yield place("runs_per_day"), f"measuring is not paid in {objective}; use the objective {paid}"
+    yield from _devices(place("devices"), group.devices)
+    for spec in group.devices if settings.service.devices else ():
+        if spec not in settings.service.devices:
+            yield (
+                place("devices"),
+                f"{spec!r} is none of [service] devices: {', '.join(settings.service.devices)}",
+            )
+
+
+def _windows(settings: Settings) -> Iterator[Complaint]:
+    for number, window in enumerate(settings.window):
+        wrong = _cron(window.start)
+        if wrong:
+            yield key("window", "start", number), f"{window.start!r} {wrong}; {_CRON_HELP}"
+
+
+def _cron(expression: str) -> str:
+    """Why an expression cannot be used; empty where it can."""
+    fields = len(expression.split())
+    if fields != _CRON_FIELDS:
+        return f"has {fields} fields, not {_CRON_FIELDS}"
+    try:
+        next(CronSim(expression, datetime.now().astimezone()))
+    except CronSimError as error:
+        return f"is no cron expression ({str(error).lower()})"
+    except StopIteration:
+        return "never comes"
+    except (ValueError, RecursionError) as error:  # of numbers with thousands of digits, and of bare ones
+        return f"is no cron expression ({error})"
+    return ""
+
+
+def _tcp(settings: Settings) -> Iterator[Complaint]:
+    tcp = settings.tcp
+    yield from _paths("tcp", (("token_file", tcp.token_file),))
+    if tcp.port is not None and tcp.token_file is None:
+        yield (
+            key("tcp", "token_file"),
+            "is needed with a port: everybody on this machine reaches the loopback",
+        )
