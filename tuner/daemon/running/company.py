@@ -1,0 +1,89 @@
+"""Who else is on a GPU, asked so that a driver that hangs costs the daemon nothing."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from tuner.daemon.running.presence import Presence, Watcher
+from tuner.errors import ChildError
+from tuner.process import Child
+
+_LOG = logging.getLogger(__name__)
+_ANSWER_S = 5.0  # a driver that was asleep wakes within two; the first answer includes the child's start
+_UNUSED_S = 60.0  # then the child goes: an idle daemon holds no driver open, and the GPU may sleep
+
+
+class Company:
+    """Tells whether others compute on a GPU.
+
+    Real GPUs are asked in a child process; simulated ones are files, read here.
+
+    Args:
+        uuids: UUIDs of devices, by how they are named, e.g. ``{"cuda:0": "GPU-..."}``.
+        others_allowed: processes of others on a GPU that do not count.
+        busy_percent: load that counts, on a GPU on which nothing of ours runs.
+        answer_s: longest wait for an answer, in seconds.
+    """
+
+    def __init__(
+        self,
+        uuids: Mapping[str, str],
+        *,
+        others_allowed: int = 0,
+        busy_percent: float = 10.0,
+        answer_s: float = _ANSWER_S,
+    ) -> None:
+        self._uuids = dict(uuids)
+        self._rules = (others_allowed, busy_percent)
+        self._answer_s = answer_s
+        self._here = Watcher(*self._rules)
+        self._child: Child | None = None
+        self._leave: asyncio.TimerHandle | None = None
+        self._told: set[tuple[str, str]] = set()
+
+    async def look(self, device: str, ours: int) -> Presence:
+        """Look now.
+
+        What cannot be asked counts as free; that is logged once. A driver that does not answer counts as
+        busy: nothing could be measured there.
+
+        Args:
+            device: as named, e.g. ``cuda:0``.
+            ours: how many of our own processes compute on it.
+        """
+        uuid = self._uuids.get(device, device)
+        if not device.startswith("cuda"):
+            return self._heard(device, self._here.look(device, uuid, ours))
+        try:
+            return self._heard(device, await asyncio.to_thread(self._ask, device, uuid, ours))
+        except ChildError as error:
+            self._child = None
+            return self._heard(device, Presence(True, f"the driver does not answer: {error}"))
+        finally:
+            self._leave_later()
+
+    def close(self) -> None:
+        """End the child if there is one; a later look starts another."""
+        if self._leave is not None:
+            self._leave.cancel()
+            self._leave = None
+        child, self._child = self._child, None
+        if child is not None:
+            child.close(grace_s=0.0)
+
+    def _ask(self, device: str, uuid: str, ours: int) -> Presence:
+        if self._child is None or not self._child.alive:
+            self._child = Child("tuner.daemon.running.presence:Watcher", *self._rules, name="company")
+        presence: Presence = self._child.call("look", device, uuid, ours, timeout_s=self._answer_s)
+        return presence
+
+    def _leave_later(self) -> None:
+        if self._leave is not None:
+            self._leave.cancel()
+        self._leave = asyncio.get_running_loop().call_later(_UNUSED_S, self.close)
+
+    def _heard(self, device: str, presence: Presence) -> Presence:
+        if not presence.busy and presence.why and (device, presence.why) not in self._told:
+            self._told.add((device, presence.why))
+            _LOG.warning("%s: counts as free of others: %s", device, presence.why)
+        return presence

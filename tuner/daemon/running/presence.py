@@ -1,0 +1,112 @@
+"""Whether others compute on a GPU: what NVML, a Jetson's kernel or the simulated GPUs tell."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner import registry
+from tuner.devices import occupants
+from tuner.errors import SensorUnavailableError
+
+DEVFREQ = Path("/sys/class/devfreq")
+_LOAD = "device/load"  # of a Jetson's GPU, in thousandths
+_PER_PERCENT = 10.0
+
+
+@dataclass(frozen=True)
+class Presence:
+    """What a look at a GPU gave.
+
+    Attributes:
+        busy: others compute on it.
+        why: who or what; of a free GPU, why nobody can tell (empty where somebody can).
+    """
+
+    busy: bool
+    why: str = ""
+
+
+FREE = Presence(busy=False)
+
+
+class Watcher:
+    """Looks at GPUs; holds what it needs for that open.
+
+    Args:
+        others_allowed: processes of others on a GPU that do not count.
+        busy_percent: load that counts, on a GPU on which nothing of ours runs.
+        library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
+        devfreq: the kernel's class of devices with a scalable clock.
+    """
+
+    def __init__(
+        self,
+        others_allowed: int = 0,
+        busy_percent: float = 10.0,
+        library: str | None = None,
+        devfreq: Path = DEVFREQ,
+    ) -> None:
+        self._allowed = others_allowed
+        self._busy_percent = busy_percent
+        self._library = library
+        self._devfreq = devfreq
+        self._opened: dict[str, Any] = {}
+
+    def look(self, device: str, uuid: str, ours: int) -> Presence:
+        """Who else is on a GPU now.
+
+        Processes are counted, not named: in a container they have other numbers than the driver knows.
+
+        Args:
+            device: as named, e.g. ``cuda:0``.
+            uuid: as NVML has it.
+            ours: how many of our own processes compute on it; while there are any, its load is ours too.
+        """
+        if device.startswith("sim:"):
+            return self._counted(len(occupants.present(device)), ours)
+        if not device.startswith("cuda"):
+            return FREE  # a recording
+        try:
+            users = self._users(uuid)
+        except SensorUnavailableError as error:
+            return self._on_a_jetson(ours, str(error))
+        count, percent = users.processes(), users.load_percent()
+        if count is None and percent is None:
+            return self._on_a_jetson(ours, "NVML tells neither its processes nor its load")
+        seen = FREE if count is None else self._counted(count, ours)
+        if seen.busy or percent is None or ours:
+            return seen
+        return self._loaded(percent)
+
+    def close(self) -> None:
+        """Close what is open."""
+        for users in self._opened.values():
+            users.close()
+        self._opened.clear()
+
+    def _users(self, uuid: str) -> Any:  # noqa: ANN401 - power's class, reached by name
+        if uuid not in self._opened:
+            self._opened[uuid] = registry.load("nvml", "users")(uuid, self._library)
+        return self._opened[uuid]
+
+    def _counted(self, count: int, ours: int) -> Presence:
+        others = count - ours - self._allowed
+        if others <= 0:
+            return FREE
+        return Presence(True, f"{others} {'processes' if others > 1 else 'process'} of others on the GPU")
+
+    def _loaded(self, percent: float) -> Presence:
+        if percent < self._busy_percent:
+            return FREE
+        return Presence(True, f"the GPU is loaded to {percent:.0f} %, and not by us")
+
+    def _on_a_jetson(self, ours: int, why: str) -> Presence:
+        """By the kernel's own figure, where the board has one."""
+        found = sorted(self._devfreq.glob(f"*/{_LOAD}"))
+        for path in found:
+            try:
+                permille = float(path.read_text())
+            except (OSError, ValueError):
+                continue
+            return FREE if ours else self._loaded(permille / _PER_PERCENT)
+        return Presence(False, why)

@@ -1,0 +1,108 @@
+"""Errands, events and endings as lines of JSON, and back."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+
+from tuner.daemon.running.errand import Ending, Errand, Status
+from tuner.jobs import Kind, Order
+
+ENDING = "ending"
+"""The last line of a job's process."""
+
+SPENT = "spent"
+"""What the attempt has taken so far; told with every burst, so that it is a sign of life too."""
+
+LONGEST_LINE_BYTES = 262_144
+"""Of a line that is read: hundreds of times an event, ten times the largest ending."""
+
+
+def line(kind: str, data: Mapping[str, Any]) -> bytes:
+    """A line that tells of something."""
+    return json.dumps([kind, data], separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def event(text: bytes) -> tuple[str, dict[str, Any]] | None:
+    """What a line tells; None for a line that is none of ours."""
+    try:
+        match json.loads(text):
+            case [str(kind), dict(data)]:
+                return kind, data
+    except (ValueError, RecursionError):  # RecursionError: brackets without end
+        pass
+    return None
+
+
+def errand_text(errand: Errand) -> str:
+    """An errand as JSON."""
+    record = asdict(errand)
+    record["order"]["kind"] = errand.order.kind.value
+    record["database"] = str(errand.database)
+    record["kernel_directories"] = [str(folder) for folder in errand.kernel_directories]
+    return json.dumps(record)
+
+
+def errand_from(text: str) -> Errand:
+    """The errand of a text that ``errand_text`` made."""
+    record = json.loads(text)
+    order = record["order"]
+    record["order"] = Order(**{**order, "kind": Kind(order["kind"]), "workloads": tuple(order["workloads"])})
+    record["database"] = Path(record["database"])
+    record["kernel_directories"] = tuple(map(Path, record["kernel_directories"]))
+    return Errand(**record)
+
+
+def ending_line(ending: Ending) -> bytes:
+    """The last line."""
+    return line(ENDING, asdict(ending))
+
+
+def ending_from(data: Mapping[str, Any]) -> Ending | None:
+    """The ending a line tells of; None where it is none."""
+    try:
+        ending = Ending(**data)
+    except TypeError:
+        return None
+    numbers = (ending.seconds, ending.joules)
+    plain = isinstance(ending.message, str) and all(isinstance(number, int | float) for number in numbers)
+    return ending if plain and ending.status in get_args(Status) else None
+
+
+class Lines:
+    """Cuts what comes through a pipe into lines; one that is too long is dropped, and its end with it.
+
+    Args:
+        take: gets each line without its end.
+        longest: bytes of a line.
+
+    Attributes:
+        dropped: lines that were too long.
+    """
+
+    def __init__(self, take: Callable[[bytes], None], longest: int = LONGEST_LINE_BYTES) -> None:
+        self._take = take
+        self._longest = longest
+        self._begun = bytearray()
+        self._dropping = False
+        self.dropped = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
+        *ended, rest = data.split(b"\n")
+        for part in ended:
+            self._add(part)
+            if not self._dropping and self._begun:
+                self._take(bytes(self._begun))
+            self._begun.clear()
+            self._dropping = False
+        self._add(rest)
+
+    def _add(self, part: bytes) -> None:
+        if not self._dropping and len(self._begun) + len(part) > self._longest:
+            self._dropping = True
+            self.dropped += 1
+            self._begun.clear()
+        if not self._dropping:
+            self._begun += part
