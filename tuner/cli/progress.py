@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from tuner.driver import Measured
 from tuner.report.units import si
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²"}
+    from tuner.driver import Measured
+
+UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²"}
 _HOUR_S = 3600.0
 _ROOM_FOR_BAR = 130  # characters: on fewer the numbers are what is wanted
 _PLAIN_INTERVAL_S = 5.0  # between lines where there is no terminal
@@ -24,7 +25,7 @@ class RunProgress:
     """A progress display on standard error; on something that is no terminal, a line now and then."""
 
     def __init__(self, objective: str) -> None:
-        self._unit = _UNITS[objective]
+        self._unit = UNITS[objective]
         self._console = Console(stderr=True)
         bar = [BarColumn(bar_width=24)] if self._console.width >= _ROOM_FOR_BAR else []
         self._display = Progress(
@@ -62,26 +63,49 @@ class RunProgress:
         """Told after every window of the warm-up."""
         self._show("warming up", round(seconds), None, f"s, {si(watts, 'W')}")
 
-    def measured(self, event: Measured) -> None:
+    def measured(self, event: "Measured") -> None:
         """Told by the driver after every trial."""
-        best = si(event.best_cost, self._unit) if math.isfinite(event.best_cost) else "none yet"
-        status = event.measurement.status.value
-        now = si(event.cost, self._unit) if math.isfinite(event.cost) else status
-        spent = f"{si(event.joules, 'J')} spent" if event.joules else ""
-        parts = (f"trial {now}", f"best {best}", spent, self._left(event))
+        self.trial(
+            number=event.number,
+            status=event.measurement.status.value,
+            cost=event.cost,
+            best=event.best_cost,
+            joules=event.joules,
+            expected=event.expected,
+            confirming=event.confirming,
+        )
+
+    def trial(
+        self,
+        *,
+        number: int,
+        status: str,
+        cost: float | None,
+        best: float | None,
+        joules: float | None,
+        expected: int | None,
+        confirming: bool,
+    ) -> None:
+        """A trial has ended; costs that are no number are none."""
+        lowest = self._cost(best) or "none yet"
+        spent = f"{si(joules, 'J')} spent" if joules else ""
+        left = self._left(number, expected, confirming=confirming)
+        parts = (f"trial {self._cost(cost) or status}", f"best {lowest}", spent, left)
         detail = ", ".join(part for part in parts if part)
-        phase = "confirming" if event.confirming else "measuring"
-        self._show(phase, event.number, event.expected, detail)
+        self._show("confirming" if confirming else "measuring", number, expected, detail)
 
     def told(self, sentence: str) -> None:
         """Told by the policy: what it does, and why."""
         self._console.print(sentence, markup=False, highlight=False)
 
-    def _left(self, event: Measured) -> str:
+    def _cost(self, value: float | None) -> str:
+        return si(value, self._unit) if value is not None and math.isfinite(value) else ""
+
+    def _left(self, number: int, expected: int | None, *, confirming: bool) -> str:
         """Time left by the pace so far; a descent ends when nothing improves, which nobody knows before."""
-        if event.expected is None:
-            return "" if event.confirming else "until nothing improves"
-        left_s = (time.monotonic() - self._begun_s) / event.number * max(0, event.expected - event.number)
+        if expected is None:
+            return "" if confirming else "until nothing improves"
+        left_s = (time.monotonic() - self._begun_s) / number * max(0, expected - number)
         return f"{left_s:.0f} s left" if left_s < _HOUR_S else f"{left_s / _HOUR_S:.1f} h left"
 
     def _show(self, phase: str, done: int, total: int | None, detail: str) -> None:

@@ -74,13 +74,19 @@ class _Connection(http.client.HTTPConnection):
 
     def _reach(self, timed: _TimedSocket, path: Path | None) -> None:
         target = (self._address.host, self._address.port) if path is None else str(path)
-        while True:
-            try:
-                return timed.connect(target)
-            except BlockingIOError:  # the queue of a Unix socket is full: no time-out waits for that
-                if time.monotonic() + _QUEUE_PAUSE_S > timed.deadline_s:
-                    raise TimeoutError("timed out") from None
-                time.sleep(_QUEUE_PAUSE_S)
+        while not _entered(timed, target):
+            if time.monotonic() + _QUEUE_PAUSE_S > timed.deadline_s:
+                raise TimeoutError("timed out")
+            time.sleep(_QUEUE_PAUSE_S)
+
+
+def _entered(timed: _TimedSocket, target: str | tuple[str, int]) -> bool:
+    """False where the queue of a Unix socket is full: the time-out of a socket does not wait for that."""
+    try:
+        timed.connect(target)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class Transport:

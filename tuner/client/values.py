@@ -12,7 +12,7 @@ _ENDED = frozenset(state.value for state in State if state.ended)
 
 def is_ended(state: object) -> bool:
     """True for the name of a state after which nothing happens any more."""
-    return state in _ENDED
+    return isinstance(state, str) and state in _ENDED
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,10 @@ class Best:
 
 @dataclass(frozen=True)
 class Use:
-    """Uses of a configuration, told to the daemon: what is used most is tuned first.
+    """Uses of an answer, told to the daemon: what is used most is tuned first.
 
     Attributes:
+        workloads: what was asked for, as are the next four.
         device: empty for the daemon's first.
         count: how often it was used since the last telling.
     """
@@ -135,6 +136,8 @@ class Use:
     workloads: tuple[str, ...]
     objective: str = "energy"
     device: str = ""
+    max_slowdown: float | None = None
+    clocks_as_found: bool = False
     count: float = 1.0
 
 

@@ -1,0 +1,102 @@
+"""``tuner follow``: show how a job of the daemon goes, and its answer."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli.output import console, json_option, write_json
+from tuner.cli.remote import client_of, document_of, one_line, socket_option
+from tuner.client import Client, Event, Job
+from tuner.errors import DaemonError, Interrupted
+from tuner.jobs import State
+
+if TYPE_CHECKING:
+    from tuner.cli.progress import RunProgress
+
+
+@click.command(short_help="Show how a job goes, and its answer.")
+@click.argument("number", type=click.IntRange(min=1), metavar="JOB")
+@socket_option
+@json_option
+def follow(number: int, *, socket: str | None, json_path: str | None) -> None:
+    """Show how a JOB of the daemon goes until it has ended, then its answer.
+
+    Ctrl-C stops following; the job goes on. Exit code 0 when the job has finished, 1 when it failed or was
+    cancelled.
+    """
+    client = client_of(socket)
+    sys.exit(follow_to_the_end(client, client.job(number), json_path))
+
+
+def follow_to_the_end(client: Client, job: Job, json_path: str | None) -> int:
+    """Show a job until it has ended, and its answer.
+
+    Returns:
+        The exit code: 0 for a finished job.
+    """
+    from tuner.cli.progress import UNITS, RunProgress
+
+    try:
+        # an objective of a newer daemon is shown without its unit rather than not at all
+        with RunProgress(job.objective if job.objective in UNITS else "time") as progress:
+            for event in client.follow(job.id):
+                _tell(event, progress)
+    except KeyboardInterrupt:
+        click.echo(
+            f"not following any more; job {job.id} goes on (`tuner follow {job.id}` shows it again,"
+            f" `tuner cancel {job.id}` ends it)",
+            err=True,
+        )
+        return Interrupted.exit_code
+    job = client.job(job.id)
+    answer = _answer(client, job)
+    if json_path is not None:
+        write_json(json_path, {"job": document_of(job), "answer": answer})
+    out = console(json_path)
+    if answer is not None:
+        from tuner.report.tables import show_run
+
+        show_run(answer, out)
+    out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)
+    return 0 if job.state == State.FINISHED.value else 1
+
+
+def _tell(event: Event, progress: "RunProgress") -> None:
+    data = event.data
+    if event.kind == "state":
+        why = f": {data['reason']}" if data.get("reason") else ""
+        progress.told(f"job {event.job} {data.get('state')}{why}")
+    elif event.kind == "run":
+        progress.told(f"run {data.get('run')}{', resumed' if data.get('resumed') else ''}")
+    elif event.kind == "told":
+        progress.told(str(data.get("sentence", "")))
+    elif event.kind == "compiled":
+        progress.compiled(int(data.get("done", 0)), int(data.get("total", 0)))
+    elif event.kind == "trial":
+        progress.trial(
+            number=int(data.get("number", 1)),
+            status=str(data.get("status", "")),
+            cost=data.get("cost"),
+            best=data.get("best"),
+            joules=data.get("joules"),
+            expected=data.get("expected"),
+            confirming=bool(data.get("confirming")),
+        )
+
+
+def _answer(client: Client, job: Job) -> dict[str, Any] | None:
+    """The document of the job's run, where it is what the daemon serves now."""
+    if job.state != State.FINISHED.value:
+        return None
+    try:
+        best = client.best(
+            *job.workloads,
+            objective=job.objective,
+            device=job.device,
+            max_slowdown=job.options.get("max_slowdown"),
+            count=0.0,
+        )
+    except DaemonError:
+        return None
+    return dict(best.answer) if best.answer is not None and best.run == job.run else None

@@ -1,0 +1,81 @@
+"""``tuner jobs``, and what is done to one: ``cancel``, ``pause``, ``resume``."""
+
+import click
+
+from tuner.cli.output import console, json_option, write_json
+from tuner.cli.remote import client_of, document_of, one_line, show_job, show_jobs, socket_option
+from tuner.client import Job
+from tuner.jobs import State
+
+_MOST = 500  # in one answer of the daemon
+
+
+@click.command(short_help="List the daemon's jobs, or show one.")
+@click.argument("number", type=click.IntRange(min=1), required=False, metavar="[JOB]")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice([state.value for state in State]),
+    multiple=True,
+    help="Only jobs in this state; may be given several times.",
+)
+@click.option(
+    "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="Newest jobs shown."
+)
+@click.option("--before", type=click.IntRange(min=1), metavar="JOB", help="Only jobs older than this one.")
+@socket_option
+@json_option
+def jobs(
+    number: int | None,
+    *,
+    states: tuple[str, ...],
+    limit: int,
+    before: int | None,
+    socket: str | None,
+    json_path: str | None,
+) -> None:
+    """List jobs of the daemon, newest first; with the number of a JOB all that is known of it."""
+    client = client_of(socket)
+    if number is not None:
+        job = client.job(number)
+        if json_path is not None:
+            write_json(json_path, document_of(job))
+        show_job(job, console(json_path))
+        return
+    found = client.jobs(states, limit, before)
+    if json_path is not None:
+        write_json(json_path, {"jobs": [document_of(job) for job in found]})
+    show_jobs(found, console(json_path))
+
+
+@click.command(short_help="End a job; what it measured stays.")
+@click.argument("number", type=click.IntRange(min=1), metavar="JOB")
+@socket_option
+@json_option
+def cancel(number: int, *, socket: str | None, json_path: str | None) -> None:
+    """End a job for good. What it measured stays stored, and clocks are restored."""
+    _show(client_of(socket).cancel(number), json_path)
+
+
+@click.command(short_help="Stop a job until it is resumed.")
+@click.argument("number", type=click.IntRange(min=1), metavar="JOB")
+@socket_option
+@json_option
+def pause(number: int, *, socket: str | None, json_path: str | None) -> None:
+    """Stop a job until `tuner resume`; it keeps what it measured."""
+    _show(client_of(socket).pause(number), json_path)
+
+
+@click.command(short_help="Let a paused job go on.")
+@click.argument("number", type=click.IntRange(min=1), metavar="JOB")
+@socket_option
+@json_option
+def resume(number: int, *, socket: str | None, json_path: str | None) -> None:
+    """Queue a paused job again; it goes on where it was and measures nothing twice."""
+    _show(client_of(socket).resume(number), json_path)
+
+
+def _show(job: Job, json_path: str | None) -> None:
+    if json_path is not None:
+        write_json(json_path, document_of(job))
+    console(json_path).print(one_line(job), markup=False, highlight=False, soft_wrap=True)

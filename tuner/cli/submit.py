@@ -1,0 +1,96 @@
+"""``tuner submit``: hand a search to the daemon."""
+
+import copy
+from typing import Any
+
+import click
+
+from tuner.cli.output import console, json_option, write_json
+from tuner.cli.remote import client_of, document_of, one_line, socket_option
+from tuner.cli.run import run
+
+_LIKE_RUN = (
+    "objective",
+    "max_slowdown",
+    "policy",
+    "patience",
+    "clocks",
+    "budget",
+    "runs_per_day",
+    "pay_back_days",
+    "time_limit",
+    "min_occupancy",
+    "energy_precision",
+    "window",
+    "trial_timeout",
+    "seed",
+    "sensor",
+)
+_IN_SECONDS = {"time_limit": "time_limit_s", "window": "window_s", "trial_timeout": "trial_timeout_s"}
+
+
+def _options_of_run() -> list[click.Parameter]:
+    """Options of ``tuner run``; what is not given is the daemon's to choose, so that none has a default."""
+    options = {option.name: copy.copy(option) for option in run.params if isinstance(option, click.Option)}
+    for option in options.values():
+        option.default, option.show_default = None, False
+    return [options[name] for name in _LIKE_RUN]
+
+
+@click.command(short_help="Queue a search at the daemon.")
+@click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...")
+@click.option(
+    "--device", metavar="SPEC", default="", help="cuda:0, sim:jetson-tx1 ... Default: the daemon's first."
+)
+@click.option(
+    "--priority",
+    type=click.FloatRange(-1e6, 1e6),
+    default=0.0,
+    show_default=True,
+    help="The highest goes first.",
+)
+@click.option("--follow", "follows", is_flag=True, help="Show the search until it has ended, and its answer.")
+@socket_option
+@json_option
+@click.pass_context
+def submit(
+    ctx: click.Context,
+    /,
+    workloads: tuple[str, ...],
+    *,
+    device: str,
+    priority: float,
+    follows: bool,
+    socket: str | None,
+    json_path: str | None,
+    **words: Any,  # noqa: ANN401 - the options of run, by name
+) -> None:
+    """Queue a search of workloads that run at the same time on one GPU.
+
+    The daemon tunes them when the GPU is free, and goes on after a restart. WORKLOADs and options are those
+    of `tuner run`; what is not given is as daemon.toml has it.
+    """
+    options = {_IN_SECONDS.get(name, name): value for name, value in words.items()}
+    client = client_of(socket)
+    job = client.submit(*(workloads or _default_workloads()), device=device, priority=priority, **options)
+    if follows:
+        from tuner.cli.follow import follow_to_the_end
+
+        click.echo(one_line(job), err=True)
+        ctx.exit(follow_to_the_end(client, job, json_path))
+    if json_path is not None:
+        write_json(json_path, document_of(job))
+    out = console(json_path)
+    out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)
+    out.print(
+        f"`tuner follow {job.id}` shows how it goes, `tuner best` its answer", markup=False, highlight=False
+    )
+
+
+def _default_workloads() -> tuple[str, ...]:
+    from tuner.catalog import DEFAULT_WORKLOADS
+
+    return DEFAULT_WORKLOADS
+
+
+submit.params[1:1] = _options_of_run()
