@@ -1,0 +1,231 @@
+"""Stored answers in memory: what a reply needs of each, and which of several counts."""
+
+import heapq
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.config import KernelFile
+from tuner.database import StoredRun
+from tuner.errors import KernelFileError
+from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
+
+_LOG = logging.getLogger(__name__)
+
+_TRIAL = (
+    *("time_s", "time_s_uncertainty", "energy_j", "energy_j_uncertainty", "power_w", "sensor", "scope"),
+    *("clock_seen_mhz", "bursts", "window_s", "flags"),
+)
+_DOCUMENT = ("status", "modelled", "against_default", "trade_off", "repeatability")
+
+Sizes = tuple[tuple[str, int | str], ...]
+
+
+@dataclass(frozen=True)
+class Known:
+    """The answer of a stored run.
+
+    Attributes:
+        run: its number.
+        status: of the run; ``finished`` where its search came to its end.
+        at: when it ended, UTC, ISO 8601.
+        objective: as stored, with the slowdown limit.
+        max_slowdown: of the objective.
+        names: the co-running workloads, in the order of the run.
+        conditions: what the answer is bound to.
+        configurations: workload -> values.
+        clock_mhz: that it sets; None for as found.
+        answer: times, joules and intervals, as the run's document has them.
+        drifted: why samples contradict it; empty where none does.
+        sampled_at: when it was last measured again, UTC, ISO 8601; empty where never.
+        doubted: the last sample was outside, and none since has confirmed that.
+    """
+
+    run: int
+    status: str
+    at: str
+    objective: str
+    max_slowdown: float | None
+    names: tuple[str, ...]
+    conditions: Mapping[str, Any]
+    configurations: Mapping[str, Mapping[str, TunableValue]]
+    clock_mhz: int | None
+    answer: Mapping[str, Any]
+    drifted: str = ""
+    sampled_at: str = ""
+    doubted: bool = False
+
+    @property
+    def clocks_as_found(self) -> bool:
+        """True where the run set no clock."""
+        return bool(self.conditions["clocks"] == "off")
+
+    @property
+    def uuid(self) -> str:
+        """Of the GPU that was measured."""
+        return str(self.conditions["device"]["uuid"])
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """Answers of one group answer the same questions: the best of them is kept."""
+        tuned = {**dict(self.conditions["workloads"]), **self.conditions.get("asked", {})}
+        return self.uuid, self.objective, self.clocks_as_found, tuple(sorted(tuned.items()))
+
+    def on(self, device: DeviceIdentity) -> bool:
+        """True on this GPU, or another of its model: what was tuned for another model need not even start."""
+        measured = self.conditions["device"]
+        return bool(measured["name"] == device.name and measured["modelled"] == device.modelled)
+
+
+def known_from(run: StoredRun) -> Known | None:
+    """What a reply needs of a run; None where it has no answer, or a damaged one, which is logged."""
+    try:
+        document = run.answer or {}
+        best = document.get("best")
+        if best is None:
+            return None
+        names = tuple(str(name) for name, _ in run.conditions["workloads"])
+        return Known(
+            run=run.id,
+            status=run.status,
+            at=run.ended_at or run.started_at,
+            objective=run.objective,
+            max_slowdown=document.get("max_slowdown"),
+            names=names,
+            conditions=_bound(run.conditions),
+            configurations={name: dict(best["configurations"][name]) for name in names},
+            clock_mhz=best["clock_mhz"],
+            answer={
+                **{key: document.get(key) for key in _DOCUMENT},
+                "best": _trial(best),
+                "default": None if document.get("default") is None else _trial(document["default"]),
+            },
+        )
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        _LOG.warning("run %d is skipped, its record is damaged (%r)", run.id, error)
+        return None
+
+
+def _bound(conditions: Mapping[str, Any]) -> dict[str, Any]:
+    """What staleness looks at; raises LookupError where something is missing."""
+    fields = ("workloads", "sources", "device", "clocks")
+    return {name: conditions[name] for name in fields} | {
+        "asked": conditions.get("asked", {}),
+        "protocol": conditions.get("protocol"),
+    }
+
+
+def _trial(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: record.get(name) for name in _TRIAL}
+
+
+Staleness = Callable[[Known], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Index:
+    """Stored answers by their co-running set, and those of single workloads by their kernel.
+
+    Attributes:
+        sets: names, sorted -> answers, the newest first.
+        runs: number -> answer.
+    """
+
+    sets: Mapping[tuple[str, ...], tuple[Known, ...]] = field(default_factory=dict)
+    runs: Mapping[int, Known] = field(default_factory=dict)
+    singles: Mapping[str, tuple[Known, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, answers: Iterable[Known], stale: Staleness) -> "Index":
+        """Keep the best answer of each group.
+
+        Args:
+            answers: in any order.
+            stale: why an answer is stale now, its batches apart.
+        """
+        groups: dict[tuple[object, ...], tuple[tuple[object, ...], Known]] = {}
+        for known in answers:
+            rank = (bool(stale(known)), known.status != "finished", -known.run)
+            key = (tuple(sorted(known.names)), known.group)
+            if key not in groups or rank < groups[key][0]:
+                groups[key] = rank, known
+        kept = sorted((known for _, known in groups.values()), key=lambda known: -known.run)
+        sets: dict[tuple[str, ...], list[Known]] = {}
+        singles: dict[str, list[Known]] = {}
+        for known in kept:
+            sets.setdefault(tuple(sorted(known.names)), []).append(known)
+            if len(known.names) == 1:
+                singles.setdefault(known.names[0].partition(":")[0], []).append(known)
+        return cls(
+            {names: tuple(answers) for names, answers in sets.items()},
+            {known.run: known for known in kept},
+            {kernel: tuple(answers) for kernel, answers in singles.items()},
+        )
+
+    def of_set(
+        self, names: Sequence[str], objective: str, device: DeviceIdentity, *, clocks_as_found: bool
+    ) -> list[Known]:
+        """Answers for exactly these workloads, on this GPU or one of its model; the newest first."""
+        return [
+            known
+            for known in self.sets.get(tuple(sorted(names)), ())
+            if known.objective == objective
+            and known.on(device)
+            and not (clocks_as_found and not known.clocks_as_found)
+        ]
+
+    def nearest(
+        self, kernel: KernelFile, workload: Workload, objective: str, device: DeviceIdentity, most: int
+    ) -> list[Known]:
+        """Answers of the same kernel at other sizes, the nearest first."""
+        ranked = [
+            (distance, known.uuid != device.uuid, -known.run, known)
+            for known in self.singles.get(kernel.name, ())
+            if known.objective == objective and known.on(device)
+            for distance in [_distance(workload.sizes, _sizes(kernel, known.names[0]))]
+            if 0.0 < distance < math.inf
+        ]
+        return [known for *_, known in heapq.nsmallest(most, ranked, key=lambda one: one[:3])]
+
+
+def _sizes(kernel: KernelFile, name: str) -> Sizes:
+    """Sizes of a stored workload as the kernel file has them now; empty where it has not."""
+    given = dict(pair.split("=", 1) for pair in name.partition(":")[2].split(",") if pair)
+    full = {size: given.get(size, str(values[0])) for size, values in kernel.sizes.items()}
+    if set(given) - set(full):
+        return ()
+    return tuple((size, int(text) if text.isdecimal() else text) for size, text in full.items())
+
+
+def _distance(sizes: Sizes, others: Sizes) -> float:
+    """Sum of the logarithms of the ratios of sizes; infinity where what is no number differs."""
+    if len(sizes) != len(others):
+        return math.inf
+    total = 0.0
+    for (name, value), (other_name, other) in zip(sizes, others, strict=True):
+        if name != other_name:
+            return math.inf
+        if value == other:
+            continue
+        if isinstance(value, str) or isinstance(other, str) or min(value, other) < 1:
+            return math.inf
+        total += abs(math.log(value / other))
+    return total
+
+
+def allowed(
+    kernel: KernelFile, workload: Workload, values: Mapping[str, TunableValue]
+) -> Configuration | None:
+    """The values as the kernel file writes them; None where they are no configuration of the workload."""
+    tunables = kernel.tunables
+    if set(values) != set(tunables) or any(values[n] not in choices for n, choices in tunables.items()):
+        return None
+    configuration = Configuration(
+        [(name, choices[choices.index(values[name])]) for name, choices in tunables.items()]
+    )
+    try:
+        return configuration if kernel.broken_rule(workload, configuration) is None else None
+    except KernelFileError:  # a rule has no result: nobody knows that it is allowed
+        return None

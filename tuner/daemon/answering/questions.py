@@ -1,0 +1,153 @@
+"""What was asked, checked and in one form, so that equal questions are equal."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.catalog import Catalog
+from tuner.daemon.desk import Question
+from tuner.errors import InputError, UnknownNameError
+from tuner.model import DeviceIdentity, Workload
+from tuner.names import suggestion
+from tuner.objective import Objective, described
+from tuner.records import canonical
+
+MOST_WORKLOADS = 16
+"""That run together in one question: each costs a tenth of a millisecond, and a GPU holds fewer."""
+
+MOST_COUNT = 1e9
+"""Uses that one question may report: more than a client makes between two questions."""
+
+MOST_SLOWDOWN = 10.0
+"""The limit of ``daemon.toml``, too."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question that can be answered.
+
+    Attributes:
+        workloads: in the order of the question.
+        specs: the same as text, with the batch where it is not the kernel file's.
+        batches: name -> batch.
+        objective: as stored, with the slowdown limit.
+        device: the GPU, as it is now.
+        question: the question in plain values; JSON has them all.
+    """
+
+    workloads: tuple[Workload, ...]
+    specs: tuple[str, ...]
+    batches: Mapping[str, int]
+    objective: str
+    device: DeviceIdentity
+    question: Question
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The workloads without their batches."""
+        return tuple(self.batches)
+
+    @property
+    def key(self) -> str:
+        """JSON that is the same for equal questions, whatever order the workloads were named in."""
+        question = self.question
+        return canonical(
+            {
+                "workloads": sorted(self.specs),
+                "objective": question.objective,
+                "max_slowdown": question.max_slowdown,
+                "clocks_as_found": question.clocks_as_found,
+                "device": self.device.spec,
+            }
+        )
+
+
+def question_of(key: str) -> Question:
+    """The question of a key.
+
+    Raises:
+        InputError: no ``Asked.key`` looks like this.
+    """
+    try:
+        fields: dict[str, Any] = json.loads(key)
+        return Question(**{**fields, "workloads": tuple(fields["workloads"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{key[:80]!r} is no question that was counted") from error
+
+
+def asked(question: Question, catalog: Catalog, identities: Mapping[str, DeviceIdentity]) -> Asked:
+    """Check a question and find what it names.
+
+    Args:
+        question: of a client.
+        catalog: the kernels.
+        identities: device -> who it is; the first is meant where none is named.
+
+    Raises:
+        InputError: it cannot be answered; the message says what would be right.
+    """
+    check(question)
+    device = _device(question.device, identities)
+    workloads = tuple(catalog.workload(spec) for spec in question.workloads)
+    batches = {str(workload): workload.batch for workload in workloads}
+    if len(batches) < len(workloads):
+        names = [str(workload) for workload in workloads]
+        twice = ", ".join(sorted({name for name in names if names.count(name) > 1}))
+        raise InputError(f"{twice}: named more than once; a co-run holds a workload once")
+    return Asked(
+        workloads=workloads,
+        specs=tuple(spec_of(workload, catalog) for workload in workloads),
+        batches=batches,
+        objective=described(question.objective, question.max_slowdown),
+        device=device,
+        question=question,
+    )
+
+
+def spec_of(workload: Workload, catalog: Catalog) -> str:
+    """A workload as text, with its batch where that is not the kernel file's."""
+    name = str(workload)
+    if catalog.workload(name).batch == workload.batch:
+        return name
+    return f"{name}{',' if ':' in name else ':'}batch={workload.batch}"
+
+
+def check(question: Question) -> None:
+    """Refuse what is wrong whatever kernels and devices there are.
+
+    Raises:
+        InputError: the message names the field and what would be right.
+    """
+    Objective(question.objective)
+    if not question.workloads:
+        raise InputError("workload: name at least one, such as scan-lf:N=1024")
+    if len(question.workloads) > MOST_WORKLOADS:
+        raise InputError(
+            f"workload: {len(question.workloads)} are named; at most {MOST_WORKLOADS} run together"
+        )
+    if not 0.0 <= question.count <= MOST_COUNT:
+        raise InputError(f"count: {question.count:g} is not a number of uses from 0 to {MOST_COUNT:g}")
+    if question.max_slowdown is None:
+        return
+    if question.objective == "time":
+        raise InputError("max_slowdown limits a search for energy; with objective time it says nothing")
+    if not (math.isfinite(question.max_slowdown) and 0.0 < question.max_slowdown <= MOST_SLOWDOWN):
+        raise InputError(
+            f"max_slowdown: {question.max_slowdown:g} is not a fraction above 0 and up to {MOST_SLOWDOWN:g},"
+            " such as 0.05"
+        )
+
+
+def _device(spec: str, identities: Mapping[str, DeviceIdentity]) -> DeviceIdentity:
+    if spec in identities:
+        return identities[spec]
+    if not identities:
+        raise InputError("device: the daemon has found no GPU to tune; status says why")
+    if not spec:
+        return next(iter(identities.values()))
+    known = ", ".join(identities)
+    raise UnknownNameError(
+        f"device: {spec!r} is not tuned here; choose from {known}{suggestion(spec, identities)}"
+    )

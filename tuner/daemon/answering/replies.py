@@ -1,0 +1,284 @@
+"""Makes the reply to a question of what is in memory."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.catalog import Catalog
+from tuner.conditions import staleness
+from tuner.config import KernelFile
+from tuner.daemon.answering.known import Index, Known, allowed
+from tuner.daemon.answering.questions import Asked
+from tuner.daemon.answering.truth import clock_reason
+from tuner.daemon.desk import NotNowError, Reply
+from tuner.daemon.settings import Settings
+from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
+
+ORIGINS = ("stored", "analytical", "nearest", "default")
+"""From the best to the least."""
+
+NEIGHBOURS = 8
+"""Nearest sizes whose configurations are tried: checking one takes a tenth of a millisecond."""
+
+_FIRST_TRIED = 32  # configurations, where a kernel file names no default: enumerating a space takes too long
+
+
+@dataclass(frozen=True)
+class Present:
+    """Everything a reply is made of; replaced as a whole when something of it changes.
+
+    Attributes:
+        catalog: the kernels.
+        identities: device -> who it is; the first is the daemon's own choice.
+        settings: of the daemon.
+        index: stored answers.
+        sources: kernel -> hash of its sources.
+        analytical: key (``analytical_key``) -> document of ``analysis``.
+        replies: to questions asked before.
+    """
+
+    catalog: Catalog
+    identities: Mapping[str, DeviceIdentity]
+    settings: Settings
+    index: Index
+    sources: Mapping[str, str]
+    analytical: Mapping[str, Mapping[str, Any]]
+    replies: "dict[tuple[object, ...], Kept]" = field(default_factory=dict)
+
+    def stale(self, known: Known) -> list[str]:
+        """Why a stored answer is stale now, whatever batches are asked for."""
+        device = self.device(known)
+        if device is None:
+            return ["its GPU is not here"]
+        return self.reasons(known, device, {})
+
+    def device(self, known: Known) -> DeviceIdentity | None:
+        """The GPU that an answer would be given for: its own, else one of its model; None without either."""
+        alike = [identity for identity in self.identities.values() if known.on(identity)]
+        return min(alike, key=lambda identity: identity.uuid != known.uuid, default=None)
+
+    def reasons(self, known: Known, device: DeviceIdentity, batches: Mapping[str, int]) -> list[str]:
+        """Why a stored answer need not be true for a device and batches; empty where it is fresh."""
+        kernels = {name.partition(":")[0] for name in known.names}
+        present = {kernel: self.sources.get(kernel, "") for kernel in sorted(kernels)}
+        reasons = staleness(known.conditions, device=device, sources=present, batches=batches)
+        clock = clock_reason(known.clock_mhz, self.settings)
+        return [*reasons, *filter(None, (clock, known.drifted))]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A reply, and what follows from every question of this kind.
+
+    Attributes:
+        key: that it is counted by.
+        unknown: workloads of which an analytical answer would have been better than what was there.
+        device: that was meant.
+    """
+
+    reply: Reply
+    key: str
+    unknown: tuple[str, ...]
+    device: DeviceIdentity
+
+
+def analytical_key(name: str, device: DeviceIdentity, source: str, version: int) -> str:
+    """What an analytical answer is remembered by: it knows nothing of drivers, or of one board."""
+    model = device.name.removesuffix(" (modelled)")
+    return f"{name} | {model} | {source} | {version}"
+
+
+ANALYSIS_VERSION = 1
+"""Of the analytical model and what is kept of it; raised when either changes."""
+
+
+def make(asked: Asked, present: Present) -> Kept:
+    """The reply to a question.
+
+    Raises:
+        InputError: a kernel file is wrong at this size.
+        NotNowError: a kernel without a default was never worked out.
+    """
+    whole = _whole(asked, present)
+    if whole is not None:
+        return Kept(whole, asked.key, (), asked.device)
+    parts = {str(workload): _part(asked, workload, present) for workload in asked.workloads}
+    origin = max((part.origin for part in parts.values()), key=ORIGINS.index)
+    lone = next(iter(parts.values())).known if len(parts) == 1 else None
+    reply = Reply(
+        origin=origin,
+        device=vars(asked.device),
+        objective=asked.objective,
+        workloads={name: part.record() for name, part in parts.items()},
+        clock_mhz=None if lone is None else lone.clock_mhz,
+        stale=tuple(reason for part in parts.values() for reason in part.stale),
+        answer=None if lone is None else lone.answer,
+        run=None if lone is None else lone.run,
+        refinement=None,
+        notices=_notices(asked, parts),
+    )
+    unknown = tuple(name for name, part in parts.items() if part.origin in ("nearest", "default"))
+    return Kept(reply, asked.key, unknown, asked.device)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What is known of one workload."""
+
+    configuration: Configuration
+    origin: str
+    details: str
+    stale: tuple[str, ...] = ()
+    known: Known | None = None  # of a stored answer
+
+    def record(self) -> dict[str, Any]:
+        """As a reply has it."""
+        values: dict[str, TunableValue] = dict(self.configuration)
+        return {"configuration": values, "origin": self.origin, "details": self.details}
+
+
+def _notices(asked: Asked, parts: Mapping[str, _Part]) -> tuple[str, ...]:
+    notices = []
+    if asked.device.modelled:
+        notices.append(f"{asked.device.spec} is modelled, and so is every number measured on it")
+    if len(parts) > 1:
+        notices.append("these workloads were never tuned together: each has the best known of it alone")
+    return tuple(notices)
+
+
+def _whole(asked: Asked, present: Present) -> Reply | None:
+    """The stored answer of exactly these workloads together; None without one, or where there is but one."""
+    if len(asked.workloads) == 1:
+        return None  # a part says the same
+    for known, stale in _ranked(asked, asked.names, asked.batches, present):
+        found = _configurations(known, asked.workloads, present)
+        if found is None:
+            continue
+        details = _told(known)
+        return Reply(
+            origin="stored",
+            device=vars(asked.device),
+            objective=asked.objective,
+            workloads={
+                name: {"configuration": dict(configuration), "origin": "stored", "details": details}
+                for name, configuration in found.items()
+            },
+            clock_mhz=known.clock_mhz,
+            stale=stale,
+            answer=known.answer,
+            run=known.run,
+            refinement=None,
+            notices=_notices(asked, {})[:1],
+        )
+    return None
+
+
+def _ranked(
+    asked: Asked, names: Sequence[str], batches: Mapping[str, int], present: Present
+) -> list[tuple[Known, tuple[str, ...]]]:
+    """Stored answers of a set with why they are stale: this GPU's first, then fresh, finished, newest."""
+    answers = present.index.of_set(
+        names, asked.objective, asked.device, clocks_as_found=asked.question.clocks_as_found
+    )
+    ranked = [(known, tuple(present.reasons(known, asked.device, batches))) for known in answers]
+    return sorted(
+        ranked,
+        key=lambda one: (
+            one[0].uuid != asked.device.uuid,
+            bool(one[1]),
+            one[0].status != "finished",
+            -one[0].run,
+        ),
+    )
+
+
+def _configurations(
+    known: Known, workloads: Sequence[Workload], present: Present
+) -> dict[str, Configuration] | None:
+    """Those of a stored answer that are allowed; None where one is not."""
+    found = {
+        str(workload): allowed(
+            present.catalog.kernel(workload.kernel), workload, known.configurations[str(workload)]
+        )
+        for workload in workloads
+    }
+    kept = {name: configuration for name, configuration in found.items() if configuration is not None}
+    return kept if len(kept) == len(found) else None
+
+
+def _told(known: Known) -> str:
+    end = "" if known.status == "finished" else f", which was {known.status}"
+    return f"run {known.run} of {known.at}{end}"
+
+
+def _part(asked: Asked, workload: Workload, present: Present) -> _Part:
+    """The best known of one workload."""
+    kernel = present.catalog.kernel(workload.kernel)
+    return (
+        _stored(asked, workload, present)
+        or _analytical(asked, workload, kernel, present)
+        or _nearest(asked, workload, kernel, present)
+        or _default(asked, workload, kernel, present)
+    )
+
+
+def _stored(asked: Asked, workload: Workload, present: Present) -> _Part | None:
+    name = str(workload)
+    others = [other for other in asked.names if other != name]
+    for known, stale in _ranked(asked, [name], {name: workload.batch}, present):
+        found = _configurations(known, [workload], present)
+        if found is not None:
+            company = (f"{name} was tuned alone, is asked for with {', '.join(others)}",) if others else ()
+            return _Part(found[name], "stored", _told(known), (*stale, *company), known)
+    return None
+
+
+def _analytical(asked: Asked, workload: Workload, kernel: KernelFile, present: Present) -> _Part | None:
+    document = _worked_out(asked, workload, present)
+    values = None if document is None else document.get("configuration")
+    if document is None or values is None:
+        return None
+    configuration = allowed(kernel, workload, values)
+    if configuration is None:
+        return None
+    details = f"by the rule {document['rule']!r} of {document['considered']} candidates; nothing was measured"
+    return _Part(configuration, "analytical", details)
+
+
+def _worked_out(asked: Asked, workload: Workload, present: Present) -> Mapping[str, Any] | None:
+    source = present.sources[workload.kernel]
+    return present.analytical.get(analytical_key(str(workload), asked.device, source, ANALYSIS_VERSION))
+
+
+def _nearest(asked: Asked, workload: Workload, kernel: KernelFile, present: Present) -> _Part | None:
+    neighbours = present.index.nearest(kernel, workload, asked.objective, asked.device, NEIGHBOURS)
+    for known in neighbours:
+        (name,) = known.names
+        configuration = allowed(kernel, workload, known.configurations[name])
+        if configuration is not None:
+            stale = present.reasons(known, asked.device, {})
+            doubt = f", stale: {'; '.join(stale)}" if stale else ""
+            return _Part(configuration, "nearest", f"the answer for {name}, {_told(known)}{doubt}")
+    return None
+
+
+def _default(asked: Asked, workload: Workload, kernel: KernelFile, present: Present) -> _Part:
+    if kernel.recipe.default:
+        return _Part(kernel.default(workload), "default", f"the default of {kernel.name}")
+    document = _worked_out(asked, workload, present)
+    values = [document["default"]] if document is not None else _first_values(kernel)
+    for one in values:
+        configuration = allowed(kernel, workload, one)
+        if configuration is not None:
+            return _Part(configuration, "default", "the first configuration that its rules allow")
+    raise NotNowError(
+        f"{workload}: {kernel.name} names no default, and its first is not found yet; ask again"
+    )
+
+
+def _first_values(kernel: KernelFile) -> list[dict[str, TunableValue]]:
+    products = itertools.product(*kernel.tunables.values())
+    return [
+        dict(zip(kernel.tunables, values, strict=True)) for values in itertools.islice(products, _FIRST_TRIED)
+    ]

@@ -1,0 +1,93 @@
+"""How often answers are used: counts that fade, so that they say how often *now*."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+HALF_LIFE_DAYS = 7.0
+"""A use counts half after a week: week-ends do not empty the table, and last year's work does not fill it."""
+
+MOST_QUESTIONS = 4096
+"""Questions that are counted at a time; the least used makes room. A client may ask for any batch."""
+
+LONGEST_KEY = 2048
+"""Characters of a question that is counted: sixteen workloads. Longer ones are answered only."""
+
+_DAY_S = 86_400.0
+_FADED = 1e-3  # a count below this is forgotten: ten half-lives after a single use
+
+
+class Uses:
+    """Counts by question.
+
+    Time is the daemon's own running time: a wall clock that jumps changes no count, and a day on which the
+    machine was off fades nothing.
+
+    Args:
+        known: counts as they were flushed last.
+        monotonic: seconds.
+    """
+
+    def __init__(
+        self, known: Mapping[str, float] | None = None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._monotonic = monotonic
+        self._now_s = monotonic()
+        self._counts: dict[str, float] = {}
+        self._flushed: dict[str, float] = {}
+        self.restore(known or {})
+
+    def restore(self, known: Mapping[str, float]) -> None:
+        """Add the counts that were flushed before this process began."""
+        usable = {key: value for key, value in known.items() if math.isfinite(value)}
+        self._flushed |= usable
+        for key, value in usable.items():
+            if value > 0.0:
+                self._counts[key] = self._counts.get(key, 0.0) + value
+        while len(self._counts) > MOST_QUESTIONS:
+            self._make_room()
+
+    def add(self, key: str, count: float) -> None:
+        """Count uses of an answer now."""
+        if len(key) > LONGEST_KEY or count <= 0.0:
+            return
+        self._fade()
+        if key not in self._counts and len(self._counts) >= MOST_QUESTIONS:
+            self._make_room()
+        self._counts[key] = self._counts.get(key, 0.0) + count
+
+    def per_day(self) -> dict[str, float]:
+        """Uses per day by question, the most used first: what a steady use would have led to these counts."""
+        self._fade()
+        rate = math.log(2.0) / HALF_LIFE_DAYS
+        ordered = sorted(self._counts.items(), key=lambda item: -item[1])
+        return {key: count * rate for key, count in ordered}
+
+    def take(self) -> dict[str, float]:
+        """What to add to the counts on the disk so that they are these; negative where a count has faded."""
+        self._fade()
+        keys = self._counts.keys() | self._flushed.keys()
+        changes = {key: self._counts.get(key, 0.0) - self._flushed.get(key, 0.0) for key in keys}
+        self._flushed = dict(self._counts)
+        return {key: change for key, change in changes.items() if change != 0.0}
+
+    def put_back(self, changes: Mapping[str, float]) -> None:
+        """Undo ``take``: the disk did not take them."""
+        for key, change in changes.items():
+            self._flushed[key] = self._flushed.get(key, 0.0) - change
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def _make_room(self) -> None:
+        """Forget the least used; of new ones that were asked once each, the oldest."""
+        del self._counts[min(self._counts, key=self._counts.__getitem__)]
+
+    def _fade(self) -> None:
+        now_s = self._monotonic()
+        if now_s - self._now_s < 1.0:  # nothing fades within a second that could be seen
+            return
+        factor = 0.5 ** ((now_s - self._now_s) / (HALF_LIFE_DAYS * _DAY_S))
+        self._now_s = now_s
+        faded = {key: count * factor for key, count in self._counts.items()}
+        self._counts = {key: count for key, count in faded.items() if count >= _FADED}
