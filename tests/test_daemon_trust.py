@@ -1,0 +1,204 @@
+"""Kernel directories: taken only where nobody but root and the service's user can change what is in them."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from tuner.catalog import kernels_root
+from tuner.daemon.trust import kernel_directories, service_owners, trusted
+from tuner.errors import InputError
+
+ME = frozenset((0, os.geteuid()))
+STRANGER = 54_321  # a user whom nobody trusts
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    """A directory as one below the root would be; what is above it is not looked at."""
+    tmp_path.chmod(0o755)
+    folder = tmp_path / "kernels.d"
+    (folder / "mine").mkdir(parents=True, mode=0o755)
+    (folder / "mine/kernel.toml").write_text("x")
+    (folder / "flat.toml").write_text("x")
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return tmp_path
+
+
+def refused(top: Path, says: str, folder: str = "kernels.d") -> str:
+    with pytest.raises(InputError) as caught:
+        trusted(top / folder, below=top)
+    assert says in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_only_owners_can_change_is_taken(top: Path) -> None:
+    """A directory of root or the service's user that others may read is taken, by its own path."""
+    assert trusted(top / "kernels.d", below=top) == (top / "kernels.d").resolve()
+    assert service_owners() == ME
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777, 0o777, 0o2775])
+@pytest.mark.parametrize("at", [".", "kernels.d", "kernels.d/mine"])
+def test_directories_that_others_write_are_refused(top: Path, at: str, mode: int) -> None:
+    """Wherever on the way or inside others may write, sticky or not, path and remedy are named."""
+    (top / at).chmod(mode)
+
+    said = refused(top, f"{(top / at).resolve()}: can be written by others")
+    assert f"chmod go-w {(top / at).resolve()}" in said
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
+def test_files_that_others_write_are_refused(top: Path, mode: int) -> None:
+    """A file that others may write is refused, whatever the directory allows."""
+    (top / "kernels.d/mine/kernel.toml").chmod(mode)
+
+    refused(top, "kernel.toml: can be written by others")
+
+
+@needs_root
+@pytest.mark.parametrize("at", [".", "kernels.d", "kernels.d/mine", "kernels.d/mine/kernel.toml"])
+def test_what_belongs_to_others_is_refused(top: Path, at: str) -> None:
+    """What another user owns is his to change, whatever its mode says now."""
+    os.chown(top / at, STRANGER, 0)
+
+    said = refused(top, f"belongs to user {STRANGER}")
+    assert f"chown -h root {(top / at).resolve()}" in said
+
+
+@needs_root
+def test_the_owner_may_be_the_service(top: Path) -> None:
+    """What the service's own user owns is taken, and root's always is."""
+    os.chown(top / "kernels.d/mine", STRANGER, 0)
+
+    assert trusted(top / "kernels.d", {0, STRANGER}, below=top).is_dir()
+
+
+def test_a_link_is_followed_and_its_target_judged(top: Path) -> None:
+    """A link to a directory counts as what it leads to, and each step on that way is looked at."""
+    other = top / "else"
+    (other / "kernels").mkdir(parents=True)
+    (top / "link").symlink_to("else/../else/kernels")
+    assert trusted(top / "link", below=top) == (other / "kernels").resolve()
+
+    other.chmod(0o777)
+    refused(top, "else: can be written by others", "link")
+
+
+def test_links_inside_are_followed(top: Path) -> None:
+    """A link inside that leads to what others can write is refused, also behind a further link."""
+    outside = top / "outside"
+    outside.mkdir()
+    (outside / "scan.cu").write_text("x")
+    (top / "kernels.d/mine/scan.cu").symlink_to(outside / "scan.cu")
+    (top / "kernels.d/more").symlink_to("../outside")
+    assert trusted(top / "kernels.d", below=top).is_dir()
+
+    (outside / "scan.cu").chmod(0o666)
+    refused(top, "outside/scan.cu: can be written by others")
+
+
+@needs_root
+def test_a_link_of_others_is_refused(top: Path) -> None:
+    """A link belongs to somebody too."""
+    link = top / "kernels.d/link.toml"
+    link.symlink_to("flat.toml")
+    os.chown(link, STRANGER, 0, follow_symlinks=False)
+
+    refused(top, f"link.toml: belongs to user {STRANGER}")
+
+
+def test_endless_links_end(top: Path) -> None:
+    """Links in a circle are refused with words; a link to a directory above itself does no harm."""
+    (top / "kernels.d/up").symlink_to("..")
+    assert trusted(top / "kernels.d", below=top).is_dir()
+
+    (top / "kernels.d/round").symlink_to("round")
+    refused(top, "leads through more than 40 symbolic links")
+
+
+def test_only_files_and_directories_are_taken(top: Path) -> None:
+    """A pipe that a reader would wait on, a missing directory, a file instead: all refused with words."""
+    refused(top, "cannot be used: No such file", "nowhere")
+    refused(top, "is not a directory", "kernels.d/flat.toml")
+    refused(top, "cannot be used: Not a directory", "kernels.d/flat.toml/x")
+    refused(top, "cannot be used: embedded null", "a\0b")
+    os.mkfifo(top / "kernels.d/pipe.toml", 0o600)
+    refused(top, "pipe.toml: is neither a file nor a directory")
+    with pytest.raises(InputError, match="must be a path from the root"):
+        trusted(Path("kernels.d"))
+
+
+def test_a_huge_directory_is_refused(top: Path) -> None:
+    """Who names a directory that holds the world is told to name a smaller one."""
+    assert trusted(top / "kernels.d", below=top, most=4).is_dir()  # itself, two files and a directory
+    with pytest.raises(InputError, match="holds more than 3 files"):
+        trusted(top / "kernels.d", below=top, most=3)
+
+
+@needs_root
+def test_everything_up_to_the_root_counts(top: Path) -> None:
+    """Without further words the way begins at the root: what is under a directory open to all is refused."""
+    top.chmod(0o777)
+
+    with pytest.raises(InputError, match="can be written by others"):
+        trusted(top / "kernels.d")
+
+
+def test_missing_directories_are_left_out(top: Path) -> None:
+    """Of several directories those that are not there need not be; one that leads nowhere is refused."""
+    assert kernel_directories([top / "none", top / "kernels.d"], below=top) == (
+        (top / "kernels.d").resolve(),
+    )
+
+    (top / "none").symlink_to("nowhere")
+    with pytest.raises(InputError, match="nowhere: cannot be used"):
+        kernel_directories([top / "none"], below=top)
+
+
+@pytest.mark.parametrize("source", ["../../outside/scan.cu", "{top}/outside/scan.cu"])
+def test_sources_stay_in_kernel_directories(top: Path, source: str) -> None:
+    """A kernel file cannot name a source outside the directories that were looked at."""
+    shipped = kernels_root() / "scan-lf"
+    text = (shipped / "kernel.toml").read_text()
+    (top / "outside").mkdir()
+    (top / "kernels.d/mine/kernel.toml").write_text(
+        text.replace('source = "scan.cu"', f'source = "{source.format(top=top)}"')
+    )
+    shutil.copytree(kernels_root() / "common", top / "kernels.d/common")
+    with pytest.raises(InputError, match=r"outside/scan\.cu, out of the kernel directories"):
+        kernel_directories([top / "kernels.d"], below=top)
+    assert kernel_directories([top / "kernels.d", top / "outside"], below=top)
+
+
+MODES = st.integers(0o000, 0o7777)
+
+
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(mode=MODES, at=st.sampled_from(["kernels.d", "kernels.d/mine", "kernels.d/mine/kernel.toml"]))
+def test_a_mode_is_taken_exactly_if_nobody_else_can_write(top: Path, mode: int, at: str) -> None:
+    """Of an owner's file the rights of group and others to write decide, and nothing else."""
+    before = (top / at).stat().st_mode & 0o7777
+    (top / at).chmod(mode | 0o700)  # a directory that we cannot read ourselves is another matter
+    try:
+        if mode & 0o022:
+            refused(top, "can be written by others")
+        else:
+            assert trusted(top / "kernels.d", below=top).is_dir()
+    finally:
+        (top / at).chmod(before)
+
+
+def test_the_shipped_kernels_name_no_source_elsewhere(top: Path) -> None:
+    """Every kernel of the catalogue is right by the rule for sources."""
+    shutil.copytree(kernels_root(), top / "shipped")
+    for path in (top / "shipped", *(top / "shipped").rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+    assert kernel_directories([top / "shipped"], below=top)
