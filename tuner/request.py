@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tuner import registry, replaying
 from tuner.candidates import Prepared, fit_batches, prepare
-from tuner.catalog import Catalog
+from tuner.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.clock_choice import check_clocks, choose_clocks
 from tuner.conditions import Conditions
 from tuner.config import KernelFile
@@ -27,8 +27,6 @@ from tuner.worker import identify
 _WORST_PRECISION = 0.5  # wider intervals tell nothing apart
 
 PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
-
-DEFAULT_WORKLOADS = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,171 @@
+"""The jobs that have not ended: in the database first, then in memory, then told to those who follow."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+
+from tuner.daemon.desk import NoSuchJobError, NotNowError
+from tuner.daemon.following import Following
+from tuner.daemon.storage import Storage
+from tuner.errors import QueueFullError
+from tuner.jobs import NEXT, Job, Order, Origin, State
+from tuner.records import canonical
+
+ACTIVE = (State.QUEUED, State.RUNNING, State.PAUSED)
+_ORIGINS = list(Origin)
+
+
+def same_order(order: Order) -> str:
+    """A text that orders share which ask for the same, whatever their workloads are listed in."""
+    return canonical(
+        {
+            **vars(order),
+            "workloads": sorted(order.workloads),
+            "kind": order.kind.value,
+            "options": dict(order.options),
+        }
+    )
+
+
+class Board:
+    """Jobs that wait, run or are paused.
+
+    Args:
+        storage: where they are kept.
+        following: who hears of changes.
+        changed: called after every change.
+    """
+
+    def __init__(self, storage: Storage, following: Following, changed: Callable[[], None]) -> None:
+        self._storage = storage
+        self._following = following
+        self._changed = changed
+        self._jobs: dict[int, Job] = {}
+        self._orders: dict[str, set[int]] = {}
+        self._lock = asyncio.Lock()
+
+    async def load(self) -> list[Job]:
+        """Take over what a daemon before this one left; returns those jobs that it was killed in.
+
+        Raises:
+            StoreError: the database cannot be used just now.
+        """
+        recovered = await self._storage.run(lambda books: books.jobs.recover())
+        active = await self._storage.run(lambda books: books.jobs.jobs(ACTIVE))
+        for job in active:
+            self._keep(job)
+        self._changed()
+        return recovered
+
+    @property
+    def jobs(self) -> Collection[Job]:
+        """All of them, in no order."""
+        return self._jobs.values()
+
+    def waiting(self, device: str) -> Iterable[Job]:
+        """Jobs that wait for a device, in the order they are to be taken."""
+        queued = [
+            job for job in self._jobs.values() if job.state is State.QUEUED and job.order.device == device
+        ]
+        return sorted(queued, key=lambda job: (-job.priority, _ORIGINS.index(job.origin), job.id))
+
+    def get(self, number: int) -> Job | None:
+        """A job that has not ended, as it is known here; its trials may have become more."""
+        return self._jobs.get(number)
+
+    def like(self, order: Order) -> Job | None:
+        """The job that waits for, or does, what an order asks for."""
+        numbers = self._orders.get(same_order(order))
+        return self._jobs[min(numbers)] if numbers else None
+
+    async def add(
+        self,
+        order: Order,
+        *,
+        origin: Origin,
+        priority: float = 0.0,
+        submitter: int | None = None,
+        most_waiting: int | None = None,
+    ) -> Job:
+        """Queue a job.
+
+        Raises:
+            NotNowError: the queue is full.
+            StoreError: the database cannot be used just now.
+        """
+
+        async with self._lock:
+            try:
+                job = await self._storage.run(
+                    lambda books: books.jobs.add(
+                        order,
+                        origin=origin,
+                        priority=priority,
+                        submitter=submitter,
+                        most_waiting=most_waiting,
+                    )
+                )
+            except QueueFullError as error:
+                raise NotNowError(str(error)) from error
+            self._keep(job)
+        self._changed()
+        return job
+
+    async def change(
+        self,
+        number: int,
+        state: State,
+        reason: str = "",
+        *,
+        of: Collection[State] = (),
+        started: bool = False,
+    ) -> Job:
+        """Bring a job into a state.
+
+        Args:
+            number: of the job.
+            state: the new one.
+            reason: why, for people.
+            of: the states from which it may; those of ``tuner.jobs.NEXT`` if empty.
+            started: an attempt begins.
+
+        Raises:
+            NoSuchJobError: there is no such job.
+            NotNowError: its state does not allow that.
+            StoreError: the database cannot be used just now.
+        """
+        async with self._lock:
+            before = self._jobs.get(number) or await self._storage.run(lambda books: books.jobs.job(number))
+            if before is None:
+                raise NoSuchJobError(f"there is no job {number}")
+            allowed = state in NEXT[before.state] or state is before.state
+            if not allowed or (of and before.state not in of):
+                raise NotNowError(f"job {number} is {before.state.value}")
+            if (state, reason, started) == (before.state, before.reason, False):
+                return before
+            job, event = await self._storage.run(
+                lambda books: books.jobs.change(number, state, reason=reason, started=started)
+            )
+            self._keep(job)
+            if event is not None:
+                self._following.publish(event)
+        self._changed()
+        return job
+
+    def progress(self, job: int, trials: int) -> None:
+        """Take note of trials that its process has stored."""
+        known = self._jobs.get(job)
+        if known is not None:
+            self._jobs[job] = replace(known, trials=trials)
+
+    def _keep(self, job: Job) -> None:
+        key = same_order(job.order)
+        if not job.state.ended:
+            self._jobs[job.id] = job
+            self._orders.setdefault(key, set()).add(job.id)
+            return
+        self._jobs.pop(job.id, None)
+        alike = self._orders.get(key, set())
+        alike.discard(job.id)
+        if not alike:
+            self._orders.pop(key, None)

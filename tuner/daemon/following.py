@@ -1,0 +1,106 @@
+"""Who listens to which job: events fan out, and nobody who is slow or gone holds up the others."""
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from tuner.jobs import Event
+
+_MOST_PROGRESS = 256  # of a follower who does not read; what is told after that is not told to him
+_MOST_STORED = 256  # after that he reads again from the database
+
+
+class Heard(NamedTuple):
+    """What came in since a follower took it last.
+
+    Attributes:
+        events: in their order.
+        behind: True where stored events were left out: they are to be read from the database.
+        closed: True where nothing will come any more.
+    """
+
+    events: list[Event]
+    behind: bool
+    closed: bool
+
+
+class Follower:
+    """The ear of one client."""
+
+    def __init__(self) -> None:
+        self._stored = 0
+        self._progress = 0
+        self._events: deque[Event] = deque()
+        self._behind = False
+        self._closed = False
+        self._come = asyncio.Event()
+
+    def hear(self, event: Event) -> None:
+        """Take an event, as far as there is room."""
+        if event.id is None:
+            if self._progress >= _MOST_PROGRESS:
+                return
+            self._progress += 1
+        else:
+            if self._stored >= _MOST_STORED:
+                self._behind = True
+            if self._behind:
+                return
+            self._stored += 1
+        self._events.append(event)
+        self._come.set()
+
+    def close(self) -> None:
+        """Say that nothing will come any more."""
+        self._closed = True
+        self._come.set()
+
+    async def take(self) -> Heard:
+        """Wait for events and take all there are."""
+        await self._come.wait()
+        heard = Heard(list(self._events), self._behind, self._closed)
+        self._events.clear()
+        self._stored = self._progress = 0
+        self._behind = False
+        self._come.clear()
+        return heard
+
+
+class Following:
+    """Followers by the number of their job."""
+
+    def __init__(self) -> None:
+        self._followers: dict[int, set[Follower]] = {}
+        self._closed = False
+
+    @property
+    def count(self) -> int:
+        """How many follow."""
+        return sum(map(len, self._followers.values()))
+
+    def follow(self, job: int) -> Follower:
+        """Begin to listen; to be given back with ``leave``."""
+        follower = Follower()
+        if self._closed:
+            follower.close()
+        self._followers.setdefault(job, set()).add(follower)
+        return follower
+
+    def leave(self, job: int, follower: Follower) -> None:
+        """Listen no more."""
+        followers = self._followers.get(job, set())
+        followers.discard(follower)
+        if not followers:
+            self._followers.pop(job, None)
+
+    def publish(self, event: Event) -> None:
+        """Tell all who follow the job."""
+        for follower in self._followers.get(event.job, ()):
+            follower.hear(event)
+
+    def close(self) -> None:
+        """End all streams: the daemon stops."""
+        self._closed = True
+        for followers in self._followers.values():
+            for follower in followers:
+                follower.close()

@@ -1,0 +1,143 @@
+"""Whether a device may be tuned on now: windows, budgets, and the machine's own work."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from tuner.daemon.budgets import Budgets, exhausted, until_tomorrow_s
+from tuner.daemon.settings import Settings
+from tuner.daemon.windows import opening
+
+_RECHECK_S = 60.0  # a wall clock that was set is noticed after so long
+_LOOK_TIMEOUT_S = 10.0  # a look that takes longer: the driver hangs
+_MISSED_LOOKS = 8.0  # looks left out, after which nobody knows whether the device was free
+
+Wall = Callable[[], datetime]
+
+
+class Presence(Protocol):
+    """See ``tuner.daemon.running.presence.Presence``."""
+
+    @property
+    def busy(self) -> bool:
+        """Others compute there."""
+
+    @property
+    def why(self) -> str:
+        """Who or what."""
+
+
+class Look(Protocol):
+    """Looks whether others compute on a device (``tuner.daemon.running.company.Company.look``)."""
+
+    async def __call__(self, device: str, ours: int) -> Presence:
+        """Look now."""
+
+
+class Hold(NamedTuple):
+    """What keeps a job from running.
+
+    Attributes:
+        reason: for people.
+        again_s: when to ask again at the latest.
+        tell: False for what passes by itself at once, and is no news.
+    """
+
+    reason: str
+    again_s: float
+    tell: bool = True
+
+
+class Gates:
+    """The gates of one device.
+
+    Args:
+        device: as named, e.g. ``cuda:0``.
+        uuid: of the GPU.
+        settings: asked each time, so that new ones count at once.
+        budgets: what was spent.
+        look: asks who else is on the GPU.
+        wall: the local time, with its zone.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        uuid: str,
+        settings: Callable[[], Settings],
+        budgets: Budgets,
+        look: Look,
+        wall: Wall,
+    ) -> None:
+        self._device = device
+        self._uuid = uuid
+        self._settings = settings
+        self._budgets = budgets
+        self._look = look
+        self._wall = wall
+        self._free_since_s: float | None = None
+        self._looked_s = 0.0
+
+    @property
+    def again_s(self) -> float:
+        """How soon to ask again while a job runs."""
+        idle = self._settings().idle
+        return idle.look_every_s if idle.test else 1.0
+
+    def forget(self) -> None:
+        """Nobody has looked for a while: the device must be seen free anew."""
+        self._free_since_s = None
+
+    async def hold(self, *, running: bool = False) -> Hold | None:
+        """What keeps the device from being tuned on; None where nothing does.
+
+        Args:
+            running: one of our processes computes on it.
+        """
+        held = self._by_the_clock()
+        if held is not None:
+            self.forget()
+            return held
+        if not self._settings().idle.test:
+            return None
+        return await self._by_others(running=running)
+
+    def _by_the_clock(self) -> Hold | None:
+        settings, now = self._settings(), self._wall()
+        window = opening(settings.window, now)
+        if not window.open:
+            if window.changes_at is None:
+                return Hold("outside of all windows, and none opens any more", _RECHECK_S)
+            until_s = window.changes_at.timestamp() - now.timestamp()
+            reason = f"outside of the windows: the next opens at {window.changes_at:%Y-%m-%d %H:%M}"
+            return Hold(reason, min(max(until_s, 0.0), _RECHECK_S))
+        spent_up = exhausted(settings.budget, self._budgets.today(self._uuid, now.date().isoformat()))
+        if spent_up:
+            return Hold(f"{spent_up}; it goes on tomorrow", min(until_tomorrow_s(now), _RECHECK_S))
+        return None
+
+    async def _by_others(self, *, running: bool) -> Hold | None:
+        idle = self._settings().idle
+        begun_s = asyncio.get_running_loop().time()
+        if begun_s - self._looked_s > max(_MISSED_LOOKS * idle.look_every_s, 1.0):
+            self.forget()
+        try:
+            seen = await asyncio.wait_for(self._look(self._device, int(running)), _LOOK_TIMEOUT_S)
+        except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
+            self.forget()
+            return Hold("the GPU does not answer who is on it", idle.look_every_s)
+        now_s = self._looked_s = asyncio.get_running_loop().time()
+        if seen.busy:
+            self.forget()
+            return Hold(f"the GPU is busy: {seen.why}", idle.look_every_s)
+        if self._free_since_s is None:
+            self._free_since_s = now_s
+        calm_s = now_s - self._free_since_s
+        if running or calm_s >= idle.calm_s:
+            return None
+        return Hold(
+            f"waits until the GPU has been free for {idle.calm_s:g} s",
+            min(idle.look_every_s, idle.calm_s - calm_s),
+            tell=False,
+        )

@@ -1,0 +1,172 @@
+"""What a client may order, checked before it is queued, without opening a device."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner import registry
+from tuner.catalog import DEFAULT_WORKLOADS, Catalog
+from tuner.clock_choice import check_clocks
+from tuner.daemon.settings import TuningTable
+from tuner.errors import InputError, UnknownNameError
+from tuner.jobs import OPTIONS, Kind, Order
+from tuner.model import Workload
+from tuner.names import suggestion
+from tuner.objective import Objective
+
+_MOST_WORKLOADS = 16  # that run together: more than a GPU has room for
+_MOST_LETTERS = 200  # of a workload, a sensor: what no name has
+_PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers that an option may be.
+
+    Attributes:
+        least: allowed, unless ``above``.
+        most: allowed.
+        whole: True for integers.
+        above: True where ``least`` itself is too little.
+    """
+
+    least: float
+    most: float
+    whole: bool = False
+    above: bool = False
+
+    def holds(self, value: object) -> bool:
+        """True for a number in the range."""
+        if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
+            return False
+        return self.least <= value <= self.most and not (self.above and value == self.least)
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        return f"{kind} {'above' if self.above else 'from'} {self.least:g} to {self.most:g}"
+
+
+_YEAR_S = 365 * 86400.0
+
+RANGES: Mapping[str, Range] = {
+    "budget": Range(1, 10**9, whole=True),
+    "time_limit_s": Range(0, _YEAR_S, above=True),
+    "max_slowdown": Range(0, 10),
+    "min_occupancy": Range(0, 1),
+    "energy_precision": Range(0, 0.5, above=True),
+    "window_s": Range(0.01, 600),
+    "trial_timeout_s": Range(0, 3600, above=True),
+    "seed": Range(0, 2**63 - 1, whole=True),
+    "patience": Range(1, 10**9, whole=True),
+    "runs_per_day": Range(0, 1e15, above=True),
+    "pay_back_days": Range(0, 1e6, above=True),
+}
+"""Of ``tuner.jobs.OPTIONS``, all but the sensor, which has a name."""
+
+
+def checked(order: Order, catalog: Catalog, devices: Sequence[str]) -> Order:
+    """The order with workloads and device filled in.
+
+    Args:
+        order: as a client or daemon.toml has it.
+        catalog: of the kernels that may be named.
+        devices: that the daemon tunes on, its first first.
+
+    Raises:
+        InputError: the order names what is not there, or cannot be; the message says what would be right.
+    """
+    Objective(order.objective)
+    if order.policy not in registry.names("policy"):
+        choices = ", ".join(registry.names("policy"))
+        raise UnknownNameError(f"unknown policy {order.policy!r}; choose from {choices}")
+    check_clocks(order.clocks)
+    _check_options(order)
+    workloads = checked_workloads(order.workloads or DEFAULT_WORKLOADS, catalog)
+    return replace(order, workloads=workloads, device=checked_device(order.device, devices))
+
+
+def checked_device(device: str, devices: Sequence[str]) -> str:
+    """The device, or the first for none.
+
+    Raises:
+        UnknownNameError: the daemon does not tune on it; the message says on which it does.
+    """
+    if not devices:
+        raise InputError("the daemon has no device: none answers here, and daemon.toml names none")
+    if device and device not in devices:
+        raise UnknownNameError(
+            f"device {device[:_MOST_LETTERS]!r}: the daemon tunes on {', '.join(devices)}"
+            f"{suggestion(device[:_MOST_LETTERS], devices)}"
+        )
+    return device or devices[0]
+
+
+def checked_workloads(specs: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
+    """Workloads that run together, each written as it is in answers.
+
+    Raises:
+        InputError: one is unknown, or named twice, or there are too many.
+    """
+    if len(specs) > _MOST_WORKLOADS:
+        raise InputError(f"{len(specs)} workloads: at most {_MOST_WORKLOADS} run together")
+    named, exact = [], []
+    for spec in specs:
+        if len(spec) > _MOST_LETTERS:
+            raise InputError(f"workload {spec[:40]!r}...: {len(spec)} letters, at most {_MOST_LETTERS}")
+        workload = catalog.workload(spec)
+        named.append(str(workload))
+        exact.append(_exact(spec, workload))
+    twice = sorted({name for name in named if named.count(name) > 1})
+    if twice:
+        raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
+    return tuple(exact)
+
+
+def _exact(spec: str, workload: Workload) -> str:
+    """The workload's name, with its batch where one was asked for."""
+    if "batch" not in spec.partition(":")[2]:
+        return str(workload)
+    return f"{workload}{',' if ':' in str(workload) else ':'}batch={workload.batch}"
+
+
+def within(order: Order, tuning: TuningTable) -> Order:
+    """A client's order, with the administrator's precision and time-out where it names none.
+
+    Raises:
+        InputError: it asks for clocks, and clients may not.
+    """
+    if order.clocks not in ("off", tuning.clocks) and not tuning.client_clocks:
+        raise InputError(
+            f"clocks {order.clocks}: clients may not choose clocks here"
+            " ([tuning] client_clocks of daemon.toml says so); use off"
+            + ("" if tuning.clocks == "off" else f" or {tuning.clocks}")
+        )
+    return replace(order, options=with_defaults(order.options, tuning))
+
+
+def with_defaults(options: Mapping[str, Any], tuning: TuningTable) -> dict[str, Any]:
+    """Options with those of daemon.toml where none are chosen."""
+    standard = {"energy_precision": tuning.energy_precision, "trial_timeout_s": tuning.trial_timeout_s}
+    return standard | dict(options)
+
+
+def _check_options(order: Order) -> None:
+    for name, value in order.options.items():
+        if name not in OPTIONS:
+            choices = ", ".join(OPTIONS)
+            raise UnknownNameError(
+                f"unknown option {name[:_MOST_LETTERS]!r}; choose from {choices}"
+                f"{suggestion(name[:_MOST_LETTERS], OPTIONS)}"
+            )
+        if name == "sensor":
+            if not isinstance(value, str) or not 0 < len(value) <= _MOST_LETTERS or not value.isprintable():
+                raise InputError("sensor: write the name of a power reading (`tuner power sensors`)")
+        elif not RANGES[name].holds(value):
+            raise InputError(f"{name}: {str(value)[:_MOST_LETTERS]}: write {RANGES[name]}")
+    if order.kind is Kind.TUNE and order.objective == "time" and "max_slowdown" in order.options:
+        raise InputError("max_slowdown limits a search for energy; with the objective time it says nothing")
+    if "runs_per_day" in order.options and order.objective not in _PAID_IN:
+        raise InputError(
+            f"runs_per_day: measuring costs joules and seconds, which {order.objective} is not;"
+            f" choose the objective {' or '.join(_PAID_IN)}"
+        )
