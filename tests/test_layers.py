@@ -13,7 +13,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.cli",),
     ("tuner.daemon", "tuner.installing"),
     ("tuner.doctor",),
-    ("tuner.report",),
+    ("tuner.report", "tuner.tuning"),
     ("tuner.comparing", "tuner.explaining"),
     ("tuner.session", "tuner.request", "tuner.answers", "tuner.bench", "tuner.application"),
     ("tuner.tracing",),

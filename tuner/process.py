@@ -263,7 +263,7 @@ def serve(channel: str, lifeline: str) -> NoReturn:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _die_with_parent(int(lifeline))
+    die_with_parent(int(lifeline))
     connection = socket.socket(fileno=int(channel))
     server: Any = None
     try:
@@ -283,8 +283,8 @@ def serve(channel: str, lifeline: str) -> NoReturn:
     os._exit(0)  # at once: nothing of the interpreter is worth an orderly end
 
 
-def _die_with_parent(lifeline: int) -> None:
-    """Have the kernel end this process when the parent's end of the pipe closes, whatever is running here.
+def die_with_parent(lifeline: int) -> None:
+    """Have the kernel end this process when the parent's end of a pipe closes, whatever is running here.
 
     PR_SET_PDEATHSIG would do so too early: it fires when the *thread* that started the child ends.
     """

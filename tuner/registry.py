@@ -48,6 +48,10 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "nvml": {
         "health": "tuner.power.nvml.health:health",
+        "users": "tuner.power.nvml.users:GpuUsers",
+    },
+    "load": {
+        "jetson": "tuner.power.clocks.devfreq:load_percent",
     },
     "thermometer": {
         "automatic": "tuner.power.nvml.temperature:Thermometer",

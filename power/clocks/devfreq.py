@@ -24,6 +24,7 @@ _THOR = "gpu-gpc-0"  # its graphics clock; gpu-nvd-0 beside it is the video deco
 _KINDS = ("gv11b", "gp10b", "ga10b", "gb10b", "gpu")  # Xavier, TX2, Orin, Thor; and what several call it
 _QOS_HZ = 1000  # kernels since 5.5 keep limits in kHz: a limit read may be this much off the one written
 _MEGA = 1_000_000
+_PERMILLE_IN_PERCENT = 10.0
 _ATTRIBUTE_BYTES = 4096  # of sysfs, at most
 
 
@@ -214,6 +215,19 @@ def find(root: Path = CLASS) -> Path | None:
     if root / _THOR in nodes:
         return root / _THOR
     return next((node for node in nodes if _is_gpu(node)), None)
+
+
+def load_percent(root: Path = CLASS) -> float | None:
+    """How much this board's GPU has to do, by its driver; None where that is not told.
+
+    Args:
+        root: the kernel's class of devices with a scalable clock.
+    """
+    node = find(root)
+    try:
+        return None if node is None else int(_text(node / "device/load")) / _PERMILLE_IN_PERCENT
+    except (OSError, ValueError):
+        return None
 
 
 def writes(present: Limits, target: Limits) -> list[tuple[str, int]]:

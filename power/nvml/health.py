@@ -69,25 +69,25 @@ def health(gpu: str | int, library: str | None = None) -> GpuHealth:
 
 def _health(gpu: NvmlGpu) -> GpuHealth:
     nvml, handle = gpu.nvml, gpu.handle
-    capability = _told(gpu, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
-    mig = _told(gpu, lambda: nvml.nvmlDeviceGetMigMode(handle))
-    mode = _told(gpu, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle))
+    capability = told(gpu, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
+    mig = told(gpu, lambda: nvml.nvmlDeviceGetMigMode(handle))
+    mode = told(gpu, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle))
     return GpuHealth(
-        index=_told(gpu, lambda: int(nvml.nvmlDeviceGetIndex(handle))) or 0,
+        index=told(gpu, lambda: int(nvml.nvmlDeviceGetIndex(handle))) or 0,
         uuid=gpu.uuid,
         name=gpu.name,
-        driver=_told(gpu, nvml.nvmlSystemGetDriverVersion),
-        cuda=_cuda(_told(gpu, nvml.nvmlSystemGetCudaDriverVersion)),
+        driver=told(gpu, nvml.nvmlSystemGetDriverVersion),
+        cuda=_cuda(told(gpu, nvml.nvmlSystemGetCudaDriverVersion)),
         capability=None if capability is None else (int(capability[0]), int(capability[1])),
-        persistence=_told(gpu, lambda: bool(nvml.nvmlDeviceGetPersistenceMode(handle))),
+        persistence=told(gpu, lambda: bool(nvml.nvmlDeviceGetPersistenceMode(handle))),
         mig=None if mig is None else any(mig),
         virtual=None if mode is None else mode == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
-        processes=_processes(_told(gpu, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))),
+        processes=_processes(told(gpu, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))),
         temperature_c=temperature_c(gpu),
     )
 
 
-def _told(gpu: NvmlGpu, read: Callable[[], T]) -> T | None:
+def told(gpu: NvmlGpu, read: Callable[[], T]) -> T | None:
     """What a read gives; None where the board, the driver or the permissions withhold it."""
     try:
         return read()
@@ -108,5 +108,5 @@ def _processes(found: Sequence[Any] | None) -> tuple[GpuProcess, ...] | None:
 def temperature_c(gpu: NvmlGpu) -> float | None:
     """Degrees Celsius of a GPU's chip; None where it does not tell."""
     nvml = gpu.nvml
-    value = _told(gpu, lambda: nvml.nvmlDeviceGetTemperature(gpu.handle, nvml.NVML_TEMPERATURE_GPU))
+    value = told(gpu, lambda: nvml.nvmlDeviceGetTemperature(gpu.handle, nvml.NVML_TEMPERATURE_GPU))
     return None if value is None else float(value)

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from tuner.errors import Interrupted
 
 if TYPE_CHECKING:
     from tuner.request import Request
-    from tuner.session import Outcome
+    from tuner.tuning import Tuned
 
 
 @click.command()
@@ -128,6 +127,7 @@ def run(
     """
     from tuner.report.tables import show_run
     from tuner.request import Request
+    from tuner.tuning import no_answer
 
     request = Request(
         workloads=workloads,
@@ -137,32 +137,27 @@ def run(
         **words,
     )
     request.check()
-    told: list[str] = []
-    document, status, measuring = _tune(request, device, database, told, resume=resume)
+    tuned = _tune(request, device, database, resume=resume)
     try:
         if json_path is not None:
-            write_json(json_path, document)
+            write_json(json_path, tuned.document)
     finally:  # a full disk costs no tables, and `| head` no file
-        seen = told if _both_go_to_the_same_place(json_path) else ()
-        show_run(document, console(json_path), seen=seen)
-    if status == "interrupted":
+        seen = tuned.told if _both_go_to_the_same_place(json_path) else ()
+        show_run(tuned.document, console(json_path), seen=seen)
+    if tuned.outcome.status == "interrupted":
         sys.exit(Interrupted.exit_code)
-    if document["best"] is None:
-        click.echo(f"Error: {_no_answer(document, measuring)}", err=True)
+    why = no_answer(tuned)
+    if why:
+        click.echo(f"Error: {why}", err=True)
         sys.exit(1)
 
 
-def _tune(
-    request: "Request", device_spec: str | None, database: Path | None, told: list[str], *, resume: bool
-) -> tuple[dict[str, Any], str, dict[str, Any]]:
-    from tuner import session
+def _tune(request: "Request", device_spec: str | None, database: Path | None, *, resume: bool) -> "Tuned":
     from tuner.bench import open_bench
     from tuner.catalog import Catalog
     from tuner.cli.progress import RunProgress
     from tuner.database import Store
-    from tuner.marks import mark
-    from tuner.report.summary import Timing, document
-    from tuner.request import asked_batches, choose_run_clocks, conditions_of, make_task, resolve
+    from tuner.tuning import tune
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(orderly_stop())
@@ -170,43 +165,7 @@ def _tune(
         catalog = Catalog.load(request.kernel_files)
         progress = stack.enter_context(RunProgress(request.objective))
         bench = stack.enter_context(open_bench(device_spec, request, progress.warming))
-        pairs, notices = resolve(catalog, request.workloads, bench.device)
-        clocks_mhz = choose_run_clocks(request, bench.clocks, bench.no_clocks)
-        conditions = conditions_of(
-            request,
-            pairs,
-            bench.device,
-            clocks_mhz,
-            asked=asked_batches(catalog, request.workloads, bench.device),
-            measuring=bench.measuring,
-        )
-
-        def tell(sentence: str) -> None:
-            told.append(sentence)
-            progress.told(sentence)
-
-        begun = time.monotonic()
-        mark("compile")
-        task = make_task(request, pairs, bench.device, clocks_mhz, progress.compiled)
-        prepare_s = time.monotonic() - begun
-
-        def describe(outcome: "Outcome", *, with_trials: bool = False) -> dict[str, Any]:
-            timing = Timing(prepare_s, outcome.wall_s)
-            return document(task, conditions, outcome, timing, with_trials=with_trials)
-
-        outcome = session.run(
-            task,
-            conditions,
-            device=bench.device,
-            measurer=bench.measurer,
-            store=store,
-            observer=progress.measured,
-            tell=tell,
-            resume=resume,
-            document=describe,
-        )
-        outcome.notices[:0] = [*bench.notices, *notices]
-    return describe(outcome, with_trials=True), outcome.status, bench.measuring
+        return tune(bench, request, catalog, store, progress, resume=resume)
 
 
 def _both_go_to_the_same_place(json_path: str | None) -> bool:
@@ -219,13 +178,3 @@ def _both_go_to_the_same_place(json_path: str | None) -> bool:
         return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
     except OSError:  # no files at all, as in tests
         return False
-
-
-def _no_answer(document: dict[str, Any], measuring: dict[str, Any]) -> str:
-    """Why there is no best trial."""
-    if all(trial["status"] != "ok" for trial in document["trials"]):
-        return "no trial was valid; the lines above name what failed"
-    return (
-        f"no valid trial has an energy: the sensor {measuring['sensor']} gave too little for a window of"
-        f" {measuring['window_s']:g} s; choose a longer --window, or --objective time"
-    )

@@ -58,7 +58,7 @@ class Company:
             return self._heard(device, await asyncio.to_thread(self._ask, device, uuid, ours))
         except ChildError as error:
             self._child = None
-            return self._heard(device, Presence(True, f"the driver does not answer: {error}"))
+            return self._heard(device, Presence(busy=True, why=f"the driver does not answer: {error}"))
         finally:
             self._leave_later()
 

@@ -9,8 +9,6 @@ from tuner.devices import occupants
 from tuner.errors import SensorUnavailableError
 
 DEVFREQ = Path("/sys/class/devfreq")
-_LOAD = "device/load"  # of a Jetson's GPU, in thousandths
-_PER_PERCENT = 10.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,7 @@ class Watcher:
             return self._on_a_jetson(ours, str(error))
         count, percent = users.processes(), users.load_percent()
         if count is None and percent is None:
+            self._opened.pop(uuid).close()  # of a driver that was replaced, only a new one answers
             return self._on_a_jetson(ours, "NVML tells neither its processes nor its load")
         seen = FREE if count is None else self._counted(count, ours)
         if seen.busy or percent is None or ours:
@@ -93,20 +92,17 @@ class Watcher:
         others = count - ours - self._allowed
         if others <= 0:
             return FREE
-        return Presence(True, f"{others} {'processes' if others > 1 else 'process'} of others on the GPU")
+        who = "processes" if others > 1 else "process"
+        return Presence(busy=True, why=f"{others} {who} of others on the GPU")
 
     def _loaded(self, percent: float) -> Presence:
         if percent < self._busy_percent:
             return FREE
-        return Presence(True, f"the GPU is loaded to {percent:.0f} %, and not by us")
+        return Presence(busy=True, why=f"the GPU is loaded to {percent:.0f} %, and not by us")
 
     def _on_a_jetson(self, ours: int, why: str) -> Presence:
         """By the kernel's own figure, where the board has one."""
-        found = sorted(self._devfreq.glob(f"*/{_LOAD}"))
-        for path in found:
-            try:
-                permille = float(path.read_text())
-            except (OSError, ValueError):
-                continue
-            return FREE if ours else self._loaded(permille / _PER_PERCENT)
-        return Presence(False, why)
+        percent = registry.load("load", "jetson")(self._devfreq)
+        if percent is None:
+            return Presence(busy=False, why=why)
+        return FREE if ours else self._loaded(percent)

@@ -65,8 +65,12 @@ def ending_from(data: Mapping[str, Any]) -> Ending | None:
         ending = Ending(**data)
     except TypeError:
         return None
-    numbers = (ending.seconds, ending.joules)
-    plain = isinstance(ending.message, str) and all(isinstance(number, int | float) for number in numbers)
+    kinds: tuple[tuple[object, type], ...] = (
+        (ending.message, str),
+        (ending.seconds, float),
+        (ending.joules, float),
+    )
+    plain = all(isinstance(value, kind) for value, kind in kinds)
     return ending if plain and ending.status in get_args(Status) else None
 
 
