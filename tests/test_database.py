@@ -77,7 +77,7 @@ def test_run_in_progress_is_not_taken_over(path: Path) -> None:
         run = store.begin(CONDITIONS)
         with pytest.raises(InputError, match=f"run {run} is being measured by process"):
             store.resume(CONDITIONS)
-        store._connection.execute("UPDATE runs SET owner = 'a-boot-before:1:1'")
+        store.database._main.execute("UPDATE runs SET owner = 'a-boot-before:1:1'")
 
         assert store.resume(CONDITIONS) == run
 
@@ -197,7 +197,7 @@ def test_truncated_database_is_an_error(path: Path) -> None:
 
 def test_locked_database_names_the_trouble(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that holds the file for too long is reported as a lock."""
-    monkeypatch.setattr("tuner.database.BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("tuner.database.connection.BUSY_TIMEOUT_S", 0.01)
     with Store(path) as store:
         holder = sqlite3.connect(path, isolation_level=None)
         holder.execute("BEGIN EXCLUSIVE")
@@ -213,8 +213,8 @@ def test_full_disk_keeps_what_was_stored(path: Path) -> None:
     with Store(path) as store:
         run = store.begin(CONDITIONS)
         store.add(run, 1, TRIAL, MEASUREMENT, CONDITIONS.names)
-        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
-        store._connection.execute(f"PRAGMA max_page_count = {pages}")
+        pages = store.database._main.execute("PRAGMA page_count").fetchone()[0]
+        store.database._main.execute(f"PRAGMA max_page_count = {pages}")
         big = replace(MEASUREMENT, flags=("x" * 100_000,))
 
         with pytest.raises(StoreError, match="full"):
@@ -235,7 +235,7 @@ def test_unwritable_place_is_named(tmp_path: Path) -> None:
 def test_newer_schema_is_refused(path: Path) -> None:
     """A database of a newer version is not written to."""
     with Store(path) as store:
-        store._connection.execute("INSERT INTO migrations VALUES ('from-the-future', '')")
+        store.database._main.execute("INSERT INTO migrations VALUES ('from-the-future', '')")
 
     with pytest.raises(StoreError, match="newer tuner"):
         Store(path)

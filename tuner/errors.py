@@ -19,7 +19,15 @@
     │   ├── ClockLostError        it was set, and is not held any more
     │   └── ClockRefusedError     it cannot be set, and nothing was changed
     │       └── ClockPermissionError  the process may not set clocks
-    ├── StoreError                the database is locked, corrupted, full or unwritable
+    ├── StoreError                the database cannot be used as it is
+    │   ├── StoreBusyError        another process holds it
+    │   ├── StoreFullError        there is no room on the disk
+    │   ├── StoreDamagedError     it is corrupted, or none of this program's
+    │   └── StoreReadOnlyError    this user may not write it
+    ├── JobError                  a job is not as asked for
+    │   ├── UnknownJobError       no job has this number
+    │   ├── JobStateError         its state cannot become the one asked for
+    │   └── QueueFullError        as many jobs wait as may
     ├── DaemonError               the daemon failed, or answered what cannot be understood
     │   ├── DaemonRefusedError    it does not do that now: the job has ended, the queue is full
     │   └── DaemonUnavailableError  none answers there in time, or not to this user: names the group
@@ -111,6 +119,38 @@ class ClockPermissionError(ClockRefusedError):
 
 class StoreError(TunerError):
     """The database cannot be used as it is."""
+
+
+class StoreBusyError(StoreError):
+    """Another process holds the database; trying again later helps."""
+
+
+class StoreFullError(StoreError):
+    """There is no room for the database on the disk; nothing was changed."""
+
+
+class StoreDamagedError(StoreError):
+    """The database is corrupted, and so is its mirror; or it is no database of this program."""
+
+
+class StoreReadOnlyError(StoreError):
+    """This user may not write the database."""
+
+
+class JobError(TunerError):
+    """A job is not as asked for."""
+
+
+class UnknownJobError(JobError):
+    """No job has this number."""
+
+
+class JobStateError(JobError):
+    """The state of a job cannot become the one asked for."""
+
+
+class QueueFullError(JobError):
+    """As many jobs wait as may wait."""
 
 
 class DaemonError(TunerError):

@@ -1,19 +1,19 @@
-"""What outlives a process: runs and trials, jobs and their events, in one SQLite file."""
+"""What outlives a process: runs and trials, jobs and their events, in one SQLite file and its mirror."""
 
-from tuner.database.runs import (
-    BUSY_TIMEOUT_S,
-    MIGRATIONS,
-    RESUMABLE,
-    Store,
-    StoredRun,
-    default_path,
-    workload_key,
-)
+from tuner.database.connection import Database, default_path
+from tuner.database.faults import BUSY_TIMEOUT_S
+from tuner.database.jobs import Jobs
+from tuner.database.ledger import Ledger
+from tuner.database.migrations import MIGRATIONS
+from tuner.database.runs import RESUMABLE, Store, StoredRun, workload_key
 
 __all__ = [
     "BUSY_TIMEOUT_S",
     "MIGRATIONS",
     "RESUMABLE",
+    "Database",
+    "Jobs",
+    "Ledger",
     "Store",
     "StoredRun",
     "default_path",

@@ -1,0 +1,254 @@
+"""Jobs and what happened to them: every change of state is durable before anybody hears of it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from tuner.database.connection import Database, Row, Transaction, now
+from tuner.errors import JobStateError, QueueFullError, UnknownJobError
+from tuner.jobs import NEXT, Event, Job, Kind, Order, Origin, State
+from tuner.records import canonical
+
+_ENDED_RUNS = ("finished", "limited")  # a limit of the order is an end too
+_ORIGINS = tuple(Origin)
+_JOB = (
+    "SELECT id, ordered, origin, priority, state, reason, run_id, attempts,"
+    " (SELECT count(*) FROM trials JOIN runs ON trials.run_id = runs.id WHERE runs.job_id = jobs.id),"
+    " submitter, created_at, started_at, ended_at FROM jobs"
+)
+
+
+class Jobs:
+    """The queue.
+
+    Raises:
+        StoreError: (any method) the database cannot be used; ``Database`` names the kinds.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(
+        self,
+        order: Order,
+        *,
+        origin: Origin,
+        priority: float = 0.0,
+        submitter: int | None = None,
+        most_waiting: int | None = None,
+    ) -> Job:
+        """Queue a job; its first event is that it is queued.
+
+        Args:
+            order: what to do.
+            origin: who asks.
+            priority: of jobs that may run, the highest goes first.
+            submitter: user id of a client.
+            most_waiting: jobs that may be queued or paused, this one included; None for any number.
+
+        Raises:
+            QueueFullError: as many wait already.
+        """
+
+        def change(transaction: Transaction) -> Job:
+            waiting = "SELECT count(*) FROM jobs WHERE state IN ('queued', 'paused')"
+            if most_waiting is not None and transaction.rows(waiting)[0][0] >= most_waiting:
+                raise QueueFullError(f"{most_waiting} jobs wait already; no more may")
+            number = transaction.execute(
+                "INSERT INTO jobs (ordered, origin, priority, state, reason, attempts, submitter, created_at)"
+                " VALUES (?, ?, ?, 'queued', '', 0, ?, ?)",
+                (_ordered(order), origin.value, priority, submitter, now()),
+            )
+            _told(transaction, number, "state", _state_told(State.QUEUED, ""))
+            return self._one(transaction, number)
+
+        return self._database.write(change)
+
+    def job(self, number: int) -> Job | None:
+        """A job by its number; None where there is none."""
+        rows = self._database.read(lambda view: view.rows(f"{_JOB} WHERE id = ?", (number,)))
+        return self._job(rows[0]) if rows else None
+
+    def jobs(
+        self, states: Sequence[State] = (), limit: int | None = None, before: int | None = None
+    ) -> list[Job]:
+        """Jobs, newest first.
+
+        Args:
+            states: in one of these; empty for any.
+            limit: so many at most.
+            before: only those of lower numbers.
+        """
+        clause, values = _clause(states, before)
+        rows = self._database.read(
+            lambda view: view.rows(
+                f"{_JOB} {clause} ORDER BY id DESC LIMIT ?", (*values, -1 if limit is None else limit)
+            )
+        )
+        return [self._job(row) for row in rows]
+
+    def waiting(self) -> list[Job]:
+        """Queued jobs in the order in which they are to be taken."""
+        found = self.jobs((State.QUEUED,))
+        return sorted(found, key=lambda job: (-job.priority, _ORIGINS.index(job.origin), job.id))
+
+    def change(
+        self, number: int, state: State, *, reason: str = "", run: int | None = None, started: bool = False
+    ) -> tuple[Job, Event | None]:
+        """Move a job to a state, and store that as an event, in one transaction.
+
+        Args:
+            number: of the job.
+            state: the new one; the present one to change nothing but the reason.
+            reason: for people.
+            run: its run in the database, where it is known now; kept otherwise.
+            started: count an attempt.
+
+        Returns:
+            The job as it is now, and the event; None where state and reason are what they were, and where
+            the job had ended in this state already.
+
+        Raises:
+            UnknownJobError: there is no such job.
+            JobStateError: the state may not follow the present one.
+        """
+
+        def change(transaction: Transaction) -> tuple[Job, Event | None]:
+            job = self._one(transaction, number)
+            if state is not job.state and state not in NEXT[job.state]:
+                raise JobStateError(f"job {number} is {job.state.value} and cannot become {state.value}")
+            if state is job.state and state.ended:
+                return job, None
+            at = now()
+            transaction.execute(
+                "UPDATE jobs SET state = ?, reason = ?, run_id = coalesce(?, run_id),"
+                " attempts = attempts + ?, started_at = coalesce(started_at, ?), ended_at = ? WHERE id = ?",
+                (
+                    state.value,
+                    reason,
+                    run,
+                    int(started),
+                    at if started else None,
+                    at if state.ended else None,
+                    number,
+                ),
+            )
+            event = None
+            if (state, reason) != (job.state, job.reason):
+                event = _told(transaction, number, "state", _state_told(state, reason))
+            return self._one(transaction, number), event
+
+        return self._database.write(change)
+
+    def event(self, number: int, kind: str, data: Mapping[str, Any]) -> Event:
+        """Store something that happened to a job.
+
+        Raises:
+            UnknownJobError: there is no such job.
+        """
+
+        def change(transaction: Transaction) -> Event:
+            self._one(transaction, number)
+            return _told(transaction, number, kind, data)
+
+        return self._database.write(change)
+
+    def events(self, number: int, after: int = 0, limit: int | None = None) -> list[Event]:
+        """Stored events of a job in their order.
+
+        Args:
+            number: of the job.
+            after: only those of higher numbers.
+            limit: so many at most, the oldest.
+        """
+        rows = self._database.read(
+            lambda view: view.rows(
+                "SELECT id, job_id, kind, at, data FROM job_events WHERE job_id = ? AND id > ?"
+                " ORDER BY id LIMIT ?",
+                (number, after, -1 if limit is None else limit),
+            )
+        )
+        return [Event(*row, self._database.decoded(data)) for *row, data in rows]
+
+    def recover(self) -> list[Job]:
+        """Put right the jobs that a daemon which is no more left running; call it once, at the start.
+
+        Returns:
+            Those jobs as they are now: finished where their run had ended, else queued.
+        """
+        return [self._recovered(job.id) for job in self.jobs((State.RUNNING,))]
+
+    def _recovered(self, number: int) -> Job:
+        last = self._database.read(
+            lambda view: view.row(
+                "SELECT id, status FROM runs WHERE job_id = ? ORDER BY id DESC LIMIT 1", (number,)
+            )
+        )
+        run, status = (None, "") if last is None else last
+        if status in _ENDED_RUNS:
+            return self.change(number, State.FINISHED, run=run)[0]
+        return self.change(number, State.QUEUED, reason="the daemon was stopped", run=run)[0]
+
+    def forget(self, before: datetime) -> int:
+        """Remove jobs that ended before a time, with their events; their runs stay.
+
+        Returns:
+            How many.
+        """
+        latest = before.astimezone(timezone.utc).isoformat(timespec="milliseconds")
+        states = [state.value for state in State if state.ended]
+
+        def change(transaction: Transaction) -> int:
+            clause = f"FROM jobs WHERE state IN ({_marks(states)}) AND ended_at < ?"
+            (count,) = transaction.rows(f"SELECT count(*) {clause}", (*states, latest))[0]
+            if count:
+                transaction.execute(f"DELETE {clause}", (*states, latest))
+            return int(count)
+
+        return self._database.write(change)
+
+    def _one(self, transaction: Transaction, number: int) -> Job:
+        row = transaction.row(f"{_JOB} WHERE id = ?", (number,))
+        if row is None:
+            raise UnknownJobError(f"there is no job {number}")
+        return self._job(row)
+
+    def _job(self, row: Row) -> Job:
+        number, ordered, origin, priority, state, *rest = row
+        order = self._database.decoded(ordered)
+        order["workloads"] = tuple(order["workloads"])
+        order["kind"] = Kind(order["kind"])
+        return Job(number, Order(**order), Origin(origin), priority, State(state), *rest)
+
+
+def _ordered(order: Order) -> str:
+    return canonical({**vars(order), "kind": order.kind.value, "options": dict(order.options)})
+
+
+def _state_told(state: State, reason: str) -> dict[str, str]:
+    return {"state": state.value, "reason": reason}
+
+
+def _told(transaction: Transaction, number: int, kind: str, data: Mapping[str, Any]) -> Event:
+    at = now()
+    event = transaction.execute(
+        "INSERT INTO job_events (job_id, kind, at, data) VALUES (?, ?, ?, ?)",
+        (number, kind, at, canonical(data)),
+    )
+    return Event(event, number, kind, at, data)
+
+
+def _clause(states: Sequence[State], before: int | None) -> tuple[str, tuple[object, ...]]:
+    parts: list[str] = []
+    values: tuple[object, ...] = ()
+    if states:
+        parts.append(f"state IN ({_marks(states)})")
+        values += tuple(state.value for state in states)
+    if before is not None:
+        parts.append("id < ?")
+        values += (before,)
+    return f"WHERE {' AND '.join(parts)}" if parts else "", values
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))

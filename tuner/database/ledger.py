@@ -1,0 +1,87 @@
+"""What the daemon counts and remembers: uses of answers, analytical answers, samples, what tuning cost."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.database.connection import Database, Transaction, now
+from tuner.records import canonical
+
+
+class Ledger:
+    """Small things that outlive the daemon.
+
+    Raises:
+        StoreError: (any method) the database cannot be used; ``Database`` names the kinds.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add_uses(self, uses: Mapping[str, float]) -> None:
+        """Count uses of answers, by key; all or none."""
+
+        def change(transaction: Transaction) -> None:
+            transaction.execute_many(
+                "INSERT INTO uses VALUES (?, ?)"
+                " ON CONFLICT (key) DO UPDATE SET count = count + excluded.count",
+                list(uses.items()),
+            )
+
+        if uses:
+            self._database.write(change)
+
+    def uses(self) -> dict[str, float]:
+        """All uses so far, by key."""
+        return dict(self._database.read(lambda view: view.rows("SELECT key, count FROM uses")))
+
+    def remember_analytical(self, key: str, document: Mapping[str, Any]) -> None:
+        """Keep an analytical answer; an earlier one of the same key is replaced."""
+        text = canonical(document)
+        self._database.write(
+            lambda transaction: transaction.execute(
+                "INSERT INTO analytical VALUES (?, ?)"
+                " ON CONFLICT (key) DO UPDATE SET document = excluded.document",
+                (key, text),
+            )
+        )
+
+    def analytical(self) -> dict[str, dict[str, Any]]:
+        """All analytical answers, by key."""
+        rows = self._database.read(lambda view: view.rows("SELECT key, document FROM analytical"))
+        return {key: self._database.decoded(document) for key, document in rows}
+
+    def add_sample(self, run_id: int, document: Mapping[str, Any]) -> None:
+        """Keep what measuring the answer of a run again has given."""
+        text = json.dumps(document, allow_nan=False)
+        self._database.write(
+            lambda transaction: transaction.execute(
+                "INSERT INTO samples (run_id, at, document) VALUES (?, ?, ?)", (run_id, now(), text)
+            )
+        )
+
+    def samples(self, run_id: int) -> list[dict[str, Any]]:
+        """All samples of a run's answer, oldest first; ``at`` of each is when it was stored (UTC)."""
+        rows = self._database.read(
+            lambda view: view.rows("SELECT at, document FROM samples WHERE run_id = ? ORDER BY id", (run_id,))
+        )
+        return [{**self._database.decoded(document), "at": at} for at, document in rows]
+
+    def spend(self, day: str, device_uuid: str, seconds: float, joules: float) -> None:
+        """Add to what tuning has cost on a day (ISO 8601) on a GPU."""
+        self._database.write(
+            lambda transaction: transaction.execute(
+                "INSERT INTO spending VALUES (?, ?, ?, ?) ON CONFLICT (day, device_uuid) DO UPDATE"
+                " SET seconds = seconds + excluded.seconds, joules = joules + excluded.joules",
+                (day, device_uuid, seconds, joules),
+            )
+        )
+
+    def spent(self, day: str, device_uuid: str) -> tuple[float, float]:
+        """Seconds and joules that tuning has cost on a day on a GPU."""
+        row = self._database.read(
+            lambda view: view.row(
+                "SELECT seconds, joules FROM spending WHERE day = ? AND device_uuid = ?", (day, device_uuid)
+            )
+        )
+        return (0.0, 0.0) if row is None else (row[0], row[1])
