@@ -1,0 +1,96 @@
+"""Every error has one shape: ``{"error": {"kind": ..., "message": ...}}``."""
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from tuner.daemon.desk import NoSuchJobError
+from tuner.errors import InputError, StoreError, TunerError
+
+_LONGEST_MESSAGE = 1000  # characters; what a client sent must not come back at any length
+_FAULTS_NAMED = 5  # of a request that is wrong in many places
+_RETRY_S = 1  # a database that is locked is free again after about so long
+_KINDS = {
+    400: "input",
+    401: "unauthorised",
+    403: "unauthorised",
+    404: "unknown-path",
+    405: "wrong-method",
+    413: "too-large",
+    422: "input",
+    429: "too-many",
+}
+_LOG = logging.getLogger(__name__)
+
+
+def error_body(kind: str, message: str) -> bytes:
+    """The JSON of an error; in ASCII, so that no text can break it."""
+    return json.dumps({"error": {"kind": kind, "message": message[:_LONGEST_MESSAGE]}}).encode("ascii")
+
+
+def error_answer(
+    status: int, message: str, *, kind: str | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An error as an answer.
+
+    Args:
+        status: of HTTP.
+        message: for people; what is wrong and what would be right.
+        kind: what clients tell errors apart by; None for that of the status.
+        headers: more of them.
+    """
+    body = error_body(kind or _KINDS.get(status, "input"), message)
+    return Response(body, status, headers=dict(headers or {}), media_type="application/json")
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Have an application answer every error in our shape."""
+    app.add_exception_handler(TunerError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    if isinstance(error, StoreError):
+        _LOG.error("the database cannot be used: %s", error)
+        retry = {"retry-after": str(_RETRY_S)}
+        return error_answer(503, f"the database cannot be used: {error}", kind="store", headers=retry)
+    if isinstance(error, InputError):
+        return error_answer(400, str(error))
+    if isinstance(error, NoSuchJobError):
+        return error_answer(404, str(error), kind="unknown-job")
+    return error_answer(409, str(error), kind="not-now")
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    faults = error.errors() if isinstance(error, RequestValidationError) else []
+    named = [_fault(fault) for fault in faults[:_FAULTS_NAMED]]
+    more = len(faults) - len(named)
+    return error_answer(422, "; ".join(named) + (f"; and {more} more" if more > 0 else ""))
+
+
+def _fault(fault: Mapping[str, Any]) -> str:
+    """Where a fault is and what would be right; the value itself is not repeated."""
+    where = ".".join(str(part)[:64] for part in fault["loc"][1:]) or str(fault["loc"][0])
+    return f"{where}: {fault['msg']}"
+
+
+async def _of_http(_: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):  # Starlette's table of handlers is typed for any exception
+        raise error
+    message = {404: "no such path; see /openapi.json", 405: "this path does not take this method"}
+    text = message.get(error.status_code, str(error.detail))
+    return error_answer(error.status_code, text, headers=error.headers)
+
+
+async def _unexpected(_: Request, error: Exception) -> Response:
+    return error_answer(
+        500, f"an error of the daemon, which its log tells: {type(error).__name__}", kind="internal"
+    )

@@ -1,0 +1,295 @@
+"""What travels over HTTP: every request is bounded in length, number and range; answers are documented."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tuner.daemon.desk import Question, Reply
+from tuner.jobs import Event, Job, Order
+
+_LARGEST = 2**63 - 1  # of an id in the database
+_WORKLOADS = 16  # more than this do not run together on one GPU to any use
+_USES = 256  # reports of use in one request
+_PRIORITY = 1e6
+_COUNT = 1e12  # uses of one answer between two requests
+_YEAR_S = 365 * 24 * 3600.0
+_PAGE = 100
+_LARGEST_PAGE = 500
+
+Workload = Annotated[str, Field(min_length=1, max_length=200, pattern="^[!-~]+$")]
+Workloads = Annotated[list[Workload], Field(min_length=1, max_length=_WORKLOADS)]
+Device = Annotated[
+    str,
+    Field(
+        max_length=80,
+        # No replay:FILE: a client names no file of the daemon's machine.
+        pattern="^((cuda:[0-9]{1,4})|(sim:[A-Za-z0-9._-]{1,64}))?$",
+        description="cuda:N or sim:NAME; empty for the daemon's first.",
+    ),
+]
+Objective = Literal["time", "energy", "edp", "ed2p"]
+Slowdown = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False, description="As a fraction, e.g. 0.05.")]
+Count = Annotated[
+    float, Field(ge=0, le=_COUNT, allow_inf_nan=False, description="Uses of the answer since asked last.")
+]
+Id = Annotated[int, Field(ge=1, le=_LARGEST)]
+After = Annotated[int, Field(ge=0, le=_LARGEST)]
+StateName = Literal["queued", "running", "paused", "finished", "failed", "cancelled"]
+OriginName = Literal["client", "set", "stale", "drift", "request", "check"]
+Source = Literal["stored", "analytical", "nearest", "default"]
+
+
+class Asked(BaseModel):
+    """What a client sends; a name that is not known is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BestQuery(Asked):
+    """Which configurations are asked for."""
+
+    workload: Workloads = Field(description="e.g. scan-lf:N=1024; repeated for workloads that run together.")
+    objective: Objective = "energy"
+    device: Device = ""
+    max_slowdown: Slowdown | None = None
+    clocks_as_found: bool = Field(default=False, description="Only answers that set no GPU clock.")
+    count: Count = 1.0
+
+    def question(self) -> Question:
+        """What the desk is asked."""
+        return Question(
+            workloads=tuple(self.workload),
+            objective=self.objective,
+            device=self.device,
+            max_slowdown=self.max_slowdown,
+            clocks_as_found=self.clocks_as_found,
+            count=self.count,
+        )
+
+
+class Use(Asked):
+    """How often an answer was used."""
+
+    model_config = ConfigDict(strict=True)
+
+    workloads: Workloads
+    objective: Objective = "energy"
+    device: Device = ""
+    max_slowdown: Slowdown | None = None
+    clocks_as_found: bool = False
+    count: Count = 1.0
+
+    def question(self) -> Question:
+        """The question whose answer was used."""
+        return Question(**self.model_dump(exclude={"workloads"}), workloads=tuple(self.workloads))
+
+
+class Uses(Asked):
+    """Uses of several answers."""
+
+    model_config = ConfigDict(strict=True)
+
+    uses: Annotated[list[Use], Field(max_length=_USES)]
+
+
+class Options(Asked):
+    """Further choices for a search, as ``tuner run`` has them."""
+
+    model_config = ConfigDict(strict=True)
+
+    budget: Annotated[int, Field(ge=1, le=10**9)] | None = Field(default=None, description="Trials at most.")
+    time_limit_s: Annotated[float, Field(gt=0, le=_YEAR_S, allow_inf_nan=False)] | None = None
+    max_slowdown: Slowdown | None = None
+    min_occupancy: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    sensor: Annotated[str, Field(min_length=1, max_length=64, pattern="^[A-Za-z0-9._-]+$")] | None = None
+    energy_precision: Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)] | None = None
+    window_s: Annotated[float, Field(ge=0.01, le=600, allow_inf_nan=False)] | None = None
+    trial_timeout_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] | None = None
+    seed: Annotated[int, Field(ge=0, le=_LARGEST)] | None = None
+    patience: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    runs_per_day: Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)] | None = None
+    pay_back_days: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+
+
+class Submission(Asked):
+    """A job to be queued; what is left out is as ``daemon.toml`` has it."""
+
+    model_config = ConfigDict(strict=True)
+
+    workloads: Workloads
+    objective: Objective | None = None
+    policy: Annotated[str, Field(min_length=1, max_length=64, pattern="^[a-z0-9-]+$")] | None = None
+    clocks: (
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=1000,
+                pattern="^[a-z0-9:,]+$",
+                description="off, all, a LIST in MHz, or MIN:MAX[:STEP].",
+            ),
+        ]
+        | None
+    ) = None
+    device: Device = ""
+    priority: Annotated[float, Field(ge=-_PRIORITY, le=_PRIORITY, allow_inf_nan=False)] = Field(
+        default=0.0, description="Of jobs that may run, the highest goes first."
+    )
+    options: Options = Options()
+
+    def order(self, *, objective: str, policy: str, clocks: str) -> Order:
+        """What is to be done.
+
+        Args:
+            objective: where the client names none; so with the others.
+            policy: name of the search strategy.
+            clocks: which GPU clocks may be searched.
+        """
+        return Order(
+            workloads=tuple(self.workloads),
+            objective=self.objective or objective,
+            policy=self.policy or policy,
+            clocks=self.clocks or clocks,
+            device=self.device,
+            options=self.options.model_dump(exclude_none=True),
+        )
+
+
+class JobsQuery(Asked):
+    """Which jobs are listed, newest first."""
+
+    state: Annotated[list[StateName], Field(max_length=6)] = Field(default=[], description="Of these states.")
+    limit: Annotated[int, Field(ge=1, le=_LARGEST_PAGE)] = Field(
+        default=_PAGE, description="At most so many."
+    )
+    before: Id | None = Field(default=None, description="With a lower number than this.")
+
+
+class EventsQuery(Asked):
+    """From where on events are told."""
+
+    after: After | None = Field(default=None, description="Stored events with a higher number than this.")
+
+
+class JobAnswer(BaseModel):
+    """A job as it stands."""
+
+    id: Id
+    kind: Literal["tune", "sample"]
+    device: str
+    workloads: list[str]
+    objective: str
+    policy: str
+    clocks: str
+    options: dict[str, Any]
+    origin: OriginName
+    priority: float
+    state: StateName
+    reason: str = Field(description="Why it is in its state; empty where there is nothing to say.")
+    run: int | None = Field(description="Its run in the database; null before the first trial.")
+    attempts: int
+    trials: int = Field(description="Trials stored for it.")
+    submitter: int | None = Field(description="User id of the client; null for the daemon itself.")
+    created_at: str = Field(description="UTC, ISO 8601.")
+    started_at: str | None
+    ended_at: str | None
+
+
+class JobsAnswer(BaseModel):
+    """A list of jobs, newest first."""
+
+    jobs: list[JobAnswer]
+
+
+class BestAnswer(BaseModel):
+    """The best configurations known now, and where they come from."""
+
+    origin: Source = Field(description="The least of those of the workloads.")
+    device: dict[str, Any]
+    objective: str
+    workloads: dict[str, dict[str, Any]] = Field(
+        description="Name to configuration, and where it comes from (origin, details)."
+    )
+    clock_mhz: int | None = Field(description="GPU clock of a stored answer in MHz; null for as found.")
+    stale: list[str] = Field(description="Why a stored answer need not be true any more; empty when fresh.")
+    answer: dict[str, Any] | None = Field(description="Times in s and energies in J of a stored answer.")
+    run: int | None
+    refinement: int | None = Field(description="Number of the job that will know better.")
+    notices: list[str]
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    kind: Literal[
+        "input",
+        "unauthorised",
+        "unknown-job",
+        "unknown-path",
+        "wrong-method",
+        "not-now",
+        "too-large",
+        "too-many",
+        "store",
+        "internal",
+    ]
+    message: str = Field(description="For people: names what is wrong and what would be right.")
+
+
+class ErrorAnswer(BaseModel):
+    """The body of every answer that is an error."""
+
+    error: ErrorDetail
+
+
+def job_document(job: Job) -> dict[str, Any]:
+    """A job as JSON has it; the order's fields stand beside its own."""
+    order = job.order
+    return {
+        "id": job.id,
+        "kind": order.kind.value,
+        "device": order.device,
+        "workloads": list(order.workloads),
+        "objective": order.objective,
+        "policy": order.policy,
+        "clocks": order.clocks,
+        "options": dict(order.options),
+        "origin": job.origin.value,
+        "priority": job.priority,
+        "state": job.state.value,
+        "reason": job.reason,
+        "run": job.run,
+        "attempts": job.attempts,
+        "trials": job.trials,
+        "submitter": job.submitter,
+        "created_at": job.created_at,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at,
+    }
+
+
+def jobs_document(jobs: Sequence[Job]) -> dict[str, Any]:
+    """A list of jobs as JSON has it."""
+    return {"jobs": [job_document(job) for job in jobs]}
+
+
+def event_document(event: Event) -> Mapping[str, Any]:
+    """An event as JSON has it."""
+    return {"id": event.id, "job": event.job, "kind": event.kind, "at": event.at, "data": event.data}
+
+
+def reply_document(reply: Reply) -> dict[str, Any]:
+    """The best known as JSON has it; not ``dataclasses.asdict``, which copies all that is below."""
+    return {
+        "origin": reply.origin,
+        "device": reply.device,
+        "objective": reply.objective,
+        "workloads": reply.workloads,
+        "clock_mhz": reply.clock_mhz,
+        "stale": reply.stale,
+        "answer": reply.answer,
+        "run": reply.run,
+        "refinement": reply.refinement,
+        "notices": reply.notices,
+    }
