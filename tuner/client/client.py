@@ -12,7 +12,7 @@ from tuner.client.addresses import Address, address
 from tuner.client.stream import Message, messages
 from tuner.client.transport import Transport
 from tuner.client.values import Best, Event, Job, Use, is_ended, read
-from tuner.errors import DaemonUnavailableError
+from tuner.errors import DaemonError, DaemonUnavailableError
 
 _Value = TypeVar("_Value")
 
@@ -172,6 +172,9 @@ class Client:
         Args:
             number: of the job.
             after: leave out stored events up to this one.
+
+        Raises:
+            DaemonUnavailableError: the daemon stays away.
         """
         heard_s, pause_s, ended = time.monotonic(), _PAUSE_S, False
         while True:
@@ -188,9 +191,11 @@ class Client:
                 # cut off by a restart, the stream may lack the last events of a job that has ended since
                 if ended or (not told and self.job(number).ended):
                     return
-            except DaemonUnavailableError:
-                if time.monotonic() - heard_s + pause_s > self._patience_s:
-                    raise
+                trouble: DaemonError = self._transport.misunderstood("a stream of events ends before its job")
+            except DaemonUnavailableError as error:
+                trouble = error
+            if time.monotonic() - heard_s + pause_s > self._patience_s:
+                raise trouble
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 

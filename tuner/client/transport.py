@@ -104,7 +104,7 @@ class Transport:
         self._timeout_s = timeout_s
 
     def ask(self, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 - what JSON has
-        """The JSON document that answers a request.
+        """The JSON document that answers a request; None where there is nothing to say.
 
         Raises:
             InputError: the daemon says that what was asked for is wrong.
@@ -114,6 +114,8 @@ class Transport:
         """
         with self._translated(self._timeout_s), closing(self._connection()) as connection:
             response = self._sent(connection, method, target, body, {})
+            if response.status == http.client.NO_CONTENT:
+                return None
             return self._document(response.read(MOST_BYTES + 1))
 
     def stream(self, target: str, headers: Mapping[str, str], silence_s: float) -> Iterator[bytes]:

@@ -91,7 +91,7 @@ class Placed:
 
     configuration: Mapping[str, int | str]
     origin: str
-    details: Mapping[str, Any]
+    details: object
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,12 @@ def read(kind: type[_Value], document: object) -> _Value:
         ValueError: a field is missing or has another type; the message names it.
     """
     if not isinstance(document, dict):
-        raise ValueError(f"a {kind.__name__.lower()} is an object, not {document!r:.60}")  # noqa: TRY004 - garbage
+        raise ValueError(f"{kind.__name__} is an object, not {document!r:.60}")  # noqa: TRY004 - garbage
     hints = get_type_hints(kind)
     values = {}
     for field in fields(kind):  # type: ignore[arg-type]  # the classes of this module
         if field.name not in document:
-            raise ValueError(f"a {kind.__name__.lower()} without {field.name}")
+            raise ValueError(f"{kind.__name__} without {field.name}")
         values[field.name] = _field(field.name, hints[field.name], document[field.name])
     return kind(**values)
 
