@@ -1,0 +1,342 @@
+"""A daemon in a process of its own, on a machine that is played: GPU, clocks, disk and system time.
+
+It is started as a service manager would, and started again when it falls over. Everything it has, keeps and
+breaks is in one folder; nothing of this machine is read or set.
+"""
+
+import contextlib
+import ctypes
+import functools
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+from fake_nvml_state import State, fake_nvml, library
+from nvml_gpu import play
+
+from tuner.client import Client
+
+MODELLED, PLAYED = "sim:jetson-tx1", "cuda:0"
+PATIENCE_S = 60.0  # for what must come; never waited for in full unless something is broken
+_LOOK_S = 0.02
+_PR_SET_CHILD_SUBREAPER = 36
+_DISK_BYTES = 64 * 2**20
+_HERE = Path(__file__).parent
+_BILLION = 10**9
+ROLES = {  # what stands in the command line of a process
+    "runner": "tuner.daemon.running.child",
+    "guardian": "tuner.power.clocks.clockd",
+    "worker": "daemon_gpu:FaultyGpu",
+}
+_SETTINGS = """
+[service]
+socket = "{socket}"
+group = ""
+state = "{state}"
+devices = [{devices}]
+
+[tuning]
+client_clocks = true
+
+[idle]
+calm_s = 0.0
+look_every_s = 0.1
+
+[online]
+refine = false
+sample_every_hours = 0
+retune_stale = false
+"""
+
+
+class Clocks:
+    """How far the clocks of the daemon's processes are from those of this machine, in seconds."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.system_s = self.rising_s = 0.0
+        self._write()
+
+    def jump(self, system_s: float, rising_s: float = 0.0) -> None:
+        """Move them."""
+        self.system_s += system_s
+        self.rising_s += rising_s
+        self._write()
+
+    def _write(self) -> None:
+        data = struct.pack("=qq", *(round(shift * _BILLION) for shift in (self.system_s, self.rising_s)))
+        with self.path.open("r+b" if self.path.exists() else "wb") as file:  # it is mapped by who is alive
+            file.write(data)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of the scene."""
+
+    pid: int
+    parent: int
+    state: str
+    command: str
+
+    @property
+    def role(self) -> str:
+        """As in ``ROLES``; ``daemon`` and ``other`` else."""
+        return next((role for role, text in ROLES.items() if text in self.command), "other")
+
+
+class Scene:
+    """The machine, and the daemon on it. A context manager.
+
+    Args:
+        folder: empty.
+        devices: that are tuned on.
+        settings: further lines of ``daemon.toml``.
+        disk: give the database a small disk of its own, where this user may.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        devices: Sequence[str] = (MODELLED, PLAYED),
+        settings: str = "",
+        *,
+        disk: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.socket = folder / "sock"
+        self.state = folder / "state"
+        self.database = self.state / "tuner.db"
+        self.log = folder / "log"
+        self.starts = 0
+        self.own_disk = False
+        self._wants_disk = disk
+        self._settings = settings
+        self._devices = devices
+        self._stack = contextlib.ExitStack()
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "Scene":  # noqa: PYI034 - typing.Self needs Python 3.11
+        for name in ("state", "run", "home", "hook", "cache"):
+            (self.folder / name).mkdir(mode=0o700)
+        hook = f"import sys\nsys.path.append({str(_HERE)!r})\nimport daemon_hook\ndaemon_hook.install()\n"
+        (self.folder / "hook/sitecustomize.py").write_text(hook)
+        self.nvml: State = self._stack.enter_context(fake_nvml(self.folder))
+        play(self.nvml)
+        self.clocks = Clocks(self.folder / "time")
+        self.write_settings(self._settings)
+        self._mount()
+        self._stack.callback(self.end)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans come here to be counted
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def write_settings(self, more: str = "") -> None:
+        """Write ``daemon.toml``."""
+        devices = ", ".join(f'"{device}"' for device in self._devices)
+        text = _SETTINGS.format(socket=self.socket, state=self.state, devices=devices)
+        (self.folder / "daemon.toml").write_text(text + more)
+
+    def _mount(self) -> None:
+        if not self._wants_disk or os.geteuid():
+            return
+        options = ["-t", "tmpfs", "-o", f"size={_DISK_BYTES},mode=700", "tmpfs", str(self.state)]
+        if subprocess.run(["mount", *options], check=False, stderr=subprocess.DEVNULL).returncode == 0:
+            self.own_disk = True
+            self._stack.callback(subprocess.run, ["umount", "-l", str(self.state)], check=False)
+
+    # --- the daemon ----------------------------------------------------------------------------------
+
+    def environment(self) -> dict[str, str]:
+        """Of the daemon: nothing of this user's."""
+        played = {
+            "PLAYED_FOLDER": str(self.folder),
+            "PLAYED_NVML": library(),
+            "LD_LIBRARY_PATH": str(Path(library()).parent),
+            "LD_PRELOAD": faulty_time(),
+            "FAULTY_TIME": str(self.clocks.path),
+            "PYTHONPATH": str(self.folder / "hook"),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "XDG_CONFIG_HOME": str(self.folder / "home"),
+            "XDG_RUNTIME_DIR": str(self.folder / "run"),
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        return {**os.environ, **played}
+
+    def start(self) -> None:
+        """Start the daemon, and return when it says that it is ready."""
+        notices = self.folder / "notify"
+        notices.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard, self.log.open("ab") as log:
+            heard.bind(str(notices))
+            heard.settimeout(PATIENCE_S)
+            command = [sys.executable, "-c", "from tuner.cli import main; main()", "daemon", "--foreground"]
+            self._daemon = subprocess.Popen(
+                [*command, "--config", str(self.folder / "daemon.toml")],
+                env={**self.environment(), "NOTIFY_SOCKET": str(notices)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            self.starts += 1
+            try:
+                while b"READY=1" not in heard.recv(4096):
+                    pass
+            except TimeoutError as error:
+                said = self.log.read_text(errors="replace")[-4000:]
+                raise AssertionError(
+                    f"the daemon does not get ready ({self._daemon.poll()}): {said}"
+                ) from error
+
+    @property
+    def pid(self) -> int:
+        """Of the daemon."""
+        assert self._daemon is not None
+        return self._daemon.pid
+
+    def alive(self) -> bool:
+        """True while the daemon runs."""
+        return self._daemon is not None and self._daemon.poll() is None
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End the daemon by a signal; its exit status."""
+        assert self._daemon is not None
+        self._daemon.send_signal(number)
+        return self._daemon.wait(PATIENCE_S)
+
+    def end(self) -> None:
+        """Leave nothing running."""
+        if self.alive():
+            assert self._daemon is not None
+            self._daemon.kill()
+            self._daemon.wait()
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Kill what the daemon left, as a service manager does with what is left of a service."""
+        while left := [one for one in self.processes() if one.pid != self._own()]:
+            for one in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one.pid, signal.SIGKILL)
+            self.bury()
+            time.sleep(_LOOK_S)
+
+    def client(self, timeout_s: float = 10.0) -> Client:
+        """Of the daemon's socket."""
+        return Client(self.socket, timeout_s=timeout_s)
+
+    # --- its processes -------------------------------------------------------------------------------
+
+    def processes(self, role: str = "") -> list[Process]:
+        """Those of the scene that live or were not reaped: the daemon and what it started, or one role."""
+        table = dict(_processes())
+        mark = f"PLAYED_FOLDER={self.folder}".encode()
+        known = {pid for pid in table if pid == self._own() or _marked(pid, mark)}
+        known |= {pid for pid, one in table.items() if one.state == "Z" and one.parent in known}
+        if not self.alive():
+            known.discard(self._own())
+        return [table[pid] for pid in sorted(known) if role in ("", table[pid].role)]
+
+    def _own(self) -> int:
+        return -1 if self._daemon is None else self._daemon.pid
+
+    def bury(self) -> None:
+        """Reap orphans that came here and have ended."""
+        for pid, one in _processes():
+            if one.parent == os.getpid() and one.state == "Z" and pid != self._own():
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+
+    # --- what must stay true ---------------------------------------------------------------------------
+
+    def until(self, reached: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:
+        """Look until it is so; False if it is not in time."""
+        deadline_s = time.monotonic() + patience_s
+        while not reached():
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(_LOOK_S)
+        return True
+
+    def clock_set(self) -> bool:
+        """True while a clock of the played GPU is not as it was found."""
+        return bool(self.nvml.locked_max_mhz)
+
+    def journals(self) -> int:
+        """Entries of clocks that are to be given back."""
+        return sum(path.suffix != ".lock" for path in (self.folder / "run").rglob("nvml-*"))
+
+    def trials(self) -> Mapping[tuple[int, int], str]:
+        """What is stored: trial and measurement by run and number; nothing while it cannot be read."""
+        with contextlib.suppress(sqlite3.Error), self.reading() as database:
+            rows = database.execute("SELECT run_id, number, trial || measurement FROM trials")
+            return {(run, number): text for run, number, text in rows}
+        return {}
+
+    def twice(self) -> int:
+        """Trials that a job has measured and stored more than once."""
+        query = (
+            "SELECT count(*) FROM (SELECT 1 FROM trials JOIN runs ON runs.id = run_id"
+            " WHERE job_id IS NOT NULL GROUP BY job_id, trial HAVING count(*) > 1)"
+        )
+        with self.reading() as database:
+            return int(database.execute(query).fetchone()[0])
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The database, to look into."""
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=PATIENCE_S)
+        ) as database:
+            yield database
+
+    def rest_gpu(self) -> None:
+        """Forget the played power of the past, of which there is room for a thousand windows."""
+        if self.nvml.segment_count > len(self.nvml.segments) // 2:
+            last = self.nvml.segments[self.nvml.segment_count - 1]
+            self.nvml.segments[0].start_us, self.nvml.segments[0].milliwatts = last.start_us, last.milliwatts
+            self.nvml.segment_count = 1
+
+
+def _processes() -> Iterator[tuple[int, Process]]:
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError):  # gone meanwhile
+                state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                yield int(folder.name), Process(int(folder.name), int(parent), state, command)
+
+
+def _marked(pid: int, mark: bytes) -> bool:
+    with contextlib.suppress(OSError):
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False
+
+
+@functools.cache
+def faulty_time() -> str:
+    """Path of the compiled ``faulty_time.c``; the test is skipped where there is no C compiler."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler to build the clocks with")
+    target = Path(tempfile.mkdtemp(prefix="faulty-time-")) / "faulty_time.so"
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([compiler, *flags, "-o", str(target), str(_HERE / "faulty_time.c"), "-ldl"], check=True)
+    return str(target)

@@ -1,0 +1,186 @@
+"""One fault after the other on a daemon with work to do, and what each of them cost."""
+
+import contextlib
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from daemon_breaking import FAULTS
+from daemon_scene import MODELLED, PATIENCE_S, PLAYED, Scene
+
+from tuner.client import Client
+from tuner.errors import TunerError
+
+ANSWER_S = 5.0  # within which somebody who asks gets an answer, whatever is wrong
+GONE_S = 15.0  # within which what a killed daemon leaves has ended
+_FIRST_S = 1.2  # from the first job to the fault at most: imports, first trials, confirmation
+_WORKLOAD = "scan-lf:N=4"
+_ENDED = ("finished", "failed", "cancelled")
+
+
+@dataclass
+class Outcome:
+    """What a fault cost; all but the first three should be empty or zero.
+
+    Attributes:
+        fault: its kind.
+        hit: it met what it is aimed at.
+        seconds: from the first job of the round until all had ended.
+        endings: how its jobs ended, by state.
+        lost: trials that were seen stored, and are not any more.
+        twice: trials that a job measured twice.
+        stuck: jobs that did not end.
+        clock_set: a clock is not as it was found, or a journal entry is left.
+        left: processes that should have ended: orphans and zombies.
+        unanswered: why a request for the best configuration got no answer.
+        died: the daemon died where it should not.
+    """
+
+    fault: str
+    hit: bool = False
+    seconds: float = 0.0
+    endings: Counter[str] = field(default_factory=Counter)
+    lost: int = 0
+    twice: int = 0
+    stuck: int = 0
+    clock_set: bool = False
+    left: list[str] = field(default_factory=list)
+    unanswered: list[str] = field(default_factory=list)
+    died: bool = False
+
+    @property
+    def clean(self) -> bool:
+        """True where it cost nothing."""
+        numbers = (self.lost, self.twice, self.stuck, self.clock_set, self.died)
+        return not (any(numbers) or self.left or self.unanswered)
+
+
+class Trial:
+    """Rounds of jobs and faults on one scene.
+
+    Args:
+        scene: with a daemon that runs.
+        rng: decides everything that is random.
+    """
+
+    def __init__(self, scene: Scene, rng: random.Random) -> None:
+        self._scene = scene
+        self._rng = rng
+        self._seen: dict[tuple[int, int], str] = {}
+
+    def round(self, fault: str) -> Outcome:
+        """Submit jobs, break something at a random instant of theirs, and look when all has ended."""
+        scene, outcome = self._scene, Outcome(fault)
+        begun_s = time.monotonic()
+        jobs = self._submit()
+        time.sleep(self._rng.uniform(0.0, _FIRST_S))  # the instant is the point
+        self._note()
+        with FAULTS[fault](scene, self._rng) as told:
+            outcome.hit = told.hit
+            if not told.fatal:
+                self._ask(outcome)
+            self._note()
+        self._up(outcome, fatal=told.fatal)
+        self._ask(outcome)
+        self._await(jobs, outcome)
+        self._look(outcome)
+        outcome.seconds = time.monotonic() - begun_s
+        scene.rest_gpu()
+        return outcome
+
+    def _submit(self) -> list[int]:
+        """Two or three searches that are over within seconds; those of the played GPU set its clocks."""
+        client = self._scene.client()
+        orders = [MODELLED, PLAYED, self._rng.choice((MODELLED, PLAYED))]
+        numbers = []
+        for device in orders:
+            own = (
+                {"clocks": "345:1980:105", "window_s": 0.02, "budget": 6}
+                if device == PLAYED
+                else {"budget": 40}
+            )
+            job = client.submit(
+                _WORKLOAD,
+                objective="energy",
+                policy="random",
+                device=device,
+                priority=self._rng.random(),
+                seed=self._rng.randrange(2**31),
+                energy_precision=0.2,
+                **own,
+            )
+            numbers.append(job.id)
+        return numbers
+
+    def _note(self) -> None:
+        """Remember what is stored: from now on it must stay so."""
+        self._seen.update(self._scene.trials())
+
+    def _up(self, outcome: Outcome, *, fatal: bool) -> None:
+        """Do what the service manager does: start it again when it has died."""
+        scene = self._scene
+        if scene.alive():
+            return
+        outcome.died = not fatal
+        if not scene.until(self._all_gone, GONE_S):
+            outcome.left += [f"{one.role} {one.state}" for one in scene.processes()]
+            scene.sweep()
+        scene.start()
+
+    def _all_gone(self) -> bool:
+        self._scene.bury()
+        return not self._scene.processes()
+
+    def _ask(self, outcome: Outcome) -> None:
+        """Ask for the best configuration: it must be answered, and soon; a socket may have to be made again."""
+        deadline_s = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                self._scene.client(ANSWER_S).best(_WORKLOAD, device=MODELLED)
+            except TunerError as error:
+                if time.monotonic() < deadline_s:
+                    time.sleep(0.05)
+                    continue
+                outcome.unanswered.append(f"{type(error).__name__}: {error}")
+            return
+
+    def _await(self, jobs: list[int], outcome: Outcome) -> None:
+        """Wait until all jobs have ended; those that do not are cancelled, so that the next round has room."""
+        client = self._scene.client()
+        states: dict[int, str] = {}
+
+        def ended() -> bool:
+            if not self._scene.alive():
+                self._up(outcome, fatal=False)
+            with contextlib.suppress(TunerError):
+                states.update({number: _state(client, number) for number in jobs})
+            return len(states) == len(jobs) and all(state in _ENDED for state in states.values())
+
+        self._scene.until(ended, PATIENCE_S)
+        outcome.endings.update(states.values())
+        stuck = [number for number in jobs if states.get(number) not in _ENDED]
+        outcome.stuck = len(stuck)
+        for number in stuck:
+            with contextlib.suppress(TunerError):
+                client.cancel(number)
+
+    def _look(self, outcome: Outcome) -> None:
+        """See what it cost, now that nothing runs any more."""
+        scene = self._scene
+        if not scene.until(self._only_daemon, GONE_S):
+            outcome.left += [f"{one.role} {one.state}" for one in scene.processes() if one.pid != scene.pid]
+        outcome.clock_set = not scene.until(lambda: not (scene.clock_set() or scene.journals()), GONE_S)
+        now = scene.trials()
+        outcome.lost = sum(now.get(key) != text for key, text in self._seen.items())
+        outcome.twice = scene.twice()
+        self._seen = dict(now)  # a loss is counted once
+
+    def _only_daemon(self) -> bool:
+        self._scene.bury()
+        return all(one.pid == self._scene.pid for one in self._scene.processes())
+
+
+def _state(client: Client, number: int) -> str:
+    state = client.job(number).state
+    return str(getattr(state, "value", state))
