@@ -110,6 +110,7 @@ def _answers(app: FastAPI, desk: Desk) -> None:
 
     @app.get("/v1/best", response_model=BestAnswer, summary="The best configurations known now")
     async def best(query: Annotated[BestQuery, Query()], request: Request) -> Response:
+        # Documents the route; a server's requests take the shortcut.
         return _json(reply_document(desk.best(query.question(), _caller(request).peer)))
 
     @app.post("/v1/uses", status_code=204, response_class=Response, summary="Count uses of answers")
@@ -200,8 +201,9 @@ def _streams(app: FastAPI, desk: Desk, places: Places, closing: asyncio.Event) -
         last_event_id: LastEventId = None,
     ) -> Response:
         await desk.job(number)  # one that is not there is told before the stream begins
+        after = last_event_id if last_event_id is not None else query.after or 0
+        events = desk.events(number, after)
         user = _caller(request).peer.uid
         if not places.take(user):
             return error_answer(429, "too many follow jobs already", headers={"retry-after": "1"})
-        after = last_event_id if last_event_id is not None else query.after or 0
-        return EventStream(desk.events(number, after), closing, lambda: places.leave(user))
+        return EventStream(events, closing, lambda: places.leave(user))

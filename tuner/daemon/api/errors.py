@@ -2,13 +2,14 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from tuner.daemon.desk import NoSuchJobError
 from tuner.errors import InputError, StoreError, TunerError
@@ -16,6 +17,9 @@ from tuner.errors import InputError, StoreError, TunerError
 _LONGEST_MESSAGE = 1000  # characters; what a client sent must not come back at any length
 _FAULTS_NAMED = 5  # of a request that is wrong in many places
 _RETRY_S = 1  # a database that is locked is free again after about so long
+_NO_PATH = 404
+_WRONG_METHOD = 405
+_LONGEST_METHOD = 20  # characters of it in a message
 _KINDS = {
     400: "input",
     401: "unauthorised",
@@ -58,6 +62,11 @@ def answer_errors(app: FastAPI) -> None:
 
 
 async def _refused(_: Request, error: Exception) -> Response:
+    return refusal_answer(error)
+
+
+def refusal_answer(error: Exception) -> Response:
+    """The answer to what the desk does not do."""
     if isinstance(error, StoreError):
         _LOG.error("the database cannot be used: %s", error)
         retry = {"retry-after": str(_RETRY_S)}
@@ -70,7 +79,11 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
-    faults = error.errors() if isinstance(error, RequestValidationError) else []
+    return invalid_answer(error.errors() if isinstance(error, RequestValidationError) else [])
+
+
+def invalid_answer(faults: Sequence[Mapping[str, Any]]) -> Response:
+    """The answer to a request that is not as documented; faults are as pydantic tells them."""
     named = [_fault(fault) for fault in faults[:_FAULTS_NAMED]]
     more = len(faults) - len(named)
     return error_answer(422, "; ".join(named) + (f"; and {more} more" if more > 0 else ""))
@@ -82,15 +95,28 @@ def _fault(fault: Mapping[str, Any]) -> str:
     return f"{where}: {fault['msg']}"
 
 
-async def _of_http(_: Request, error: Exception) -> Response:
+async def _of_http(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):  # Starlette's table of handlers is typed for any exception
         raise error
-    message = {404: "no such path; see /openapi.json", 405: "this path does not take this method"}
-    text = message.get(error.status_code, str(error.detail))
+    if error.status_code == _WRONG_METHOD:
+        allowed = ", ".join(sorted(_methods(request)))
+        text = f"this path takes {allowed}, not {request.method[:_LONGEST_METHOD]}"
+        return error_answer(_WRONG_METHOD, text, headers={"allow": allowed})
+    text = "no such path; see /openapi.json" if error.status_code == _NO_PATH else str(error.detail)
     return error_answer(error.status_code, text, headers=error.headers)
 
 
+def _methods(request: Request) -> set[str]:
+    """What the path of a request takes, over all routes: the framework names those of the first alone."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return {method for route in routes for method in route.methods}
+
+
 async def _unexpected(_: Request, error: Exception) -> Response:
-    return error_answer(
-        500, f"an error of the daemon, which its log tells: {type(error).__name__}", kind="internal"
-    )
+    return internal_answer(error)
+
+
+def internal_answer(error: Exception) -> Response:
+    """The answer where the daemon is at fault; what happened is for its log."""
+    text = f"the daemon failed, and its log tells how: {type(error).__name__}"
+    return error_answer(500, text, kind="internal")

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.responses import Response
 
+from tuner.daemon.api.asgi import Receive, Scope, Send
 from tuner.daemon.api.encoding import encode
 from tuner.daemon.api.models import event_document
 from tuner.jobs import Event
@@ -14,9 +15,6 @@ from tuner.jobs import Event
 KEEP_ALIVE_S = 15.0  # proxies and clients close what is silent for a minute or less
 _SEND_TIMEOUT_S = 60.0  # a client that takes nothing for so long is gone
 _HEADERS = {"cache-control": "no-store", "content-type": "text/event-stream; charset=utf-8"}
-
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class EventStream(Response):
@@ -43,7 +41,7 @@ class EventStream(Response):
         self._done = done
         self._keep_alive_s = keep_alive_s
 
-    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Serve until the job ends, the client leaves or the daemon stops."""
         ends: set[asyncio.Future[Any]] = {
             asyncio.ensure_future(_left(receive)),

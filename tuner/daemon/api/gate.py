@@ -6,21 +6,15 @@ import logging
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Callable
 
 from starlette.responses import Response
 
-from tuner.daemon.api.errors import error_answer
+from tuner.daemon.api.asgi import App, Message, Receive, Scope, Send
+from tuner.daemon.api.errors import error_answer, internal_answer
 from tuner.daemon.api.limits import Rate
 from tuner.daemon.api.peers import Caller
 from tuner.daemon.settings import LimitsTable
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ANSWER_TIMEOUT_S = 30.0  # far above what a busy database takes; beyond it something hangs
 _LOCAL = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
@@ -86,7 +80,6 @@ class Gate:
             if refusal is not None:
                 return refusal
         elif not caller.admitted:
-            _LOG.warning("refused %s: not of the socket's group", caller)
             return error_answer(403, "only root, the daemon's user and the socket's group may ask")
         wait_s = self._rate.wait_s(caller.peer.uid)
         if wait_s > 0.0:
@@ -162,6 +155,11 @@ class Gate:
                 503, "the daemon is too busy to answer in time", kind="store", headers={"retry-after": "1"}
             )
             await late_answer(scope, receive, send)
+        except Exception as error:
+            if begun:  # nothing else can be said any more; the server closes and logs
+                raise
+            _LOG.exception("%s %s", scope["method"], scope["path"][:_LONGEST_PATH])
+            await internal_answer(error)(scope, receive, send)
         finally:
             timer.cancel()
 

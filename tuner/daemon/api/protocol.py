@@ -75,6 +75,8 @@ class Connection(H11Protocol):
             _LOG.warning("closed a connection of %s: there are too many", caller)
             transport.abort()
             return
+        if not (caller.admitted or caller.tcp):
+            _LOG.warning("refused %s: not of the socket's group", caller)
         self._caller = caller
         self.app_state = {"caller": caller}
         transport.set_write_buffer_limits(high=0)  # so that whatever is not taken at once is noticed

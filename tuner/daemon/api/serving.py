@@ -15,6 +15,7 @@ from tuner.daemon.api.gate import Gate
 from tuner.daemon.api.loopback import Loopback
 from tuner.daemon.api.peers import group_of
 from tuner.daemon.api.protocol import HEAD_BYTES, Connection, House
+from tuner.daemon.api.shortcut import Shortcut
 from tuner.daemon.desk import Desk
 from tuner.daemon.settings import LimitsTable, TuningTable
 
@@ -41,7 +42,7 @@ class Server(uvicorn.Server):
         self._closing = asyncio.Event()
         self._limits = limits
         self._house = House(limits)
-        self._app = application(desk, limits, tuning or TuningTable(), self._closing)
+        self._app = Shortcut(application(desk, limits, tuning or TuningTable(), self._closing), desk)
         super().__init__(self._config(token=None))
 
     def _config(self, token: str | None) -> uvicorn.Config:
@@ -52,6 +53,7 @@ class Server(uvicorn.Server):
             lifespan="off",
             interface="asgi3",
             log_config=None,
+            log_level="error",  # anybody can make it warn of what is no HTTP, as often as he likes
             access_log=False,
             proxy_headers=False,
             server_header=False,
@@ -90,6 +92,12 @@ class Server(uvicorn.Server):
         """Wait for the end, without the ten looks per second that uvicorn takes."""
         self.listening.set()
         await self._closing.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let answers end, and then close what is still open."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            cast("Connection", connection).transport.abort()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
