@@ -1,39 +1,70 @@
 """Answers what is best from memory, counts what is used, and knows what should be measured next."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
 
 from tuner.catalog import Catalog
-from tuner.daemon.answering.known import Index, Known, known_from
+from tuner.daemon.answering.known import Index, known_from
 from tuner.daemon.answering.questions import asked
-from tuner.daemon.answering.replies import Present, make
-from tuner.daemon.answering.uses import LONGEST_KEY, Uses
+from tuner.daemon.answering.replies import Kept, Present, make, served
+from tuner.daemon.answering.sampling import sample_document
+from tuner.daemon.answering.uses import Uses
+from tuner.daemon.answering.wanting import Wanted, Wishes
 from tuner.daemon.desk import Question, Reply
 from tuner.daemon.settings import Settings
-from tuner.database import Store
+from tuner.database import Ledger, Store
+from tuner.jobs import Order
 from tuner.model import DeviceIdentity
+from tuner.records import canonical
 
-MOST_REPLIES = 2048
-"""Replies that are kept: some 2 KiB each. The one that was asked for longest ago makes room."""
+MOST_KEPT = 2048
+"""Workloads of replies that are kept, 2 KiB each; the reply that was asked for longest ago makes room."""
+
+MOST_TRIED = 1024
+"""Orders that are remembered as tried."""
+
+TRIED_FOR_S = 6 * 3600.0
+"""So long an order that came to nothing is not wanted again: what kept it may have gone by then."""
 
 Analyse = Callable[[str, DeviceIdentity], None]
 """Is told of a workload without an analytical answer, every time it is asked for."""
 
 
+@dataclass(frozen=True)
+class Again:
+    """What a job that measures again is to measure.
+
+    Attributes:
+        run: whose answer it is.
+        trial: as ``tuner.records.trial_record`` writes it.
+    """
+
+    run: int
+    trial: Mapping[str, Any]
+
+
+class Read(NamedTuple):
+    """Answers that were read: of a co-running set, or of all."""
+
+    names: Sequence[str] | None
+    answers: Index
+
+
 class Answerer:
     """The answers of the daemon, in memory.
 
-    Every method but ``read`` belongs to the event loop; ``read`` may be called from the thread of the
-    database.
+    Every method belongs to the event loop, but for ``read``, which belongs to the thread of the database.
 
     Args:
         catalog: the kernels.
         identities: device -> who it is; the first is meant where a question names none.
         settings: of the daemon.
         analyse: told of workloads without an analytical answer.
-        monotonic: seconds, for fading counts.
+        monotonic: seconds, for what fades.
+        now: the present, for samples.
     """
 
     def __init__(
@@ -44,9 +75,16 @@ class Answerer:
         *,
         analyse: Analyse = lambda _workload, _device: None,
         monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._uses = Uses(monotonic=monotonic)
         self._analyse = analyse
+        self._monotonic = monotonic
+        self._now = now
+        self._tried: dict[str, float] = {}
+        self._replies: dict[tuple[object, ...], Kept] = {}
+        self._kept = 0  # workloads in the replies
+        self._wishes: Wishes | None = None
         self._present = Present(
             catalog, dict(identities), settings or Settings(), Index(), sources_of(catalog), {}
         )
@@ -58,18 +96,7 @@ class Answerer:
             InputError: the question is wrong, or a kernel file is at this size.
             NotNowError: a kernel that names no default was never worked out.
         """
-        present = self._present
-        form = (
-            *(question.workloads, question.objective, question.device),
-            *(question.max_slowdown, question.clocks_as_found),
-        )
-        kept = present.replies.pop(form, None)
-        if kept is None:
-            kept = make(asked(question, present.catalog, present.identities), present)
-        if sum(map(len, question.workloads)) <= LONGEST_KEY:
-            present.replies[form] = kept  # asked for last
-            if len(present.replies) > MOST_REPLIES:
-                del present.replies[next(iter(present.replies))]
+        kept = self._found(question)
         self._uses.add(kept.key, question.count)
         for name in kept.unknown:
             self._analyse(name, kept.device)
@@ -84,27 +111,36 @@ class Answerer:
         found = asked(question, self._present.catalog, self._present.identities)
         self._uses.add(found.key, question.count)
 
-    def refresh(self, store: Store, names: Sequence[str] | None = None) -> None:
+    # --- what is known ---------------------------------------------------------------------------
+
+    def refresh(
+        self, store: Store, names: Sequence[str] | None = None, *, ledger: Ledger | None = None
+    ) -> None:
         """Read stored answers again.
 
         Args:
             store: the database.
-            names: a co-running set whose answers have changed; None for all.
+            names: a co-running set, without batches, whose answers have changed; None for all.
+            ledger: knows the samples; None where there are none.
         """
-        self.take(self.read(store, names), names)
+        self.take(self.read(store, names, ledger=ledger))
 
-    def read(self, store: Store, names: Sequence[str] | None = None) -> list[Known]:
-        """What ``refresh`` reads; for the thread of the database."""
-        runs = store.history() if names is None else store.answered(names, None)
-        return [known for known in map(known_from, runs) if known is not None]
+    def read(self, store: Store, names: Sequence[str] | None = None, *, ledger: Ledger | None = None) -> Read:
+        """What ``refresh`` reads, for ``take``."""
+        present = self._present
+        runs = iter(store.history()) if names is None else store.answered(names, None)
+        found = (
+            known_from(run, () if ledger is None else ledger.samples(run.id))
+            for run in runs
+            if run.answer is not None
+        )
+        answers = (known for known in found if known is not None)
+        return Read(names, Index.of(answers, present.stale))
 
-    def take(self, read: Iterable[Known], names: Sequence[str] | None = None) -> None:
-        """Answer with what was read from now on."""
-        answers = list(read)
-        if names is not None:
-            gone = tuple(sorted(names))
-            answers += [one for one in self._present.index.runs.values() if tuple(sorted(one.names)) != gone]
-        self._replace(index=Index.of(answers, self._present.stale))
+    def take(self, read: Read) -> None:
+        """Answer with what was read."""
+        names, found = read
+        self._replace(index=found if names is None else self._present.index.with_set(names, found))
 
     def adopt(
         self,
@@ -116,6 +152,7 @@ class Answerer:
         """Answer under what is true now; ``refresh`` then finds older answers that have become true again."""
         now = self._present
         catalog = catalog or now.catalog
+        self._tried.clear()
         self._replace(
             catalog=catalog,
             sources=sources_of(catalog),
@@ -124,25 +161,105 @@ class Answerer:
         )
 
     def remember(self, analytical: Mapping[str, Mapping[str, Any]]) -> None:
-        """Answer with analytical answers, beside those known, from now on."""
+        """Answer with analytical answers too, from now on."""
         self._replace(analytical={**self._present.analytical, **analytical})
+
+    def _found(self, question: Question) -> Kept:
+        form = (
+            *(question.workloads, question.objective, question.device),
+            *(question.max_slowdown, question.clocks_as_found),
+        )
+        kept = self._replies.pop(form, None)
+        if kept is None:
+            kept = make(asked(question, self._present.catalog, self._present.identities), self._present)
+            self._kept += len(question.workloads)
+        self._replies[form] = kept  # asked for last
+        while self._kept > MOST_KEPT:
+            oldest = next(iter(self._replies))
+            self._kept -= len(self._replies.pop(oldest).reply.workloads)
+        return kept
+
+    def _replace(self, **changes: Any) -> None:  # noqa: ANN401 - fields of Present
+        self._present = replace(self._present, **changes)
+        self._replies.clear()
+        self._kept = 0
+        self._wishes = None
+
+    # --- what is wanted --------------------------------------------------------------------------
+
+    def wanted(self) -> list[Wanted]:
+        """Jobs that would make answers better or surer, the most worthwhile first."""
+        now_s = self._monotonic()
+        self._tried = {key: until_s for key, until_s in self._tried.items() if until_s > now_s}
+        if self._wishes is None:
+            self._wishes = Wishes(self._present)
+        return self._wishes.wanted(
+            self._uses.per_day(), self._now(), lambda order: _key(order) in self._tried
+        )
+
+    def tried(self, order: Order) -> None:
+        """An order that was wanted came to nothing: do not want it again for a while."""
+        self._tried[_key(order)] = self._monotonic() + TRIED_FOR_S
+        while len(self._tried) > MOST_TRIED:
+            del self._tried[next(iter(self._tried))]
+
+    def again(self, order: Order) -> Again | None:
+        """What an order of the kind ``sample`` is to measure; None where there is no fresh answer any more.
+
+        Raises:
+            InputError: its workloads or its device are not known any more.
+        """
+        question = Question(
+            order.workloads, order.objective, order.device, order.options.get("max_slowdown"), count=0.0
+        )
+        found = served(asked(question, self._present.catalog, self._present.identities), self._present)
+        if found is None or found.stale:
+            return None
+        known = found.known
+        configurations = {name: dict(one) for name, one in found.configurations.items()}
+        return Again(known.run, {"configurations": configurations, "clock_mhz": known.clock_mhz})
+
+    def sampled(self, run: int, measurement: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Judge a sample; the answer's standing is known from now on.
+
+        Args:
+            run: whose answer was measured again.
+            measurement: as ``tuner.records.measurement_record`` writes it.
+
+        Returns:
+            What ``Ledger.add_sample`` is to keep; None where the answer is served no more.
+
+        Raises:
+            StoreError: the record is no measurement.
+        """
+        known = next((one for one in self._present.index.answers if one.run == run), None)
+        if known is None:
+            return None
+        document = sample_document(known.objective, known.answer, measurement, self._now())
+        changed = replace(known, standing=known.standing.after(document))
+        answers = [changed if one.run == run else one for one in self._present.index.sets[known.together]]
+        self.take(Read(known.names, Index.of(answers, self._present.stale)))
+        return document
+
+    # --- uses ------------------------------------------------------------------------------------
 
     def restore_uses(self, known: Mapping[str, float]) -> None:
         """Add what was counted before this process began."""
         self._uses.restore(known)
 
     def take_uses(self) -> dict[str, float]:
-        """What to add to the counts of the database; a count that fades is negative."""
+        """What to add to the counts of the database; negative where a count has faded."""
         return self._uses.take()
 
     def put_back_uses(self, changes: Mapping[str, float]) -> None:
         """Keep what ``take_uses`` gave: the database did not take it."""
         self._uses.put_back(changes)
 
-    def _replace(self, **changes: Any) -> None:  # noqa: ANN401 - fields of Present
-        self._present = replace(self._present, **changes, replies={})
-
 
 def sources_of(catalog: Catalog) -> dict[str, str]:
     """Kernel -> hash of its sources."""
     return {name: kernel.fingerprint for name, kernel in catalog.kernels.items()}
+
+
+def _key(order: Order) -> str:
+    return canonical([order.workloads, order.objective, order.device, order.kind.value, dict(order.options)])

@@ -3,11 +3,12 @@
 import heapq
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.config import KernelFile
+from tuner.daemon.answering.sampling import Standing, standing
 from tuner.database import StoredRun
 from tuner.errors import KernelFileError
 from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
@@ -38,9 +39,7 @@ class Known:
         configurations: workload -> values.
         clock_mhz: that it sets; None for as found.
         answer: times, joules and intervals, as the run's document has them.
-        drifted: why samples contradict it; empty where none does.
-        sampled_at: when it was last measured again, UTC, ISO 8601; empty where never.
-        doubted: the last sample was outside, and none since has confirmed that.
+        standing: what measuring it again has shown.
     """
 
     run: int
@@ -53,9 +52,7 @@ class Known:
     configurations: Mapping[str, Mapping[str, TunableValue]]
     clock_mhz: int | None
     answer: Mapping[str, Any]
-    drifted: str = ""
-    sampled_at: str = ""
-    doubted: bool = False
+    standing: Standing = field(default_factory=Standing)
 
     @property
     def clocks_as_found(self) -> bool:
@@ -66,6 +63,11 @@ class Known:
     def uuid(self) -> str:
         """Of the GPU that was measured."""
         return str(self.conditions["device"]["uuid"])
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        """The co-running workloads, sorted."""
+        return tuple(sorted(self.names))
 
     @property
     def group(self) -> tuple[object, ...]:
@@ -79,8 +81,13 @@ class Known:
         return bool(measured["name"] == device.name and measured["modelled"] == device.modelled)
 
 
-def known_from(run: StoredRun) -> Known | None:
-    """What a reply needs of a run; None where it has no answer, or a damaged one, which is logged."""
+def known_from(run: StoredRun, samples: Sequence[Mapping[str, Any]] = ()) -> Known | None:
+    """What a reply needs of a run; None where it has no answer, or a damaged one, which is logged.
+
+    Args:
+        run: as stored.
+        samples: of its answer, the oldest first.
+    """
     try:
         document = run.answer or {}
         best = document.get("best")
@@ -102,6 +109,7 @@ def known_from(run: StoredRun) -> Known | None:
                 "best": _trial(best),
                 "default": None if document.get("default") is None else _trial(document["default"]),
             },
+            standing=standing(samples),
         )
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         _LOG.warning("run %d is skipped, its record is damaged (%r)", run.id, error)
@@ -130,12 +138,13 @@ class Index:
 
     Attributes:
         sets: names, sorted -> answers, the newest first.
-        runs: number -> answer.
+        singles: kernel -> answers of one of its workloads alone.
+        stale: answers that were stale when they were read.
     """
 
     sets: Mapping[tuple[str, ...], tuple[Known, ...]] = field(default_factory=dict)
-    runs: Mapping[int, Known] = field(default_factory=dict)
     singles: Mapping[str, tuple[Known, ...]] = field(default_factory=dict)
+    stale: tuple[Known, ...] = ()
 
     @classmethod
     def of(cls, answers: Iterable[Known], stale: Staleness) -> "Index":
@@ -145,24 +154,43 @@ class Index:
             answers: in any order.
             stale: why an answer is stale now, its batches apart.
         """
-        groups: dict[tuple[object, ...], tuple[tuple[object, ...], Known]] = {}
+        groups: dict[tuple[object, ...], tuple[tuple[bool, bool, int], Known]] = {}
         for known in answers:
             rank = (bool(stale(known)), known.status != "finished", -known.run)
-            key = (tuple(sorted(known.names)), known.group)
+            key = (known.together, known.group)
             if key not in groups or rank < groups[key][0]:
                 groups[key] = rank, known
-        kept = sorted((known for _, known in groups.values()), key=lambda known: -known.run)
+        newest = sorted(groups.values(), key=lambda one: one[0][2])
         sets: dict[tuple[str, ...], list[Known]] = {}
-        singles: dict[str, list[Known]] = {}
-        for known in kept:
-            sets.setdefault(tuple(sorted(known.names)), []).append(known)
-            if len(known.names) == 1:
-                singles.setdefault(known.names[0].partition(":")[0], []).append(known)
-        return cls(
-            {names: tuple(answers) for names, answers in sets.items()},
-            {known.run: known for known in kept},
-            {kernel: tuple(answers) for kernel, answers in singles.items()},
+        for _, known in newest:
+            sets.setdefault(known.together, []).append(known)
+        return cls._of_sets(
+            {names: tuple(found) for names, found in sets.items()},
+            tuple(known for rank, known in newest if rank[0]),
         )
+
+    def with_set(self, names: Sequence[str], other: "Index") -> "Index":
+        """The same, with what another index has of one set."""
+        changed = tuple(sorted(names))
+        sets = {names: found for names, found in self.sets.items() if names != changed}
+        if changed in other.sets:
+            sets[changed] = other.sets[changed]
+        kept = [known for known in self.stale if known.together != changed]
+        new = [known for known in other.stale if known.together == changed]
+        return self._of_sets(sets, (*new, *kept))
+
+    @classmethod
+    def _of_sets(cls, sets: Mapping[tuple[str, ...], tuple[Known, ...]], stale: tuple[Known, ...]) -> "Index":
+        singles: dict[str, list[Known]] = {}
+        for names, found in sets.items():
+            if len(names) == 1:
+                singles.setdefault(names[0].partition(":")[0], []).extend(found)
+        return cls(sets, {kernel: tuple(found) for kernel, found in singles.items()}, stale)
+
+    @property
+    def answers(self) -> Iterator[Known]:
+        """All of them."""
+        return (known for found in self.sets.values() for known in found)
 
     def of_set(
         self, names: Sequence[str], objective: str, device: DeviceIdentity, *, clocks_as_found: bool

@@ -17,6 +17,9 @@ from tuner.records import canonical
 MOST_WORKLOADS = 16
 """That run together in one question: each costs a tenth of a millisecond, and a GPU holds fewer."""
 
+MOST_LETTERS = 200
+"""Of a workload: what no name has."""
+
 MOST_COUNT = 1e9
 """Uses that one question may report: more than a client makes between two questions."""
 
@@ -127,15 +130,18 @@ def check(question: Question) -> None:
         raise InputError(
             f"workload: {len(question.workloads)} are named; at most {MOST_WORKLOADS} run together"
         )
+    longest = max(question.workloads, key=len)
+    if len(longest) > MOST_LETTERS:
+        raise InputError(f"workload {longest[:40]!r}...: {len(longest)} letters, at most {MOST_LETTERS}")
     if not 0.0 <= question.count <= MOST_COUNT:
         raise InputError(f"count: {question.count:g} is not a number of uses from 0 to {MOST_COUNT:g}")
     if question.max_slowdown is None:
         return
     if question.objective == "time":
         raise InputError("max_slowdown limits a search for energy; with objective time it says nothing")
-    if not (math.isfinite(question.max_slowdown) and 0.0 < question.max_slowdown <= MOST_SLOWDOWN):
+    if not (math.isfinite(question.max_slowdown) and 0.0 <= question.max_slowdown <= MOST_SLOWDOWN):
         raise InputError(
-            f"max_slowdown: {question.max_slowdown:g} is not a fraction above 0 and up to {MOST_SLOWDOWN:g},"
+            f"max_slowdown: {question.max_slowdown:g} is not a fraction from 0 to {MOST_SLOWDOWN:g},"
             " such as 0.05"
         )
 

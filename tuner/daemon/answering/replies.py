@@ -2,8 +2,8 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from tuner.catalog import Catalog
 from tuner.conditions import staleness
@@ -35,7 +35,6 @@ class Present:
         index: stored answers.
         sources: kernel -> hash of its sources.
         analytical: key (``analytical_key``) -> document of ``analysis``.
-        replies: to questions asked before.
     """
 
     catalog: Catalog
@@ -44,7 +43,6 @@ class Present:
     index: Index
     sources: Mapping[str, str]
     analytical: Mapping[str, Mapping[str, Any]]
-    replies: "dict[tuple[object, ...], Kept]" = field(default_factory=dict)
 
     def stale(self, known: Known) -> list[str]:
         """Why a stored answer is stale now, whatever batches are asked for."""
@@ -64,7 +62,7 @@ class Present:
         present = {kernel: self.sources.get(kernel, "") for kernel in sorted(kernels)}
         reasons = staleness(known.conditions, device=device, sources=present, batches=batches)
         clock = clock_reason(known.clock_mhz, self.settings)
-        return [*reasons, *filter(None, (clock, known.drifted))]
+        return [*reasons, *filter(None, (clock, known.standing.drifted))]
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,7 @@ class Kept:
     """A reply, and what follows from every question of this kind.
 
     Attributes:
+        reply: to the question.
         key: that it is counted by.
         unknown: workloads of which an analytical answer would have been better than what was there.
         device: that was meant.
@@ -105,16 +104,15 @@ def make(asked: Asked, present: Present) -> Kept:
         return Kept(whole, asked.key, (), asked.device)
     parts = {str(workload): _part(asked, workload, present) for workload in asked.workloads}
     origin = max((part.origin for part in parts.values()), key=ORIGINS.index)
-    lone = next(iter(parts.values())).known if len(parts) == 1 else None
     reply = Reply(
         origin=origin,
         device=vars(asked.device),
         objective=asked.objective,
         workloads={name: part.record() for name, part in parts.items()},
-        clock_mhz=None if lone is None else lone.clock_mhz,
+        clock_mhz=None,
         stale=tuple(reason for part in parts.values() for reason in part.stale),
-        answer=None if lone is None else lone.answer,
-        run=None if lone is None else lone.run,
+        answer=None,
+        run=None,
         refinement=None,
         notices=_notices(asked, parts),
     )
@@ -130,7 +128,6 @@ class _Part:
     origin: str
     details: str
     stale: tuple[str, ...] = ()
-    known: Known | None = None  # of a stored answer
 
     def record(self) -> dict[str, Any]:
         """As a reply has it."""
@@ -147,31 +144,44 @@ def _notices(asked: Asked, parts: Mapping[str, _Part]) -> tuple[str, ...]:
     return tuple(notices)
 
 
-def _whole(asked: Asked, present: Present) -> Reply | None:
-    """The stored answer of exactly these workloads together; None without one, or where there is but one."""
-    if len(asked.workloads) == 1:
-        return None  # a part says the same
+class Served(NamedTuple):
+    """The stored answer that is served for workloads together, and why it is stale."""
+
+    known: Known
+    stale: tuple[str, ...]
+    configurations: Mapping[str, Configuration]
+
+
+def served(asked: Asked, present: Present) -> Served | None:
+    """The stored answer for exactly these workloads together; None without one whose values are allowed."""
     for known, stale in _ranked(asked, asked.names, asked.batches, present):
         found = _configurations(known, asked.workloads, present)
-        if found is None:
-            continue
-        details = _told(known)
-        return Reply(
-            origin="stored",
-            device=vars(asked.device),
-            objective=asked.objective,
-            workloads={
-                name: {"configuration": dict(configuration), "origin": "stored", "details": details}
-                for name, configuration in found.items()
-            },
-            clock_mhz=known.clock_mhz,
-            stale=stale,
-            answer=known.answer,
-            run=known.run,
-            refinement=None,
-            notices=_notices(asked, {})[:1],
-        )
+        if found is not None:
+            return Served(known, stale, found)
     return None
+
+
+def _whole(asked: Asked, present: Present) -> Reply | None:
+    """The reply with the stored answer of exactly these workloads."""
+    found = served(asked, present)
+    if found is None:
+        return None
+    details = _told(found.known)
+    return Reply(
+        origin="stored",
+        device=vars(asked.device),
+        objective=asked.objective,
+        workloads={
+            name: {"configuration": dict(configuration), "origin": "stored", "details": details}
+            for name, configuration in found.configurations.items()
+        },
+        clock_mhz=found.known.clock_mhz,
+        stale=found.stale,
+        answer=found.known.answer,
+        run=found.known.run,
+        refinement=None,
+        notices=_notices(asked, {}),
+    )
 
 
 def _ranked(
@@ -216,21 +226,24 @@ def _part(asked: Asked, workload: Workload, present: Present) -> _Part:
     """The best known of one workload."""
     kernel = present.catalog.kernel(workload.kernel)
     return (
-        _stored(asked, workload, present)
+        _alone(asked, workload, present)
         or _analytical(asked, workload, kernel, present)
         or _nearest(asked, workload, kernel, present)
         or _default(asked, workload, kernel, present)
     )
 
 
-def _stored(asked: Asked, workload: Workload, present: Present) -> _Part | None:
+def _alone(asked: Asked, workload: Workload, present: Present) -> _Part | None:
+    """The stored answer of a workload alone, where it is asked for with others."""
     name = str(workload)
-    others = [other for other in asked.names if other != name]
+    others = ", ".join(other for other in asked.names if other != name)
+    if not others:
+        return None
     for known, stale in _ranked(asked, [name], {name: workload.batch}, present):
         found = _configurations(known, [workload], present)
         if found is not None:
-            company = (f"{name} was tuned alone, is asked for with {', '.join(others)}",) if others else ()
-            return _Part(found[name], "stored", _told(known), (*stale, *company), known)
+            company = f"{name} was tuned alone, is asked for with {others}"
+            return _Part(found[name], "stored", _told(known), (*stale, company))
     return None
 
 

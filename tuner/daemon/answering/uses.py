@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping
 HALF_LIFE_DAYS = 7.0
 """A use counts half after a week: week-ends do not empty the table, and last year's work does not fill it."""
 
-MOST_QUESTIONS = 4096
-"""Questions that are counted at a time; the least used makes room. A client may ask for any batch."""
-
-LONGEST_KEY = 2048
-"""Characters of a question that is counted: sixteen workloads. Longer ones are answered only."""
+MOST_QUESTIONS = 2048
+"""Questions that are counted at a time; the least used makes room. A client may ask for any batch, and the
+longest question has some 3 KiB."""
 
 _DAY_S = 86_400.0
 _FADED = 1e-3  # a count below this is forgotten: ten half-lives after a single use
@@ -49,7 +47,7 @@ class Uses:
 
     def add(self, key: str, count: float) -> None:
         """Count uses of an answer now."""
-        if len(key) > LONGEST_KEY or count <= 0.0:
+        if count <= 0.0:
             return
         self._fade()
         if key not in self._counts and len(self._counts) >= MOST_QUESTIONS:
