@@ -53,12 +53,14 @@ client_clocks = true
 [idle]
 calm_s = 0.0
 look_every_s = 0.1
-
+"""
+ASKED_ONLY = """
 [online]
 refine = false
 sample_every_hours = 0
 retune_stale = false
 """
+"""Settings of a daemon that does what it is asked for, and nothing of its own."""
 
 
 class Clocks:
@@ -102,17 +104,19 @@ class Scene:
     Args:
         folder: empty.
         devices: that are tuned on.
-        settings: further lines of ``daemon.toml``.
+        settings: further tables of ``daemon.toml``.
         disk: give the database a small disk of its own, where this user may.
+        bare: play neither GPU nor time in the daemon's processes, so that they weigh what they weigh.
     """
 
     def __init__(
         self,
         folder: Path,
         devices: Sequence[str] = (MODELLED, PLAYED),
-        settings: str = "",
+        settings: str = ASKED_ONLY,
         *,
         disk: bool = False,
+        bare: bool = False,
     ) -> None:
         self.folder = folder
         self.socket = folder / "sock"
@@ -122,6 +126,7 @@ class Scene:
         self.starts = 0
         self.own_disk = False
         self._wants_disk = disk
+        self._bare = bare
         self._settings = settings
         self._devices = devices
         self._stack = contextlib.ExitStack()
@@ -164,20 +169,25 @@ class Scene:
 
     def environment(self) -> dict[str, str]:
         """Of the daemon: nothing of this user's."""
-        played = {
+        own = {
             "PLAYED_FOLDER": str(self.folder),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "XDG_CONFIG_HOME": str(self.folder / "home"),
+            "XDG_RUNTIME_DIR": str(self.folder / "run"),
+            "TUNER_SIMULATED_GPUS": str(self.folder / "gpus"),
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        if self._bare:
+            return {**os.environ, **own}
+        played = {
             "PLAYED_NVML": library(),
             "LD_LIBRARY_PATH": str(Path(library()).parent),
             "LD_PRELOAD": faulty_time(),
             "FAULTY_TIME": str(self.clocks.path),
             "PYTHONPATH": str(self.folder / "hook"),
-            "XDG_CACHE_HOME": str(self.folder / "cache"),
-            "XDG_CONFIG_HOME": str(self.folder / "home"),
-            "XDG_RUNTIME_DIR": str(self.folder / "run"),
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
         }
-        return {**os.environ, **played}
+        return {**os.environ, **own, **played}
 
     def start(self) -> None:
         """Start the daemon, and return when it says that it is ready."""

@@ -133,7 +133,7 @@ class Trial:
         return not self._scene.processes()
 
     def _ask(self, outcome: Outcome) -> None:
-        """Ask for the best configuration: it must be answered, and soon; a socket may have to be made again."""
+        """Ask for the best configuration: it must be answered soon; a socket may have to be made again."""
         deadline_s = time.monotonic() + ANSWER_S
         while True:
             try:
@@ -146,7 +146,7 @@ class Trial:
             return
 
     def _await(self, jobs: list[int], outcome: Outcome) -> None:
-        """Wait until all jobs have ended; those that do not are cancelled, so that the next round has room."""
+        """Wait until all jobs have ended; those that do not are cancelled, which makes room for the next."""
         client = self._scene.client()
         states: dict[int, str] = {}
 

@@ -1,0 +1,122 @@
+"""Breaks what a daemon stands on while it tunes, at random instants: what is lost, stuck or left changed?
+
+A real daemon with real job, worker and guardian processes, on a modelled GPU and on one that lives in a fake
+NVML with clocks that are set: no clock of this machine is read or set, and no GPU is needed. Each round
+submits three searches, breaks one thing, puts it right, starts the daemon again where it died, waits until
+all jobs have ended, and looks. The same seed plans the same faults, jobs and instants.
+
+    python benchmarks/daemon_faults.py --out benchmarks/results/daemon-faults.json
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from provenance import provenance
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the fakes
+
+from daemon_breaking import FAULTS, plan
+from daemon_scene import Scene
+from daemon_trial import Outcome, Trial
+
+COLUMNS = (
+    *("tried", "met its aim", "trials lost", "measured twice", "jobs stuck", "clocks left"),
+    *("orphans, zombies", "unanswered", "daemon died"),
+)
+
+
+def main() -> int:
+    """Break, print a table, write what was seen; 1 if anything was lost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--count", type=int, default=500, help="faults")
+    parser.add_argument("--kinds", nargs="*", choices=tuple(FAULTS), default=[])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--verbose", action="store_true", help="a line for every fault")
+    parser.add_argument("--log", type=Path, help="where the log of the daemon is kept")
+    options = parser.parse_args()
+    begun_s = time.monotonic()
+    seen, starts, stored = outcomes(options)
+    rows = summary(seen)
+    print(f"{'fault':20} " + " ".join(COLUMNS))
+    for kind, numbers in rows.items():
+        counts = " ".join(f"{number:>{len(title)}}" for title, number in zip(COLUMNS, numbers, strict=True))
+        print(f"{kind:20} {counts}")
+    took_s = time.monotonic() - begun_s
+    print(f"{stored} trials stored, {starts} starts of the daemon, {took_s:.0f} s")
+    if options.out is not None:
+        document = {
+            "provenance": provenance(),
+            "seed": options.seed,
+            "seconds": round(took_s, 1),
+            "trials_stored": stored,
+            "starts": starts,
+            "rows": [
+                {"fault": kind, **dict(zip(COLUMNS, numbers, strict=True))} for kind, numbers in rows.items()
+            ],
+            "failures": [asdict(outcome) for outcome in seen if not outcome.clean],
+        }
+        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    return int(not all(outcome.clean for outcome in seen))
+
+
+def outcomes(options: argparse.Namespace) -> tuple[list[Outcome], int, int]:
+    """What each fault cost; how often the daemon was started; how many trials were stored in the end."""
+    rng = random.Random(options.seed)  # noqa: S311 - no secrets
+    seen = []
+    with tempfile.TemporaryDirectory() as folder, Scene(Path(folder), disk=True) as scene:
+        scene.start()
+        trial = Trial(scene, rng)
+        for number, kind in enumerate(plan(options.count, options.seed, tuple(options.kinds))):
+            seen.append(trial.round(kind))
+            if options.verbose:
+                print(number, _line(seen[-1]), flush=True)
+        stored = len(scene.trials())
+        if options.log is not None:
+            options.log.write_bytes(scene.log.read_bytes())
+        return seen, scene.starts, stored
+
+
+def _line(outcome: Outcome) -> str:
+    """An outcome in words: what is not as it should be."""
+    told: dict[str, Any] = {
+        name: dict(value) if name == "endings" else value
+        for name, value in asdict(outcome).items()
+        if value and name not in ("fault", "seconds")
+    }
+    return f"{outcome.fault} {outcome.seconds:.1f} s {told}"
+
+
+def summary(seen: Sequence[Outcome]) -> dict[str, tuple[int, ...]]:
+    """Counts by kind; the last row is the sum."""
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in seen:
+        groups.setdefault(outcome.fault, []).append(outcome)
+    groups = dict(sorted(groups.items()))
+    groups["all"] = list(seen)
+    return {
+        kind: (
+            len(group),
+            sum(outcome.hit for outcome in group),
+            sum(outcome.lost for outcome in group),
+            sum(outcome.twice for outcome in group),
+            sum(outcome.stuck for outcome in group),
+            sum(outcome.clock_set for outcome in group),
+            sum(len(outcome.left) for outcome in group),
+            sum(len(outcome.unanswered) for outcome in group),
+            sum(outcome.died for outcome in group),
+        )
+        for kind, group in groups.items()
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
