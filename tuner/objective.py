@@ -8,6 +8,7 @@ from tuner.errors import UnknownNameError
 from tuner.model import Measurement, Trial
 
 NAMES = ("time", "energy", "edp", "ed2p")
+UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²"}
 COVERAGE = 1.96  # an interval of ± 1.96 standard uncertainties covers 95 % of a normal distribution
 
 _TIME_EXPONENT = {"energy": 0, "edp": 1, "ed2p": 2}

@@ -66,6 +66,11 @@ def present(gpu: str) -> list[str]:
     return list(found)
 
 
+def is_present(gpu: str) -> bool:
+    """True while this process is seen on a simulated GPU."""
+    return this_process() in present(gpu)
+
+
 def _folder(gpu: str) -> Path | None:
     directory = os.environ.get(VARIABLE)
     return Path(directory) / gpu.removeprefix("sim:") if directory else None

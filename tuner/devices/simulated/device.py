@@ -14,6 +14,7 @@ import numpy as np
 
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.gpus import gpu_model
+from tuner.devices.occupants import Occupant
 from tuner.devices.simulated.faults import Faults
 from tuner.devices.simulated.power_model import active_watts, idle_watts, load_watts
 from tuner.devices.simulated.resources import ModelResources, StageCompiler
@@ -79,6 +80,7 @@ class SimulatedDevice:
         self._resources = ModelResources(self.gpu.limits, compiler)
         self._timeline = Timeline()
         self._model = RoundModel(self.gpu)
+        self._occupant = Occupant(self.gpu.name)
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -139,6 +141,7 @@ class SimulatedDevice:
 
     def check(self, plan: Plan, seed: int) -> Check:  # noqa: ARG002 - nothing is computed from the inputs
         """Let the time of one run pass; right unless told otherwise."""
+        self._occupant.enter()
         self.sleep(_HOST_GAP_S)
         result = self._unable(plan) or _told(self._faults.of(plan))
         if result.status not in (Status.OK, Status.WRONG_ANSWER):
@@ -153,6 +156,7 @@ class SimulatedDevice:
         The median time of a round and its power carry noise that depends on the seed and the trial only, so
         a resumed run sees the same numbers.
         """
+        self._occupant.enter()
         self.sleep(_HOST_GAP_S)
         results = self._failures(plans)
         failed = next((r.status for r in results if r.status is not Status.OK), None)
@@ -184,6 +188,7 @@ class SimulatedDevice:
 
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
         """See ``LoadSource.pulse``: arithmetic at full rate, as far as the power limit goes."""
+        self._occupant.enter()
         watts = load_watts(self.gpu, self._set_mhz)
         played = []
         for busy_s, idle_s in pulses:
@@ -217,7 +222,8 @@ class SimulatedDevice:
         return self._timeline.since(since_s, idle_watts(self.gpu, self._set_mhz))
 
     def close(self) -> None:
-        """Close the compiler if it was opened here."""
+        """Close the compiler if it was opened here, and leave the GPU to others."""
+        self._occupant.leave()
         self._resources.close()
 
     def _failures(self, plans: Sequence[Plan]) -> list[WorkloadResult]:

@@ -1,0 +1,172 @@
+"""One attempt at a job, from its errand to its ending."""
+
+import contextlib
+import logging
+import os
+import signal
+from contextlib import ExitStack
+from dataclasses import replace
+
+from tuner.bench import Bench, open_bench
+from tuner.catalog import Catalog, kernels_root
+from tuner.daemon.running.errand import Ending, Errand, Status
+from tuner.daemon.running.guard import GuardedMeasurer
+from tuner.daemon.running.ownership import owned
+from tuner.daemon.running.patience import PatientStore
+from tuner.daemon.running.presence import Watcher
+from tuner.daemon.running.sampling import measure_again
+from tuner.daemon.running.stopping import Stopping
+from tuner.daemon.running.telling import Teller
+from tuner.database import Jobs
+from tuner.errors import CompilerUnavailableError, InputError, Interrupted, StoreError, TunerError
+from tuner.interfaces import Device
+from tuner.jobs import OPTIONS, Kind, Order
+from tuner.records import measurement_record
+from tuner.request import Request
+from tuner.tuning import no_answer, tune
+from tuner.worker import WorkerDevice
+
+_LOG = logging.getLogger(__name__)
+_LONGEST_REASON = 500  # characters: what a person reads in a list of jobs; the log has all of it
+_REFUSED = (InputError, CompilerUnavailableError)  # the same again would be refused again
+
+
+class Attempt:
+    """One attempt at a job.
+
+    Args:
+        errand: what to do.
+        teller: tells how it comes on.
+        stopping: whether the process is to stop.
+    """
+
+    def __init__(self, errand: Errand, teller: Teller, stopping: Stopping) -> None:
+        self._errand = errand
+        self._teller = teller
+        self._stopping = stopping
+        self._guard: GuardedMeasurer | None = None
+        self._run: int | None = None
+
+    def go(self) -> Ending:
+        """Do it; whatever comes, it ends with an ending."""
+        try:
+            self._stopping.listen()
+            ending = self._go()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the daemon is told
+            self._stopping.done()
+            ending = Ending(self._status(error), self._reason(error))
+        if self._guard is None:
+            return replace(ending, run=self._run)
+        return replace(ending, run=self._run, seconds=self._guard.windows_s, joules=self._guard.joules)
+
+    def _go(self) -> Ending:
+        errand = self._errand
+        request = request_of(errand.order)
+        request.check()
+        catalog = Catalog.load(search_path=(kernels_root(), *errand.kernel_directories))
+        with ExitStack() as ownership, ExitStack() as stack:  # the GPU is others' when all is closed
+            store = stack.enter_context(
+                PatientStore(
+                    errand.database,
+                    job=errand.job,
+                    stopping=self._stopping,
+                    begun=self._begun,
+                    ending=self._leave,
+                )
+            )
+            bench = stack.enter_context(open_bench(errand.order.device or None, request))
+            identity = bench.device.identity
+            ownership.enter_context(owned(errand.database.parent, identity.uuid, sleep=self._stopping.sleep))
+            guarded = self._guarded(bench)
+            stack.callback(self._stopping.done)  # no order to stop comes between clocks and their restoring
+            if errand.order.kind is Kind.SAMPLE:
+                return self._sample(guarded, request, catalog)
+            return self._tune(guarded, request, catalog, store)
+
+    def _guarded(self, bench: Bench) -> Bench:
+        """The bench with a measurer that gives way; SIGTERM frees its GPU at once."""
+        self._guard = GuardedMeasurer(
+            bench.measurer,
+            bench.device,
+            self._stopping,
+            Watcher(self._errand.others_allowed) if self._errand.idle_test else None,
+            self._teller.spent,
+        )
+        self._stopping.at_once = lambda: _free(bench.device)
+        return replace(bench, measurer=self._guard)
+
+    def _tune(self, bench: Bench, request: Request, catalog: Catalog, store: PatientStore) -> Ending:
+        job = Jobs(store.database).job(self._errand.job)
+        begun = job is not None and job.run is not None
+        tuned = tune(bench, request, catalog, store, self._teller, resume=begun)
+        if tuned.outcome.status == "interrupted":
+            return self._interrupted()
+        self._teller.answer(tuned.document)
+        ended: Status = "limited" if tuned.outcome.status == "limited" else "finished"
+        return Ending(ended, no_answer(tuned))
+
+    def _sample(self, bench: Bench, request: Request, catalog: Catalog) -> Ending:
+        if self._errand.sample is None:
+            raise InputError(f"job {self._errand.job}: nothing is named to be measured again")
+        measured = measure_again(bench, request, catalog, self._errand.sample)
+        return Ending("finished", sample=measurement_record(measured))
+
+    def _begun(self, run: int, resumed: int) -> None:
+        self._run = run
+        self._teller.run(run, resumed)
+
+    def _leave(self) -> None:
+        if self._guard is not None:
+            self._guard.leave()
+
+    # --- how it ended --------------------------------------------------------------------------------
+
+    def _interrupted(self) -> Ending:
+        if self._guard is not None and self._guard.others:
+            return Ending("busy", self._guard.others)
+        return Ending("interrupted", "told to stop")
+
+    def _status(self, error: BaseException) -> Status:
+        """What an error means for the job."""
+        if isinstance(error, KeyboardInterrupt | Interrupted):
+            return self._interrupted().status
+        if isinstance(error, StoreError) and self._stopping.asked:
+            return "interrupted"  # it would have been tried again
+        if isinstance(error, _REFUSED):
+            return "refused"
+        return "unavailable" if isinstance(error, TunerError) else "crashed"
+
+    def _reason(self, error: BaseException) -> str:
+        """An error for people; what nobody expected is logged with its trace."""
+        if isinstance(error, KeyboardInterrupt | Interrupted):
+            return self._interrupted().message
+        if isinstance(error, TunerError):
+            _LOG.warning("the attempt has ended: %s", error)
+            return str(error)[:_LONGEST_REASON]
+        _LOG.error("the attempt has crashed", exc_info=error)
+        return f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+
+
+def request_of(order: Order) -> Request:
+    """An order as a request.
+
+    Raises:
+        InputError: an option that there is none of.
+    """
+    unknown = sorted(set(order.options) - set(OPTIONS))
+    if unknown:
+        raise InputError(f"no option is called {', '.join(unknown)}; there are {', '.join(OPTIONS)}")
+    return Request(
+        workloads=order.workloads,
+        objective=order.objective,
+        policy=order.policy,
+        clocks=order.clocks,
+        **order.options,
+    )
+
+
+def _free(device: Device) -> None:
+    """Take a GPU from the worker that holds it, wherever this program is; a candidate in it may hang."""
+    if isinstance(device, WorkerDevice) and device.pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(device.pid, signal.SIGKILL)

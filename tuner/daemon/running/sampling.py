@@ -1,0 +1,75 @@
+"""A trial that is served, measured again: as contenders for an answer are, and nothing is searched."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tuner.bench import Bench
+from tuner.bursts import join
+from tuner.catalog import Catalog
+from tuner.config import KernelFile
+from tuner.errors import InputError
+from tuner.model import Measurement, Plan, Trial
+from tuner.objective import COVERAGE, Objective
+from tuner.records import trial_from
+from tuner.request import Request, choose_run_clocks, resolve
+from tuner.turns import LEAST_BURSTS
+
+MOST_BURSTS = 5
+"""Of a trial that is not known to the wanted precision by then: a drift that matters shows in fewer."""
+
+
+def measure_again(
+    bench: Bench,
+    request: Request,
+    catalog: Catalog,
+    record: Mapping[str, Any],
+) -> Measurement:
+    """Measure a trial in several bursts, with idle power, and join them.
+
+    Args:
+        bench: opened for the request.
+        request: its workloads, objective, precision and clocks.
+        catalog: where its kernels are.
+        record: the trial, as ``tuner.records.trial_record`` writes it.
+
+    Raises:
+        InputError: the trial is not of the request's workloads, or at a clock that may not be set.
+        ClockError: clocks were asked for that cannot be set.
+    """
+    pairs, _ = resolve(catalog, request.workloads, bench.device)
+    trial = trial_from(record, [str(workload) for _, workload in pairs])
+    clocks_mhz = choose_run_clocks(request, bench.clocks, bench.no_clocks)
+    if trial.clock_mhz is not None and trial.clock_mhz not in clocks_mhz:
+        raise InputError(
+            f"the sample is of {trial.clock_mhz} MHz, which may not be set under clocks {request.clocks!r}"
+        )
+    plans = [
+        kernel.plan(workload, configuration)
+        for (kernel, workload), configuration in zip(pairs, trial.configurations, strict=True)
+        if isinstance(kernel, KernelFile)
+    ]
+    if len(plans) < len(pairs):
+        raise InputError(f"{bench.device.identity.spec}: a recording cannot be measured again")
+    return _joined(bench, request, trial, plans)
+
+
+def _joined(bench: Bench, request: Request, trial: Trial, plans: list[Plan]) -> Measurement:
+    objective = Objective(request.objective)
+    bursts: list[Measurement] = []
+    while len(bursts) < LEAST_BURSTS or (
+        len(bursts) < MOST_BURSTS and not _known(join(bursts), objective, request.energy_precision)
+    ):
+        bursts.append(bench.measurer.measure(trial, plans))
+        if not bursts[-1].ok:
+            return bursts[-1]
+    bench.measurer.measure_idle(trial.clock_mhz)
+    joined = bench.measurer.with_idle(join(bursts), trial.clock_mhz)
+    return replace(joined, ended_s=bench.device.now_s())
+
+
+def _known(measurement: Measurement, objective: Objective, precision: float) -> bool:
+    """True where half of the cost's 95 % interval is no more than so much of it; or where it has no cost."""
+    cost = objective.cost(measurement)
+    return not math.isfinite(cost) or COVERAGE * objective.uncertainty(measurement) <= precision * cost
