@@ -1,5 +1,6 @@
 """The units: well formed, hardened, in agreement with the code, and in the wheel."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,9 @@ from tuner.power.clocks import clockd
 from tuner.power.clocks import config as clock_config
 from tuner.power.clocks.clockd_protocol import SOCKET
 
+from tuner.client import default_sockets
+from tuner.errors import InputError
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -19,6 +23,8 @@ else:
 ROOT = Path(__file__).parent.parent
 UNITS = ROOT / "systemd"
 SERVICE, JETSON = UNITS / "tuner-clockd.service", UNITS / "tuner-clockd.service.d" / "jetson.conf"
+DAEMON = UNITS / "tuner.service"
+NAMES = ("tuner-clockd.service", "tuner-clockd.socket", "tuner.service", "tuner.socket")
 WORST_EXPOSURE = 1.5
 
 needs_analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
@@ -34,35 +40,56 @@ def settings(*paths: Path) -> dict[str, list[str]]:
     return found
 
 
-@pytest.fixture(params=["server", "jetson"])
+@pytest.fixture(params=["server", "jetson", "tcp"])
 def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A folder with the units as they are installed, for programs that are here."""
-    program = tmp_path / "tuner-clockd"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o700)
-    for path in (SERVICE, UNITS / "tuner-clockd.socket"):
-        (tmp_path / path.name).write_text(path.read_text().replace("/opt/tuner/bin/", f"{tmp_path}/"))
-    if request.param == "jetson":
-        shutil.copytree(JETSON.parent, tmp_path / JETSON.parent.name)
+    for name in ("tuner", "tuner-clockd"):
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o700)
+    for name in NAMES:
+        (tmp_path / name).write_text((UNITS / name).read_text().replace("/opt/tuner/bin/", f"{tmp_path}/"))
+    for drop_in in UNITS.glob(f"*.service.d/{request.param}.conf"):
+        (tmp_path / drop_in.parent.name).mkdir()
+        shutil.copy(drop_in, tmp_path / drop_in.parent.name)
     return tmp_path
 
 
 @needs_analyze
 def test_units_are_well_formed(installed: Path) -> None:
     """The units hold no setting that systemd warns of."""
-    units = [installed / "tuner-clockd.service", installed / "tuner-clockd.socket"]
     outcome = subprocess.run(
-        ["systemd-analyze", "verify", *units], check=False, capture_output=True, text=True
+        ["systemd-analyze", "verify", *(installed / name for name in NAMES)],
+        check=False,
+        capture_output=True,
+        text=True,
     )
 
     assert [line for line in outcome.stderr.splitlines() if "tuner" in line] == []
 
 
 @needs_analyze
-def test_units_are_hardened(installed: Path) -> None:
-    """What systemd calls the exposure of the root helper stays low, on a Jetson too."""
+def test_user_units_are_well_formed(tmp_path: Path) -> None:
+    """The units of a user hold no setting that systemd warns of."""
+    for path in (UNITS / "user").iterdir():
+        (tmp_path / path.name).write_text(path.read_text().replace("/opt/tuner/bin/tuner", "/bin/true"))
     outcome = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--no-pager", installed / "tuner-clockd.service"],
+        ["systemd-analyze", "--user", "verify", *tmp_path.iterdir()],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)},
+    )
+
+    assert [line for line in outcome.stderr.splitlines() if "tuner" in line] == []
+
+
+@needs_analyze
+@pytest.mark.parametrize("service", ["tuner-clockd.service", "tuner.service"])
+def test_units_are_hardened(installed: Path, service: str) -> None:
+    """What systemd calls the exposure of each service stays low: on a server, on a Jetson, with TCP."""
+    outcome = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", installed / service],
         check=False,
         capture_output=True,
         text=True,
@@ -95,6 +122,43 @@ def test_every_end_is_cleaned_up_after() -> None:
     assert 3 * clockd.TTL_S >= float(found["WatchdogSec"][0]) > clockd.TTL_S / 2
 
 
+def test_the_daemon_is_nobody_and_ends_in_time() -> None:
+    """The daemon has no capability, is told of its end alone and in time, and of a wrong file only once."""
+    found = settings(DAEMON)
+
+    assert found["CapabilityBoundingSet"] == []
+    assert (found["User"], found["Group"]) == (["tuner"], ["tuner"])
+    assert (found["Type"], found["NotifyAccess"], found["KillMode"]) == (["notify"], ["main"], ["mixed"])
+    assert float(found["TimeoutStopSec"][0]) > 10
+    assert found["RestartPreventExitStatus"] == [str(InputError.exit_code)]
+    assert re.search(r"^u tuner - ", (UNITS / "tuner.sysusers.conf").read_text(), re.MULTILINE)
+
+
+def test_directories_of_the_services_are_apart() -> None:
+    """The daemon owns no directory that root trusts: the helper's journal is in another one."""
+    assert settings(DAEMON)["RuntimeDirectory"] != settings(SERVICE)["RuntimeDirectory"]
+
+
+def test_the_daemons_sockets_are_where_clients_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sockets of system and user are those that a client tries by itself, closed to all others."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "%t")
+    monkeypatch.delenv("TUNER_SOCKET", raising=False)
+    system, user = settings(UNITS / "tuner.socket"), settings(UNITS / "user/tuner.socket")
+
+    assert (system["SocketMode"], system["SocketGroup"]) == (["0660"], ["tuner"])
+    assert user["SocketMode"] == ["0600"]
+    assert [user["ListenStream"], system["ListenStream"]] == [[str(path)] for path in default_sockets()]
+
+
+def test_the_loopback_is_opened_on_request_alone() -> None:
+    """Without the drop-in the daemon reaches no network; with it the loopback, and nothing beyond."""
+    tcp = UNITS / "tuner.service.d/tcp.conf"
+
+    assert settings(DAEMON)["PrivateNetwork"] == ["yes"]
+    assert settings(DAEMON, tcp)["IPAddressDeny"] == ["any"]
+    assert settings(tcp)["IPAddressAllow"] == ["localhost"]
+
+
 def test_the_socket_is_where_clients_look() -> None:
     """Socket unit and client mean the same path, in the directory that all may enter."""
     found = settings(UNITS / "tuner-clockd.socket")
@@ -112,9 +176,10 @@ def test_the_socket_is_where_clients_look() -> None:
 
 def test_drivers_of_every_age_are_reached() -> None:
     """The device ACL has both names that drivers give to /dev/nvidia0, and the control device."""
-    allowed = settings(SERVICE)["DeviceAllow"]
+    names = {"char-nvidia rw", "char-nvidia-frontend rw", "char-nvidiactl rw"}
 
-    assert {"char-nvidia rw", "char-nvidia-frontend rw", "char-nvidiactl rw"} == set(allowed)
+    assert names == set(settings(SERVICE)["DeviceAllow"])
+    assert names | {"char-nvidia-uvm rw", "char-nvidia-caps rw"} == set(settings(DAEMON)["DeviceAllow"])
 
 
 def test_a_jetson_needs_no_capability() -> None:

@@ -5,8 +5,8 @@ kernel directory, and all there is inside it, must belong to trusted users and b
 same holds for whatever a symbolic link leads to.
 
 What is guaranteed: paths are looked at from the root downwards, each name in a directory that has been found
-trusted already. From then on only trusted users can replace what the name stands for: nothing that is found here
-becomes something else between this look and a later use, other than by their hand. The path that is returned
+trusted already. From then on only trusted users can replace what the name stands for: nothing that is found
+here becomes something else between this look and a later use, other than by their hand. The path returned
 holds no symbolic link. Two things are not seen: a file that somebody keeps open for writing since a
 time when he was allowed to, and what root mounts over.
 """
