@@ -16,6 +16,7 @@ COMMANDS = {
     "cancel": "tuner.cli.jobs:cancel",
     "pause": "tuner.cli.jobs:pause",
     "resume": "tuner.cli.jobs:resume",
+    "status": "tuner.cli.status:status",
     "history": "tuner.cli.history:history",
     "db": "tuner.cli.db:db",
     "kernels": "tuner.cli.kernels:kernels",

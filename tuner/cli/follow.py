@@ -1,14 +1,15 @@
 """``tuner follow``: show how a job of the daemon goes, and its answer."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, socket_option
-from tuner.client import Client, Event, Job
-from tuner.errors import DaemonError, Interrupted
+from tuner.client import Best, Client, Event, Job
+from tuner.errors import DaemonError, InputError, Interrupted
 from tuner.jobs import State
 
 if TYPE_CHECKING:
@@ -52,12 +53,12 @@ def follow_to_the_end(client: Client, job: Job, json_path: str | None) -> int:
     job = client.job(job.id)
     answer = _answer(client, job)
     if json_path is not None:
-        write_json(json_path, {"job": document_of(job), "answer": answer})
+        write_json(json_path, {"job": document_of(job), "answer": None if answer is None else asdict(answer)})
     out = console(json_path)
     if answer is not None:
-        from tuner.report.tables import show_run
+        from tuner.report.served import show_best
 
-        show_run(answer, out)
+        show_best(answer, out)
     out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)
     return 0 if job.state == State.FINISHED.value else 1
 
@@ -85,18 +86,18 @@ def _tell(event: Event, progress: "RunProgress") -> None:
         )
 
 
-def _answer(client: Client, job: Job) -> dict[str, Any] | None:
-    """The document of the job's run, where it is what the daemon serves now."""
+def _answer(client: Client, job: Job) -> Best | None:
+    """What the daemon knows of the workloads now that the job has finished; None where it has not."""
     if job.state != State.FINISHED.value:
         return None
     try:
-        best = client.best(
+        return client.best(
             *job.workloads,
             objective=job.objective,
             device=job.device,
             max_slowdown=job.options.get("max_slowdown"),
-            count=0.0,
+            count=0.0,  # looked at, not used
         )
-    except DaemonError:
+    except (DaemonError, InputError) as error:
+        click.echo(f"the answer cannot be shown: {error}", err=True)
         return None
-    return dict(best.answer) if best.answer is not None and best.run == job.run else None

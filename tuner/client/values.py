@@ -86,12 +86,12 @@ class Placed:
     Attributes:
         configuration: values of its tunables.
         origin: ``stored``, ``analytical``, ``nearest`` or ``default``.
-        details: what else is known of where it comes from.
+        details: where it comes from, for people.
     """
 
     configuration: Mapping[str, int | str]
     origin: str
-    details: object
+    details: str
 
 
 @dataclass(frozen=True)
