@@ -1,0 +1,94 @@
+"""Tables of what the daemon says: the best it knows, and how it stands."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tuner.client import Best
+from tuner.model import shown_values
+from tuner.objective import COVERAGE
+from tuner.report.labels import MODELLED
+from tuner.report.units import si, with_uncertainty
+
+_UNITS = {"s": "s", "j": "J", "w": "W", "mhz": "MHz", "bytes": "bytes"}
+
+
+def show_best(best: Best, console: Console) -> None:
+    """Print the best configurations known, where each comes from, and what is known of them together."""
+    device = best.device
+    modelled = f" – {MODELLED}" if device.get("modelled") else ""
+    console.print(Text(f"{device.get('name')} ({device.get('spec')}){modelled}", style="bold"))
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("workload", no_wrap=True)
+    table.add_column("configuration")
+    table.add_column("origin", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for name, placed in best.workloads.items():
+        table.add_row(name, shown_values(placed.configuration), placed.origin, placed.details)
+    console.print(table)
+    for line in _lines(best):
+        console.print(Text(line))
+
+
+def _lines(best: Best) -> Iterator[str]:
+    clock = "as found" if best.clock_mhz is None else f"{best.clock_mhz} MHz"
+    modelled = f", {MODELLED}" if best.device.get("modelled") else ""
+    trial = (best.answer or {}).get("best")
+    numbers = f"{_totals(trial)} per round, " if trial and best.origin == "stored" else ""
+    yield f"answer ({best.objective}{modelled}): {numbers}clock {clock}"
+    yield from (f"stale: {reason}" for reason in best.stale)
+    if best.refinement is not None:
+        yield f"job {best.refinement} will know better: `tuner follow {best.refinement}`"
+    yield from best.notices
+
+
+def _totals(trial: Mapping[str, Any]) -> str:
+    parts = [si(trial.get("time_s"), "s")]
+    if trial.get("energy_j") is not None:
+        uncertainty_j = trial.get("energy_j_uncertainty")
+        interval_j = None if uncertainty_j is None else COVERAGE * uncertainty_j
+        parts += [with_uncertainty(trial["energy_j"], interval_j, "J"), si(trial.get("power_w"), "W")]
+    return ", ".join(parts)
+
+
+def show_status(document: Mapping[str, Any], console: Console) -> None:
+    """Print how the daemon stands: its devices in a table, the rest a line each."""
+    for name, value in document.items():
+        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+            _rows(name, value, console)
+        else:
+            console.print(Text(_named(name, value)))
+
+
+def _rows(name: str, rows: list[dict[str, Any]], console: Console) -> None:
+    """A paragraph per row; whatever fields a daemon has are shown, with the units of their names."""
+    for row in rows:
+        title = row.get("spec") or row.get("name") or name
+        console.print(Text(f"{name.removesuffix('s')} {title}", style="bold"))
+        for field, value in row.items():
+            if value not in (None, "", [], {}) and value != title:
+                console.print(Text(f"  {_named(field, value)}"))
+
+
+def _named(field: str, value: object) -> str:
+    """A field and its value, with the unit that the field's name ends in."""
+    *words, last = field.split("_")
+    if words and last in _UNITS and isinstance(value, int | float):
+        return f"{' '.join(words)}: {si(float(value), _UNITS[last])}"
+    return f"{' '.join((*words, last))}: {_shown(value)}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(_named(str(name), one).replace(": ", " ", 1) for name, one in value.items()) or "–"
+    if isinstance(value, list):
+        return "; ".join(map(_shown, value)) or "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return "–" if value is None or value == "" else str(value)
