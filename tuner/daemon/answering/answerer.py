@@ -1,10 +1,11 @@
 """Answers what is best from memory, counts what is used, and knows what should be measured next."""
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import Any
 
 from tuner.catalog import Catalog
 from tuner.daemon.answering.known import Index, known_from
@@ -44,13 +45,6 @@ class Again:
 
     run: int
     trial: Mapping[str, Any]
-
-
-class Read(NamedTuple):
-    """Answers that were read: of a co-running set, or of all."""
-
-    names: Sequence[str] | None
-    answers: Index
 
 
 class Answerer:
@@ -113,34 +107,32 @@ class Answerer:
 
     # --- what is known ---------------------------------------------------------------------------
 
-    def refresh(
-        self, store: Store, names: Sequence[str] | None = None, *, ledger: Ledger | None = None
-    ) -> None:
-        """Read stored answers again.
+    @property
+    def catalog(self) -> Catalog:
+        """The kernels that questions may name."""
+        return self._present.catalog
+
+    def refresh(self, store: Store, names: Sequence[str] | None = None) -> None:
+        """Read stored answers, and what samples say of them, again.
 
         Args:
             store: the database.
-            names: a co-running set, without batches, whose answers have changed; None for all.
-            ledger: knows the samples; None where there are none.
+            names: a co-running set whose answers have changed; None for all.
         """
-        self.take(self.read(store, names, ledger=ledger))
+        self.take(self.read(store, names), names)
 
-    def read(self, store: Store, names: Sequence[str] | None = None, *, ledger: Ledger | None = None) -> Read:
-        """What ``refresh`` reads, for ``take``."""
-        present = self._present
-        runs = iter(store.history()) if names is None else store.answered(names, None)
-        found = (
-            known_from(run, () if ledger is None else ledger.samples(run.id))
-            for run in runs
-            if run.answer is not None
-        )
-        answers = (known for known in found if known is not None)
-        return Read(names, Index.of(answers, present.stale))
+    def read(self, store: Store, names: Sequence[str] | None = None) -> Index:
+        """What ``refresh`` reads, for ``take``; a batch in a name does not count."""
+        runs = iter(store.history()) if names is None else store.answered(_without_batches(names), None)
+        ledger = Ledger(store.database)
+        found = (known_from(run, ledger.samples(run.id)) for run in runs if run.answer is not None)
+        return Index.of((known for known in found if known is not None), self._present.stale)
 
-    def take(self, read: Read) -> None:
+    def take(self, read: Index, names: Sequence[str] | None = None) -> None:
         """Answer with what was read."""
-        names, found = read
-        self._replace(index=found if names is None else self._present.index.with_set(names, found))
+        if names is not None:
+            read = self._present.index.with_set(_without_batches(names), read)
+        self._replace(index=read)
 
     def adopt(
         self,
@@ -238,7 +230,7 @@ class Answerer:
         document = sample_document(known.objective, known.answer, measurement, self._now())
         changed = replace(known, standing=known.standing.after(document))
         answers = [changed if one.run == run else one for one in self._present.index.sets[known.together]]
-        self.take(Read(known.names, Index.of(answers, self._present.stale)))
+        self.take(Index.of(answers, self._present.stale), known.names)
         return document
 
     # --- uses ------------------------------------------------------------------------------------
@@ -259,6 +251,10 @@ class Answerer:
 def sources_of(catalog: Catalog) -> dict[str, str]:
     """Kernel -> hash of its sources."""
     return {name: kernel.fingerprint for name, kernel in catalog.kernels.items()}
+
+
+def _without_batches(names: Sequence[str]) -> list[str]:
+    return [re.split("[:,]batch=", name, maxsplit=1)[0] for name in names]
 
 
 def _key(order: Order) -> str:

@@ -116,7 +116,12 @@ def make(asked: Asked, present: Present) -> Kept:
         refinement=None,
         notices=_notices(asked, parts),
     )
-    unknown = tuple(name for name, part in parts.items() if part.origin in ("nearest", "default"))
+    unknown = tuple(
+        str(workload)
+        for workload in asked.workloads
+        if parts[str(workload)].origin in ("nearest", "default")
+        and _worked_out(asked, workload, present) is None
+    )
     return Kept(reply, asked.key, unknown, asked.device)
 
 

@@ -2,9 +2,9 @@
 
 The cost of the sample is held against the stored one. Their difference has three parts: what the answer's
 cost is not known to, what the sample's is not known to, and how far trials scatter when they are repeated
-later, which the run has learnt of its contenders. Each is half of a 95 % interval, and they are independent, so that
-the joint one is the root of the sum of their squares. A sample outside it happens by chance, so that a second
-one is made at once; only two in a row, outside on the same side, mean that the answer has drifted.
+later, which the run has learnt of its contenders. Each is half of a 95 % interval, and they are independent,
+so that the joint one is the root of the sum of their squares. A sample outside it happens by chance, so that
+a second one is made at once; only two in a row, outside on the same side, mean that the answer has drifted.
 """
 
 import functools

@@ -207,6 +207,8 @@ def tuning_order(asked: Asked, settings: Settings) -> Order:
     }
     if question.max_slowdown is not None:
         options["max_slowdown"] = question.max_slowdown
+    if own and own.runs_per_day is not None:
+        options["runs_per_day"] = own.runs_per_day
     return Order(
         workloads=asked.specs,
         objective=question.objective,
