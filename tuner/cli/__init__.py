@@ -10,6 +10,7 @@ COMMANDS = {
     "explain": "tuner.cli.explain:explain",
     "compare": "tuner.cli.compare:compare",
     "best": "tuner.cli.best:best",
+    "daemon": "tuner.cli.daemon:daemon",
     "submit": "tuner.cli.submit:submit",
     "jobs": "tuner.cli.jobs:jobs",
     "follow": "tuner.cli.follow:follow",
@@ -24,6 +25,7 @@ COMMANDS = {
     "occupancy": "tuner.cli.occupancy:occupancy",
     "power": "tuner.cli.power:power",
     "clocks": "tuner.cli.clocks:clocks",
+    "completion": "tuner.cli.completion:completion",
     "doctor": "tuner.cli.doctor:doctor",
 }
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tuner.cli import completing
 from tuner.cli.options import database_option, device_option, fraction, kernel_option
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, socket_option
@@ -17,8 +18,16 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Print the best answer for workloads that run together.")
-@click.argument("workloads", nargs=-1, required=True, metavar="WORKLOAD...")
-@click.option("--objective", default="energy", show_default=True, help="time, energy, edp or ed2p.")
+@click.argument(
+    "workloads", nargs=-1, required=True, metavar="WORKLOAD...", shell_complete=completing.workloads
+)
+@click.option(
+    "--objective",
+    default="energy",
+    show_default=True,
+    shell_complete=completing.objectives,
+    help="time, energy, edp or ed2p.",
+)
 @click.option("--max-slowdown", callback=fraction, help="The limit that the runs were made under, e.g. 5%.")
 @click.option("--clocks-as-found", is_flag=True, help="Only answers that set no GPU clock.")
 @click.option("--no-daemon", is_flag=True, help="Read the database, whether or not a daemon answers.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tuner.cli import completing
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, socket_option
 from tuner.client import Best, Client, Event, Job
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Show how a job goes, and its answer.")
-@click.argument("number", type=click.IntRange(min=1), metavar="JOB")
+@click.argument("number", type=click.IntRange(min=1), metavar="JOB", shell_complete=completing.jobs)
 @socket_option
 @json_option
 def follow(number: int, *, socket: str | None, json_path: str | None) -> None:

@@ -2,6 +2,7 @@
 
 import click
 
+from tuner.cli import completing
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, show_job, show_jobs, socket_option
 from tuner.client import Job
@@ -11,7 +12,9 @@ _MOST = 500  # in one answer of the daemon
 
 
 @click.command(short_help="List the daemon's jobs, or show one.")
-@click.argument("number", type=click.IntRange(min=1), required=False, metavar="[JOB]")
+@click.argument(
+    "number", type=click.IntRange(min=1), required=False, metavar="[JOB]", shell_complete=completing.jobs
+)
 @click.option(
     "--state",
     "states",
@@ -22,7 +25,13 @@ _MOST = 500  # in one answer of the daemon
 @click.option(
     "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="Newest jobs shown."
 )
-@click.option("--before", type=click.IntRange(min=1), metavar="JOB", help="Only jobs older than this one.")
+@click.option(
+    "--before",
+    type=click.IntRange(min=1),
+    metavar="JOB",
+    shell_complete=completing.jobs,
+    help="Only jobs older than this one.",
+)
 @socket_option
 @json_option
 def jobs(
@@ -49,7 +58,7 @@ def jobs(
 
 
 @click.command(short_help="End a job; what it measured stays.")
-@click.argument("number", type=click.IntRange(min=1), metavar="JOB")
+@click.argument("number", type=click.IntRange(min=1), metavar="JOB", shell_complete=completing.jobs)
 @socket_option
 @json_option
 def cancel(number: int, *, socket: str | None, json_path: str | None) -> None:
@@ -58,7 +67,7 @@ def cancel(number: int, *, socket: str | None, json_path: str | None) -> None:
 
 
 @click.command(short_help="Stop a job until it is resumed.")
-@click.argument("number", type=click.IntRange(min=1), metavar="JOB")
+@click.argument("number", type=click.IntRange(min=1), metavar="JOB", shell_complete=completing.jobs)
 @socket_option
 @json_option
 def pause(number: int, *, socket: str | None, json_path: str | None) -> None:
@@ -67,7 +76,7 @@ def pause(number: int, *, socket: str | None, json_path: str | None) -> None:
 
 
 @click.command(short_help="Let a paused job go on.")
-@click.argument("number", type=click.IntRange(min=1), metavar="JOB")
+@click.argument("number", type=click.IntRange(min=1), metavar="JOB", shell_complete=completing.jobs)
 @socket_option
 @json_option
 def resume(number: int, *, socket: str | None, json_path: str | None) -> None:

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import click
 
+from tuner.cli import completing
+
 device_option = click.option(
     "--device",
     metavar="SPEC",
+    shell_complete=completing.devices,
     help="cuda:0, sim:jetson-tx1, replay:h200 ... (`tuner devices`). Default: a GPU, else sim:jetson-tx1.",
 )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner import registry
+from tuner.cli import completing
 from tuner.cli.options import database_option, device_option, finite, fraction, kernel_option, sensor_option
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.stopping import orderly_stop
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...")
+@click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...", shell_complete=completing.workloads)
 @click.option(
-    "--objective", default="energy", show_default=True, help="What to minimise: time, energy, edp or ed2p."
+    "--objective",
+    default="energy",
+    show_default=True,
+    shell_complete=completing.objectives,
+    help="What to minimise: time, energy, edp or ed2p.",
 )
 @click.option(
     "--max-slowdown",
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     "--policy",
     default="auto",
     show_default=True,
+    shell_complete=completing.policies,
     help=f"Search strategy: {', '.join(registry.names('policy'))}.",
 )
 @click.option(

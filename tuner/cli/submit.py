@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from tuner.cli import completing
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, socket_option
 from tuner.cli.run import run
@@ -38,9 +39,13 @@ def _options_of_run() -> list[click.Parameter]:
 
 
 @click.command(short_help="Queue a search at the daemon.")
-@click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...")
+@click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...", shell_complete=completing.workloads)
 @click.option(
-    "--device", metavar="SPEC", default="", help="cuda:0, sim:jetson-tx1 ... Default: the daemon's first."
+    "--device",
+    metavar="SPEC",
+    shell_complete=completing.devices,
+    default="",
+    help="cuda:0, sim:jetson-tx1 ... Default: the daemon's first.",
 )
 @click.option(
     "--priority",

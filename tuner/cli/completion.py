@@ -1,0 +1,26 @@
+"""``tuner completion``: what a shell reads to complete commands, options and names."""
+
+import click
+from click.shell_completion import get_completion_class
+
+_VARIABLE = "_TUNER_COMPLETE"
+_SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(short_help="Print what a shell reads to complete commands.")
+@click.argument("shell", type=click.Choice(_SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, /, shell: str) -> None:
+    r"""Print the script that lets a shell complete commands, options, kernels, devices, policies and jobs.
+
+    \b
+    bash: tuner completion bash > ~/.local/share/bash-completion/completions/tuner
+    zsh:  tuner completion zsh > a file _tuner in a folder of $fpath
+    fish: tuner completion fish > ~/.config/fish/completions/tuner.fish
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"this version of click does not complete for {shell}")
+    # without .source(), which starts bash to ask for its version: packages are built without one
+    script = kind(ctx.find_root().command, {}, "tuner", _VARIABLE)
+    click.echo(script.source_template % script.source_vars())
