@@ -9,7 +9,7 @@ CUDA_EXTRA := $(shell nvidia-smi 2>/dev/null | grep -q 'CUDA Version: 13' && ech
 # A file's tests share what was compiled for them.
 SIDE_BY_SIDE := --numprocesses auto --dist loadfile
 
-.PHONY: run test test-all clean
+.PHONY: run test test-all man clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/tuner run --objective energy
@@ -23,6 +23,10 @@ test: $(VENV)/.test-ready
 # Also every configuration of every kernel at every listed size, on the host and for four architectures: hours.
 test-all: $(VENV)/.test-ready
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not gpu"
+
+# Manual pages of all commands; `man -l build/man/tuner.1` shows one.
+man: $(VENV)/.run-ready
+	$(BIN)/python -m tuner.cli.manual build/man
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

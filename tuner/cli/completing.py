@@ -1,12 +1,13 @@
 """What a shell offers for words of commands, as far as it is known at once."""
 
+from collections.abc import Iterable
+
 import click
 from click.shell_completion import CompletionItem
 
 from tuner import registry
 from tuner.errors import TunerError
 
-OBJECTIVES = ("time", "energy", "edp", "ed2p")
 _PATIENCE_S = 0.5  # a shell that hangs is worse than one that offers nothing
 _JOBS = 50  # as many numbers as somebody may still read
 
@@ -41,7 +42,9 @@ def policies(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
 def objectives(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """What can be minimised."""
     del ctx, parameter
-    return _starting(OBJECTIVES, incomplete)
+    from tuner.objective import NAMES
+
+    return _starting(NAMES, incomplete)
 
 
 def jobs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -59,5 +62,5 @@ def jobs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> lis
     ]
 
 
-def _starting(words: "list[str] | tuple[str, ...]", incomplete: str) -> list[CompletionItem]:
+def _starting(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]

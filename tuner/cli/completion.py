@@ -11,13 +11,13 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, /, shell: str) -> None:
-    r"""Print the script that lets a shell complete commands, options, kernels, devices, policies and jobs.
+    """Print the script that lets a shell complete commands, options, kernels, devices, policies and jobs.
 
     \b
-    bash: tuner completion bash > ~/.local/share/bash-completion/completions/tuner
-    zsh:  tuner completion zsh > a file _tuner in a folder of $fpath
-    fish: tuner completion fish > ~/.config/fish/completions/tuner.fish
-    """
+    tuner completion bash > ~/.local/share/bash-completion/completions/tuner
+    tuner completion zsh > ~/.zfunc/_tuner    (with ~/.zfunc in $fpath)
+    tuner completion fish > ~/.config/fish/completions/tuner.fish
+    """  # noqa: D301 - \b is click's mark of lines that stay as they are
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"this version of click does not complete for {shell}")

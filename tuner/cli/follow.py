@@ -37,7 +37,8 @@ def follow_to_the_end(client: Client, job: Job, json_path: str | None) -> int:
     Returns:
         The exit code: 0 for a finished job.
     """
-    from tuner.cli.progress import UNITS, RunProgress
+    from tuner.cli.progress import RunProgress
+    from tuner.objective import UNITS
 
     try:
         # an objective of a newer daemon is shown without its unit rather than not at all

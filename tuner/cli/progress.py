@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from tuner.objective import UNITS
 from tuner.report.units import si
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from tuner.driver import Measured
 
-UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²"}
 _HOUR_S = 3600.0
 _ROOM_FOR_BAR = 130  # characters: on fewer the numbers are what is wanted
 _PLAIN_INTERVAL_S = 5.0  # between lines where there is no terminal
