@@ -1,15 +1,20 @@
 """The jobs that have not ended: in the database first, then in memory, then told to those who follow."""
 
 import asyncio
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from typing import TypeVar
 
-from tuner.daemon.desk import NoSuchJobError, NotNowError
+from tuner.daemon.desk import NoSuchJobError, NotNowError, Reply
 from tuner.daemon.following import Following
 from tuner.daemon.storage import Storage
 from tuner.errors import QueueFullError
-from tuner.jobs import NEXT, Job, Order, Origin, State
+from tuner.jobs import NEXT, Job, Kind, Order, Origin, State
+from tuner.objective import described
 from tuner.records import canonical
+
+T = TypeVar("T")
 
 ACTIVE = (State.QUEUED, State.RUNNING, State.PAUSED)
 _ORIGINS = list(Origin)
@@ -42,6 +47,7 @@ class Board:
         self._changed = changed
         self._jobs: dict[int, Job] = {}
         self._orders: dict[str, set[int]] = {}
+        self._topics: dict[tuple[object, ...], set[int]] = {}
         self._lock = asyncio.Lock()
 
     async def load(self) -> list[Job]:
@@ -78,6 +84,11 @@ class Board:
         numbers = self._orders.get(same_order(order))
         return self._jobs[min(numbers)] if numbers else None
 
+    def refining(self, reply: Reply) -> int | None:
+        """The search that will know better than a reply; None where none waits or runs."""
+        numbers = self._topics.get((reply.device["spec"], frozenset(reply.workloads), reply.objective))
+        return min(numbers) if numbers else None
+
     async def add(
         self,
         order: Order,
@@ -93,7 +104,6 @@ class Board:
             NotNowError: the queue is full.
             StoreError: the database cannot be used just now.
         """
-
         async with self._lock:
             try:
                 job = await self._storage.run(
@@ -159,13 +169,31 @@ class Board:
             self._jobs[job] = replace(known, trials=trials)
 
     def _keep(self, job: Job) -> None:
-        key = same_order(job.order)
-        if not job.state.ended:
-            self._jobs[job.id] = job
-            self._orders.setdefault(key, set()).add(job.id)
+        if job.state.ended:
+            self._jobs.pop(job.id, None)
+            _leave(self._orders, same_order(job.order), job.id)
+            _leave(self._topics, _topic(job.order), job.id)
             return
-        self._jobs.pop(job.id, None)
-        alike = self._orders.get(key, set())
-        alike.discard(job.id)
-        if not alike:
-            self._orders.pop(key, None)
+        self._jobs[job.id] = job
+        self._orders.setdefault(same_order(job.order), set()).add(job.id)
+        if job.order.kind is Kind.TUNE:
+            self._topics.setdefault(_topic(job.order), set()).add(job.id)
+
+
+def names_of(order: Order) -> list[str]:
+    """The workloads of an order without their batches, as answers name them."""
+    return [re.sub(r"[:,]batch=\d+$", "", spec) for spec in order.workloads]
+
+
+def _topic(order: Order) -> tuple[object, ...]:
+    """What an order's answer is about, as far as a reply says it of itself."""
+    objective = described(order.objective, order.options.get("max_slowdown"))
+    return order.device, frozenset(names_of(order)), objective
+
+
+def _leave(numbers: dict[T, set[int]], key: T, number: int) -> None:
+    """Take a number away, and the key with the last one."""
+    alike = numbers.get(key, set())
+    alike.discard(number)
+    if not alike:
+        numbers.pop(key, None)

@@ -2,11 +2,15 @@
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from tuner.jobs import Event
+from tuner.daemon.desk import NoSuchJobError
+from tuner.daemon.storage import Storage
+from tuner.jobs import Event, State
 
 _MOST_PROGRESS = 256  # of a follower who does not read; what is told after that is not told to him
+_PAGE = 200  # stored events that are read at a time
 _MOST_STORED = 256  # after that he reads again from the database
 
 
@@ -104,3 +108,59 @@ class Following:
         for followers in self._followers.values():
             for follower in followers:
                 follower.close()
+
+
+async def follow(number: int, after: int, *, following: Following, storage: Storage) -> AsyncIterator[Event]:
+    """Stored events of a job after a number, then all as they happen; ends with the job.
+
+    Raises:
+        NoSuchJobError: there is no such job.
+        StoreError: the database cannot be used just now.
+    """
+    follower = following.follow(number)  # first: what happens while it is read is not missed
+    try:
+        behind = True
+        while True:
+            if behind:
+                async for event in _stored(number, after, storage):
+                    after = max(after, event.id or 0)
+                    yield event
+                if await _ended(number, storage):
+                    return
+            heard = await follower.take()
+            for event in heard.events:
+                if event.id is not None:
+                    if event.id <= after:
+                        continue
+                    after = event.id
+                yield event
+                if _is_end(event):
+                    return
+            if heard.closed:
+                return
+            behind = heard.behind
+    finally:
+        following.leave(number, follower)
+
+
+async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[Event]:
+    """Stored events after a number, some at a time."""
+    while True:
+        page = await storage.run(lambda books, after=after: books.jobs.events(number, after, _PAGE))  # type: ignore[misc]  # bound at once
+        for event in page:
+            yield event
+        if len(page) < _PAGE:
+            return
+        after = page[-1].id or after
+
+
+async def _ended(number: int, storage: Storage) -> bool:
+    """True where nothing will happen any more, and everything that did was read."""
+    job = await storage.run(lambda books: books.jobs.job(number))
+    if job is None:
+        raise NoSuchJobError(f"there is no job {number}")
+    return job.state.ended
+
+
+def _is_end(event: Event) -> bool:
+    return event.kind == "state" and State(event.data["state"]).ended

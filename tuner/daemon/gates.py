@@ -65,6 +65,7 @@ class Gates:
         self,
         device: str,
         uuid: str,
+        *,
         settings: Callable[[], Settings],
         budgets: Budgets,
         look: Look,
@@ -124,7 +125,7 @@ class Gates:
             self.forget()
         try:
             seen = await asyncio.wait_for(self._look(self._device, int(running)), _LOOK_TIMEOUT_S)
-        except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
+        except asyncio.TimeoutError:
             self.forget()
             return Hold("the GPU does not answer who is on it", idle.look_every_s)
         now_s = self._looked_s = asyncio.get_running_loop().time()

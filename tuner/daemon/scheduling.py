@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.daemon.board import Board
-from tuner.daemon.desk import NoSuchJobError, NotNowError
+from tuner.daemon.desk import NoSuchJobError, NotNowError, RefusedError
 from tuner.daemon.gates import Gates
 from tuner.daemon.logs import about
 from tuner.daemon.running.errand import Ending, Errand
@@ -15,7 +15,7 @@ from tuner.errors import ChildError, StoreError
 from tuner.jobs import Job, State
 
 GRACE_S = 5.0
-"""For a job that is to stop: what it measured is stored and its clocks are restored by then, or it is killed."""
+"""For a job to stop: what it measured is stored and its clocks are restored by then; else it is killed."""
 
 MOST_CRASHES = 4
 """In a row, without a trial between them: then the job is at fault, and not what happened to it."""
@@ -32,6 +32,10 @@ Tell = Callable[[str, Mapping[str, Any]], None]
 class Attempt(Protocol):
     """A process that works at a job (``tuner.daemon.running.runner.Runner``)."""
 
+    @property
+    def spent(self) -> tuple[float, float]:
+        """Seconds of windows and joules so far."""
+
     async def stop(self, grace_s: float) -> None:
         """Have it end."""
 
@@ -46,10 +50,17 @@ class Office(Protocol):
     """Whom a lane asks what to tell its attempts, and tells what came of them."""
 
     def errand(self, job: Job) -> Errand:
-        """What an attempt is told."""
+        """What an attempt is told.
+
+        Raises:
+            RefusedError: there is nothing to do any more.
+        """
 
     def heard(self, job: Job, kind: str, data: Mapping[str, Any]) -> None:
         """An attempt tells something."""
+
+    def spent(self, job: Job, seconds: float, joules: float) -> None:
+        """What an attempt has taken so far."""
 
     async def concluded(self, job: Job, ending: Ending) -> None:
         """An attempt has ended, and its job is in its next state."""
@@ -121,7 +132,7 @@ class Lane:
                 rests_s = await self._next()
             except StoreError as error:
                 self.holds, rests_s = f"the database cannot be used: {error}", _STORE_WAIT_S
-            except Exception:
+            except Exception:  # noqa: BLE001 - what nobody thought of must not end the work on a device
                 _LOG.exception("%s: an error of the daemon", self.device)
                 self.holds, rests_s = "an error of the daemon, which its log tells", _LONGEST_WAIT_S
             if rests_s is None or rests_s > 0:
@@ -157,7 +168,7 @@ class Lane:
         """Wait for news, so long at most."""
         try:
             await asyncio.wait_for(self._news.wait(), seconds)
-        except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
+        except asyncio.TimeoutError:
             return
 
     async def _queue_again(self, job: Job, reason: str) -> None:
@@ -180,7 +191,7 @@ class Lane:
             _LOG.info("attempt %d on %s begins", job.attempts, self.device)
             try:
                 ending, why = await self._run(job)
-            except Exception as error:  # a job must not be stuck because of what nobody thought of
+            except Exception as error:  # noqa: BLE001 - a job must not be stuck because of what nobody thought of
                 _LOG.exception("an error of the daemon")
                 ending, why = Ending("crashed", f"an error of the daemon: {error!r}"), ""
             _LOG.info("attempt %d ended: %s %s", job.attempts, ending.status, ending.message)
@@ -200,23 +211,27 @@ class Lane:
             attempt = await self._launch(self._office.errand(job), tell)
         except ChildError as error:
             return Ending("unavailable", str(error)), ""
-        ended = asyncio.ensure_future(attempt.ended())
+        except RefusedError as error:
+            return Ending("refused", str(error)), ""
+        ended = asyncio.create_task(attempt.ended())
         try:
-            why = await self._watch(job, ended)
+            why = await self._watch(job, attempt, ended)
         finally:
             if not ended.done():
                 await attempt.stop(GRACE_S)
         return await ended, why
 
-    async def _watch(self, job: Job, ended: "asyncio.Future[Ending]") -> str:
+    async def _watch(self, job: Job, attempt: Attempt, ended: "asyncio.Task[Ending]") -> str:
         """Wait for the end of an attempt, or for a reason to stop it, which is returned."""
         while not ended.done():
             self._news.clear()
+            self._office.spent(job, *attempt.spent)
             why, again_s = await self._reason_to_stop(job)
             if why:
                 return why
-            news = asyncio.ensure_future(self._news.wait())
-            await asyncio.wait({ended, news}, timeout=again_s, return_when=asyncio.FIRST_COMPLETED)
+            news = asyncio.create_task(self._news.wait())
+            either: set[asyncio.Task[Any]] = {ended, news}
+            await asyncio.wait(either, timeout=again_s, return_when=asyncio.FIRST_COMPLETED)
             news.cancel()
         return ""
 

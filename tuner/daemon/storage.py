@@ -37,11 +37,13 @@ class Storage:
 
     Attributes:
         trouble: why it could not be used last; empty while it can.
+        closed: True when its thread has nothing more to do.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.trouble = ""
+        self.closed = False
         self._books: Books | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="database")
 
@@ -68,6 +70,7 @@ class Storage:
         """Close the file, after everything that was asked for before."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
         self._thread.shutdown(wait=False)
+        self.closed = True
 
     def _do(self, action: Callable[[Books], T]) -> T:
         try:

@@ -110,6 +110,11 @@ class Runner:
         """Process id of the job's process."""
         return self._process.pid
 
+    @property
+    def spent(self) -> tuple[float, float]:
+        """Seconds of windows and joules that the attempt has taken so far, as it tells."""
+        return self._spent.seconds, self._spent.joules
+
     async def stop(self, grace_s: float) -> None:
         """Have it stop in order; kill it where it has not ended after ``grace_s`` seconds. Waits for its end.
 

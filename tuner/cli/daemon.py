@@ -1,0 +1,73 @@
+"""``tuner daemon``: tuning as a service."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="Tune as a service: answer at once, measure when the GPU is free.")
+@click.option("--foreground", is_flag=True, help="Run here, until Ctrl-C or SIGTERM.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Settings. Default: /etc/tuner/daemon.toml where it is there.",
+)
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="SPEC",
+    help="Tune on cuda:0, sim:jetson-tx1 ...; may be given several times. Default: as the settings say.",
+)
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where results are kept. Default: as the settings say, else the user's state directory.",
+)
+@click.option(
+    "--socket",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="Where to listen. Default: what systemd passes, else as the settings say, else the user's.",
+)
+@click.option("--check", is_flag=True, help="Say what the settings mean and what is wrong in them, and end.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the settings, and end.")
+def daemon(
+    *,
+    foreground: bool,
+    config: Path | None,
+    devices: tuple[str, ...],
+    state: Path | None,
+    socket: Path | None,
+    check: bool,
+    schema: bool,
+) -> None:
+    """Tune as a service.
+
+    The daemon answers `tuner best` at once, tunes what `tuner submit` and daemon.toml name when the GPU is
+    free, and goes on after a crash or a reboot where it was. `tuner install-service` has systemd run it.
+    """
+    if schema:
+        from tuner.daemon.settings_file import schema as of_settings
+
+        click.echo(json.dumps(of_settings(), indent=2))
+        return
+    from tuner.daemon.main import Choices, run
+
+    choices = Choices(config, devices, state, socket)
+    if check:
+        from tuner.daemon.checking import sentences
+
+        for sentence in sentences(choices):
+            click.echo(sentence)
+        return
+    if not foreground and "NOTIFY_SOCKET" not in os.environ:
+        raise click.UsageError(
+            "say --foreground to run it here; `tuner install-service` makes a service of it"
+        )
+    sys.exit(run(choices))

@@ -1,0 +1,46 @@
+"""How the daemon stands, as JSON has it."""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from tuner.daemon.budgets import Budgets
+from tuner.daemon.scheduling import Lane
+from tuner.daemon.settings import Settings
+from tuner.daemon.windows import opening
+from tuner.jobs import Job, State
+from tuner.model import DeviceIdentity
+
+
+def queue_document(jobs: Iterable[Job]) -> dict[str, int]:
+    """How many jobs that have not ended are in each state."""
+    states = [job.state for job in jobs]
+    return {state.value: states.count(state) for state in State if not state.ended}
+
+
+def windows_document(settings: Settings, now: datetime) -> dict[str, Any]:
+    """Whether tuning is allowed now, and when that changes."""
+    allowed = opening(settings.window, now)
+    changes_at = None if allowed.changes_at is None else allowed.changes_at.isoformat()
+    return {"open": allowed.open, "changes_at": changes_at, "count": len(settings.window)}
+
+
+def device_document(
+    identity: DeviceIdentity, lane: Lane, budgets: Budgets, settings: Settings, now: datetime
+) -> dict[str, Any]:
+    """A device, what is done on it, and what that has cost today."""
+    spent = budgets.today(identity.uuid, now.date().isoformat())
+    return {
+        **vars(identity),
+        "job": None if lane.running is None else lane.running.id,
+        "holds": lane.holds,
+        "spent_today_s": spent.seconds,
+        "spent_today_j": spent.joules,
+        "budget_s": settings.budget.seconds_per_day,
+        "budget_j": settings.budget.joules_per_day,
+    }
+
+
+def troubles(named: Mapping[str, Collection[str]]) -> list[str]:
+    """All that is wrong, for people: what it concerns, and what it is."""
+    return [f"{what}: {trouble}" for what, found in named.items() for trouble in found if trouble]
