@@ -2,8 +2,9 @@
 
 A real daemon with real job, worker and guardian processes, on a modelled GPU and on one that lives in a fake
 NVML with clocks that are set: no clock of this machine is read or set, and no GPU is needed. Each round
-submits three searches, breaks one thing, puts it right, starts the daemon again where it died, waits until
-all jobs have ended, and looks. The same seed plans the same faults, jobs and instants.
+submits some searches; while they run it breaks a few things one after the other, puts each right, and starts
+the daemon again where it died; then it waits until all jobs have ended, and looks. The same seed plans the
+same faults, jobs and instants.
 
     python benchmarks/daemon_faults.py --out benchmarks/results/daemon-faults.json
 """
@@ -40,6 +41,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500, help="faults")
     parser.add_argument("--kinds", nargs="*", choices=tuple(FAULTS), default=[])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--together", type=int, default=4, help="faults while the same jobs run")
     parser.add_argument("--verbose", action="store_true", help="a line for every fault")
     parser.add_argument("--log", type=Path, help="where the log of the daemon is kept")
     options = parser.parse_args()
@@ -71,14 +73,16 @@ def main() -> int:
 def outcomes(options: argparse.Namespace) -> tuple[list[Outcome], int, int]:
     """What each fault cost; how often the daemon was started; how many trials were stored in the end."""
     rng = random.Random(options.seed)  # noqa: S311 - no secrets
-    seen = []
+    seen: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder, Scene(Path(folder), disk=True) as scene:
         scene.start()
         trial = Trial(scene, rng)
-        for number, kind in enumerate(plan(options.count, options.seed, tuple(options.kinds))):
-            seen.append(trial.round(kind))
+        planned = plan(options.count, options.seed, tuple(options.kinds))
+        while len(seen) < len(planned):
+            done = trial.round(planned[len(seen) : len(seen) + options.together])
+            seen += done
             if options.verbose:
-                print(number, _line(seen[-1]), flush=True)
+                print(*map(_line, done), sep="\n", flush=True)
         stored = len(scene.trials())
         if options.log is not None:
             options.log.write_bytes(scene.log.read_bytes())

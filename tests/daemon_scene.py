@@ -7,6 +7,7 @@ breaks is in one folder; nothing of this machine is read or set.
 import contextlib
 import ctypes
 import functools
+import grp
 import os
 import shutil
 import signal
@@ -43,7 +44,7 @@ ROLES = {  # what stands in the command line of a process
 _SETTINGS = """
 [service]
 socket = "{socket}"
-group = ""
+group = "{group}"
 state = "{state}"
 devices = [{devices}]
 
@@ -154,7 +155,8 @@ class Scene:
     def write_settings(self, more: str = "") -> None:
         """Write ``daemon.toml``."""
         devices = ", ".join(f'"{device}"' for device in self._devices)
-        text = _SETTINGS.format(socket=self.socket, state=self.state, devices=devices)
+        group = grp.getgrgid(os.getegid()).gr_name
+        text = _SETTINGS.format(socket=self.socket, group=group, state=self.state, devices=devices)
         (self.folder / "daemon.toml").write_text(text + more)
 
     def _mount(self) -> None:
@@ -195,7 +197,7 @@ class Scene:
         notices.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard, self.log.open("ab") as log:
             heard.bind(str(notices))
-            heard.settimeout(PATIENCE_S)
+            heard.settimeout(_LOOK_S)
             command = [sys.executable, "-c", "from tuner.cli import main; main()", "daemon", "--foreground"]
             self._daemon = subprocess.Popen(
                 [*command, "--config", str(self.folder / "daemon.toml")],
@@ -206,14 +208,15 @@ class Scene:
                 start_new_session=True,
             )
             self.starts += 1
-            try:
-                while b"READY=1" not in heard.recv(4096):
-                    pass
-            except TimeoutError as error:
+            if not self.until(lambda: self._ready(heard)) or self._daemon.poll() is not None:
                 said = self.log.read_text(errors="replace")[-4000:]
-                raise AssertionError(
-                    f"the daemon does not get ready ({self._daemon.poll()}): {said}"
-                ) from error
+                raise AssertionError(f"the daemon does not get ready ({self._daemon.poll()}): {said}")
+
+    def _ready(self, heard: socket.socket) -> bool:
+        """True when there is nothing to wait for any more."""
+        with contextlib.suppress(TimeoutError):
+            return b"READY=1" in heard.recv(4096)
+        return not self.alive()
 
     @property
     def pid(self) -> int:

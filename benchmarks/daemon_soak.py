@@ -1,0 +1,243 @@
+"""A day of a daemon in a few minutes: does it grow?
+
+A real daemon process whose clocks jump a minute ahead whenever nothing runs. Each minute clients ask for best
+configurations, old and new, tell uses, scrape metrics, follow jobs and vanish in the middle, leave requests
+half sent; each half hour one submits, pauses, resumes or cancels a job; each hour the settings are read
+again. Windows open and close, budgets begin anew at midnight, and served answers are measured again. Memory,
+descriptors, threads and children are noted each hour.
+
+    python benchmarks/daemon_soak.py --out benchmarks/results/daemon-soak.json
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from provenance import provenance
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from daemon_scene import MODELLED, PLAYED, Scene
+
+from tuner.client import Use
+from tuner.errors import TunerError
+
+MINUTES_PER_DAY = 1440
+PROMISED_GROWTH_BYTES = 5 * 10**6
+WARM_UP_HOURS = 2
+REQUESTS_A_MINUTE = 10
+KNOWN = 0.999  # of what is asked for: every other answer is a search
+SETTINGS = """
+[[set]]
+name = "nightly"
+workloads = ["fft:N=4"]
+
+[[window]]
+start = "0 */3 * * *"
+hours = 2
+
+[budget]
+seconds_per_day = 2000.0
+joules_per_day = 20000.0
+
+[online]
+sample_every_hours = 1
+"""
+_KERNELS = ("scan-lf", "scan-ks", "tridiag-cr", "tridiag-pcr")
+_RUN_S = 60.0  # real seconds that a job may take
+
+
+def main() -> int:
+    """Live through the day, print a line an hour, write them; 1 if it grew."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log", type=Path, help="where the log of the daemon is kept")
+    options = parser.parse_args()
+    begun_s = time.monotonic()
+    print(f"{'hour':>4} {'resident':>10} {'descriptors':>11} {'threads':>7} {'children':>8} {'zombies':>7}")
+    with tempfile.TemporaryDirectory() as folder, Scene(Path(folder), settings=SETTINGS) as scene:
+        day = Day(scene, random.Random(options.seed))  # noqa: S311 - no secrets
+        scene.start()
+        hours = []
+        for hour in day.hours(options.hours):
+            hours.append(hour)
+            print(
+                f"{hour['hour']:>4} {hour['rss_bytes'] / 1e6:>7.2f} MB {hour['descriptors']:>11}"
+                f" {hour['threads']:>7} {hour['children']:>8} {hour['zombies']:>7}",
+                flush=True,
+            )
+        status = scene.stop()
+        if options.log is not None:
+            options.log.write_bytes(scene.log.read_bytes())
+    found = {
+        "hours": hours,
+        "done": dict(day.done),
+        "failed": dict(day.failed),
+        **growth(hours),
+        "exit_status": status,
+        "seconds": round(time.monotonic() - begun_s, 1),
+    }
+    print(f"done: {found['done']}; failed: {found['failed'] or 'nothing'}")
+    print(
+        f"growth after {WARM_UP_HOURS} h: {found['growth_bytes'] / 1e6:.2f} MB,"
+        f" {found['growth_descriptors']} descriptors; {found['seconds']:.0f} s"
+    )
+    if options.out is not None:
+        document = {"provenance": provenance(), "seed": options.seed, **found}
+        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    return int(not kept_promises(found))
+
+
+def growth(hours: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """What it has more at the end of the day than after the warm-up."""
+    first, last = hours[min(WARM_UP_HOURS, len(hours) - 1)], hours[-1]
+    return {
+        "growth_bytes": last["rss_bytes"] - first["rss_bytes"],
+        "growth_descriptors": last["descriptors"] - first["descriptors"],
+        "zombies": max(hour["zombies"] for hour in hours),
+    }
+
+
+def kept_promises(found: Mapping[str, Any]) -> bool:
+    """Whether it has not grown, and lost nobody."""
+    return (
+        found["growth_bytes"] < PROMISED_GROWTH_BYTES
+        and found["growth_descriptors"] <= 0
+        and not found["zombies"]
+        and not found["failed"]
+        and found["exit_status"] == 0
+    )
+
+
+class Day:
+    """What a day brings.
+
+    Args:
+        scene: with a daemon that is about to start.
+        rng: decides who asks for what.
+
+    Attributes:
+        done: how often each thing was done.
+        failed: how often it was not, and why.
+    """
+
+    def __init__(self, scene: Scene, rng: random.Random) -> None:
+        self.done: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+        self._scene = scene
+        self._rng = rng
+        self._client = scene.client()
+        self._jobs: list[int] = []
+
+    def hours(self, count: float) -> Iterator[dict[str, int]]:
+        """Live through so many hours; how large the daemon is at the begin and after each."""
+        self._quiet()
+        yield self._size(0)
+        for minute in range(1, round(count * 60) + 1):
+            self._minute(minute)
+            self._quiet()
+            self._scene.clocks.jump(60.0, 60.0)
+            if minute % 60 == 0:
+                self._quiet()
+                yield self._size(minute // 60)
+
+    def _minute(self, minute: int) -> None:
+        for _ in range(REQUESTS_A_MINUTE):
+            self._do("best", lambda: self._client.best(self._workload(), count=self._rng.random() * 100))
+        self._do("uses", lambda: self._client.used(Use(("scan-lf:N=4",), "energy", "", 50.0)))
+        self._do("metrics", lambda: _get(self._scene.socket, "/metrics"))
+        self._do("status", self._client.status)
+        self._do("half a request", lambda: _leave(self._scene.socket, b"POST /v1/jobs HTTP/1.1\r\nHost:"))
+        if minute % 30 == 0:
+            self._do("submit", self._submit)
+        if self._jobs:
+            number = self._rng.choice(self._jobs)
+            path = f"GET /v1/jobs/{number}/events HTTP/1.1\r\nHost: tuner\r\n\r\n"
+            self._do("follow and vanish", lambda: _leave(self._scene.socket, path.encode(), hear=True))
+            self._do("list", lambda: self._client.jobs(limit=20))
+        if minute % 60 == 15:
+            self._do("reload", lambda: os.kill(self._scene.pid, signal.SIGHUP))
+
+    def _submit(self) -> None:
+        device = self._rng.choice((MODELLED, MODELLED, PLAYED))
+        own: dict[str, Any] = {"budget": 30}
+        if device == PLAYED:
+            own = {"budget": 3, "window_s": 0.02, "clocks": "345:1980:105", "energy_precision": 0.2}
+        job = self._client.submit(
+            self._workload(), device=device, policy="random", seed=self._rng.randrange(2**31), **own
+        )
+        self._jobs.append(job.id)
+        for verb in self._rng.choice(((), ("pause", "resume"), ("cancel",), ("pause", "cancel"))):
+            getattr(self._client, verb)(job.id)
+            self.done[verb] += 1
+
+    def _workload(self) -> str:
+        """One of a few that everybody asks for, or one that nobody asked for yet."""
+        if self._rng.random() < KNOWN:
+            return self._rng.choice(("scan-lf:N=4", "scan-lf:N=8", "fft:N=4", "tridiag-cr:N=4"))
+        return f"{self._rng.choice(_KERNELS)}:N={self._rng.randrange(2, 4097)}"
+
+    def _do(self, what: str, action: Any) -> None:
+        try:
+            action()
+        except (TunerError, OSError) as error:
+            self.failed[f"{what}: {type(error).__name__}: {error}"[:300]] += 1
+        else:
+            self.done[what] += 1
+
+    def _quiet(self) -> None:
+        """Wait until no job runs: time that jumps would be time that they take."""
+        if not self._scene.until(lambda: not self._scene.processes("runner"), _RUN_S):
+            self.failed["a job does not end"] += 1
+        self._scene.rest_gpu()
+
+    def _size(self, hour: int) -> dict[str, int]:
+        own = self._scene.pid
+        folder = Path(f"/proc/{own}")
+        pages = int((folder / "statm").read_text().split()[1])
+        processes = self._scene.processes()
+        return {
+            "hour": hour,
+            "rss_bytes": pages * os.sysconf("SC_PAGE_SIZE"),
+            "descriptors": len(list((folder / "fd").iterdir())),
+            "threads": len(list((folder / "task").iterdir())),
+            "children": sum(one.pid != own for one in processes),
+            "zombies": sum(one.state == "Z" for one in processes),
+        }
+
+
+def _get(path: Path, target: str) -> bytes:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10.0)
+        connection.connect(str(path))
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: tuner\r\nConnection: close\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(2**16), b""))
+    if not answer.startswith(b"HTTP/1.1 200"):
+        raise OSError(f"{target}: {answer[:100]!r}")
+    return answer
+
+
+def _leave(path: Path, request: bytes, *, hear: bool = False) -> None:
+    """Send something, perhaps hear how the answer begins, and go without a word."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10.0)
+        connection.connect(str(path))
+        connection.sendall(request)
+        if hear:
+            connection.recv(100)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
