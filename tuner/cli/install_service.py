@@ -1,0 +1,97 @@
+"""``tuner install-service``: the daemon as a service of the machine, or of one user."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+_ROOT = Path("/")
+
+
+@click.command("install-service", short_help="Install the daemon as a service, or remove it.")
+@click.option("--user", is_flag=True, help="For yourself alone, under your own service manager.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
+@click.option("--uninstall", is_flag=True, help="Stop the service and remove what was installed.")
+@click.option("--purge", is_flag=True, help="With --uninstall: remove results and caches, too.")
+@click.option("--tcp", is_flag=True, help="Let the service reach the loopback, for [tcp] of daemon.toml.")
+@click.option(
+    "--root",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    default=_ROOT,
+    metavar="DIR",
+    help="Install into the image of a machine that is there; nothing is started.",
+)
+@click.option(
+    "--prefix",
+    type=click.Path(path_type=Path),
+    default=Path(sys.prefix),
+    metavar="DIR",
+    help="The environment whose bin/tuner the service runs. Default: the one of this program.",
+)
+def install_service(
+    *,
+    user: bool,
+    dry_run: bool,
+    uninstall: bool,
+    purge: bool,
+    tcp: bool,
+    root: Path,
+    prefix: Path,
+) -> None:
+    """Install the daemon and the clock helper as services, and start them; --uninstall undoes it.
+
+    Every step is printed. A second call finishes what a first left undone and changes nothing else; an edited
+    /etc/tuner/daemon.toml stays as it is. Root may only install a program that nobody else can change.
+    """
+    from tuner.installing import places, plan, program
+
+    root = root.resolve()
+    _check_options(user=user, uninstall=uninstall, purge=purge, tcp=tcp, root=root)
+    if not dry_run:
+        _check_rights(user=user)
+    site = places.Site(
+        prefix=prefix,
+        root=root,
+        config=places.user_config() if user else None,
+        jetson=not user and places.is_jetson(root),
+        tcp=tcp,
+    )
+    if uninstall:
+        steps = plan.uninstall(site, with_results=purge)
+    else:
+        if not user:
+            from tuner.daemon.trust import trusted
+
+            program.check(prefix, trusted, root)
+        steps = plan.install(site)
+    for step in steps:
+        click.echo(step.words)
+        if not dry_run:
+            step.action()
+    if dry_run:
+        click.echo("nothing of this was done: --dry-run")
+    elif not uninstall and not user and root == _ROOT:
+        click.echo("who may ask the daemon: members of the group tuner (`usermod -aG tuner NAME`)")
+
+
+def _check_options(*, user: bool, uninstall: bool, purge: bool, tcp: bool, root: Path) -> None:
+    from tuner.errors import InputError
+
+    if purge and not uninstall:
+        raise InputError("--purge goes with --uninstall: it removes results")
+    if user and (purge or tcp or root != _ROOT):
+        given = "--purge" if purge else "--tcp" if tcp else "--root"
+        raise InputError(f"{given} is of the machine's service; leave it out, or leave out --user")
+
+
+def _check_rights(*, user: bool) -> None:
+    from tuner.errors import InputError
+
+    if user and not os.environ.get("XDG_RUNTIME_DIR"):
+        raise InputError("--user: there is no service manager of this user: $XDG_RUNTIME_DIR is not set")
+    if not user and os.geteuid() != 0:
+        raise InputError(
+            "the service of a machine is installed by root: `sudo tuner install-service`; or --user for"
+            " yourself alone"
+        )
