@@ -80,22 +80,27 @@ def read_token(path: Path) -> str:
         return _new_token(path)
     except OSError as error:
         raise InputError(f"tcp.token_file: {path}: {error.strerror}; it must be a plain file") from error
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"tcp.token_file: {path} must be a plain file")
-        if status.st_uid not in (0, os.geteuid()):
-            raise InputError(f"tcp.token_file: {path} must belong to root or to the daemon's user")
-        mode = stat.S_IMODE(status.st_mode)
-        if mode not in _MODES:
-            raise InputError(f"tcp.token_file: {path} has mode {mode:04o}; it must be 0600 or 0640")
-        text = file.read(_LONGEST + 1).strip()
+    try:
+        _check_owner(path, os.fstat(descriptor))
+        text = os.read(descriptor, _LONGEST + 1).strip()
+    finally:
+        os.close(descriptor)
     if not (_SHORTEST <= len(text) <= _LONGEST and text.isascii() and text.decode("ascii").isprintable()):
         raise InputError(
             f"tcp.token_file: {path} must hold {_SHORTEST} to {_LONGEST} printable characters; remove it to"
             " have one made"
         )
     return text.decode("ascii")
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"tcp.token_file: {path} must be a plain file")
+    if status.st_uid not in (0, os.geteuid()):
+        raise InputError(f"tcp.token_file: {path} must belong to root or to the daemon's user")
+    mode = stat.S_IMODE(status.st_mode)
+    if mode not in _MODES:
+        raise InputError(f"tcp.token_file: {path} has mode {mode:04o}; it must be 0600 or 0640")
 
 
 def _new_token(path: Path) -> str:

@@ -1,0 +1,153 @@
+"""The HTTP face over a fake desk, on a real Unix socket (and the loopback), in a thread of the test."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from fake_desk import FakeDesk
+
+from tuner.daemon.api.loopback import Loopback, open_loopback
+from tuner.daemon.api.serving import Server
+from tuner.daemon.settings import LimitsTable
+
+PATIENCE_S = 30.0  # far above what anything here takes
+_Result = TypeVar("_Result")
+
+
+class Answer(NamedTuple):
+    """What came back: status, headers by lower-case name, and the bytes of the body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def kind(self) -> str:
+        """Kind of the error that it is; it must have the one shape of errors."""
+        assert self.headers["content-type"] == "application/json"
+        assert set(self.document) == {"error"}
+        assert set(self.document["error"]) == {"kind", "message"}
+        kind: str = self.document["error"]["kind"]
+        return kind
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=PATIENCE_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = connected(self._path)
+
+
+def connected(path: Path) -> socket.socket:
+    """A connection to a Unix socket."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(PATIENCE_S)
+    connection.connect(str(path))
+    return connection
+
+
+@dataclass
+class Served:
+    """A server that runs, and what is behind it."""
+
+    desk: FakeDesk
+    server: Server
+    path: Path
+    loop: asyncio.AbstractEventLoop
+    tcp: Loopback | None
+
+    def wait(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
+        """Run something in the server's loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE_S)
+
+    def connection(self) -> UnixConnection:
+        """A new connection."""
+        return UnixConnection(self.path)
+
+    def ask(
+        self, method: str, target: str, document: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """One request on a connection of its own."""
+        with contextlib.closing(self.connection()) as connection:
+            return ask(connection, method, target, document, headers)
+
+
+def ask(
+    connection: http.client.HTTPConnection,
+    method: str,
+    target: str,
+    document: Any = None,
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
+    """One request; a document that is not bytes is sent as JSON."""
+    body = document
+    sent = dict(headers or {})
+    if document is not None and not isinstance(document, bytes):
+        body = json.dumps(document).encode()
+        sent.setdefault("Content-Type", "application/json")
+    connection.request(method, target, body, sent)
+    response = connection.getresponse()
+    return Answer(
+        response.status, {name.lower(): text for name, text in response.getheaders()}, response.read()
+    )
+
+
+@contextlib.contextmanager
+def served(
+    *, desk: FakeDesk | None = None, mode: int = 0o660, gid: int = -1, tcp: bool = False, **limits: Any
+) -> Iterator[Served]:
+    """A server with these limits, until the block ends; it must then end by itself.
+
+    Args:
+        desk: what answers; a new one if not given.
+        mode: of the socket.
+        gid: group of the socket; -1 for the test's own.
+        tcp: listen on the loopback too.
+        limits: fields of ``LimitsTable``.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "s"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(path))
+        path.chmod(mode)
+        os.chown(path, -1, gid)
+        listener.listen(128)
+        loopback = open_loopback(0, Path(folder) / "token") if tcp else None
+        started: list[Served] = []
+        ready = threading.Event()
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            fake = desk or FakeDesk()
+            server = Server(fake, LimitsTable(**limits))
+            started.append(Served(fake, server, path, loop, loopback))
+            ready.set()
+            await server.serve([listener], loopback)
+
+        thread = threading.Thread(target=asyncio.run, args=(main(),))
+        thread.start()
+        assert ready.wait(PATIENCE_S)
+        try:
+            yield started[0]
+        finally:
+            started[0].loop.call_soon_threadsafe(started[0].server.stop)
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()

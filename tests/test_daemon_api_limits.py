@@ -1,0 +1,247 @@
+import asyncio
+import contextlib
+import math
+import socket
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from served_desk import Served, ask, connected, served
+
+from tuner.daemon.api.gate import Gate
+from tuner.daemon.api.limits import SHARE, Places, Rate
+from tuner.daemon.api.peers import Caller
+from tuner.daemon.desk import Peer
+from tuner.daemon.settings import LimitsTable
+
+REQUEST = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@given(st.integers(1, 20), st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=100))
+def test_places_are_never_more_than_there_are(count: int, steps: list[tuple[int, bool]]) -> None:
+    """However users come and go, no more are in than there are places, and nobody has more than a share."""
+    places = Places(count)
+    inside: list[int] = []
+    for user, comes in steps:
+        if comes:
+            free = len(inside) < count and inside.count(user) < max(1, math.floor(count * SHARE))
+            assert places.take(user) == free
+            inside += [user] * free
+        elif user in inside:
+            inside.remove(user)
+            places.leave(user)
+        assert len(places) == len(inside)
+
+
+@given(
+    st.floats(0.1, 1000),
+    st.lists(st.tuples(st.integers(0, 2), st.floats(0, 2)), min_size=1, max_size=200),
+)
+def test_nobody_passes_faster_than_the_rate(per_s: float, steps: list[tuple[int, float]]) -> None:
+    """In any stretch a user passes no more often than the rate allows, beside one second's worth at once."""
+    now_s = 0.0
+    rate = Rate(per_s, lambda: now_s)
+    passed: dict[int, int] = {}
+    for user, pause_s in steps:
+        now_s += pause_s
+        wait_s = rate.wait_s(user)
+        if wait_s == 0.0:
+            passed[user] = passed.get(user, 0) + 1
+        else:
+            assert wait_s <= 1.0 / per_s
+        assert passed.get(user, 0) <= max(1.0, per_s) + now_s * per_s + 1e-6
+
+
+def test_who_waits_as_told_passes() -> None:
+    """After the time that a refusal names, the next request passes; other users are not held up."""
+    now_s = 100.0
+    rate = Rate(2.0, lambda: now_s)
+    assert [rate.wait_s("a") for _ in range(3)] == [0.0, 0.0, pytest.approx(0.5)]
+    assert rate.wait_s("b") == 0.0
+    now_s += 0.5
+    assert rate.wait_s("a") == 0.0
+
+
+def test_users_who_were_here_long_ago_are_forgotten() -> None:
+    """The memory of the rate has a bound, however many users come."""
+    now_s = 0.0
+    rate = Rate(10.0, lambda: now_s)
+    for user in range(10_000):
+        now_s += 0.01
+        rate.wait_s(user)
+
+    assert len(rate._buckets) <= 1024
+
+
+def test_too_many_requests_are_refused_until_later() -> None:
+    """Beyond the rate the answer is 429 with the time to wait, on a connection that stays."""
+    with served(requests_per_s=2.0) as api, contextlib.closing(api.connection()) as connection:
+        answers = [ask(connection, "GET", "/v1/best?workload=scan-lf") for _ in range(4)]
+
+    refused = [answer for answer in answers if answer.status == 429]
+    assert answers[0].status == 200
+    assert refused
+    assert {answer.kind for answer in refused} == {"too-many"}
+    assert {answer.headers["retry-after"] for answer in refused} == {"1"}
+
+
+@pytest.mark.parametrize("size", [1024, 1025, 100_000])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_has_a_longest_length(size: int, chunked: bool) -> None:
+    """A body up to the limit is read, a longer one is 413, announced or counted, and the connection stays."""
+    body = b'{"uses": []' + b" " * (size - 12) + b"}"
+    headers = {"Content-Type": "application/json"}
+    with served(body_bytes=1024) as api, contextlib.closing(api.connection()) as connection:
+        if chunked:
+            pieces = [body[at : at + 500] for at in range(0, size, 500)]
+            connection.request("POST", "/v1/uses", iter(pieces), headers, encode_chunked=True)
+            response = connection.getresponse()
+            status = response.status
+            response.read()
+        else:
+            status = ask(connection, "POST", "/v1/uses", body, headers).status
+        after = ask(connection, "GET", "/v1/status").status
+
+    assert status == (204 if size <= 1024 else 413)
+    assert after == 200
+
+
+def test_an_endless_body_is_cut_off() -> None:
+    """What follows a refused body is dropped for a while, so that the answer arrives, and then cut off."""
+    head = b"POST /v1/uses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"
+    with served(body_bytes=1024) as api, connected(api.path) as connection:
+        connection.sendall(head)
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            connection.sendall(b"x" * 10_000_000)
+        assert api.ask("GET", "/v1/status").status == 200
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"",
+        b"GET /v1/st",
+        b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX: ",
+        b"POST /v1/uses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{",
+        b"POST /v1/uses HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+        REQUEST + b"GET /v1",
+    ],
+)
+def test_a_request_that_does_not_arrive_ends_the_connection(piece: bytes) -> None:
+    """Whoever does not finish a request in time is cut off, wherever it stopped; a whole one is answered."""
+    with served(request_timeout_s=0.2) as api, connected(api.path) as connection:
+        connection.sendall(piece)
+        heard = until_closed(connection)
+        api.server._house.request_timeout_s = 10.0
+        assert api.ask("GET", "/v1/status").status == 200
+
+    assert heard.count(b"HTTP/1.1 200") == piece.count(REQUEST)
+    assert b"HTTP/1.1 5" not in heard
+
+
+def test_a_request_in_drops_has_no_more_time() -> None:
+    """The time is for the whole request: a byte now and then does not renew it."""
+    with served(request_timeout_s=0.2) as api, connected(api.path) as connection:
+        connection.sendall(b"GET /v1/status HTTP/1.1\r\nHost: ")
+        connection.settimeout(0.02)
+        heard = None
+        while heard != b"":
+            with contextlib.suppress(TimeoutError):
+                heard = connection.recv(100)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(b"x")
+
+    assert heard == b""
+
+
+def test_an_answer_that_is_not_taken_ends_the_connection() -> None:
+    """Whoever asks and asks and never reads is cut off, and holds no memory after that."""
+    with served(request_timeout_s=0.1) as api, connected(api.path) as connection:
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            connection.sendall(REQUEST.replace(b"/v1/status", b"/openapi.json") * 100_000)
+        api.server._house.request_timeout_s = 10.0
+        assert api.ask("GET", "/v1/status").status == 200
+
+
+def test_connections_beyond_the_limit_are_closed() -> None:
+    """One user gets a share of the connections; one more is closed at once, and has room when one leaves."""
+    with served(connections=4) as api, contextlib.ExitStack() as stack:
+        held = [stack.enter_context(connected(api.path)) for _ in range(3)]
+        for connection in held:
+            connection.sendall(REQUEST)
+            assert connection.recv(12) == b"HTTP/1.1 200"
+        with connected(api.path) as beyond:
+            assert until_closed(beyond) == b""
+        held[0].close()
+        while len(api.server._house.places) > 2:
+            api.wait(asyncio.sleep(0))
+        assert api.ask("GET", "/v1/status").status == 200
+
+
+def test_a_silent_desk_is_given_up() -> None:
+    """An answer that does not begin in time is 503 with the time to come back, and the work is cancelled."""
+    cancelled: list[bool] = []
+
+    async def app(*_: Any) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            cancelled.append(True)
+
+    messages = asyncio.run(through_gate(app))
+
+    assert cancelled == [True]
+    assert messages[0]["status"] == 503
+    assert (b"retry-after", b"1") in messages[0]["headers"]
+
+
+async def through_gate(app: Any) -> list[Any]:
+    messages: list[Any] = []
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/",
+        "raw_path": b"/",
+        "headers": [],
+        "state": {"caller": Caller(Peer(0, 1), admitted=True, tcp=False)},
+    }
+    await Gate(app, LimitsTable(), answer_timeout_s=0.01)(scope, receive, send)
+    return messages
+
+
+def test_an_idle_server_waits_without_looking() -> None:
+    """Without a client nothing is scheduled: the server sleeps until somebody comes."""
+
+    async def timers(loop: Any) -> int:
+        return sum(not timer.cancelled() for timer in loop._scheduled)
+
+    with served() as api:
+        api.wait(api.server.listening.wait())
+        assert api.ask("GET", "/v1/status").status == 200
+        until_left(api)
+
+        assert api.wait(timers(api.loop)) == 0
+
+
+def until_left(api: Served) -> None:
+    """Wait until the server has seen that nobody is connected any more."""
+    while len(api.server._house.places):
+        api.wait(asyncio.sleep(0))
+
+
+def until_closed(connection: socket.socket) -> bytes:
+    """All that comes until the other side closes, in whatever way."""
+    heard = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := connection.recv(65_536):
+            heard += piece
+    return heard

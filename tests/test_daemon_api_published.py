@@ -1,0 +1,158 @@
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from fake_desk import FakeDesk
+from hypothesis import given
+from hypothesis import strategies as st
+from served_desk import served
+
+from tuner.daemon.api.app import application
+from tuner.daemon.api.asgi import App
+from tuner.daemon.api.peers import Caller
+from tuner.daemon.api.published import published
+from tuner.daemon.api.shortcut import Shortcut
+from tuner.daemon.desk import Peer
+from tuner.daemon.settings import LimitsTable, TuningTable
+from tuner.objective import NAMES
+
+DOCS = Path(__file__).parent.parent / "docs"
+HOW = "python -m tuner.daemon.api.published > docs/openapi.json"
+
+
+@pytest.fixture(scope="module")
+def document() -> Any:
+    return json.loads(published())
+
+
+def test_the_committed_interface_is_the_one_that_is_served(document: Any) -> None:
+    """What is committed is what a server publishes."""
+    with served() as api:
+        served_document = api.ask("GET", "/openapi.json").document
+
+    assert served_document == document
+    assert json.loads((DOCS / "openapi.json").read_text()) == document, HOW
+
+
+def test_everything_a_client_sends_is_bounded(document: Any) -> None:
+    """Every string, list and number that a request may hold has an end."""
+    unbounded: list[str] = []
+
+    def check(schema: Any, where: str) -> None:
+        if "$ref" in schema:
+            name = schema["$ref"].rpartition("/")[2]
+            check(document["components"]["schemas"][name], name)
+            return
+        for option in schema.get("anyOf", []):
+            check(option, where)
+        kind = schema.get("type")
+        ends = {
+            "string": {"maxLength", "enum"},
+            "array": {"maxItems"},
+            "integer": {"maximum"},
+            "number": {"maximum"},
+            "object": {"additionalProperties"},
+        }
+        if kind in ends and not ends[kind] & set(schema):
+            unbounded.append(where)
+        for name, inner in schema.get("properties", {}).items():
+            check(inner, f"{where}.{name}")
+        if "items" in schema:
+            check(schema["items"], f"{where}[]")
+
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            for parameter in operation.get("parameters", []):
+                check(parameter["schema"], f"{method} {path} {parameter['name']}")
+            if "requestBody" in operation:
+                check(operation["requestBody"]["content"]["application/json"]["schema"], f"{method} {path}")
+
+    assert unbounded == []
+
+
+def test_the_objectives_are_those_there_are(document: Any) -> None:
+    """The interface names every objective and no other."""
+    assert tuple(document["components"]["schemas"]["Use"]["properties"]["objective"]["enum"]) == NAMES
+
+
+def test_the_guide_names_every_route(document: Any) -> None:
+    """docs/daemon-api.md has each path that is published."""
+    text = (DOCS / "daemon-api.md").read_text()
+
+    assert [path for path in document["paths"] if path.replace("{number}", "ID") not in text] == []
+
+
+async def answered(app: App, query: str) -> tuple[int, Any]:
+    messages: list[Any] = []
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/best",
+        "raw_path": b"/v1/best",
+        "root_path": "",
+        "query_string": query.encode("ascii"),
+        "headers": [],
+        "state": {"caller": Caller(Peer(0, 1), admitted=True, tcp=False)},
+    }
+    await app(scope, receive, send)
+    return messages[0]["status"], json.loads(messages[1]["body"])
+
+
+NAMES_OF_PARAMETERS = st.sampled_from(
+    ["workload", "workload", "objective", "device", "max_slowdown", "clocks_as_found", "count", "colour"]
+)
+VALUES = st.sampled_from(
+    [
+        "scan-lf:N=64",
+        "scan-ks",
+        "fft",
+        "time",
+        "energy",
+        "cuda:0",
+        "0.05",
+        "nan",
+        "true",
+        "no",
+        "-1",
+        "1e400",
+        "",
+    ]
+) | st.text(max_size=20)
+
+
+@given(st.lists(st.tuples(NAMES_OF_PARAMETERS, VALUES), max_size=6))
+def test_the_shortcut_answers_as_the_published_route_does(pairs: list[tuple[str, str]]) -> None:
+    """Past the framework or through it, a question has the same answer, and a wrong one the same error."""
+    query = urlencode(pairs, errors="replace")
+    desk = FakeDesk()
+    direct = asyncio.run(answered(Shortcut(nowhere, desk), query))
+
+    assert direct == asyncio.run(answered(ROUTE, query))
+
+
+async def nowhere(*_: Any) -> None:
+    raise AssertionError
+
+
+ROUTE = application(FakeDesk(), LimitsTable(), TuningTable())
+
+
+def test_the_face_stays_light() -> None:
+    """Importing the server does not bring in what the daemon's process must not hold."""
+    heavy = ("scipy", "numpy", "tuner.session", "tuner.worker", "tuner.request", "httpx", "sqlite3")
+    code = f"import sys, tuner.daemon.api.serving; print([n for n in {heavy!r} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
