@@ -37,7 +37,7 @@ def test_database_that_is_none(db: Path) -> None:
 
 @pytest.fixture
 def _locked(db: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("tuner.database.connection.BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("tuner.database.faults.BUSY_TIMEOUT_S", 0.01)
     Store(db).close()
     holder = sqlite3.connect(db, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
@@ -61,8 +61,8 @@ def test_full_disk(db: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
     def begin_on_a_full_disk(store: Store, conditions: object) -> int:
         number = begin(store, conditions)  # type: ignore[arg-type]
-        pages = store.database._main.execute("PRAGMA page_count").fetchone()[0]
-        store.database._main.execute(f"PRAGMA max_page_count = {pages + 3}")
+        pages = store.database.read(lambda view: view.rows("PRAGMA page_count"))[0][0]
+        store.database.read(lambda view: view.rows(f"PRAGMA max_page_count = {pages + 3}"))
         return number
 
     monkeypatch.setattr(Store, "begin", begin_on_a_full_disk)

@@ -1,5 +1,6 @@
 """The database: durable trials, resumable runs, answers bound to their conditions, clear errors."""
 
+import os
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 from tuner.answers import find_answer
 from tuner.conditions import Conditions
 from tuner.database import Store
-from tuner.errors import InputError, StoreError
+from tuner.database_check import mirror_of
+from tuner.errors import InputError, StoreDamagedError, StoreError
 from tuner.model import Configuration, DeviceIdentity, Energy, Measurement, Status, Trial, WorkloadResult
 
 DEVICE = DeviceIdentity("cuda:0", "GPU", "GPU-1", "580.1", "13.0", modelled=False)
@@ -77,7 +79,7 @@ def test_run_in_progress_is_not_taken_over(path: Path) -> None:
         run = store.begin(CONDITIONS)
         with pytest.raises(InputError, match=f"run {run} is being measured by process"):
             store.resume(CONDITIONS)
-        store.database._main.execute("UPDATE runs SET owner = 'a-boot-before:1:1'")
+        store.database.write(lambda change: change.execute("UPDATE runs SET owner = 'a-boot-before:1:1'"))
 
         assert store.resume(CONDITIONS) == run
 
@@ -183,21 +185,21 @@ def test_corrupted_file_is_named(path: Path) -> None:
 
 
 def test_truncated_database_is_an_error(path: Path) -> None:
-    """A database cut off in the middle is reported, not served."""
+    """A database that is cut off in the middle, as its mirror is, is reported, not served."""
     with Store(path) as store:
         for _ in range(50):
             run = store.begin(CONDITIONS)
             store.add(run, 1, TRIAL, MEASUREMENT, CONDITIONS.names)
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size // 2)
+    for file in (path, mirror_of(path)):
+        os.truncate(file, path.stat().st_size // 2)
 
-    with pytest.raises(StoreError, match=r"tuner\.db"), Store(path) as store:
+    with pytest.raises(StoreDamagedError, match=r"tuner\.db"), Store(path) as store:
         store.history()
 
 
 def test_locked_database_names_the_trouble(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that holds the file for too long is reported as a lock."""
-    monkeypatch.setattr("tuner.database.connection.BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("tuner.database.faults.BUSY_TIMEOUT_S", 0.01)
     with Store(path) as store:
         holder = sqlite3.connect(path, isolation_level=None)
         holder.execute("BEGIN EXCLUSIVE")
@@ -213,8 +215,8 @@ def test_full_disk_keeps_what_was_stored(path: Path) -> None:
     with Store(path) as store:
         run = store.begin(CONDITIONS)
         store.add(run, 1, TRIAL, MEASUREMENT, CONDITIONS.names)
-        pages = store.database._main.execute("PRAGMA page_count").fetchone()[0]
-        store.database._main.execute(f"PRAGMA max_page_count = {pages}")
+        pages = store.database.read(lambda view: view.rows("PRAGMA page_count"))[0][0]
+        store.database.read(lambda view: view.rows(f"PRAGMA max_page_count = {pages}"))
         big = replace(MEASUREMENT, flags=("x" * 100_000,))
 
         with pytest.raises(StoreError, match="full"):
@@ -235,7 +237,9 @@ def test_unwritable_place_is_named(tmp_path: Path) -> None:
 def test_newer_schema_is_refused(path: Path) -> None:
     """A database of a newer version is not written to."""
     with Store(path) as store:
-        store.database._main.execute("INSERT INTO migrations VALUES ('from-the-future', '')")
+        store.database.write(
+            lambda change: change.execute("INSERT INTO migrations VALUES ('from-the-future', '')")
+        )
 
     with pytest.raises(StoreError, match="newer tuner"):
         Store(path)

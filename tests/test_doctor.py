@@ -14,7 +14,7 @@ from tuner.power.clocks.journal import Place
 from tuner.power.clocks.ownership import Ownership
 
 from tuner.database import Store
-from tuner.database_check import check_database
+from tuner.database_check import check_database, check_mirror, mirror_of
 from tuner.doctor import Finding, Surroundings, examine, host, software, worst
 from tuner.doctor.jetson import jetson, power_mode
 from tuner.errors import StoreError
@@ -388,12 +388,19 @@ def test_databases(tmp_path: Path) -> None:
     assert not path.exists()
 
     Store(path).close()
+    there = sorted(tmp_path.iterdir())
     assert check_database(path) == 0
-    assert sorted(tmp_path.iterdir()) == [path]
+    assert check_mirror(path) == ""
+    assert sorted(tmp_path.iterdir()) == there
     with Store(path):
         assert check_database(path) == 0
+        assert check_mirror(path) == ""
 
     path.write_bytes(path.read_bytes()[:4096] + b"\0" * 4096)
+    (finding,) = host.database(path)
+    assert finding.severity == "warning"
+    assert "its mirror is whole" in finding.text
+    mirror_of(path).unlink()
     (finding,) = host.database(path)
     assert finding.severity == "error"
     path.write_text("no database")
@@ -402,6 +409,28 @@ def test_databases(tmp_path: Path) -> None:
     path.write_bytes(b"")
     with pytest.raises(StoreError, match="no database of tuner"):
         check_database(path)
+
+
+def test_mirrors(tmp_path: Path) -> None:
+    """A mirror that is gone, cut off, behind, or another's is told, and left as it is."""
+    path = tmp_path / "tuner.db"
+    Store(path).close()
+    mirror = mirror_of(path)
+    whole = mirror.read_bytes()
+    with Store(path) as store:
+        store.database.write(lambda change: change.execute("DELETE FROM runs"))
+    mirror.write_bytes(whole)
+    assert "lacks 1 transactions" in check_mirror(path)
+    os.truncate(mirror, 5000)
+    assert "mirror" in check_mirror(path)
+    Store(tmp_path / "other.db").close()
+    mirror.write_bytes(mirror_of(tmp_path / "other.db").read_bytes())
+    assert "another database" in check_mirror(path)
+    mirror.unlink()
+    assert "is not there" in check_mirror(path)
+    fine, finding = host.database(path)
+    assert (fine.severity, finding.severity) == ("ok", "warning")
+    assert not mirror.exists()
 
 
 # --- Jetson --------------------------------------------------------------------------------------

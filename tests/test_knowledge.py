@@ -138,7 +138,9 @@ def test_what_was_measured_of_other_sources_or_otherwise_is_not_known(
 ) -> None:
     """Runs of other sources, of an earlier way of measuring, or of a real GPU are left alone."""
     tune(of(8), store, spec=TX1)
-    store.database._main.execute("UPDATE runs SET conditions = replace(conditions, ?, ?)", (was, stored))
+    store.database.write(
+        lambda change: change.execute("UPDATE runs SET conditions = replace(conditions, ?, ?)", (was, stored))
+    )
 
     assert Begun(store, of(4)).known() == ()
 

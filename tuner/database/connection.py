@@ -1,24 +1,27 @@
-"""The database, open: whole transactions, and errors of this package."""
+"""The database, open: whole transactions in files that are whole."""
 
 import json
+import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timezone
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import platformdirs
 
-from tuner.database.faults import BUSY_TIMEOUT_S, advice, translated
-from tuner.database.migrations import MIGRATIONS
-from tuner.errors import StoreDamagedError, StoreError
+from tuner.database.faults import MovedError, SuspectError, advice, damaged, translated
+from tuner.database.mirror import put_right
+from tuner.database.pair import Pair, Transaction
+from tuner.database_check import mirror_of
+from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_LOG = logging.getLogger(__name__)
+_TRIES = 3  # as found; opened again, as another process replaced a file; after putting the files right
+
 T = TypeVar("T")
-Values = Sequence[object]
-Row = tuple[Any, ...]
 
 
 def default_path() -> Path:
@@ -26,77 +29,30 @@ def default_path() -> Path:
     return platformdirs.user_state_path("tuner") / "tuner.db"
 
 
-def now() -> str:
-    """UTC, ISO 8601, to the millisecond."""
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-
-
-class Transaction:
-    """What may be done inside a transaction."""
-
-    def __init__(self, main: sqlite3.Connection) -> None:
-        self._main = main
-
-    def rows(self, statement: str, values: Values = ()) -> list[Row]:
-        """All rows of a query."""
-        return self._main.execute(statement, values).fetchall()
-
-    def row(self, statement: str, values: Values = ()) -> Row | None:
-        """The first row of a query."""
-        found: Row | None = self._main.execute(statement, values).fetchone()
-        return found
-
-    def execute(self, statement: str, values: Values = ()) -> int:
-        """Change something.
-
-        Returns:
-            The number of the row that was inserted last, whatever the statement was.
-        """
-        return self._main.execute(statement, values).lastrowid or 0
-
-    def execute_many(self, statement: str, values: Iterable[Values]) -> None:
-        """Change something once for each tuple of values."""
-        self._main.executemany(statement, values)
-
-    def writes(self) -> int:
-        """Number of this transaction: higher than that of every earlier one, whatever the clocks say."""
-        row = self.row("SELECT count FROM writes")
-        return 0 if row is None else int(row[0]) + 1
-
-
 class Database:
-    """The file, open. A context manager; one thread uses it, one process may hold several.
+    """The database, open. A context manager; one thread uses it, one process may hold several.
+
+    It is kept twice: every transaction goes to the file and to its mirror, ``NAME.mirror``. When one of them
+    is found to be damaged, cut off, empty, gone or behind, it is rebuilt from the other, with a warning;
+    the old file is kept as ``NAME.damaged-1`` and so on. To start anew, remove both.
 
     Raises:
         StoreBusyError: (any method) another process held it for too long.
         StoreFullError: the disk is full; nothing was changed.
-        StoreDamagedError: the file is damaged, or not a database of this program.
+        StoreDamagedError: both files are damaged, or it is no database of this program.
         StoreReadOnlyError: this user may not write it.
         StoreError: anything else; the message says what, and what to do.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or default_path()
+        self._pair: Pair | None = None
+        self._why_no_mirror: StoreError | None = None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"cannot make the directory of {self.path}: {error.strerror}") from error
-        try:
-            self._main = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        except sqlite3.Error as error:
-            raise translated(error, self.path) from error
-        try:
-            self._main.execute("PRAGMA journal_mode = WAL")
-            # A killed process loses nothing; after a power cut the last trials may be measured again.
-            self._main.execute("PRAGMA synchronous = NORMAL")
-            self._main.execute("PRAGMA foreign_keys = ON")
-            self._migrate()
-        except sqlite3.Error as error:
-            self._main.close()
-            raise translated(error, self.path) from error
-        except BaseException:
-            self._main.close()
-            raise
+        self._trusted(Pair.check)
 
     def __enter__(self) -> "Self":
         return self
@@ -105,30 +61,30 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Close the file; safe to call twice."""
-        self._main.close()
+        """Close the files; safe to call twice."""
+        if self._pair is not None:
+            self._pair.close()
+            self._pair = None
 
     def read(self, look: Callable[[Transaction], T]) -> T:
-        """Do something that changes nothing."""
+        """Do something that changes nothing; it may be done again if the files have to be put right."""
         try:
-            return look(Transaction(self._main))
-        except sqlite3.Error as error:
-            raise translated(error, self.path) from error
+            return self._trusted(lambda pair: pair.read(look))
+        except StoreDamagedError as error:
+            return self._from_mirror(look, error)
 
-    def write(self, change: Callable[[Transaction], T]) -> T:
-        """Do something in one transaction: durable when this returns, undone when anything is raised."""
-        try:
-            self._main.execute("BEGIN IMMEDIATE")
-            result = change(Transaction(self._main))
-            self._main.execute("UPDATE writes SET count = count + 1")
-            self._main.execute("COMMIT")
-        except BaseException as error:  # a commit that fails, or Ctrl-C anywhere, leaves nothing open
-            if self._main.in_transaction:
-                self._main.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                raise translated(error, self.path) from error
-            raise
-        return result
+    def write(self, change: Callable[[Transaction], T], *, synced: bool = False) -> T:
+        """Do something in one transaction: stored when this returns, undone when anything is raised.
+
+        Args:
+            change: what to do; it may be done again if the files have to be put right.
+            synced: wait until it is on the disk, so that it outlives a power cut and not just this process.
+        """
+        return self._trusted(lambda pair: pair.write(change, synced=synced))
+
+    def examine(self) -> None:
+        """Read both files whole, and put them right if need be; takes long where they are large."""
+        self._put_right()
 
     def decoded(self, text: str) -> dict[str, Any]:
         """The object of a stored JSON text.
@@ -144,24 +100,55 @@ class Database:
             raise StoreDamagedError(f"{self.path}: a record is not an object; {advice(self.path)}")
         return value
 
-    def _migrate(self) -> None:
+    def _trusted(self, act: Callable[[Pair], T]) -> T:
+        """Do something with files that are whole as far as can be told."""
+        trouble: Exception = SuspectError("never tried")
+        for _ in range(_TRIES):
+            try:
+                if self._pair is None:
+                    self._pair = Pair(self.path)
+                return act(self._pair)
+            except MovedError as error:  # noqa: PERF203 - three turns at most
+                trouble = error
+                self.close()
+            except (SuspectError, StoreDamagedError, sqlite3.Error) as error:
+                if isinstance(error, sqlite3.Error) and not damaged(error):
+                    raise translated(error, self.path) from error
+                trouble = error
+                apart = isinstance(error, SuspectError) and error.mirror
+                self._put_right(mirror_of(self.path) if apart else None)
+        raise self._explained(trouble) from trouble
+
+    def _put_right(self, distrusted: Path | None = None) -> None:
+        """Put the files right; where only the mirror cannot be, go on reading without it."""
+        self.close()
+        self._why_no_mirror = None
         try:
-            self._main.execute("BEGIN IMMEDIATE")
-            self._main.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, applied TEXT)")
-            applied = {name for (name,) in self._main.execute("SELECT name FROM migrations")}
-            for name, statements in MIGRATIONS:
-                if name in applied:
-                    continue
-                for statement in statements:
-                    self._main.execute(statement)
-                self._main.execute("INSERT INTO migrations VALUES (?, ?)", (name, now()))
-            unknown = applied - {name for name, _ in MIGRATIONS}
-            if unknown:
-                raise StoreError(
-                    f"{self.path} was written by a newer tuner (migrations {', '.join(sorted(unknown))});"
-                    " upgrade tuner or name another file with --database"
-                )
-            self._main.execute("COMMIT")
-        finally:
-            if self._main.in_transaction:
-                self._main.execute("ROLLBACK")
+            put_right(self.path, distrusted)
+        except (StoreFullError, StoreReadOnlyError) as error:
+            try:
+                self._pair = Pair(self.path, mirrored=False)
+            except (SuspectError, sqlite3.Error):
+                raise error from None
+            self._why_no_mirror = error
+            _LOG.warning("nothing can be stored: %s", error)
+
+    def _from_mirror(self, look: Callable[[Transaction], T], error: StoreDamagedError) -> T:
+        """What the mirror has where a record makes no sense, which SQLite cannot see."""
+        if self._pair is None:
+            raise error
+        try:
+            found = self._pair.read_mirror(look)
+        except (SuspectError, StoreError, sqlite3.Error):
+            raise error from None
+        self._put_right(distrusted=self.path)
+        return found
+
+    def _explained(self, trouble: Exception) -> StoreError:
+        if self._why_no_mirror is not None:
+            return self._why_no_mirror
+        if isinstance(trouble, StoreError):
+            return trouble
+        if isinstance(trouble, sqlite3.Error):
+            return translated(trouble, self.path)
+        return StoreDamagedError(f"{self.path}: {trouble}; {advice(self.path)}")

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from tuner.database.connection import Database, Row, Transaction, now
+from tuner.database.connection import Database
+from tuner.database.files import now
+from tuner.database.pair import Row, Transaction
 from tuner.errors import JobStateError, QueueFullError, UnknownJobError
 from tuner.jobs import NEXT, Event, Job, Kind, Order, Origin, State
 from tuner.records import canonical
@@ -62,7 +64,7 @@ class Jobs:
             _told(transaction, number, "state", _state_told(State.QUEUED, ""))
             return self._one(transaction, number)
 
-        return self._database.write(change)
+        return self._database.write(change, synced=True)
 
     def job(self, number: int) -> Job | None:
         """A job by its number; None where there is none."""
@@ -138,7 +140,7 @@ class Jobs:
                 event = _told(transaction, number, "state", _state_told(state, reason))
             return self._one(transaction, number), event
 
-        return self._database.write(change)
+        return self._database.write(change, synced=True)
 
     def event(self, number: int, kind: str, data: Mapping[str, Any]) -> Event:
         """Store something that happened to a job.
@@ -168,7 +170,8 @@ class Jobs:
                 (number, after, -1 if limit is None else limit),
             )
         )
-        return [Event(*row, self._database.decoded(data)) for *row, data in rows]
+        decoded = self._database.decoded
+        return [Event(event, job, kind, at, decoded(data)) for event, job, kind, at, data in rows]
 
     def recover(self) -> list[Job]:
         """Put right the jobs that a daemon which is no more left running; call it once, at the start.

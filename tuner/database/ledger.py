@@ -4,7 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.database.connection import Database, Transaction, now
+from tuner.database.connection import Database
+from tuner.database.files import now
+from tuner.database.pair import Transaction
 from tuner.records import canonical
 
 

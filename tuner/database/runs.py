@@ -5,7 +5,7 @@ clock policy, co-running workloads, objective; and to the job it was measured fo
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.conditions import Conditions
-from tuner.database.connection import Database, Transaction, now
+from tuner.database.connection import Database
+from tuner.database.files import now
+from tuner.database.pair import Row, Transaction
 from tuner.errors import InputError
 from tuner.model import Measurement, Trial
 from tuner.owner import is_alive, pid_of, this_process
@@ -259,7 +261,19 @@ class Store:
             f" FROM runs WHERE {where} AND id < ? ORDER BY id DESC LIMIT ?",  # constant text of this module
             (*values, _READ_RUNS),
         )
-        return [
-            StoredRun(*row, decoded(conditions), None if answer is None else decoded(answer), trials)
-            for *row, conditions, answer, trials in rows
-        ]
+        return [_run(row, decoded) for row in rows]
+
+
+def _run(row: Row, decoded: Callable[[str], dict[str, Any]]) -> StoredRun:
+    number, status, owner, objective, started_at, ended_at, conditions, answer, trials = row
+    return StoredRun(
+        number,
+        status,
+        owner,
+        objective,
+        started_at,
+        ended_at,
+        decoded(conditions),
+        None if answer is None else decoded(answer),
+        trials,
+    )

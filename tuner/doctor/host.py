@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuner.database_check import check_database
+from tuner.database_check import check_database, check_mirror, mirror_of
 from tuner.doctor.finding import Finding
 from tuner.errors import StoreError
 
@@ -80,6 +80,23 @@ def database(path: Path) -> Iterator[Finding]:
     try:
         runs = check_database(path)
     except StoreError as error:
-        yield Finding("database", "error", str(error), "move it aside, or name another with --database")
+        if _is_whole(mirror_of(path)):
+            remedy = "`tuner history` rebuilds it from its mirror"
+            yield Finding("database", "warning", f"{error}; its mirror is whole", remedy)
+        else:
+            yield Finding("database", "error", str(error), "move it aside, or name another with --database")
         return
     yield Finding("database", "ok", f"{path} is whole and holds {runs} runs")
+    trouble = check_mirror(path)
+    if trouble:
+        yield Finding("database", "warning", trouble, "the next run rebuilds it from the database")
+
+
+def _is_whole(path: Path) -> bool:
+    if not path.exists():
+        return False
+    try:
+        check_database(path)
+    except StoreError:
+        return False
+    return True

@@ -1,0 +1,111 @@
+"""The files of a database: their names, how they are opened, and the lock that putting them right needs."""
+
+import fcntl
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from urllib.parse import quote
+
+from tuner.database import faults
+from tuner.errors import StoreBusyError, StoreReadOnlyError
+
+SIDE_FILES = ("-wal", "-shm", "-journal")
+"""What SQLite keeps beside a file."""
+
+_LOOK_AGAIN_S = 0.01  # flock has no time-out
+
+
+def now() -> str:
+    """UTC, ISO 8601, to the millisecond."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def side_file(path: Path, suffix: str) -> Path:
+    """A file that SQLite keeps beside one."""
+    return path.with_name(path.name + suffix)
+
+
+def connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
+    """Open a file; it is not made unless asked for, nor read yet."""
+    mode = "rwc" if create else "rw"
+    return sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        uri=True,
+        timeout=faults.BUSY_TIMEOUT_S,
+        isolation_level=None,  # transactions are begun by hand
+    )
+
+
+@contextmanager
+def locked(path: Path, *, alone: bool) -> Iterator[None]:
+    """Hold the lock of the files' names: shared to open them, alone to make or replace them.
+
+    Transactions do not need it. Without it, a connection could open the log of a file that is being replaced.
+
+    Raises:
+        StoreBusyError: it is held for too long.
+        StoreReadOnlyError: it is needed alone, and this user may not make it.
+    """
+    with ExitStack() as stack:
+        lock = _lock_file(side_file(path, ".lock"), make=alone)
+        if lock is not None:  # who is not kept out by it cannot replace files either
+            stack.callback(os.close, lock)
+            _wait(lock, path, alone=alone)
+        yield
+
+
+def make_like(path: Path, model: Path) -> None:
+    """Make an empty file with the mode and the owner of another."""
+    there = model.stat()
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        os.fchmod(file, stat.S_IMODE(there.st_mode))
+        _own(file, there)
+    finally:
+        os.close(file)
+
+
+def _lock_file(name: Path, *, make: bool) -> int | None:
+    """The lock, open; None where it was never made, or is not for this user, and need not be."""
+    try:
+        with suppress(FileNotFoundError):
+            return os.open(name, os.O_RDONLY | os.O_NOFOLLOW)
+        if not make:
+            return None
+        with suppress(FileExistsError):
+            lock = os.open(name, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+            _own(lock, name.parent.stat())
+            return lock
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW)  # somebody was faster
+    except OSError as error:
+        if not make:
+            return None
+        raise StoreReadOnlyError(f"{name} cannot be made or opened: {error.strerror}") from error
+
+
+def _own(file: int, model: os.stat_result) -> None:
+    """Give a new file the owner of another: what root makes must stay usable for the service's user."""
+    if os.geteuid() == 0:
+        with suppress(OSError):  # a file system without owners
+            os.fchown(file, model.st_uid, model.st_gid)
+
+
+def _wait(lock: int, path: Path, *, alone: bool) -> None:
+    patience = time.monotonic() + faults.BUSY_TIMEOUT_S
+    while not _taken(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+        if time.monotonic() > patience:
+            raise StoreBusyError(f"{path}: being put right for more than {faults.BUSY_TIMEOUT_S:g} s")
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _taken(lock: int, kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
