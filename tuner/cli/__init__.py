@@ -11,6 +11,7 @@ COMMANDS = {
     "compare": "tuner.cli.compare:compare",
     "best": "tuner.cli.best:best",
     "daemon": "tuner.cli.daemon:daemon",
+    "install-service": "tuner.cli.install_service:install_service",
     "submit": "tuner.cli.submit:submit",
     "jobs": "tuner.cli.jobs:jobs",
     "follow": "tuner.cli.follow:follow",
