@@ -16,9 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from provenance import provenance
 
@@ -64,7 +62,9 @@ def main() -> int:
             "rows": [
                 {"fault": kind, **dict(zip(COLUMNS, numbers, strict=True))} for kind, numbers in rows.items()
             ],
-            "failures": [asdict(outcome) for outcome in seen if not outcome.clean],
+            "failures": [
+                {**vars(outcome), "endings": dict(outcome.endings)} for outcome in seen if not outcome.clean
+            ],
         }
         options.out.write_text(json.dumps(document, indent=1) + "\n")
     return int(not all(outcome.clean for outcome in seen))
@@ -91,11 +91,12 @@ def outcomes(options: argparse.Namespace) -> tuple[list[Outcome], int, int]:
 
 def _line(outcome: Outcome) -> str:
     """An outcome in words: what is not as it should be."""
-    told: dict[str, Any] = {
-        name: dict(value) if name == "endings" else value
-        for name, value in asdict(outcome).items()
-        if value and name not in ("fault", "seconds")
+    told = {
+        name: value
+        for name, value in vars(outcome).items()
+        if value and name not in ("fault", "seconds", "endings")
     }
+    told["endings"] = dict(outcome.endings)
     return f"{outcome.fault} {outcome.seconds:.1f} s {told}"
 
 

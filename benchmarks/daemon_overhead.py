@@ -204,11 +204,12 @@ def _line(block: Mapping[str, Any]) -> str:
 
 def _told(found: Mapping[str, Any]) -> str:
     rates, spread, away_s = found["median_rounds_per_s"], found["spread"], found["away_s"]
+    one, two = (f"{rates[name]:.2f} (spread {100 * spread[name]:.2f} %)" for name in ("alone", "beside"))
+    median_ms, longest_ms = 1e3 * away_s["median"], 1e3 * away_s["longest"]
     return (
-        f"alone {rates['alone']:.2f} rounds/s (spread {100 * spread['alone']:.2f} %), beside"
-        f" {rates['beside']:.2f} (spread {100 * spread['beside']:.2f} %): loses {100 * found['loss']:.2f} %;\n"
-        f"the daemon is off the GPU after {1e3 * away_s['median']:.0f} ms, {1e3 * away_s['longest']:.0f} ms at"
-        f" most; it came back too early {found['returned']} times"
+        f"alone {one} rounds/s, beside {two}: loses {100 * found['loss']:.2f} %;\n"
+        f"the daemon is off the GPU after {median_ms:.0f} ms, {longest_ms:.0f} ms at most;"
+        f" it came back too early {found['returned']} times"
     )
 
 

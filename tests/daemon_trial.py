@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from daemon_breaking import FAULTS
-from daemon_scene import MODELLED, PATIENCE_S, PLAYED, Scene
+from daemon_scene import MODELLED, PATIENCE_S, PLAYED, Process, Scene
 
 from tuner.client import Client
 from tuner.errors import TunerError
@@ -104,7 +104,7 @@ class Trial:
     def _submit(self, faults: int) -> list[int]:
         """Searches that are over within seconds; those of the played GPU set its clocks."""
         client = self._scene.client()
-        orders = [MODELLED, PLAYED, *self._rng.choices((MODELLED, PLAYED), k=faults)]
+        orders = [MODELLED, PLAYED, *self._rng.choices((MODELLED, PLAYED), k=faults // 2)]
         numbers = []
         for device in orders:
             own = (
@@ -180,19 +180,24 @@ class Trial:
     def _look(self, outcome: Outcome) -> None:
         """See what it cost, now that nothing runs any more."""
         scene = self._scene
-        if not scene.until(self._only_daemon, GONE_S):
-            outcome.left += [f"{one.role} {one.state}" for one in scene.processes() if one.pid != scene.pid]
+        if not scene.until(lambda: not self._strays(), GONE_S):
+            outcome.left += [f"{one.role} {one.state}" for one in self._strays()]
         outcome.clock_set = not scene.until(lambda: not (scene.clock_set() or scene.journals()), GONE_S)
         now = scene.trials()
         outcome.lost = sum(now.get(key) != text for key, text in self._seen.items())
         outcome.twice = scene.twice()
         self._seen = dict(now)  # a loss is counted once
 
-    def _only_daemon(self) -> bool:
+    def _strays(self) -> list[Process]:
+        """Processes that nobody needs now; the daemon keeps one a while that looks at GPUs."""
         self._scene.bury()
-        return all(one.pid == self._scene.pid for one in self._scene.processes())
+        own = self._scene.pid
+        return [
+            one
+            for one in self._scene.processes()
+            if one.pid != own and (one.parent != own or one.state == "Z" or one.role != "other")
+        ]
 
 
 def _state(client: Client, number: int) -> str:
-    state = client.job(number).state
-    return str(getattr(state, "value", state))
+    return client.job(number).state
