@@ -1,6 +1,7 @@
 """Makes the reply to a question of what is in memory."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -172,12 +173,19 @@ def _whole(asked: Asked, present: Present) -> Reply | None:
     if found is None:
         return None
     details = _told(found.known)
+    fresh = not present.reasons(found.known, asked.device, {})  # but, it may be, for its batches
     return Reply(
         origin="stored",
         device=vars(asked.device),
         objective=asked.objective,
         workloads={
-            name: {"configuration": dict(configuration), "origin": "stored", "details": details}
+            name: {
+                "configuration": dict(configuration),
+                "origin": "stored",
+                "details": details,
+                "fresh": fresh,
+                "source": present.sources[name.partition(":")[0]],  # a client may have another
+            }
             for name, configuration in found.configurations.items()
         },
         clock_mhz=found.known.clock_mhz,
@@ -192,7 +200,7 @@ def _whole(asked: Asked, present: Present) -> Reply | None:
 def _ranked(
     asked: Asked, names: Sequence[str], batches: Mapping[str, int], present: Present
 ) -> list[tuple[Known, tuple[str, ...]]]:
-    """Stored answers of a set with why they are stale: this GPU's first, then fresh, finished, newest."""
+    """Stored answers of a set with why they are stale: of this GPU, fresh, near, finished, new ones first."""
     answers = present.index.of_set(
         names, asked.objective, asked.device, clocks_as_found=asked.question.clocks_as_found
     )
@@ -202,10 +210,17 @@ def _ranked(
         key=lambda one: (
             one[0].uuid != asked.device.uuid,
             bool(one[1]),
+            _distance(one[0], batches),
             one[0].status != "finished",
             -one[0].run,
         ),
     )
+
+
+def _distance(known: Known, batches: Mapping[str, int]) -> float:
+    """How far the batches that were measured are from those asked for, by their ratios."""
+    measured = dict(known.conditions["workloads"])
+    return sum(abs(math.log2(max(1, measured[name]) / batch)) for name, batch in batches.items())
 
 
 def _configurations(
