@@ -57,7 +57,8 @@ def daemon(
 
         click.echo(json.dumps(of_settings(), indent=2))
         return
-    from tuner.daemon.main import Choices, run
+    from tuner.daemon.ground import Choices
+    from tuner.daemon.main import run
 
     choices = Choices(config, devices, state, socket)
     if check:

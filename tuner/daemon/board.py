@@ -84,6 +84,11 @@ class Board:
         numbers = self._orders.get(same_order(order))
         return self._jobs[min(numbers)] if numbers else None
 
+    def about(self, order: Order) -> Job | None:
+        """A search that waits or runs for an answer to what an order asks for, whatever its options are."""
+        numbers = self._topics.get(_topic(order))
+        return self._jobs[min(numbers)] if numbers else None
+
     def refining(self, reply: Reply) -> int | None:
         """The search that will know better than a reply; None where none waits or runs."""
         numbers = self._topics.get((reply.device["spec"], frozenset(reply.workloads), reply.objective))

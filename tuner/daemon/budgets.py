@@ -1,6 +1,6 @@
 """What tuning has cost today on each GPU, and whether there is something left."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -30,17 +30,17 @@ class Budgets:
         self._spent: dict[str, Spent] = {}
         self._unstored: dict[tuple[str, str], Spent] = {}
 
-    async def load(self, day: str, uuids: Mapping[str, str]) -> None:
+    async def load(self, day: str, uuids: Iterable[str]) -> None:
         """Read what a day has cost so far.
 
         Args:
             day: local date, ISO 8601.
-            uuids: of the devices, by how they are named.
+            uuids: of the devices.
 
         Raises:
             StoreError: the database cannot be used just now.
         """
-        for uuid in set(uuids.values()):
+        for uuid in uuids:
             seconds, joules = await self._storage.run(
                 lambda books, uuid=uuid: books.ledger.spent(day, uuid)  # type: ignore[misc]  # bound at once
             )

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from tuner.daemon.main import Choices, read_ground, state_directory
-from tuner.daemon.service import local_now
+from tuner.daemon.ground import Choices, read, state_directory
 from tuner.daemon.settings import Settings, WindowTable
 from tuner.daemon.settings_file import SYSTEM_FILE
+from tuner.daemon.situation import local_now
 from tuner.daemon.wanting import orders_of
 from tuner.daemon.windows import opening
 from tuner.errors import InputError
@@ -19,7 +19,7 @@ def sentences(choices: Choices) -> Iterator[str]:
     Raises:
         InputError: a file, or a set in it, is wrong.
     """
-    ground = read_ground(choices)
+    ground = read(choices)
     settings = ground.settings
     devices = choices.devices or settings.service.devices
     yield f"settings: {_file(choices)}"

@@ -1,4 +1,4 @@
-"""``tunerd`` from start to end: settings, state, clocks, socket, signals, the service manager."""
+"""``tunerd`` from start to end: state, clocks, socket, signals, the service manager."""
 
 import asyncio
 import contextlib
@@ -7,19 +7,15 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-import platformdirs
-
-from tuner.catalog import Catalog, kernels_root
-from tuner.daemon import logs, settings_file
+from tuner.daemon import ground, logs
 from tuner.daemon.answering.analysis import Analyst
 from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.errands import Places
+from tuner.daemon.answering.truth import Watch
 from tuner.daemon.front import Front
+from tuner.daemon.ground import Choices, Ground
 from tuner.daemon.listening import Listener, Lock, listener
 from tuner.daemon.machine import Found, restore_and_find
 from tuner.daemon.metrics import Metrics
@@ -28,67 +24,17 @@ from tuner.daemon.running.presence import Presence
 from tuner.daemon.running.runner import start
 from tuner.daemon.service import Service
 from tuner.daemon.settings import Settings
+from tuner.daemon.situation import Situation
 from tuner.daemon.storage import Storage
-from tuner.daemon.trust import kernel_directories
 from tuner.errors import InputError, TunerError
 from tuner.service_manager import ServiceManager
 
 _TICK_S = 5.0  # a socket that was taken away is noticed after so long
+_WATCH_S = 60.0  # kernels and drivers that have changed are noticed after so long
 _DATABASE_S = 20.0  # its thread may wait for another process, and not for ever
 _STOP_S = 9.0  # a service has ten seconds
+_FACES = ("limits", "tcp", "tuning")  # tables that the server knows from its start
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What the command line says; it goes before daemon.toml.
-
-    Attributes:
-        config: the file; None for the system's where there is one.
-        devices: that are tuned on.
-        state: directory of the database.
-        socket: where to listen.
-    """
-
-    config: Path | None = None
-    devices: tuple[str, ...] = ()
-    state: Path | None = None
-    socket: Path | None = None
-
-
-@dataclass(frozen=True)
-class Ground:
-    """Everything that files say.
-
-    Attributes:
-        settings: of daemon.toml.
-        directories: trusted folders of kernel files.
-        catalog: of all kernels.
-    """
-
-    settings: Settings
-    directories: tuple[Path, ...]
-    catalog: Catalog
-
-
-def read_ground(choices: Choices) -> Ground:
-    """Read and check all files.
-
-    Raises:
-        InputError: one is wrong, or can be changed by others; the message names file and key.
-    """
-    settings = settings_file.load(choices.config)
-    directories = kernel_directories(settings.kernels.directories)
-    return Ground(settings, directories, Catalog.load(search_path=(kernels_root(), *directories)))
-
-
-def state_directory(choices: Choices, settings: Settings) -> Path:
-    """Where the database is: as named, else the service's of systemd, else the user's."""
-    named = choices.state or settings.service.state
-    if named is not None:
-        return named.absolute()
-    given = os.environ.get("STATE_DIRECTORY", "").split(":")[0]
-    return Path(given) if given else platformdirs.user_state_path("tuner")
 
 
 def run(choices: Choices) -> int:
@@ -99,18 +45,17 @@ def run(choices: Choices) -> int:
     """
     logs.configure()
     manager = ServiceManager()
-    ground = read_ground(choices)
-    state = state_directory(choices, ground.settings)
+    found_in_files = ground.read(choices)
+    service = found_in_files.settings.service
+    state = ground.state_directory(choices, found_in_files.settings)
     with contextlib.ExitStack() as stack:
         stack.callback(Lock(state).close)
-        listening = listener(choices.socket or ground.settings.service.socket, ground.settings.service.group)
+        listening = listener(choices.socket or service.socket, service.group)
         stack.callback(listening.close)
         manager.say("STATUS=looking for GPUs, and for clocks to give back")
-        found = restore_and_find(choices.devices or ground.settings.service.devices)
-        for trouble in found.missing:
-            _LOG.warning("%s", trouble)
+        found = restore_and_find(choices.devices or service.devices)
         storage = Storage(state / "tuner.db")
-        daemon = Daemon(choices, ground, found, storage=storage, listening=listening, manager=manager)
+        daemon = Daemon(choices, found_in_files, found, storage=storage, listening=listening, manager=manager)
         asyncio.run(daemon.live())
         if not storage.closed:  # its thread hangs, and would be waited for
             logging.shutdown()
@@ -123,7 +68,7 @@ class Daemon:
 
     Args:
         choices: of the command line.
-        ground: what files say.
+        files: what they say.
         found: the devices.
         storage: the database.
         listening: the socket.
@@ -133,41 +78,41 @@ class Daemon:
     def __init__(
         self,
         choices: Choices,
-        ground: Ground,
+        files: Ground,
         found: Found,
         *,
         storage: Storage,
         listening: Listener,
         manager: ServiceManager,
     ) -> None:
-        self.storage = storage
         self._choices = choices
-        self._ground = ground
+        self._storage = storage
         self._listening = listening
         self._manager = manager
-        self._uuids = {device: identity.uuid for device, identity in found.identities.items()}
-        self._company = self._watch()
-        self._analyst = Analyst(lambda: self._answerer.catalog, self._remember)
-        self._answerer = Answerer(
-            ground.catalog, found.identities, ground.settings, analyse=self._analyst.ask
+        self._situation = Situation(
+            files.settings,
+            files.catalog,
+            dict(found.identities),
+            files.directories,
+            {"devices": list(found.missing), **files.troubles},
         )
+        self._company = self._new_company()
+        self._watch = Watch(files.directories)
+        self._analyst = Analyst(lambda: self._situation.catalog, self._remember)
+        self._answerer = Answerer(files.catalog, found.identities, files.settings, analyse=self._analyst.ask)
         self._service = Service(
-            ground.settings,
-            storage=self.storage,
-            catalog=ground.catalog,
-            identities=found.identities,
-            places=Places(self.storage.path, ground.directories),
+            self._situation,
+            storage=storage,
             launch=start,
             look=self._look,
             answerer=self._answerer,
             metrics=Metrics(version("tuner")),
         )
-        self._service.troubles["devices"] = list(found.missing)
-        self._service.troubles["kernels"] = [str(error) for error in ground.catalog.broken]
         self._front = Front(self._service, listening)
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
         self._said = ""
+        self._watched_s = time.monotonic()
 
     async def live(self) -> None:
         """Work until a signal ends it."""
@@ -178,17 +123,18 @@ class Daemon:
         await self._service.begin()
         analysing = asyncio.create_task(self._analyst.run(), name="analyst")
         try:
-            await self._front.start(self._ground.settings)
+            await self._front.start(self._situation.settings)
         except InputError as error:
-            self._service.troubles["tcp"] = [str(error)]
-            _LOG.error("%s", error)
+            self._note("tcp", error)
         self._manager.say("READY=1", self._status())
-        _LOG.info("ready: %s", ", ".join(self._uuids) or "no device")
+        _LOG.info("ready: %s", ", ".join(self._situation.devices) or "no device")
         while not self._stop.is_set():
             await self._tick()
         analysing.cancel()
         self._analyst.close()
         await self._end()
+
+    # --- the main loop -------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         """One round of the main loop; the service manager hears of it if all is well."""
@@ -197,10 +143,10 @@ class Daemon:
             await self._read_again()
         if self._listening.lost or not self._front.alive:
             await self._renew_front()
-        status = self._status()
-        if status != self._said:
-            self._said = status
-            self._manager.say(status)
+        if time.monotonic() - self._watched_s >= _WATCH_S:
+            self._watched_s = time.monotonic()
+            await self._notice_changes()
+        self._tell_manager()
         if self._manager.ping_interval_s is not None and self._service.alive:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._service.database_answers(), _DATABASE_S)
@@ -213,35 +159,54 @@ class Daemon:
 
     async def _renew_front(self) -> None:
         try:
-            await self._front.renew(self._ground.settings)
+            await self._front.renew(self._situation.settings)
         except InputError as error:  # tried again with the next tick
-            self._service.troubles["socket"] = [str(error)]
-            _LOG.error("%s", error)
+            self._note("socket", error)
         else:
-            self._service.troubles.pop("socket", None)
+            self._situation.troubles.pop("socket", None)
 
     async def _read_again(self) -> None:
         """Take over settings and kernels as they are now; wrong ones change nothing."""
         self._manager.say("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        before = self._situation.settings
         try:
-            ground = await asyncio.to_thread(read_ground, self._choices)
+            files = await asyncio.to_thread(ground.read, self._choices)
         except TunerError as error:
-            self._service.troubles["daemon.toml"] = [f"{error} (what was read before is in force)"]
-            _LOG.error("nothing is changed: %s", error)
+            self._note("daemon.toml", error, "what was read before is in force")
         else:
-            before, self._ground = self._ground.settings, ground
-            self._service.troubles["daemon.toml"] = _needs_restart(before, ground.settings)
-            self._service.troubles["kernels"] = [str(error) for error in ground.catalog.broken]
-            self._company.close()
-            self._company = self._watch()
-            await self._service.adopt(
-                ground.settings, ground.catalog, Places(self.storage.path, ground.directories)
-            )
-            faces = ("limits", "tcp", "tuning")
-            if any(getattr(before, face) != getattr(ground.settings, face) for face in faces):
+            self._situation.troubles["daemon.toml"] = _needs_restart(before, files.settings)
+            await self._adopt(files)
+            if any(getattr(before, face) != getattr(files.settings, face) for face in _FACES):
                 await self._renew_front()
             _LOG.info("settings and kernels are read again")
         self._manager.say("READY=1", self._status())
+
+    async def _notice_changes(self) -> None:
+        """See whether kernels or drivers are no longer those that answers are bound to."""
+        changes = await asyncio.to_thread(self._watch.look)
+        if changes.devices:
+            _LOG.info("the driver or the GPUs have changed")
+            found = await asyncio.to_thread(restore_and_find, self._situation.devices)
+            self._situation.troubles["devices"] = list(found.missing)
+            self._situation.identities.update(found.identities)
+        if changes.sources:
+            _LOG.info("kernel files have changed")
+            try:
+                await self._adopt(await asyncio.to_thread(ground.with_kernels, self._situation.settings))
+            except TunerError as error:
+                self._note("kernels", error, "those read before are known")
+        elif changes.devices:
+            await self._service.adopt()
+
+    async def _adopt(self, files: Ground) -> None:
+        situation = self._situation
+        situation.settings, situation.catalog = files.settings, files.catalog
+        situation.directories = files.directories
+        situation.troubles.update(files.troubles)
+        self._company.close()
+        self._company = self._new_company()
+        self._watch = Watch(files.directories)
+        await self._service.adopt()
 
     async def _end(self) -> None:
         """Stop everything, in some seconds."""
@@ -250,8 +215,17 @@ class Daemon:
         ends = asyncio.gather(self._front.stop(), self._service.end(), return_exceptions=True)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(ends, _STOP_S)
-            await asyncio.wait_for(self.storage.close(), 1.0)
+            await asyncio.wait_for(self._storage.close(), 1.0)
         self._company.close()
+
+    # --- its parts -----------------------------------------------------------------------------------
+
+    def _note(self, what: str, error: TunerError, so: str = "") -> None:
+        """Log and show what is wrong; once, as long as it is the same."""
+        told = [f"{error} ({so})" if so else str(error)]
+        if self._situation.troubles.get(what) != told:
+            _LOG.error("%s", told[0])
+        self._situation.troubles[what] = told
 
     async def _look(self, device: str, ours: int) -> Presence:
         return await self._company.look(device, ours)  # which is another one after new settings
@@ -259,11 +233,17 @@ class Daemon:
     async def _remember(self, key: str, document: Mapping[str, Any]) -> None:
         """Answer with an analytical answer from now on, also after a restart."""
         self._answerer.remember({key: document})
-        await self.storage.insist(lambda books: books.ledger.remember_analytical(key, document))
+        await self._storage.insist(lambda books: books.ledger.remember_analytical(key, document))
 
-    def _watch(self) -> Company:
-        idle = self._ground.settings.idle
-        return Company(self._uuids, others_allowed=idle.others_allowed, busy_percent=idle.busy_percent)
+    def _new_company(self) -> Company:
+        idle, identities = self._situation.settings.idle, self._situation.identities
+        uuids = {device: identity.uuid for device, identity in identities.items()}
+        return Company(uuids, others_allowed=idle.others_allowed, busy_percent=idle.busy_percent)
+
+    def _tell_manager(self) -> None:
+        if self._status() != self._said:
+            self._said = self._status()
+            self._manager.say(self._said)
 
     def _status(self) -> str:
         return f"STATUS={self._service.sentence()}"

@@ -1,6 +1,7 @@
 """What is done next on a device, and when: one lane per device, one job at a time in it."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -48,6 +49,9 @@ Launch = Callable[[Errand, Tell], Awaitable[Attempt]]
 
 class Office(Protocol):
     """Whom a lane asks what to tell its attempts, and tells what came of them."""
+
+    async def has_ended(self, job: Job) -> bool:
+        """Whether its run has come to its end, and only nobody heard of it."""
 
     def errand(self, job: Job) -> Errand:
         """What an attempt is told.
@@ -181,6 +185,9 @@ class Lane:
     # --- an attempt ----------------------------------------------------------------------------------
 
     async def _attempt(self, job: Job) -> None:
+        if await self._office.has_ended(job):
+            await self._finish(job, "")
+            return
         try:
             job = await self._board.change(job.id, State.RUNNING, of=(State.QUEUED,), started=True)
         except (NotNowError, NoSuchJobError):  # cancelled or paused just now
@@ -259,7 +266,15 @@ class Lane:
                 continue
             except (NotNowError, NoSuchJobError):  # a client had it stopped
                 self._records.pop(job.id, None)
+                if state is State.FINISHED:  # but it was faster
+                    await self._finish(job, reason)
             return
+
+    async def _finish(self, job: Job, reason: str) -> None:
+        """Finish a job that waits or is paused, and has nothing left to do."""
+        with contextlib.suppress(NotNowError, NoSuchJobError):  # it was cancelled
+            await self._board.change(job.id, State.QUEUED, reason, of=(State.QUEUED, State.PAUSED))
+            await self._board.change(job.id, State.FINISHED, reason, of=(State.QUEUED,))
 
     def _judge(self, job: Job, ending: Ending, why: str) -> tuple[State, str]:
         """The state that follows from an ending, and the reason; keeps count of failures."""
@@ -270,11 +285,12 @@ class Lane:
         if ending.status == "refused":
             self._records.pop(job.id, None)
             return State.FAILED, ending.message
-        if why or ending.status in ("interrupted", "busy"):
+        if why or ending.status == "busy":
             self._lane = Record()
             if ending.status == "busy":
                 self._gates.forget()
-            return State.QUEUED, why or ending.message
+                return State.QUEUED, f"the GPU is busy: {ending.message}"
+            return State.QUEUED, why
         return self._failed(job, ending)
 
     def _failed(self, job: Job, ending: Ending) -> tuple[State, str]:

@@ -37,6 +37,7 @@ class Storage:
 
     Attributes:
         trouble: why it could not be used last; empty while it can.
+        failed: called in its thread each time that it cannot be used.
         closed: True when its thread has nothing more to do.
     """
 
@@ -44,6 +45,7 @@ class Storage:
         self.path = path
         self.trouble = ""
         self.closed = False
+        self.failed: Callable[[], None] = lambda: None
         self._books: Books | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="database")
 
@@ -81,6 +83,7 @@ class Storage:
             if not self.trouble:
                 _LOG.error("the database cannot be used: %s", error)
             self.trouble = str(error)
+            self.failed()
             self._drop()  # opening it again heals what can be healed
             raise
         if self.trouble:

@@ -1,6 +1,7 @@
 """What the daemon wants done without being asked: sets of daemon.toml, and what keeps answers true."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from tuner.daemon.desk import NotNowError
 from tuner.daemon.orders import checked, with_defaults
 from tuner.daemon.settings import SetTable, Settings
 from tuner.errors import InputError, StoreError
-from tuner.jobs import Job, Order, Origin
+from tuner.jobs import Job, Kind, Order, Origin
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,6 +66,24 @@ def missing(
     return orders, wrong
 
 
+def unwanted(
+    settings: Settings, catalog: Catalog, devices: Sequence[str], active: Iterable[Job]
+) -> list[int]:
+    """Numbers of jobs of sets that are no longer in the settings as they were queued.
+
+    Args:
+        settings: with the sets.
+        catalog: of the kernels.
+        devices: that the daemon tunes on.
+        active: jobs that have not ended.
+    """
+    wanted = set()
+    for group in settings.set:
+        with contextlib.suppress(InputError):
+            wanted |= {same_order(order) for order in orders_of(group, settings, catalog, devices)}
+    return [job.id for job in active if job.origin is Origin.SET and same_order(job.order) not in wanted]
+
+
 class Queuing:
     """Queues what is wanted, once.
 
@@ -85,7 +104,7 @@ class Queuing:
             None where it cannot be queued now; it will be wanted again.
         """
         async with self._lock:
-            known = self._board.like(order)
+            known = self._board.about(order) if order.kind is Kind.TUNE else self._board.like(order)
             if known is not None:
                 return known
             try:

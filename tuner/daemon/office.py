@@ -1,0 +1,131 @@
+"""What lanes are told before an attempt at a job, and what becomes of what it tells and brings."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tuner.daemon.answering.answerer import Answerer
+from tuner.daemon.board import Board, names_of
+from tuner.daemon.budgets import Budgets, Spent
+from tuner.daemon.desk import NotNowError
+from tuner.daemon.metrics import Metrics
+from tuner.daemon.running.errand import Ending, Errand
+from tuner.daemon.situation import Situation
+from tuner.daemon.storage import Storage
+from tuner.daemon.telling import Telling
+from tuner.daemon.upkeep import Upkeep
+from tuner.jobs import Job, Kind
+
+
+class Clerk:
+    """Implements ``tuner.daemon.scheduling.Office``.
+
+    Args:
+        situation: settings, kernels, devices.
+        storage: the database.
+        board: of jobs.
+        telling: hands events on.
+        budgets: what was spent.
+        answerer: what is known.
+        metrics: count.
+        upkeep: what follows later.
+        wall: local time.
+    """
+
+    def __init__(
+        self,
+        situation: Situation,
+        *,
+        storage: Storage,
+        board: Board,
+        telling: Telling,
+        budgets: Budgets,
+        answerer: Answerer,
+        metrics: Metrics,
+        upkeep: Upkeep,
+        wall: Callable[[], datetime],
+    ) -> None:
+        self._situation = situation
+        self._storage = storage
+        self._board = board
+        self._telling = telling
+        self._budgets = budgets
+        self._answerer = answerer
+        self._metrics = metrics
+        self._upkeep = upkeep
+        self._wall = wall
+        self._counted: dict[int, Spent] = {}
+        self._sampled: dict[int, int] = {}
+
+    async def has_ended(self, job: Job) -> bool:
+        """True where the run of a job has come to its end, and its process had no time to say so."""
+        if job.run is None and not job.attempts:
+            return False
+        return await self._storage.run(lambda books: books.jobs.has_ended(job.id))
+
+    def errand(self, job: Job) -> Errand:
+        """What an attempt is told.
+
+        Raises:
+            NotNowError: there is nothing to do any more.
+        """
+        idle = self._situation.settings.idle
+        return Errand(
+            job=job.id,
+            order=job.order,
+            database=Path(self._storage.path),
+            kernel_directories=self._situation.directories,
+            idle_test=idle.test,
+            others_allowed=idle.others_allowed,
+            sample=self._again(job) if job.order.kind is Kind.SAMPLE else None,
+        )
+
+    def heard(self, job: Job, kind: str, data: Mapping[str, Any]) -> None:
+        """An attempt tells something."""
+        if kind == "trial":
+            self._metrics.trial(self._situation.uuid(job.order.device), str(data.get("status")))
+        self._telling.tell(job.id, kind, data)
+
+    def spent(self, job: Job, seconds: float, joules: float) -> None:
+        """What an attempt has taken so far; what was not counted yet is counted."""
+        uuid = self._situation.uuid(job.order.device)
+        before = self._counted.get(job.id, Spent())
+        more = Spent(max(0.0, seconds - before.seconds), max(0.0, joules - before.joules))
+        if more == Spent():
+            return
+        self._counted[job.id] = Spent(before.seconds + more.seconds, before.joules + more.joules)
+        self._budgets.spend(uuid, self._wall().date().isoformat(), *more)
+        self._metrics.spent(uuid, *more)
+        self._upkeep.spent()
+
+    async def concluded(self, job: Job, ending: Ending) -> None:
+        """An attempt has ended, and its job is in its next state."""
+        self.spent(job, ending.seconds, ending.joules)
+        self._counted.pop(job.id, None)
+        self._metrics.ended(ending.status)
+        self._metrics.idle(self._situation.uuid(job.order.device))
+        if job.order.kind is Kind.SAMPLE:
+            await self._keep_sample(self._sampled.pop(job.id, None), ending)
+        elif self._board.get(job.id) is None:  # whatever came of it, the same again brings no more
+            self._answerer.tried(job.order)
+        if ending.run is not None:
+            await self._upkeep.refresh(names_of(job.order))
+        await self._upkeep.flush()
+        self._upkeep.wishes_may_have_changed()
+
+    def _again(self, job: Job) -> Mapping[str, Any]:
+        """The trial that is to be measured again."""
+        again = self._answerer.again(job.order)
+        if again is None:
+            raise NotNowError("its answer is not served any more: there is nothing to measure again")
+        self._sampled[job.id] = again.run
+        return again.trial
+
+    async def _keep_sample(self, run: int | None, ending: Ending) -> None:
+        """Judge and store what measuring again has given."""
+        if run is None or ending.sample is None:
+            return
+        document = self._answerer.sampled(run, ending.sample)
+        if document is not None:
+            await self._storage.insist(lambda books: books.ledger.add_sample(run, document))

@@ -1,0 +1,166 @@
+"""What the daemon does on its own: it reads answers again, writes down counts, and queues what is wanted."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from tuner.daemon.answering.answerer import Answerer
+from tuner.daemon.board import Board
+from tuner.daemon.budgets import Budgets
+from tuner.daemon.chores import Chores
+from tuner.daemon.desk import NotNowError, Question
+from tuner.daemon.situation import Situation
+from tuner.daemon.storage import Storage
+from tuner.daemon.wanting import Queuing, missing, unwanted
+from tuner.errors import StoreError, TunerError
+from tuner.jobs import Order, Origin, State
+
+_FLUSH_S = 10.0  # what was counted is in the database after so long
+_WISH_S = 0.2  # from a question to the queue: several at once are looked at together
+_SAMPLES_S = 60.0  # whether an answer that is used should be measured again
+_FORGET_S = 86_400.0
+_RETRY_S = 2.0  # what the database did not take is tried again
+_LOG = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """Chores, each done some time after there was a reason.
+
+    Args:
+        situation: settings and kernels.
+        storage: the database.
+        board: of jobs.
+        budgets: what was spent.
+        answerer: what is known.
+        wall: local time.
+    """
+
+    def __init__(
+        self,
+        situation: Situation,
+        *,
+        storage: Storage,
+        board: Board,
+        budgets: Budgets,
+        answerer: Answerer,
+        wall: Callable[[], datetime],
+    ) -> None:
+        self._situation = situation
+        self._storage = storage
+        self._board = board
+        self._budgets = budgets
+        self._answerer = answerer
+        self._wall = wall
+        self._queuing = Queuing(board, lambda: situation.settings.limits.queue)
+        self._chores = Chores()
+
+    async def begin(self) -> None:
+        """Know what is stored.
+
+        Raises:
+            StoreError: the database cannot be used just now.
+        """
+        uuids = [identity.uuid for identity in self._situation.identities.values()]
+        await self._budgets.load(self._wall().date().isoformat(), uuids)
+        uses = await self._storage.run(lambda books: books.ledger.uses())
+        self._answerer.remember(await self._storage.run(lambda books: books.ledger.analytical()))
+        self._answerer.restore_uses(uses)
+        await self.refresh(None)
+        await self.queue_sets()
+        self.wishes_may_have_changed()
+        await self._forget()
+
+    async def end(self) -> None:
+        """Write down what was counted."""
+        self._chores.close()
+        await self.flush()
+
+    def used(self) -> None:
+        """An answer was used: that is counted, and may be a reason to measure it again."""
+        self._chores.soon("flush", _FLUSH_S, self.flush)
+        self._chores.soon("samples", _SAMPLES_S, self._queue_wanted)
+
+    def spent(self) -> None:
+        """An attempt has cost something."""
+        self._chores.soon("flush", _FLUSH_S, self.flush)
+
+    def wishes_may_have_changed(self) -> None:
+        """There may be jobs that are worth doing."""
+        self._chores.soon("wishes", _WISH_S, self._queue_wanted)
+
+    async def refresh(self, names: Sequence[str] | None) -> None:
+        """Read answers again that may have changed; where that fails now, all of them later.
+
+        Args:
+            names: of workloads that run together; None for all answers.
+        """
+        try:
+            read = await self._storage.run(lambda books: self._answerer.read(books.store, names))
+        except StoreError:
+            self._chores.soon("refresh", _RETRY_S, lambda: self.refresh(None))
+            return
+        self._answerer.take(read, names)
+
+    async def flush(self) -> None:
+        """Put what was counted into the database, or do so later."""
+        uses = self._answerer.take_uses()
+        try:
+            await self._storage.run(lambda books: books.ledger.add_uses(uses))
+        except StoreError:
+            self._answerer.put_back_uses(uses)
+            self._chores.soon("flush", _FLUSH_S, self.flush)
+            return
+        with contextlib.suppress(StoreError):  # kept, and stored with what is spent next
+            await self._budgets.store()
+
+    async def queue_sets(self) -> None:
+        """Queue what daemon.toml wants tuned and never was; take back what it wants no more."""
+        situation = self._situation
+        try:
+            known = await self._storage.run(lambda books: books.jobs.jobs())
+        except StoreError:
+            self._chores.soon("sets", _RETRY_S, self.queue_sets)
+            return
+        orders, situation.troubles["sets"] = missing(
+            situation.settings, situation.catalog, situation.devices, known
+        )
+        for number in unwanted(situation.settings, situation.catalog, situation.devices, self._board.jobs):
+            with contextlib.suppress(TunerError):  # it has ended just now
+                await self._board.change(number, State.CANCELLED, "daemon.toml does not name it any more")
+        for order, priority in orders:
+            if not self._is_known(order):
+                await self._queuing.queue(order, Origin.SET, priority)
+
+    def _is_known(self, order: Order) -> bool:
+        """True where what an order asks for is known, and true."""
+        question = Question(
+            workloads=order.workloads,
+            objective=order.objective,
+            device=order.device,
+            max_slowdown=order.options.get("max_slowdown"),
+            clocks_as_found=order.clocks == "off",
+            count=0.0,
+        )
+        try:
+            reply = self._answerer.reply(question)
+        except NotNowError:
+            return False
+        return reply.origin == "stored" and not reply.stale
+
+    async def _queue_wanted(self) -> None:
+        """Queue what would make answers better or surer."""
+        for wanted in self._answerer.wanted():
+            if await self._queuing.queue(wanted.order, wanted.origin, wanted.priority) is None:
+                return
+
+    async def _forget(self) -> None:
+        """Remove jobs that ended long ago."""
+        before = self._wall() - timedelta(days=self._situation.settings.limits.keep_days)
+        try:
+            count = await self._storage.run(lambda books: books.jobs.forget(before))
+        except StoreError:
+            count = 0
+        if count:
+            _LOG.info("%d jobs that ended before %s are listed no more", count, before.date())
+        self._chores.soon("forget", _FORGET_S, self._forget)
