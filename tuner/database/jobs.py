@@ -181,13 +181,20 @@ class Jobs:
         """
         return [self._recovered(job.id) for job in self.jobs((State.RUNNING,))]
 
-    def _recovered(self, number: int) -> Job:
+    def has_ended(self, number: int) -> bool:
+        """True where the run of a job has come to its end, whatever state the job is in."""
+        return self._last_run(number)[1] in _ENDED_RUNS
+
+    def _last_run(self, number: int) -> tuple[int | None, str]:
         last = self._database.read(
             lambda view: view.row(
                 "SELECT id, status FROM runs WHERE job_id = ? ORDER BY id DESC LIMIT 1", (number,)
             )
         )
-        run, status = (None, "") if last is None else last
+        return (None, "") if last is None else (last[0], last[1])
+
+    def _recovered(self, number: int) -> Job:
+        run, status = self._last_run(number)
         if status in _ENDED_RUNS:
             return self.change(number, State.FINISHED, run=run)[0]
         return self.change(number, State.QUEUED, reason="the daemon was stopped", run=run)[0]

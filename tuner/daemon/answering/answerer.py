@@ -112,6 +112,12 @@ class Answerer:
         """The kernels that questions may name."""
         return self._present.catalog
 
+    def counts(self) -> tuple[int, int]:
+        """How many stored answers are fresh, and how many are stale."""
+        index = self._present.index
+        stale = len(index.stale)
+        return sum(map(len, index.sets.values())) - stale, stale
+
     def refresh(self, store: Store, names: Sequence[str] | None = None) -> None:
         """Read stored answers, and what samples say of them, again.
 
