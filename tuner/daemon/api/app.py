@@ -37,7 +37,15 @@ VERSION = "1"
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _STREAM: dict[str, Any] = {
     "description": "Events as they come: `id:` of stored ones, `event:` kind, `data:` JSON.",
-    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    "content": {
+        "text/event-stream": {
+            "schema": {
+                "type": "object",
+                "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+                "required": ["event", "data"],
+            }
+        }
+    },
 }
 _TEXT: dict[str, Any] = {
     "description": "What Prometheus scrapes.",

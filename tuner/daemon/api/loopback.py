@@ -52,7 +52,8 @@ def open_loopback(port: int, token_file: Path) -> Loopback:
 
 def _listen(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     try:
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio sends at once (TCP_NODELAY) only where the protocol is named.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
         raise InputError(f"tcp.port: no sockets of this family: {error}") from error
     try:

@@ -1,0 +1,124 @@
+"""Raw bytes at a running server: it answers or closes, lives on, and opens no file."""
+
+import contextlib
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from fake_desk import FakeDesk
+from hostile_requests import KINDS, attack, play
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from served_desk import Served, connected, served
+
+from tuner.daemon.desk import Peer
+from tuner.jobs import Order
+
+QUICK_S = 0.1  # for a request to arrive: an attack that stops in the middle costs so long
+CODE = (".py", ".pyc", ".so")
+
+
+class Watch(logging.Handler):
+    """What must not happen in the server: files opened, errors logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.faults: list[str] = []
+        self.thread: int | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.faults.append(f"{record.name}: {record.getMessage()} {record.exc_info}")
+
+    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        watched = event in ("open", "os.listdir", "os.exec", "subprocess.Popen", "os.system")
+        if watched and threading.get_ident() == self.thread and not str(arguments[0]).endswith(CODE):
+            self.faults.append(f"{event} {arguments[0]!r}")
+
+
+@pytest.fixture(scope="module")
+def watch() -> Iterator[Watch]:
+    watch = Watch()
+    logging.getLogger().addHandler(watch)
+    yield watch
+    logging.getLogger().removeHandler(watch)
+    watch.thread = None
+
+
+@pytest.fixture(scope="module")
+def api(watch: Watch) -> Iterator[Served]:
+    sys.addaudithook(watch.audit)  # stays until the interpreter ends, and sees nothing without its thread
+    with served(
+        desk=FakeDesk(most_jobs=50), request_timeout_s=QUICK_S, requests_per_s=1e6, followers=200
+    ) as running:
+        running.wait(running.desk.submit(Order(("scan-lf:N=64",)), Peer()))
+        watch.thread = running.wait(identify())
+        yield running
+
+
+async def identify() -> int:
+    return threading.get_ident()
+
+
+def alive(api: Served) -> bool:
+    """Whether a good client is answered; on a busy machine it may itself be late once."""
+    for _ in range(20):
+        with contextlib.suppress(OSError):
+            return api.ask("GET", "/v1/status").status == 200
+    return False
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_no_bytes_bring_the_server_down(api: Served, watch: Watch, random: Random) -> None:
+    """Whatever is sent and however it is cut, the server answers below 500 or closes, and lives on."""
+    made = attack(random)
+    statuses = play(connected(api.path), made)
+
+    assert all(status < 500 for status in statuses), made
+    assert alive(api)
+    assert watch.faults == []
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_attacks_are_attacks(make: Any) -> None:
+    """Chance makes every kind of attack, and never the same all the time."""
+    random = Random(1)  # noqa: S311 - no secret
+    assert len({make(random) for _ in range(50)}) > 5
+
+
+def test_nothing_is_left_of_attacks(api: Served) -> None:
+    """After hundreds of connections of all kinds none is open, no stream is told, no descriptor is lost."""
+    random = Random(7)  # noqa: S311 - no secret
+    api.ask("GET", "/v1/status")
+    before = descriptors()
+    for _ in range(100):
+        play(connected(api.path), attack(random))
+    while len(api.server._house.places) or api.desk.following or api.server.server_state.tasks:
+        assert alive(api)
+    while api.server._house.places:
+        api.wait(identify())
+
+    assert descriptors() <= before
+    assert not api.server.server_state.connections
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_many_slow_clients_keep_nobody_out() -> None:
+    """Clients that hold all connections they may get, and send nothing, leave room for others in time."""
+    with served(connections=8, request_timeout_s=QUICK_S) as api, contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(connected(api.path)) for _ in range(50)]
+        for connection in slow:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(b"GET / HTTP/1.1\r\nX: ")
+        for connection in slow:
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+        assert alive(api)
