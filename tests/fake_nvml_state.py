@@ -24,7 +24,7 @@ NOT_SUPPORTED, NO_PERMISSION, GPU_IS_LOST, UNKNOWN = 3, 4, 15, 999
 CALLS = (
     *("energy", "ring", "instant", "average", "usage", "clock", "reasons", "supported", "set", "reset"),
     *("applications", "set_applications", "reset_applications", "processes", "persistence", "mig"),
-    *("temperature", "limit", "identity", "capability", "virtualization", "restriction"),
+    *("temperature", "limit", "identity", "capability", "virtualization", "restriction", "load"),
 )
 _U32, _U64, _I32 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32
 
@@ -79,7 +79,7 @@ class Gpu(ctypes.Structure):
         *((name, _U64) for name in ("settle_us", "changed_us")),
         ("process_count", _U32),
         ("pids", _U32 * 16),
-        *((name, _U32) for name in ("persistence_mode", "mig_mode", "temperature_c")),
+        *((name, _U32) for name in ("persistence_mode", "mig_mode", "temperature_c", "load_percent")),
         *((name, _U32) for name in ("capability_major", "capability_minor")),
         *((name, _U32) for name in ("virtualization_mode", "restricted")),
         *((f"{name}_milliwatts", _U32) for name in ("limit", "enforced_limit", "least_limit", "most_limit")),

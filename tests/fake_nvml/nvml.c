@@ -150,6 +150,15 @@ int nvmlDeviceGetTemperature(struct gpu *gpu, unsigned sensor, unsigned *celsius
     return sensor ? INVALID_ARGUMENT : CALLED(gpu, temperature);
 }
 
+struct load {
+    unsigned gpu, memory;
+};
+
+int nvmlDeviceGetUtilizationRates(struct gpu *gpu, struct load *load) {
+    *load = (struct load){gpu->load_percent, 0};
+    return CALLED(gpu, load);
+}
+
 struct temperature {
     unsigned version, sensor;
     int celsius;

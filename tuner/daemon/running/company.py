@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from tuner.daemon.running.presence import Presence, Watcher
 from tuner.errors import ChildError
 from tuner.process import Child
 
 _LOG = logging.getLogger(__name__)
+_WATCHER = "tuner.daemon.running.presence:Watcher"
 _ANSWER_S = 5.0  # a driver that was asleep wakes within two; the first answer includes the child's start
 _UNUSED_S = 60.0  # then the child goes: an idle daemon holds no driver open, and the GPU may sleep
 
@@ -38,6 +40,8 @@ class Company:
         self._answer_s = answer_s
         self._here = Watcher(*self._rules)
         self._child: Child | None = None
+        self._thread = ThreadPoolExecutor(1, "company")  # a driver that hangs takes no other's thread
+        self._asking: dict[str, asyncio.Future[Presence]] = {}
         self._leave: asyncio.TimerHandle | None = None
         self._told: set[tuple[str, str]] = set()
 
@@ -54,16 +58,18 @@ class Company:
         uuid = self._uuids.get(device, device)
         if not device.startswith("cuda"):
             return self._heard(device, self._here.look(device, uuid, ours))
+        asking = self._asking.get(device)
+        if asking is None or asking.done():  # else it is the answer that whoever asked before did not await
+            loop = asyncio.get_running_loop()
+            asking = loop.run_in_executor(self._thread, self._ask, device, uuid, ours)
+            self._asking[device] = asking
         try:
-            return self._heard(device, await asyncio.to_thread(self._ask, device, uuid, ours))
-        except ChildError as error:
-            self._child = None
-            return self._heard(device, Presence(busy=True, why=f"the driver does not answer: {error}"))
+            return self._heard(device, await asyncio.shield(asking))
         finally:
             self._leave_later()
 
     def close(self) -> None:
-        """End the child if there is one; a later look starts another."""
+        """End the child if there is one, whatever it waits for; a later look starts another."""
         if self._leave is not None:
             self._leave.cancel()
             self._leave = None
@@ -72,9 +78,15 @@ class Company:
             child.close(grace_s=0.0)
 
     def _ask(self, device: str, uuid: str, ours: int) -> Presence:
-        if self._child is None or not self._child.alive:
-            self._child = Child("tuner.daemon.running.presence:Watcher", *self._rules, name="company")
-        presence: Presence = self._child.call("look", device, uuid, ours, timeout_s=self._answer_s)
+        try:
+            if self._child is None or not self._child.alive:
+                self._child = Child(_WATCHER, *self._rules, name="company")
+            presence: Presence = self._child.call("look", device, uuid, ours, timeout_s=self._answer_s)
+        except ChildError as error:
+            why = str(error).strip().splitlines()[-1]
+            if self._child is not None and self._child.alive:
+                return Presence(busy=False, why=f"it cannot be asked: {why}")
+            return Presence(busy=True, why=f"the driver does not answer: {why}")
         return presence
 
     def _leave_later(self) -> None:

@@ -28,7 +28,7 @@ def owned(
     folder: Path,
     uuid: str,
     *,
-    patience_s: float = PATIENCE_S,
+    patience_s: float | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
     """Own a GPU for the block.
@@ -36,7 +36,7 @@ def owned(
     Args:
         folder: of the database.
         uuid: of the GPU.
-        patience_s: longest wait in seconds for an owner that may be about to leave.
+        patience_s: longest wait in seconds for an owner that may be about to leave; None for the usual.
         sleep: waits.
 
     Raises:
@@ -49,7 +49,7 @@ def owned(
     except OSError as error:
         raise StoreError(f"{path}: the GPU cannot be taken: {error.strerror}") from error
     try:
-        _take(file, path, patience_s, sleep)
+        _take(file, path, PATIENCE_S if patience_s is None else patience_s, sleep)
         yield
     finally:
         os.close(file)

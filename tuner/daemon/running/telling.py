@@ -1,6 +1,5 @@
 """What a job's process tells its daemon: lines into a pipe, which never hold the measuring up for long."""
 
-import contextlib
 import math
 import os
 import select
@@ -84,8 +83,11 @@ class Teller:
     def end(self, ending: Ending) -> None:
         """The last line; the pipe is closed."""
         self._write(ending_line(ending), _ENDING_WAIT_S)
-        with contextlib.suppress(OSError):
-            os.close(self._pipe)
+        self.close()
+
+    def close(self) -> None:
+        """Close the pipe."""
+        os.close(self._pipe)
 
     def _tell(self, kind: str, data: Mapping[str, Any]) -> None:
         self._write(line(kind, data), 0.0 if self._full else _WAIT_S)

@@ -1,0 +1,217 @@
+"""Jobs in processes of their own, on a GPU that is played: its bursts stop where a test wants that."""
+
+import asyncio
+import contextlib
+import os
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from modelled import NoNvrtc
+
+from tuner import bench
+from tuner.daemon.running import runner
+from tuner.daemon.running.attempt import Attempt
+from tuner.daemon.running.errand import Ending, Errand
+from tuner.daemon.running.stopping import Stopping
+from tuner.daemon.running.telling import Teller
+from tuner.database import Database, Jobs, Store, StoredRun
+from tuner.devices.simulated import SimulatedDevice
+from tuner.errors import CompileError
+from tuner.interfaces import Check, Progress, RunRecord
+from tuner.jobs import Job, Kind, Order, Origin
+from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources
+from tuner.worker import Opened, WorkerDevice
+
+PATIENCE_S = 30.0  # for what must come; never waited for in full unless something is broken
+BOOT_PLAYED = runner._BOOT.replace(
+    "from tuner.daemon.running.child",
+    "import daemon_attempts; daemon_attempts.play(); from tuner.daemon.running.child",
+)
+_BURST_S = 0.002
+_WINDOW_S = 0.02
+
+
+class HeldGpu:
+    """What the worker hosts: a modelled GPU in real time, one burst of which may never end."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._model = SimulatedDevice("jetson-tx1", 0, NoNvrtc())
+        self.identity: DeviceIdentity = replace(
+            self._model.identity, spec="cuda:0", name="played", uuid="GPU-played", modelled=False
+        )
+        self.limits: DeviceLimits = self._model.limits
+        (self._folder / f"worker-{os.getpid()}").touch()
+
+    def check(self, plan: Plan, seed: int) -> Check:
+        return self._model.check(plan, seed)
+
+    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        with (self._folder / "bursts").open("a") as file:
+            file.write(".")
+            number = file.tell()
+        if self._hold(number):
+            (self._folder / "held").touch()
+            while True:
+                time.sleep(PATIENCE_S)
+        record = self._model.run(plans, window_s)
+        start_s = time.monotonic()
+        time.sleep(_BURST_S)
+        return replace(record, start_s=start_s, end_s=start_s + record.end_s - record.start_s)
+
+    def _hold(self, number: int) -> bool:
+        try:
+            return number == int((self._folder / "hold").read_text())
+        except FileNotFoundError:
+            return False
+
+    def free_memory_bytes(self) -> int:
+        return self._model.free_memory_bytes()
+
+    def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        return self._model.pulse(pulses)
+
+    def close(self) -> None:
+        self._model.close()
+
+
+class PlayedWorker(WorkerDevice):
+    """A real worker; resources are those that kernel files declare."""
+
+    def resources(
+        self, plans: Sequence[Plan], progress: Progress | None = None
+    ) -> list[tuple[Resources, ...] | CompileError]:
+        return SimulatedDevice("jetson-tx1", 0, NoNvrtc()).resources(plans, progress)
+
+
+def play() -> None:
+    """In the job's process: devices are the played GPU."""
+
+    def opened(spec: str | None, *args: object, **options: object) -> Opened:
+        del spec, args, options
+        return Opened(
+            PlayedWorker("cuda:0", target="daemon_attempts:HeldGpu", args=(os.environ["HELD_GPU"],)), ""
+        )
+
+    bench.open_device = opened
+
+
+ORDER = Order(
+    ("scan-lf:N=4",),
+    "time",
+    "random",
+    device="sim:jetson-tx1",
+    options={"budget": 5, "window_s": _WINDOW_S},
+)
+
+
+@dataclass
+class Workshop:
+    """A database with one job, and the attempts at it.
+
+    Attributes:
+        folder: of the database.
+        order: of the job.
+        events: what the attempts told.
+    """
+
+    folder: Path
+    order: Order = ORDER
+    events: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    _job: Job | None = None
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "tuner.db"
+
+    @property
+    def job(self) -> Job:
+        """The job as it is stored now; queued when it is first asked for."""
+        with Database(self.database) as database:
+            jobs = Jobs(database)
+            if self._job is None:
+                self._job = jobs.add(self.order, origin=Origin.CLIENT)
+            found = jobs.job(self._job.id)
+        assert found is not None
+        return found
+
+    def errand(self, **changes: Any) -> Errand:
+        return replace(Errand(self.job.id, self.order, self.database), **changes)
+
+    def tell(self, kind: str, data: Mapping[str, Any]) -> None:
+        self.events.append((kind, data))
+
+    def told(self, kind: str) -> list[Mapping[str, Any]]:
+        return [data for told, data in self.events if told == kind]
+
+    def attempt(self, **changes: Any) -> Ending:
+        """One attempt from begin to end."""
+
+        async def whole() -> Ending:
+            return await (await self.start(**changes)).ended()
+
+        return asyncio.run(asyncio.wait_for(whole(), PATIENCE_S))
+
+    def here(self, **changes: Any) -> Ending:
+        """One attempt in this process, which nobody hears."""
+        teller = Teller(os.open(os.devnull, os.O_WRONLY), self.order.objective)
+        try:
+            return Attempt(self.errand(**changes), teller, Stopping()).go()
+        finally:
+            teller.close()
+
+    async def start(self, **changes: Any) -> runner.Runner:
+        return await runner.start(self.errand(**changes), self.tell)
+
+    def runs(self) -> list[StoredRun]:
+        with Store(self.database) as store:
+            return store.history()
+
+    # --- the played GPU ------------------------------------------------------------------------------
+
+    def hold(self, burst: int) -> None:
+        """Let the burst of that number, counted from 1 over all attempts, never end."""
+        (self.folder / "hold").write_text(str(burst))
+
+    def let_go(self) -> None:
+        """Hold nothing any more."""
+        for name in ("hold", "held"):
+            (self.folder / name).unlink(missing_ok=True)
+
+    async def held(self) -> None:
+        """Return when the burst that never ends has begun."""
+        await until((self.folder / "held").exists)
+
+    def workers(self) -> list[int]:
+        """Process ids of all workers so far."""
+        return [int(path.name.partition("-")[2]) for path in self.folder.glob("worker-*")]
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Return when something is so."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline_s, "it did not come"
+        await asyncio.sleep(0.01)
+
+
+def gone(pid: int) -> bool:
+    """True when a process has ended, waited for if need be; one that nobody has reaped yet has."""
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        try:
+            watch = select.poll()
+            watch.register(handle, select.POLLIN)
+            return bool(watch.poll(PATIENCE_S * 1000))
+        finally:
+            os.close(handle)
+    return True
+
+
+def sampling(order: Order) -> Order:
+    """The order to measure again."""
+    return replace(order, kind=Kind.SAMPLE)

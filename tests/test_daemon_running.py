@@ -1,0 +1,321 @@
+"""A job's process from begin to end: what it stores, how it stops, and what is left of it."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from daemon_attempts import BOOT_PLAYED, PATIENCE_S, Workshop, gone, sampling, until
+
+from tuner.catalog import kernels_root
+from tuner.daemon.running import ownership, runner
+from tuner.daemon.running.errand import Ending
+from tuner.daemon.running.wire import errand_text
+from tuner.database import Store
+from tuner.devices.occupants import VARIABLE, present
+from tuner.model import Status
+from tuner.records import measurement_from
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    """A job of a few trials on a modelled GPU."""
+    return Workshop(tmp_path)
+
+
+@pytest.fixture
+def played(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    """The same on a GPU in a worker, whose bursts can be held."""
+    monkeypatch.setenv("HELD_GPU", str(workshop.folder))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(workshop.folder))
+    monkeypatch.setattr(runner, "_BOOT", BOOT_PLAYED)
+    workshop.order = replace(workshop.order, device="cuda:0")
+    return workshop
+
+
+@contextlib.contextmanager
+def foreground() -> Iterator[None]:
+    """Another process computes on the GPU."""
+    enter = "from tuner.devices.occupants import Occupant; Occupant('jetson-tx1').enter()"
+    code = f"{enter}; print(flush=True); input()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+        process.kill()
+
+
+def stored(workshop: Workshop) -> list[str]:
+    """The trials of the job's run, in their order."""
+    with Store(workshop.database) as store:
+        return [str(trial) for trial, _ in store.trials(1, workshop.order.workloads)]
+
+
+def test_a_job_is_tuned_and_stored(workshop: Workshop) -> None:
+    """An attempt tells its run, trials and answer, ends by the order's limit, and its run is the job's."""
+    ending = workshop.attempt()
+
+    assert (ending.status, ending.message, ending.run) == ("limited", "", 1)
+    assert workshop.told("run") == [{"run": 1, "resumed": 0}]
+    searched = [event for event in workshop.told("trial") if not event["confirming"]]
+    assert [event["number"] for event in searched] == [1, 2, 3, 4, 5]
+    assert {(event["status"], event["unit"], event["expected"]) for event in searched} == {("ok", "s", 5)}
+    assert workshop.told("compiled")[-1]["done"] == workshop.told("compiled")[-1]["total"]
+    (run,) = workshop.runs()
+    (answer,) = workshop.told("answer")
+    assert run.answer is not None
+    assert answer["summary"]["best"]["configurations"] == run.answer["best"]["configurations"]
+    assert (run.status, run.trials, workshop.job.run) == ("limited", 5, 1)
+    assert ending.seconds > 0
+    assert ending.joules > 0
+
+
+def test_a_finished_job_needs_no_limit(workshop: Workshop) -> None:
+    """A search that ends by itself has finished."""
+    workshop.order = replace(workshop.order, policy="auto", options={})
+
+    assert workshop.attempt().status == "finished"
+
+
+def test_killed_in_a_burst_it_goes_on_where_it_was(played: Workshop) -> None:
+    """SIGKILL of the process loses the burst and no trial; the next attempt measures none twice."""
+    played.hold(4)
+
+    async def killed() -> Ending:
+        process = await played.start()
+        await played.held()
+        os.kill(process.pid, signal.SIGKILL)
+        return await process.ended()
+
+    first = asyncio.run(killed())
+    (worker,) = played.workers()
+    before = stored(played)
+    played.let_go()
+    second = played.attempt()
+
+    assert (first.status, first.run) == ("crashed", 1)
+    assert "SIGKILL" in first.message
+    assert first.seconds > 0
+    assert gone(worker)
+    assert len(before) == 3
+    assert played.told("run")[-1] == {"run": 1, "resumed": 3}
+    assert second.status == "limited"
+    assert stored(played)[:3] == before
+    assert len(set(stored(played))) == 5 == len(stored(played))
+
+
+def test_told_to_stop_it_leaves_the_gpu_and_its_run(played: Workshop) -> None:
+    """SIGTERM in a burst that never ends: the worker is gone, trials are stored, the run goes on."""
+    played.hold(3)
+
+    async def stopped() -> Ending:
+        process = await played.start()
+        await played.held()
+        await process.stop(PATIENCE_S)
+        return await process.ended()
+
+    ending = asyncio.run(stopped())
+
+    assert (ending.status, ending.message, ending.run) == ("interrupted", "told to stop", 1)
+    assert all(map(gone, played.workers()))
+    (run,) = played.runs()
+    assert (run.status, run.trials) == ("interrupted", 2)
+    played.let_go()
+    assert played.attempt().status == "limited"
+    assert len(played.runs()) == 1
+
+
+def test_told_to_stop_at_once_nothing_was_begun(workshop: Workshop) -> None:
+    """SIGTERM before the process can heed it ends it just the same."""
+
+    async def stopped() -> Ending:
+        process = await workshop.start()
+        await process.stop(PATIENCE_S)
+        return await process.ended()
+
+    assert asyncio.run(stopped()).status == "interrupted"
+    assert workshop.runs() == []
+
+
+def test_who_does_not_stop_is_killed(played: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its grace a process that is deaf to SIGTERM is killed, with what it started in its session."""
+    started = played.folder / "started"
+    deaf = "import signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    inner = f"open({str(started)!r}, 'x'); import time; time.sleep(600)"
+    child = f"p = subprocess.Popen([sys.executable, '-c', {inner!r}])"
+    script = f"{deaf}; {child}; open({str(played.folder / 'pid')!r}, 'w').write(str(p.pid)); p.wait()"
+    monkeypatch.setattr(runner, "_BOOT", script)
+
+    async def killed() -> Ending:
+        process = await played.start()
+        await until(started.exists)
+        await process.stop(0.0)
+        return await process.ended()
+
+    assert asyncio.run(killed()).status == "interrupted"
+    assert gone(int((played.folder / "pid").read_text()))
+
+
+def test_a_killed_worker_costs_one_trial(played: Workshop) -> None:
+    """The worker dies in a burst: that trial has crashed, the job goes on with another worker."""
+    played.hold(2)
+
+    async def whole() -> Ending:
+        process = await played.start()
+        await played.held()
+        (worker,) = played.workers()
+        played.let_go()
+        os.kill(worker, signal.SIGKILL)
+        return await process.ended()
+
+    assert asyncio.run(whole()).status == "limited"
+    with Store(played.database) as store:
+        found = [measurement.status for _, measurement in store.trials(1, played.order.workloads)]
+    assert found.count(Status.CRASHED) == 1
+    assert found.count(Status.OK) == 4
+    assert len(played.workers()) == 2
+
+
+def test_it_dies_with_the_daemon(played: Workshop) -> None:
+    """SIGKILL of who started it ends the job's process and its worker, in a burst that never ends."""
+    played.hold(1)
+    errand = played.errand()
+    code = (
+        "import asyncio, sys; from pathlib import Path; from tuner.daemon.running import runner, wire;"
+        " import daemon_attempts; runner._BOOT = daemon_attempts.BOOT_PLAYED\n"
+        "async def main():\n"
+        "    process = await runner.start(wire.errand_from(sys.argv[1]), lambda *_: None)\n"
+        "    print(process.pid, flush=True)\n"
+        "    await process.ended()\n"
+        "asyncio.run(main())"
+    )
+    path = os.pathsep.join(sys.path)
+    with subprocess.Popen(
+        [sys.executable, "-c", code, errand_text(errand)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as daemon:
+        assert daemon.stdout is not None
+        pid = int(daemon.stdout.readline())
+        asyncio.run(played.held())
+        daemon.kill()
+
+    assert gone(pid)
+    assert all(map(gone, played.workers()))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"workloads": ("no-such:N=4",)}, "unknown kernel"),
+        ({"policy": "no-such"}, "unknown policy"),
+        ({"clocks": "12:13"}, "12"),
+        ({"options": {"no_such": 1}}, "no option is called no_such"),
+        ({"options": {"sensor": "no-such"}}, "no-such"),
+    ],
+)
+def test_what_cannot_be_is_refused(workshop: Workshop, change: dict[str, object], says: str) -> None:
+    """An order that will never work ends refused, says why, and stores no run."""
+    workshop.order = replace(workshop.order, **change)  # type: ignore[arg-type]
+    ending = workshop.here()
+
+    assert ending.status == "refused"
+    assert says in ending.message
+    assert workshop.runs() == []
+
+
+def test_only_named_directories_are_searched(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of the user's own folder is none of the daemon's; one of a folder in the errand is."""
+    own = workshop.folder / "config/tuner/kernels.d"
+    for name in ("scan-lf", "common"):
+        shutil.copytree(kernels_root() / name, own / name)
+    file = own / "scan-lf/kernel.toml"
+    file.write_text(file.read_text().replace('name = "scan-lf"', 'name = "mine"'))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(workshop.folder / "config"))
+    workshop.order = replace(workshop.order, workloads=("mine:N=4",))
+
+    assert workshop.here().status == "refused"
+    assert workshop.here(kernel_directories=(own,)).status == "limited"
+
+
+def test_a_gpu_has_one_owner(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another process tunes the GPU, an attempt is unavailable, and stores no run."""
+    monkeypatch.setattr(ownership, "PATIENCE_S", 0.1)
+    with ownership.owned(workshop.folder, "sim:jetson-tx1"):
+        ending = workshop.here()
+
+    assert ending.status == "unavailable"
+    assert f"process {os.getpid()} tunes this GPU" in ending.message
+    assert workshop.runs() == []
+    assert workshop.here().status == "limited"
+
+
+def test_others_on_the_gpu_come_first(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With another process on the GPU nothing is measured; once it has gone, the job goes on."""
+    monkeypatch.setenv(VARIABLE, str(workshop.folder / "gpus"))
+    with foreground():
+        ending = workshop.here()
+
+    assert ending.status == "busy"
+    assert "1 process of others" in ending.message
+    assert workshop.told("trial") == []
+    assert workshop.here().status == "limited"
+    assert present("jetson-tx1") == []
+
+
+def test_others_may_be_allowed(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others that do not count, and an idle test that is off, stop nothing."""
+    monkeypatch.setenv(VARIABLE, str(workshop.folder / "gpus"))
+    with foreground():
+        assert workshop.attempt().status == "busy"
+        assert workshop.here(others_allowed=1).status == "limited"
+        assert workshop.here(idle_test=False).status == "limited"
+
+
+def test_a_sample_is_measured_and_nothing_else(workshop: Workshop) -> None:
+    """Measured again, a trial gives what it gave, by three bursts or more; no run is made of it."""
+    workshop.order = replace(workshop.order, objective="energy", options={"budget": 2})
+    workshop.here()
+    with Store(workshop.database) as store:
+        trial, before = store.best_known(1, workshop.order.workloads)[0]
+    record = {"configurations": {"scan-lf:N=4": dict(trial.configurations[0])}, "clock_mhz": None}
+    workshop.order = sampling(workshop.order)
+    ending = workshop.attempt(sample=record)
+
+    assert (ending.status, ending.message, ending.run) == ("finished", "", None)
+    assert ending.sample is not None
+    again = measurement_from(ending.sample)
+    assert 3 <= again.bursts <= 5
+    assert again.makespan_s == pytest.approx(before.makespan_s, rel=0.02)
+    assert again.energy is not None
+    assert again.energy.idle_watts is not None
+    assert len(workshop.runs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        (None, "nothing is named"),
+        (
+            {"configurations": {"scan-lf:N=4": {"P": 2, "L": 32}}, "clock_mhz": 998},
+            "998 MHz, which may not be set",
+        ),
+    ],
+)
+def test_a_sample_that_cannot_be_is_refused(
+    workshop: Workshop, record: dict[str, object] | None, says: str
+) -> None:
+    """A sample of nothing is refused, and so is one at a clock that nobody allowed to set."""
+    workshop.order = sampling(workshop.order)
+    ending = workshop.here(sample=record)
+
+    assert ending.status == "refused"
+    assert says in ending.message
