@@ -218,6 +218,12 @@ FAULTS: dict[str, Fault] = {
 }
 """Each begins to be wrong before the block, has been so for a while in it, and is right again after it."""
 
+OF_THE_PLAYED_GPU = (
+    *("kill-worker", "kill-guardian", "clock-refused", "gpu-lost"),
+    *(f"kernel-{fault}" for fault in KERNEL_FAULTS),
+)
+"""Faults that meet only a search on the played GPU."""
+
 
 def plan(count: int, seed: int, kinds: tuple[str, ...] = ()) -> list[str]:
     """Random order of faults in which every kind comes up before one comes up again."""

@@ -129,7 +129,7 @@ class Scene:
         self._wants_disk = disk
         self._bare = bare
         self._settings = settings
-        self._devices = devices
+        self.devices = devices
         self._stack = contextlib.ExitStack()
         self._daemon: subprocess.Popen[bytes] | None = None
 
@@ -154,7 +154,7 @@ class Scene:
 
     def write_settings(self, more: str = "") -> None:
         """Write ``daemon.toml``."""
-        devices = ", ".join(f'"{device}"' for device in self._devices)
+        devices = ", ".join(f'"{device}"' for device in self.devices)
         group = grp.getgrgid(os.getegid()).gr_name
         text = _SETTINGS.format(socket=self.socket, group=group, state=self.state, devices=devices)
         (self.folder / "daemon.toml").write_text(text + more)
@@ -187,7 +187,7 @@ class Scene:
             "LD_LIBRARY_PATH": str(Path(library()).parent),
             "LD_PRELOAD": faulty_time(),
             "FAULTY_TIME": str(self.clocks.path),
-            "PYTHONPATH": str(self.folder / "hook"),
+            "PYTHONPATH": os.pathsep.join((str(self.folder / "hook"), *_python_path())),
         }
         return {**os.environ, **own, **played}
 
@@ -220,9 +220,8 @@ class Scene:
 
     @property
     def pid(self) -> int:
-        """Of the daemon."""
-        assert self._daemon is not None
-        return self._daemon.pid
+        """Of the daemon; -1 before the first start."""
+        return -1 if self._daemon is None else self._daemon.pid
 
     def alive(self) -> bool:
         """True while the daemon runs."""
@@ -244,7 +243,7 @@ class Scene:
 
     def sweep(self) -> None:
         """Kill what the daemon left, as a service manager does with what is left of a service."""
-        while left := [one for one in self.processes() if one.pid != self._own()]:
+        while left := [one for one in self.processes() if one.pid != self.pid]:
             for one in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one.pid, signal.SIGKILL)
@@ -261,19 +260,16 @@ class Scene:
         """Those of the scene that live or were not reaped: the daemon and what it started, or one role."""
         table = dict(_processes())
         mark = f"PLAYED_FOLDER={self.folder}".encode()
-        known = {pid for pid in table if pid == self._own() or _marked(pid, mark)}
+        known = {pid for pid in table if pid == self.pid or _marked(pid, mark)}
         known |= {pid for pid, one in table.items() if one.state == "Z" and one.parent in known}
         if not self.alive():
-            known.discard(self._own())
+            known.discard(self.pid)
         return [table[pid] for pid in sorted(known) if role in ("", table[pid].role)]
-
-    def _own(self) -> int:
-        return -1 if self._daemon is None else self._daemon.pid
 
     def bury(self) -> None:
         """Reap orphans that came here and have ended."""
         for pid, one in _processes():
-            if one.parent == os.getpid() and one.state == "Z" and pid != self._own():
+            if one.parent == os.getpid() and one.state == "Z" and pid != self.pid:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
 
@@ -326,6 +322,10 @@ class Scene:
             last = self.nvml.segments[self.nvml.segment_count - 1]
             self.nvml.segments[0].start_us, self.nvml.segments[0].milliwatts = last.start_us, last.milliwatts
             self.nvml.segment_count = 1
+
+
+def _python_path() -> list[str]:
+    return [word for word in os.environ.get("PYTHONPATH", "").split(os.pathsep) if word]
 
 
 def _processes() -> Iterator[tuple[int, Process]]:

@@ -6,8 +6,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from daemon_breaking import FAULTS
+from daemon_breaking import FAULTS, OF_THE_PLAYED_GPU
 from daemon_scene import MODELLED, PATIENCE_S, PLAYED, Process, Scene
 
 from tuner.client import Client
@@ -17,7 +18,7 @@ ANSWER_S = (
     15.0  # within which somebody who asks gets an answer; a socket that was removed is missed after five
 )
 GONE_S = 15.0  # within which what a killed daemon leaves has ended
-_FIRST_S = 1.2  # from the first job to the fault at most: imports, first trials, confirmation
+_FIRST_S = 1.0  # from the first job to the fault at most: imports, first trials, confirmation
 _WORKLOAD = "scan-lf:N=4"
 _ENDED = ("finished", "failed", "cancelled")
 
@@ -78,16 +79,20 @@ class Trial:
         Returns:
             What each fault cost; what shows only in the end is put down to the last.
         """
-        scene, begun_s = self._scene, time.monotonic()
-        jobs = self._submit(len(faults))
+        begun_s = time.monotonic()
+        jobs = [self._submit(MODELLED)]
         outcomes = [Outcome(fault) for fault in faults]
         for outcome in outcomes:
+            if outcome.fault in OF_THE_PLAYED_GPU:
+                jobs.append(self._submit(PLAYED))
+            elif not self._scene.client().jobs(("queued", "running")):
+                jobs.append(self._submit(MODELLED))
             time.sleep(self._rng.uniform(0.0, _FIRST_S))  # the instant is the point
             self._break(outcome)
         self._await(jobs, outcomes[-1])
-        self._look(outcomes[-1])
+        self.look(outcomes[-1])
         outcomes[-1].seconds = time.monotonic() - begun_s
-        scene.rest_gpu()
+        self._scene.rest_gpu()
         return outcomes
 
     def _break(self, outcome: Outcome) -> None:
@@ -101,29 +106,22 @@ class Trial:
         self._up(outcome, fatal=told.fatal)
         self._ask(outcome)
 
-    def _submit(self, faults: int) -> list[int]:
-        """Searches that are over within seconds; those of the played GPU set its clocks."""
-        client = self._scene.client()
-        orders = [MODELLED, PLAYED, *self._rng.choices((MODELLED, PLAYED), k=faults // 2)]
-        numbers = []
-        for device in orders:
-            own = (
-                {"clocks": "345:1980:105", "window_s": 0.02, "budget": 6}
-                if device == PLAYED
-                else {"budget": 40}
-            )
-            job = client.submit(
-                _WORKLOAD,
-                objective="energy",
-                policy="random",
-                device=device,
-                priority=self._rng.random(),
-                seed=self._rng.randrange(2**31),
-                energy_precision=0.2,
-                **own,
-            )
-            numbers.append(job.id)
-        return numbers
+    def _submit(self, device: str) -> int:
+        """A search that is over within seconds; that of the played GPU sets its clocks."""
+        own: dict[str, Any] = {"clocks": "all", "budget": 60}
+        if device == PLAYED:
+            own = {"clocks": "345:1980:105", "budget": 6, "window_s": 0.02}
+        job = self._scene.client().submit(
+            _WORKLOAD,
+            objective="energy",
+            policy="random",
+            device=device,
+            priority=self._rng.random(),
+            seed=self._rng.randrange(2**31),
+            energy_precision=0.2,
+            **own,
+        )
+        return job.id
 
     def _note(self) -> None:
         """Remember what is stored: from now on it must stay so."""
@@ -177,12 +175,12 @@ class Trial:
             with contextlib.suppress(TunerError):
                 client.cancel(number)
 
-    def _look(self, outcome: Outcome) -> None:
-        """See what it cost, now that nothing runs any more."""
+    def look(self, outcome: Outcome, patience_s: float = GONE_S) -> None:
+        """See what it cost, when nothing runs any more; whoever is to go has so long to do so."""
         scene = self._scene
-        if not scene.until(lambda: not self._strays(), GONE_S):
+        if not scene.until(lambda: not self._strays(), patience_s):
             outcome.left += [f"{one.role} {one.state}" for one in self._strays()]
-        outcome.clock_set = not scene.until(lambda: not (scene.clock_set() or scene.journals()), GONE_S)
+        outcome.clock_set = not scene.until(lambda: not (scene.clock_set() or scene.journals()), patience_s)
         now = scene.trials()
         outcome.lost = sum(now.get(key) != text for key, text in self._seen.items())
         outcome.twice = scene.twice()
@@ -192,11 +190,8 @@ class Trial:
         """Processes that nobody needs now; the daemon keeps one a while that looks at GPUs."""
         self._scene.bury()
         own = self._scene.pid
-        return [
-            one
-            for one in self._scene.processes()
-            if one.pid != own and (one.parent != own or one.state == "Z" or one.role != "other")
-        ]
+        others = [one for one in self._scene.processes() if one.pid != own]
+        return [one for one in others if one.parent != own or one.state == "Z" or one.role != "other"]
 
 
 def _state(client: Client, number: int) -> str:
