@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from tuner.application.advice import Advisor
 from tuner.application.calls import Application, Asked
 from tuner.application.choice import Chosen
 from tuner.catalog import Catalog
@@ -15,7 +16,7 @@ __all__ = ["Chosen", "apply", "chosen"]
 
 @cache
 def _application() -> Application:
-    return Application(Catalog.load(), default_path())
+    return Application(Catalog.load(), default_path(), Advisor())
 
 
 def apply(
@@ -39,8 +40,8 @@ def apply(
         out: array to write to, of the shape and type that would be allocated, apart from the inputs; a
             sequence of them for a kernel with several outputs.
         stream: where to run; None for CuPy's current stream.
-        configuration: a value for every tunable; None for the best stored one for this GPU, sizes and the
-            nearest batch, or the kernel file's default where none is stored.
+        configuration: a value for every tunable; None for the best that the daemon or the database knows for
+            this GPU, sizes and the nearest batch, or the kernel file's default where none is known.
         sizes: sizes that shapes and types do not tell, e.g. ``direction="inverse"``.
 
     Returns:

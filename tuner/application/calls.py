@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.application.advice import Advisor, Tally
 from tuner.application.arrays import Array, Stream, check_array, checked_stream, overlap
 from tuner.application.choice import Chosen, choose, given
 from tuner.application.signature import Form, check_count, check_forms, is_flat, shape_of, taken, workload_for
@@ -85,6 +86,7 @@ class _Call:
         outputs: arrays that the caller may provide.
         results: names of what is returned, in the order of the kernel file.
         scratch: further arrays, of this call alone.
+        tally: counts its launches.
     """
 
     kernel: str
@@ -93,6 +95,7 @@ class _Call:
     outputs: tuple[_Made, ...]
     results: tuple[str, ...]
     scratch: tuple[_Made, ...]
+    tally: Tally
 
 
 class Application:
@@ -101,11 +104,13 @@ class Application:
     Args:
         catalog: the kernels.
         database: where tuned configurations are looked up.
+        advisor: asks the daemon; None where there is to be none.
     """
 
-    def __init__(self, catalog: Catalog, database: Path) -> None:
+    def __init__(self, catalog: Catalog, database: Path, advisor: Advisor | None = None) -> None:
         self._catalog = catalog
         self._database = database
+        self._advisor = advisor
         self._cp: ModuleType | None = None
         self._lock = threading.Lock()
         self._gpus: dict[int, DirectGpu] = {}
@@ -126,6 +131,7 @@ class Application:
                 stack.enter_context(checked_stream(stream, asked.device))
             key = asked.key()
             call = self._calls.get(key) or self._work_out(cp, key, asked)
+            call.tally.count += 1
             return _run(cp, call, asked.arrays, out)
 
     def chosen(self, asked: Asked) -> Chosen:
@@ -135,7 +141,7 @@ class Application:
         with cp.cuda.Device(asked.device), self._lock:
             file = self._catalog.kernel(asked.kernel)
             workload = workload_for(file, asked.forms, asked.sizes)
-            choice = self._choice(file, workload, self._gpu(cp, asked.device), asked.configuration)
+            choice = self._choice(file, workload, self._gpu(cp, asked.device), asked.configuration, count=0.0)
             check_forms(file, asked.forms, file.plan(workload, choice.configuration))
             return choice
 
@@ -159,11 +165,11 @@ class Application:
             file, forms = self._catalog.kernel(asked.kernel), asked.forms
             gpu = self._gpu(cp, asked.device)
             workload = workload_for(file, forms, asked.sizes)
-            choice = self._choice(file, workload, gpu, asked.configuration)
+            choice = self._choice(file, workload, gpu, asked.configuration, count=1.0)
             plan = file.plan(workload, choice.configuration)
             check_forms(file, forms, plan)
             _LOG.debug("%s, batch %d, %s: %s", workload, workload.batch, gpu.identity.spec, choice)
-            call = _call(file, plan, forms, gpu.program(plan))
+            call = _call(file, plan, forms, gpu.program(plan), self._tally(asked, workload, gpu))
             while len(self._calls) >= _KEPT:
                 del self._calls[next(iter(self._calls))]
             self._calls[key] = call
@@ -175,10 +181,18 @@ class Application:
         workload: Workload,
         gpu: DirectGpu,
         configuration: Mapping[str, TunableValue] | None,
+        *,
+        count: float,
     ) -> Chosen:
         if configuration is not None:
             return given(file, workload, configuration)
-        return choose(file, workload, gpu.identity, self._database)
+        return choose(file, workload, gpu.identity, self._database, self._advisor, count=count)
+
+    def _tally(self, asked: Asked, workload: Workload, gpu: DirectGpu) -> Tally:
+        """What counts launches; a configuration of the caller is no use of an answer."""
+        if self._advisor is None or asked.configuration is not None:
+            return Tally()
+        return self._advisor.tally(workload, gpu.identity)
 
     def _gpu(self, cp: ModuleType, device: int) -> DirectGpu:
         if device not in self._gpus:
@@ -186,7 +200,7 @@ class Application:
         return self._gpus[device]
 
 
-def _call(file: KernelFile, plan: Plan, forms: Sequence[Form], program: Program) -> _Call:
+def _call(file: KernelFile, plan: Plan, forms: Sequence[Form], program: Program, tally: Tally) -> _Call:
     flat = any(is_flat(recipe, form.shape) for recipe, form in zip(taken(file), forms, strict=True))
     recipes = {recipe.name: recipe for recipe in file.recipe.buffers}
     return _Call(
@@ -202,6 +216,7 @@ def _call(file: KernelFile, plan: Plan, forms: Sequence[Form], program: Program)
         scratch=tuple(
             _Made(b.name, b.shape, np.dtype(b.dtype)) for b in plan.buffers if b.role in ("scratch", "zeroed")
         ),
+        tally=tally,
     )
 
 

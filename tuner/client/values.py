@@ -1,7 +1,7 @@
 """What the daemon answers, as plain values; checked when they are read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from tuner.jobs import State
@@ -87,11 +87,15 @@ class Placed:
         configuration: values of its tunables.
         origin: ``stored``, ``analytical``, ``nearest`` or ``default``.
         details: where it comes from, for people.
+        fresh: of a stored one: it is of this very GPU, driver, CUDA and source, if perhaps of another batch.
+        source: hash of the kernel's source that the daemon has; empty where it says none.
     """
 
     configuration: Mapping[str, int | str]
     origin: str
     details: str
+    fresh: bool = False
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,8 @@ def read(kind: type[_Value], document: object) -> _Value:
     values = {}
     for field in fields(kind):  # type: ignore[arg-type]  # the classes of this module
         if field.name not in document:
+            if field.default is not MISSING:
+                continue
             raise ValueError(f"{kind.__name__} without {field.name}")
         values[field.name] = _field(field.name, hints[field.name], document[field.name])
     return kind(**values)
