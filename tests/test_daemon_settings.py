@@ -18,6 +18,7 @@ from tuner.daemon.settings_messages import MAX_SHOWN, table_of
 from tuner.errors import InputError
 
 EXAMPLE = Path(__file__).parent.parent / "systemd" / "daemon.toml"
+PAGE = Path(__file__).parent.parent / "docs" / "daemon.md"
 KEY = re.compile(r"^# (\[\[\w+\]\]|\w+ = .*)$", re.MULTILINE)
 
 
@@ -220,3 +221,21 @@ def test_the_shipped_schema_is_that_of_the_code() -> None:
     shipped = json.loads((EXAMPLE.parent / "daemon.schema.json").read_text())
 
     assert shipped == schema()
+
+
+def test_the_documented_keys_are_those_there_are() -> None:
+    """The page on the daemon lists every table with all its keys, and no other."""
+    listed = dict(re.findall(r"^\| `\[+(\w+)\]+` \| (.*) \|$", PAGE.read_text(), re.MULTILINE))
+
+    assert {table: set(re.findall(r"`(\w+)`", keys)) for table, keys in listed.items()} == {
+        table: set(model.model_fields) for table, model in TABLES.items()
+    }
+
+
+def test_the_documented_settings_can_be_used(tmp_path: Path) -> None:
+    """Settings that the page shows are read without a complaint."""
+    shown = re.findall(r"^```toml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+    assert shown
+    for text in shown:
+        assert load(written(tmp_path, text)) != Settings()

@@ -38,10 +38,10 @@ class Systemd:
             raise InstallError(f"{self.commands[-1]} ended with 1: it was told to")
 
 
-def image(folder: Path, **also: bool) -> Site:
+def image(folder: Path, *, jetson: bool = False, tcp: bool = False) -> Site:
     root = folder / "image"
     root.mkdir(exist_ok=True)
-    return Site(OPT, root, **also)
+    return Site(OPT, root, jetson=jetson, tcp=tcp)
 
 
 def of_user(folder: Path) -> Site:

@@ -1,0 +1,289 @@
+"""The daemon under a real systemd, sandbox and all, installed by its command: `pytest -m systemd` as root."""
+
+import sqlite3
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import throwaway_program
+import throwaway_systemd
+from fake_nvml_state import UUID, State, fake_nvml, library
+from helper_kills import leased
+from throwaway_systemd import Machine, booted, overlay
+from tuner.power.clocks.actuator import Where
+
+from tuner.client import Client
+from tuner.daemon.trust import trusted
+from tuner.errors import ClockError, InputError
+from tuner.jobs import State as JobState
+
+pytestmark = [
+    pytest.mark.systemd,
+    pytest.mark.skipif(bool(throwaway_systemd.why_not()), reason=throwaway_systemd.why_not() or "-"),
+]
+
+SERVICE, SOCKET, HELPER = "tuner.service", "tuner.socket", "tuner-clockd.service"
+TUNER = f"{throwaway_program.PREFIX}/bin/tuner"
+LONGEST_S = 60.0  # what systemd and the daemon need on a busy machine
+FAKE = (
+    f"Environment=LD_LIBRARY_PATH=/opt/fake:{throwaway_program.LIBRARY_PATH} FAKE_NVML_STATE=/srv/nvml-state"
+)
+# Only what a test needs: where the interpreter's library is, and a watchdog and a restart one can wait for.
+DROP_IN = (
+    f"[Service]\nEnvironment=LD_LIBRARY_PATH={throwaway_program.LIBRARY_PATH}\nWatchdogSec=5\nRestartSec=1\n"
+)
+HELPER_DROP_IN = f"[Service]\n{FAKE}\nReadWritePaths=/srv\nRestart=no\n"
+SMALL = ("scan-lf:N=4",)
+
+
+@dataclass
+class Site:
+    """A machine with the service installed."""
+
+    machine: Machine
+    nvml: State
+    said: str
+
+    @property
+    def client(self) -> Client:
+        return Client(self.machine.path("/run/tuner/tunerd.sock"), timeout_s=LONGEST_S)
+
+    def show(self, name: str, unit: str = SERVICE) -> str:
+        return self.machine.show(unit, name)
+
+    def tuner(self, *words: str) -> str:
+        library_path = f"LD_LIBRARY_PATH={throwaway_program.LIBRARY_PATH}"
+        done = self.machine.run("env", library_path, TUNER, *words, check=False)
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}{self.journal()}"
+        return done.stdout
+
+    def journal(self) -> str:
+        return self.machine.run("journalctl", "--no-pager", "-u", SERVICE).stdout
+
+    def ready(self) -> int:
+        """The main process, once the service is active."""
+        until(lambda: self.show("ActiveState") == "active", "the start of the daemon")
+        return int(self.show("MainPID"))
+
+    def rows(self, question: str, *values: object) -> list[tuple[object, ...]]:
+        """Answers of the daemon's database, read from outside."""
+        path = self.machine.root / "var/lib/tuner/tuner.db"  # SQLite follows no /proc root
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            return connection.execute(question, values).fetchall()
+
+
+def until(happened: Callable[[], bool], what: str) -> None:
+    """Wait for what systemd or the daemon does in its own time."""
+    for _ in range(int(LONGEST_S / 0.05)):
+        if happened():
+            return
+        threading.Event().wait(0.05)
+    pytest.fail(f"{what} did not happen within {LONGEST_S:g} s")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    try:  # the machine sees it below a directory of root
+        stdlib = Path(sysconfig.get_path("stdlib"))
+        trusted(stdlib, {0}, below=stdlib, most=1_000_000)
+    except InputError as error:
+        pytest.skip(f"the installer would refuse this interpreter: {error}")
+    with ExitStack() as stack:
+        shared = tmp_path_factory.mktemp("srv")
+        shared.chmod(0o755)
+        nvml = stack.enter_context(fake_nvml(shared))
+        root = stack.enter_context(overlay(tmp_path_factory.mktemp("machine")))
+        throwaway_program.put(root)
+        (root / "opt/fake").mkdir()
+        (root / "opt/fake" / Path(library()).name).write_bytes(Path(library()).read_bytes())
+        for unit, text in ((SERVICE, DROP_IN), (HELPER, HELPER_DROP_IN)):
+            folder = root / f"etc/systemd/system/{unit}.d"
+            folder.mkdir()
+            (folder / "test.conf").write_text(text)
+        machine = stack.enter_context(booted(root, shared))
+        site = Site(machine, nvml, "")
+        site.said = site.tuner("install-service")
+        settings = machine.path("/etc/tuner/daemon.toml")
+        settings.write_text(settings.read_text().replace("calm_s = 10.0", "calm_s = 0.0"))
+        machine.run("systemctl", "reload", SERVICE)
+        yield site
+
+
+def test_installing_starts_everything(site: Site) -> None:
+    """One command writes the units, makes the user, and leaves the daemon active and saying how it is."""
+    assert "write /etc/systemd/system/tuner.service" in site.said
+    site.ready()
+    assert site.show("ActiveState", SOCKET) == "active"
+    assert site.show("UnitFileState") == site.show("UnitFileState", SOCKET) == "enabled"
+    assert site.show("StatusText") != ""
+    assert site.machine.run("id", "-un", "tuner").stdout.strip() == "tuner"
+    assert site.show("NRestarts") == "0"
+
+
+def test_installing_again_changes_nothing(site: Site) -> None:
+    """A second call keeps the edited daemon.toml, writes nothing, and leaves the daemon running."""
+    pid = site.ready()
+    said = site.tuner("install-service")
+
+    assert "keep /etc/tuner/daemon.toml, which was edited" in said
+    assert not [line for line in said.splitlines() if line.startswith(("write", "replace", "remove"))]
+    assert site.ready() == pid
+
+
+def test_the_group_may_ask_and_others_may_not(site: Site) -> None:
+    """A member of the group is answered; another user is told which group he would have to be in."""
+    for group, answered in (("tuner", True), ("nogroup", False)):
+        user = ("setpriv", "--reuid=nobody", f"--regid={group}", "--clear-groups")
+        where = ("env", f"LD_LIBRARY_PATH={throwaway_program.LIBRARY_PATH}")
+        asked = site.machine.run(*user, *where, TUNER, "status", check=False)
+
+        assert (asked.returncode == 0) == answered, asked.stderr
+        if not answered:
+            assert "group tuner" in asked.stderr
+
+
+def test_a_job_runs_in_the_sandbox(site: Site) -> None:
+    """A search on the modelled GPU gets from the queue to an answer, kept in the service's directory."""
+    site.ready()
+    job = site.client.submit(*SMALL, device="sim:jetson-tx1", policy="random", budget=3)
+    until(lambda: JobState(site.client.job(job.id).state).ended, "the end of the job")
+
+    assert site.client.job(job.id).state == "finished"
+    assert site.client.best(*SMALL, device="sim:jetson-tx1").origin == "stored"
+    owner = site.machine.run("stat", "--format=%U %a", "/var/lib/tuner", "/var/lib/tuner/tuner.db").stdout
+    assert owner.splitlines() == ["tuner 700", "tuner 600"]
+
+
+def test_the_sandbox_is_closed(site: Site) -> None:
+    """The daemon has no capability, no way to one, a filter of calls, no network and a read-only system."""
+    pid = str(site.ready())
+    status = site.machine.run("cat", f"/proc/{pid}/status").stdout
+    mounts = site.machine.run("cat", f"/proc/{pid}/mounts").stdout.splitlines()
+    user = site.machine.run("id", "-u", "tuner").stdout.strip()
+
+    for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb"):
+        assert f"{name}:\t{0:016x}" in status
+    assert "NoNewPrivs:\t1" in status
+    assert "Seccomp:\t2" in status
+    assert f"Uid:\t{user}\t{user}\t{user}\t{user}" in status
+    assert next(line for line in mounts if line.split()[1] == "/").split()[3].startswith("ro")
+    links = site.machine.run("nsenter", "--target", pid, "--net", "ls", "/sys/class/net", check=False)
+    assert set(links.stdout.split()) <= {"lo", "host0"}
+
+
+def test_a_hanging_daemon_is_restarted(site: Site) -> None:
+    """A main process that stops pinging is ended by the watchdog, and a new one answers."""
+    pid = site.ready()
+    site.machine.run("systemctl", "kill", "--kill-who=main", "--signal=STOP", SERVICE)
+    until(lambda: int(site.show("MainPID")) not in (0, pid), "the restart by the watchdog")
+
+    site.ready()
+    assert site.client.status()["pid"] != pid
+    assert "Watchdog timeout" in site.journal()
+
+
+def test_a_killed_daemon_finishes_its_job(site: Site) -> None:
+    """After SIGKILL in the middle of a job a new daemon finishes it, in the same run, with no trial twice."""
+    pid = site.ready()
+    job = site.client.submit("scan-lf:N=1024", device="sim:jetson-tx1", policy="random", budget=60)
+    count = "SELECT count(*) FROM trials JOIN runs ON runs.id = run_id WHERE job_id = ?"
+    until(lambda: site.rows(count, job.id)[0][0] >= 3, "the first trials")  # type: ignore[operator]
+    site.machine.run("systemctl", "kill", "--kill-who=main", "--signal=KILL", SERVICE)
+    until(lambda: int(site.show("MainPID")) not in (0, pid), "the restart")
+    until(lambda: JobState(site.client.job(job.id).state).ended, "the end of the job")
+
+    done = site.client.job(job.id)
+    assert (done.state, done.attempts) == ("finished", 2)
+    runs = site.rows("SELECT id FROM runs WHERE job_id = ?", job.id)
+    trials = site.rows("SELECT trial FROM trials WHERE run_id = ?", *runs[0])
+    assert len(runs) == 1
+    assert len(trials) == len(set(trials)) == 60
+
+
+def test_the_first_client_starts_a_stopped_daemon(site: Site) -> None:
+    """The socket outlives the service: who connects starts it, and is answered."""
+    site.ready()
+    site.machine.run("systemctl", "stop", SERVICE)
+    assert site.show("ActiveState") == "inactive"
+    assert site.show("ActiveState", SOCKET) == "active"
+
+    assert site.client.status()["pid"]
+    assert site.show("ActiveState") == "active"
+
+
+def test_stopping_is_quick_and_whole(site: Site) -> None:
+    """A daemon with a running job stops by itself before systemd has to, and the job is queued again."""
+    site.ready()
+    job = site.client.submit("scan-lf:N=2048", device="sim:jetson-tx1", policy="random", budget=5000)
+    until(lambda: site.client.job(job.id).state == "running", "the start of the job")
+    site.machine.run("systemctl", "stop", SERVICE)
+
+    assert site.show("Result") == "success"
+    assert site.rows("SELECT state FROM jobs WHERE id = ?", job.id) == [("queued",)]
+    site.client.cancel(job.id)
+
+
+def test_wrong_settings_are_told_and_not_tried_again(site: Site) -> None:
+    """A daemon.toml that cannot be read changes nothing on reload, and ends a start with its line, once."""
+    pid = site.ready()
+    settings = site.machine.path("/etc/tuner/daemon.toml")
+    right = settings.read_text()
+    settings.write_text(right.replace('policy = "auto"', 'policy = "autos"', 1))
+    try:
+        site.machine.run("systemctl", "reload", SERVICE)
+        assert site.ready() == pid
+        site.machine.run("systemctl", "restart", SERVICE, check=False)
+        until(lambda: site.show("ActiveState") == "failed", "the end of the daemon")
+        assert site.show("ExecMainStatus") == "2"
+        assert "/etc/tuner/daemon.toml: [tuning] policy: unknown policy 'autos'" in site.journal()
+    finally:
+        settings.write_text(right)
+        site.machine.run("systemctl", "reset-failed", SERVICE, SOCKET, check=False)
+        site.machine.run("systemctl", "start", SOCKET, SERVICE)
+    site.ready()
+
+
+def test_kernels_that_others_can_write_are_refused(site: Site) -> None:
+    """A kernel directory that others can write is named on reload, and nothing of it is taken."""
+    site.ready()
+    folder = site.machine.path("/etc/tuner/kernels.d")
+    folder.chmod(0o777)
+    try:
+        site.machine.run("systemctl", "reload", SERVICE)
+        until(lambda: "kernels.d: can be written by others" in str(site.client.status()), "the refusal")
+    finally:
+        folder.chmod(0o755)
+        site.machine.run("systemctl", "reload", SERVICE)
+
+
+def test_the_helper_that_was_installed_restores(site: Site) -> None:
+    """With the installed units, a clock that a killed helper held is given back by ExecStopPost."""
+    nothing = Path("/nonexistent")
+    where = Where(library(), nothing, nothing, socket=site.machine.path("/run/tuner/clockd.sock"))
+
+    def hold_and_kill() -> None:
+        with closing(leased(UUID, where)) as clocks, clocks.locked(900):
+            assert site.nvml.locked_max_mhz == 900
+            site.machine.run("systemctl", "kill", "--kill-who=main", "--signal=KILL", HELPER)
+            until(lambda: site.nvml.locked_max_mhz == 0, "the restore by ExecStopPost")
+
+    with pytest.raises(ClockError, match="not held"):
+        hold_and_kill()
+
+
+def test_removing_leaves_results_alone(site: Site) -> None:
+    """Removing stops everything and takes the units away; results and an edited daemon.toml stay."""
+    said = site.tuner("install-service", "--uninstall")
+
+    assert "keep /var/lib/tuner; --purge removes it" in said
+    assert "keep /etc/tuner/daemon.toml, which was edited" in said
+    for unit in (SERVICE, SOCKET, HELPER, "tuner-clockd.socket"):
+        assert site.show("ActiveState", unit) in ("inactive", "failed")
+        assert not site.machine.path(f"/etc/systemd/system/{unit}").exists()
+    assert not site.machine.path("/run/tuner/tunerd.sock").exists()
+    assert site.rows("SELECT count(*) FROM jobs")[0][0]
+    assert site.tuner("install-service", "--uninstall").startswith("nothing is installed")
