@@ -1,0 +1,310 @@
+"""Who else is on a GPU: by NVML, by a Jetson's kernel, on simulated GPUs, and from the daemon's loop."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemon_attempts import until
+from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, users
+from jetson_trees import BOARDS, build
+from tuner.power.clocks import devfreq
+
+from tuner.daemon.running import company
+from tuner.daemon.running.company import Company
+from tuner.daemon.running.presence import FREE, Presence, Watcher
+from tuner.devices.occupants import VARIABLE, Occupant, is_present, present
+from tuner.devices.simulated import SimulatedDevice
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> Iterator[State]:
+    """A GPU on which nobody computes."""
+    with fake_nvml(tmp_path) as state:
+        yield state
+
+
+@pytest.fixture
+def watcher(tmp_path: Path) -> Iterator[Watcher]:
+    """Looks at GPUs of a machine that is no Jetson."""
+    watcher = Watcher(devfreq=tmp_path / "devfreq")
+    yield watcher
+    watcher.close()
+
+
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where processes on simulated GPUs are seen."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "gpus"))
+    return tmp_path / "gpus"
+
+
+# --- NVML ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "ours", "busy"), [(0, 0, False), (1, 0, True), (1, 1, False), (3, 1, True)]
+)
+def test_processes_of_others_are_company(
+    nvml: State, watcher: Watcher, count: int, ours: int, *, busy: bool
+) -> None:
+    """One process more than ours is company."""
+    nvml.process_count = count
+    seen = watcher.look("cuda:0", UUID, ours)
+
+    assert seen.busy == busy
+    assert (f"{count - ours} process" in seen.why) == busy
+
+
+def test_some_may_not_count(nvml: State, tmp_path: Path) -> None:
+    """As many others as are allowed are none."""
+    watcher = Watcher(others_allowed=2, devfreq=tmp_path)
+    nvml.process_count = 3
+
+    assert not watcher.look("cuda:0", UUID, 1).busy
+    assert watcher.look("cuda:0", UUID, 0).busy
+    watcher.close()
+
+
+@pytest.mark.parametrize(("ours", "busy"), [(0, True), (1, False)])
+def test_load_is_company_where_nothing_of_ours_runs(
+    nvml: State, watcher: Watcher, ours: int, *, busy: bool
+) -> None:
+    """Work that is no process NVML counts, as graphics, shows in the load; while we work that is ours."""
+    nvml.load_percent = 40
+    seen = watcher.look("cuda:0", UUID, ours)
+
+    assert seen == (Presence(busy=True, why="the GPU is loaded to 40 %, and not by us") if busy else FREE)
+    nvml.load_percent = 9
+    assert watcher.look("cuda:0", UUID, ours) == FREE
+
+
+def test_what_cannot_be_asked_is_free_and_says_why(nvml: State, watcher: Watcher) -> None:
+    """A GPU that withholds both, and one that NVML does not know, are free as far as one can tell."""
+    nvml.processes = nvml.load = NOT_SUPPORTED
+
+    assert watcher.look("cuda:0", UUID, 0) == Presence(
+        busy=False, why="NVML tells neither its processes nor its load"
+    )
+    assert watcher.look("cuda:1", "GPU-other", 0).why != ""
+    nvml.processes = 0
+    nvml.process_count = 1
+    assert watcher.look("cuda:0", UUID, 0).busy
+
+
+def test_nvml_is_opened_once(nvml: State, watcher: Watcher) -> None:
+    """Looks keep the GPU open, and the end of looking closes it."""
+    assert nvml.uuid
+    before = users()
+    for _ in range(3):
+        watcher.look("cuda:0", UUID, 0)
+    assert users() == before + 1
+    watcher.close()
+    assert users() == before
+
+
+# --- a Jetson ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("board", sorted(BOARDS))
+def test_a_jetson_tells_its_load(tmp_path: Path, board: str) -> None:
+    """Without NVML the driver's own figure counts, in thousandths, while nothing of ours runs."""
+    sysfs = build(tmp_path, board)
+    watcher = Watcher(library=str(tmp_path / "no-nvml.so"), devfreq=sysfs / "class/devfreq")
+    node = devfreq.find(sysfs / "class/devfreq")
+    assert node is not None
+    load = node / "device/load"
+
+    assert "no-nvml" in watcher.look("cuda:0", "GPU-0", 0).why
+    load.write_text("250\n")
+    assert watcher.look("cuda:0", "GPU-0", 0) == Presence(
+        busy=True, why="the GPU is loaded to 25 %, and not by us"
+    )
+    assert watcher.look("cuda:0", "GPU-0", 1) == FREE
+    load.write_text("0\n")
+    assert watcher.look("cuda:0", "GPU-0", 0) == FREE
+
+
+# --- simulated GPUs ------------------------------------------------------------------------------
+
+
+def test_a_simulated_gpu_shows_who_is_on_it(gpus: Path) -> None:
+    """A process is seen from its first run on a simulated GPU until it closes it, on that GPU alone."""
+    device = SimulatedDevice("jetson-tx1")
+
+    assert not is_present("jetson-tx1")
+    device.pulse([(0.1, 0.1)])
+    assert is_present("sim:jetson-tx1")
+    assert not is_present("k40c")
+    assert Watcher().look("sim:jetson-tx1", "sim:jetson-tx1", 0).busy
+    assert Watcher().look("sim:jetson-tx1", "sim:jetson-tx1", 1) == FREE
+    device.close()
+    assert present("jetson-tx1") == []
+    assert list((gpus / "jetson-tx1").iterdir()) == []
+
+
+def test_a_process_with_two_devices_is_one(gpus: Path) -> None:
+    """Processes are counted, and not what they have open; the last to leave takes the process away."""
+    del gpus
+    first, second = Occupant("k40c"), Occupant("k40c")
+    first.enter()
+    second.enter()
+    first.enter()
+
+    assert len(present("k40c")) == 1
+    first.leave()
+    assert len(present("k40c")) == 1
+    second.leave()
+    second.leave()
+    assert present("k40c") == []
+
+
+def test_the_dead_are_not_present(gpus: Path) -> None:
+    """What a killed process left behind is not counted, and removed; no more is what is no identity."""
+    folder = gpus / "k40c"
+    folder.mkdir(parents=True)
+    (folder / "1-2").write_text("another-boot:1:2")
+    (folder / "1-3").write_text("")
+
+    assert present("k40c") == []
+    assert list(folder.iterdir()) == []
+
+
+def test_nobody_is_seen_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the variable nothing is written, and a folder that cannot be written stops nobody."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    Occupant("k40c").enter()
+    assert present("k40c") == []
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
+    Occupant("k40c").enter()
+    assert present("k40c") == []
+
+
+def test_a_recording_has_no_company(watcher: Watcher) -> None:
+    """Nothing runs on what was recorded."""
+    assert watcher.look("replay:h200", "GPU-0", 0) == FREE
+
+
+# --- in the daemon -------------------------------------------------------------------------------
+
+
+class Played:
+    """Stands for the watcher in Company's child; acts as the UUID says."""
+
+    def __init__(self, others_allowed: int, busy_percent: float) -> None:
+        self._rules = (others_allowed, busy_percent)
+
+    def look(self, device: str, uuid: str, ours: int) -> Presence:
+        """Answer, hang or fail."""
+        if uuid == "hangs":
+            signal.pause()
+        if uuid == "dies":
+            os.abort()
+        if uuid == "raises":
+            raise AttributeError("no such function")
+        return Presence(busy=bool(ours), why=f"{device} {uuid} {self._rules}")
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child asks nobody."""
+    monkeypatch.setattr(company, "_WATCHER", "test_daemon_company:Played")
+
+
+def looked(uuid: str, *ours: int, answer_s: float = 30.0) -> list[Presence]:
+    """What looks at a GPU of this UUID give, one after another."""
+
+    async def look() -> list[Presence]:
+        guests = Company({"cuda:0": uuid}, others_allowed=2, busy_percent=5.0, answer_s=answer_s)
+        try:
+            return [await guests.look("cuda:0", count) for count in ours]
+        finally:
+            guests.close()
+
+    return asyncio.run(look())
+
+
+def test_real_gpus_are_asked_in_a_child(played: None, caplog: pytest.LogCaptureFixture) -> None:
+    """The child gets the UUID and the rules; what it cannot tell is logged once."""
+    del played
+    seen = looked("GPU-0", 1, 0, 0)
+
+    assert [presence.busy for presence in seen] == [True, False, False]
+    assert {presence.why for presence in seen} == {"cuda:0 GPU-0 (2, 5.0)"}
+    assert [record.message for record in caplog.records] == [
+        "cuda:0: counts as free of others: cuda:0 GPU-0 (2, 5.0)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("uuid", "busy", "says"),
+    [
+        ("hangs", True, "the driver does not answer: company: no answer within"),
+        ("dies", True, "was killed by SIGABRT"),
+        ("raises", False, "it cannot be asked: AttributeError: no such function"),
+    ],
+)
+def test_a_driver_that_does_not_answer_counts_as_busy(
+    played: None, uuid: str, *, busy: bool, says: str
+) -> None:
+    """Where a driver hangs or kills its child nothing could be measured; who lacks a function is free."""
+    del played
+    (seen,) = looked(uuid, 0, answer_s=1.0 if uuid == "hangs" else 30.0)
+
+    assert seen.busy == busy
+    assert says in seen.why
+
+
+def test_a_look_that_nobody_awaits_any_more_is_not_made_twice(played: None) -> None:
+    """Who loses patience with a driver that hangs leaves no threads behind, and its answer to the next."""
+    del played
+
+    async def look() -> Presence:
+        guests = Company({"cuda:0": "hangs"}, answer_s=1.5)
+        try:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(guests.look("cuda:0", 0), 0.01)
+            asking = guests._asking["cuda:0"]
+            seen = await guests.look("cuda:0", 0)
+            assert guests._asking["cuda:0"] is asking
+            return seen
+        finally:
+            guests.close()
+
+    assert asyncio.run(look()).busy
+
+
+def test_simulated_gpus_cost_no_child(gpus: Path, played: None) -> None:
+    """They are files, which cannot hang."""
+    del played
+    del gpus
+    occupant = Occupant("k40c")
+    occupant.enter()
+
+    async def look() -> tuple[Presence, Presence]:
+        guests = Company({})
+        return await guests.look("sim:k40c", 0), await guests.look("sim:k40c", 1)
+
+    busy, free = asyncio.run(look())
+    occupant.leave()
+    assert busy.busy
+    assert not free.busy
+
+
+def test_an_unused_child_goes(played: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When nobody has looked for a while the driver is let go of; the next look opens it again."""
+    del played
+    monkeypatch.setattr(company, "_UNUSED_S", 0.0)
+
+    async def look() -> tuple[bool, bool]:
+        guests = Company({"cuda:0": "GPU-0"})
+        await guests.look("cuda:0", 0)
+        await until(lambda: guests._child is None)
+        again = await guests.look("cuda:0", 1)
+        guests.close()
+        return again.busy, guests._child is None
+
+    assert asyncio.run(look()) == (True, True)
