@@ -58,8 +58,8 @@ class UnixConnection(http.client.HTTPConnection):
 def connected(path: Path) -> socket.socket:
     """A connection to a Unix socket."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(str(path))  # without a time-out: a queue that is full would be an error at once
     connection.settimeout(PATIENCE_S)
-    connection.connect(str(path))
     return connection
 
 

@@ -21,7 +21,7 @@ from tuner.daemon.settings import LimitsTable, TuningTable
 
 _KEEP_ALIVE_S = 30  # of a connection without a request; a client that comes back later connects anew
 _GRACE_S = 2  # for answers under way when the server stops; the service manager waits longer
-_BACKLOG = 128
+_BACKLOG = 1024  # connections that wait to be accepted; beyond it a client has an error at once
 _LOG = logging.getLogger(__name__)
 
 

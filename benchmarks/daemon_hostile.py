@@ -1,0 +1,313 @@
+"""Sends a running daemon what no good client sends: is it there afterwards, and is it as it was?
+
+Raw bytes of all kinds on the Unix socket (malformed HTTP, split writes, huge heads and bodies, chunks that
+are none, pipelines, path tricks, requests that stop in the middle), more slow clients than connections,
+another user, and requests made from the published interface by schemathesis over TCP. A daemon is started
+unless one is named; its queue then fills with jobs, and schemathesis is left out.
+
+    python benchmarks/daemon_hostile.py --count 20000 --out benchmarks/results/daemon-hostile.json
+"""
+
+import argparse
+import collections
+import contextlib
+import http.client
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from provenance import provenance
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from daemon_scene import ASKED_ONLY, MODELLED, Scene
+from hostile_requests import attack, play
+
+NOBODY = 65_534
+WORKERS = 32  # most of them wait for a deadline
+WARM_UP = 1000  # attacks after which caches are full, and memory is what it will be
+PATIENCE_S = 30.0
+SETTLE_S = 3.0  # longer than the deadline of a request below
+MOST_GROWTH_BYTES = 5 * 10**6
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+SETTINGS = (
+    ASKED_ONLY
+    + """
+[[window]]
+start = "0 0 1 1 *"
+hours = 0.01
+
+[limits]
+request_timeout_s = 0.5
+requests_per_s = 100000
+queue = 100
+followers = 200
+
+[tcp]
+port = {port}
+token_file = "{token}"
+"""
+)
+"""Jobs are queued and never run: it is the daemon's face that is tried."""
+AS_NOBODY = """
+import os, socket, sys
+os.setgroups([])
+os.setgid(int(sys.argv[2]))
+os.setuid(65534)
+held = []
+for _ in range(int(sys.argv[3])):
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(sys.argv[1])
+        connection.settimeout(30)
+        connection.sendall(sys.argv[4].encode())
+    except OSError as error:
+        print(type(error).__name__)
+        continue
+    held.append(connection)
+print("held", len(held), flush=True)
+for connection in held:
+    try:
+        print(connection.recv(12).decode() or "closed")
+    except OSError as error:
+        print("closed" if isinstance(error, ConnectionError) else type(error).__name__)
+"""
+
+
+@dataclass
+class Seen:
+    """What attacks of one kind met."""
+
+    connections: int = 0
+    statuses: collections.Counter[int] = field(default_factory=collections.Counter)
+    closed: int = 0  # without an answer
+    left: int = 0  # by the attacker
+    hung: int = 0  # neither answered nor closed
+
+
+def main() -> int:
+    """Attack, print a table, write it; 1 where the daemon answered 5xx, fell, hung or grew."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--socket", type=Path, help="of a daemon that runs; else one is started")
+    parser.add_argument("--count", type=int, default=5000, help="raw attacks")
+    parser.add_argument("--examples", type=int, default=50, help="of schemathesis, per operation and phase")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, _daemon(options.socket, Path(folder)) as target:
+        found = assault(target, options.count, options.examples, options.seed)
+    _show(found)
+    if options.out is not None:
+        document = {"provenance": provenance(), "seed": options.seed, **found}
+        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    return int(not found["held"])
+
+
+@dataclass
+class Target:
+    """A daemon under attack; port and token where it was started here."""
+
+    path: Path
+    pid: int
+    port: int = 0
+    token: str = ""
+
+
+@contextlib.contextmanager
+def _daemon(path: Path | None, folder: Path) -> Iterator[Target]:
+    if path is not None:
+        yield Target(path, _owner(path))
+        return
+    folder.chmod(0o755)  # so that it is the socket that stops others
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = SETTINGS.format(port=port, token=folder / "token")
+    with Scene(folder, devices=(MODELLED,), settings=settings, bare=True) as scene:
+        scene.start()
+        yield Target(scene.socket, scene.pid, port, (folder / "token").read_text().strip())
+
+
+def _owner(path: Path) -> int:
+    """Process that listens at a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(packed[:4], sys.byteorder)
+
+
+def assault(target: Target, count: int, examples: int, seed: int) -> dict[str, Any]:
+    """All attacks, one after the other."""
+    raw(target, WARM_UP, seed + 1)
+    before = weight(target)
+    kinds = raw(target, count, seed)
+    others = other_user(target)
+    slow = slow_clients(target)
+    published = schema(target, examples) if target.port else None
+    after = weight(target)
+    seen = [status for one in kinds.values() for status in one["statuses"]]
+    held = (
+        alive(target)
+        and not any(status >= 500 for status in seen)
+        and not any(one["hung"] for one in kinds.values())
+        and after["descriptors"] <= before["descriptors"]
+        and after["rss_bytes"] - before["rss_bytes"] < MOST_GROWTH_BYTES
+        and (published is None or published["failed"] == 0)
+        and (others is None or set(others) <= {"PermissionError"})
+    )
+    return {
+        "raw": kinds,
+        "other user": others,
+        "slow clients": slow,
+        "schemathesis": published,
+        "before": before,
+        "after": after,
+        "held": held,
+    }
+
+
+def raw(target: Target, count: int, seed: int) -> dict[str, Any]:
+    """Raw attacks from several threads."""
+    table: dict[str, Seen] = collections.defaultdict(Seen)
+    lock = threading.Lock()
+
+    def work(number: int) -> None:
+        random = Random(f"{seed} {number}")  # noqa: S311 - no secret
+        for _ in range(count // WORKERS):
+            made = attack(random)
+            hung, statuses = False, []
+            try:
+                statuses = play(_connected(target.path), made)
+            except TimeoutError:
+                hung = True
+            with lock:
+                seen = table[made.name]
+                seen.connections += 1
+                seen.statuses.update(statuses)
+                seen.hung += hung
+                seen.left += made.leaves and not hung
+                seen.closed += not (statuses or made.leaves or hung)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {
+        name: {**vars(seen), "statuses": dict(sorted(seen.statuses.items()))}
+        for name, seen in sorted(table.items())
+    }
+
+
+def _connected(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(path))  # without a time-out: a queue that is full would be an error at once
+    connection.settimeout(PATIENCE_S)
+    return connection
+
+
+def other_user(target: Target) -> Mapping[str, int] | None:
+    """What a user outside the socket's group meets; None where this user cannot ask as another."""
+    if os.geteuid() != 0:
+        return None
+    done = _as_nobody(target, NOBODY, 100, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    said = done.communicate(timeout=PATIENCE_S)[0].split("\n")
+    return collections.Counter(line for line in said if line and not line.startswith("held"))
+
+
+def _as_nobody(target: Target, group: int, connections: int, request: str) -> "subprocess.Popen[str]":
+    words = [str(target.path), str(group), str(connections), request]
+    command = [sys.executable, "-I", "-S", "-c", AS_NOBODY, *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def slow_clients(target: Target) -> Mapping[str, Any] | None:
+    """A user of the group holds all connections it gets and says half a request: are others answered?"""
+    group = target.path.stat().st_gid
+    if os.geteuid() != 0 or group == 0:
+        group = 0 if os.geteuid() == 0 else -1
+    if group < 0:
+        return None
+    slow = _as_nobody(target, group, 300, "GET /v1/best?workload=scan-lf:N=64 HTTP/1.1\r\nHost: local")
+    while slow.stdout is not None and (line := slow.stdout.readline()) and not line.startswith("held"):
+        pass
+    times_s = []
+    while slow.poll() is None and len(times_s) < 1000:
+        start_s = time.monotonic()
+        if not alive(target):
+            break
+        times_s.append(time.monotonic() - start_s)
+    ends = collections.Counter(line.strip() for line in slow.communicate(timeout=PATIENCE_S)[0].splitlines())
+    return {
+        "connections": 300,
+        "ends": dict(ends),
+        "answers meanwhile": len(times_s),
+        "longest answer s": max(times_s, default=None),
+    }
+
+
+def schema(target: Target, examples: int) -> Mapping[str, Any]:
+    """Requests made from the published interface; streams are left out, for they end with their job only."""
+    url = f"http://127.0.0.1:{target.port}"
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--url", url),
+        *("--header", f"Authorization: Bearer {target.token}", "--checks", CHECKS),
+        *("--max-examples", str(examples), "--exclude-path", "/v1/jobs/{number}/events", "--no-color"),
+        *("--phases", "examples,coverage,fuzzing", "--continue-on-failure"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    generated = re.search(r"([0-9,]+) generated", done.stdout)
+    return {
+        "generated": int(generated[1].replace(",", "")) if generated else 0,
+        "failed": done.returncode,
+        "said": done.stdout.splitlines()[-30:] if done.returncode else [],
+    }
+
+
+def alive(target: Target) -> bool:
+    """Whether a good client is answered."""
+    connection = http.client.HTTPConnection("localhost", timeout=PATIENCE_S)
+    connection.sock = _connected(target.path)
+    with contextlib.closing(connection):
+        connection.request("GET", "/v1/status")
+        return connection.getresponse().status == 200
+
+
+def weight(target: Target) -> Mapping[str, int]:
+    """Memory and descriptors of the daemon, once all connections have ended."""
+    time.sleep(SETTLE_S)
+    status = Path(f"/proc/{target.pid}/status").read_text()
+    resident = re.search(r"VmRSS:\s+([0-9]+) kB", status)
+    return {
+        "rss_bytes": int(resident[1]) * 1024 if resident else 0,
+        "descriptors": sum(1 for _ in Path(f"/proc/{target.pid}/fd").iterdir()),
+    }
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    print(f"{'attack':16} {'connections':>11} {'closed':>7} {'left':>6} {'hung':>5}  answers by status")
+    for name, seen in found["raw"].items():
+        statuses = ", ".join(f"{status}: {count}" for status, count in seen["statuses"].items())
+        row = f"{name:16} {seen['connections']:>11} {seen['closed']:>7} {seen['left']:>6} {seen['hung']:>5}"
+        print(f"{row}  {statuses}")
+    for name in ("other user", "slow clients", "schemathesis"):
+        print(f"{name}: {'not tried here' if found[name] is None else dict(found[name])}")
+    for name in ("before", "after"):
+        size, files = found[name]["rss_bytes"], found[name]["descriptors"]
+        print(f"{name}: {size / 1e6:.1f} MB resident, {files} descriptors")
+    print("held" if found["held"] else "NOT HELD")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
