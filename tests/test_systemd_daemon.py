@@ -120,6 +120,8 @@ def test_installing_starts_everything(site: Site) -> None:
     assert site.show("ActiveState", SOCKET) == "active"
     assert site.show("UnitFileState") == site.show("UnitFileState", SOCKET) == "enabled"
     assert site.show("StatusText") != ""
+    assert "complete" in site.machine.path("/usr/local/share/bash-completion/completions/tuner").read_text()
+    assert site.machine.path("/usr/local/share/man/man1/tuner-daemon.1").is_file()
     assert site.machine.run("id", "-un", "tuner").stdout.strip() == "tuner"
     assert site.show("NRestarts") == "0"
 
@@ -129,7 +131,7 @@ def test_installing_again_changes_nothing(site: Site) -> None:
     pid = site.ready()
     said = site.tuner("install-service")
 
-    assert "keep /etc/tuner/daemon.toml, which was edited" in said
+    assert "keep /etc/tuner/daemon.toml, which is not as it was installed" in said
     assert not [line for line in said.splitlines() if line.startswith(("write", "replace", "remove"))]
     assert site.ready() == pid
 
@@ -280,7 +282,7 @@ def test_removing_leaves_results_alone(site: Site) -> None:
     said = site.tuner("install-service", "--uninstall")
 
     assert "keep /var/lib/tuner; --purge removes it" in said
-    assert "keep /etc/tuner/daemon.toml, which was edited" in said
+    assert "keep /etc/tuner/daemon.toml, which is not as it was installed" in said
     for unit in (SERVICE, SOCKET, HELPER, "tuner-clockd.socket"):
         assert site.show("ActiveState", unit) in ("inactive", "failed")
         assert not site.machine.path(f"/etc/systemd/system/{unit}").exists()

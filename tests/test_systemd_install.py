@@ -38,10 +38,13 @@ class Systemd:
             raise InstallError(f"{self.commands[-1]} ended with 1: it was told to")
 
 
+SHARED = {"man/man1/tuner.1": "a page\n"}
+
+
 def image(folder: Path, *, jetson: bool = False, tcp: bool = False) -> Site:
     root = folder / "image"
     root.mkdir(exist_ok=True)
-    return Site(OPT, root, jetson=jetson, tcp=tcp)
+    return Site(OPT, root, jetson=jetson, tcp=tcp, shared=SHARED)
 
 
 def of_user(folder: Path) -> Site:
@@ -73,10 +76,12 @@ def test_all_units_and_settings_are_written(tmp_path: Path) -> None:
         *(f"{units}/{name}" for name in places.SYSTEM_UNITS),
         *("etc/sysusers.d/tuner.conf", "etc/tmpfiles.d/tuner.conf"),
         *("etc/tuner/daemon.toml", "etc/tuner/clockd.toml", LISTED),
+        *("usr/local/bin/tuner", "usr/local/share/man/man1/tuner.1"),
     }
     assert found[f"{units}/tuner.service"] == (UNITS / "tuner.service").read_text()
     assert (site.root / "etc/tuner/kernels.d").is_dir()
-    assert all(path.stat().st_mode & 0o777 == 0o644 for path in site.root.rglob("*") if path.is_file())
+    modes = {path.name: path.stat().st_mode & 0o777 for path in site.root.rglob("*") if path.is_file()}
+    assert {name: mode for name, mode in modes.items() if mode != 0o644} == {"tuner": 0o755}
     assert systemd.commands == [
         f"systemctl --root={site.root} enable tuner-clockd.socket tuner.socket tuner.service"
     ]
@@ -163,13 +168,25 @@ def test_edited_settings_are_kept(tmp_path: Path) -> None:
     mine.write_text("# mine\n")
 
     words = do(plan.install(site, Systemd()))
-    assert f"keep {mine}, which was edited" in words
+    assert f"keep {mine}, which is not as it was installed" in words
     words = do(plan.uninstall(site, Systemd()))
-    assert f"keep {mine}, which was edited" in words
+    assert f"keep {mine}, which is not as it was installed" in words
     assert tree(site.root) == {
         "etc/tuner/daemon.toml": "# mine\n",
         "etc/tuner/clockd.toml": "# from before\n",
     }
+
+
+def test_another_command_of_the_name_is_kept(tmp_path: Path) -> None:
+    """A `tuner` that somebody else put among the machine's commands is neither replaced nor removed."""
+    site = image(tmp_path)
+    command = site.root / "usr/local/bin/tuner"
+    command.parent.mkdir(parents=True)
+    command.write_text("another")
+    do(plan.install(site, Systemd()))
+    do(plan.uninstall(site, Systemd()))
+
+    assert tree(site.root) == {"usr/local/bin/tuner": "another"}
 
 
 def test_unedited_settings_follow_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +253,7 @@ def test_removing_stops_first(tmp_path: Path) -> None:
     assert not site.settings.exists()
 
 
-@pytest.mark.parametrize("after", range(9))
+@pytest.mark.parametrize("after", range(12))
 def test_a_failure_half_way_is_finished_or_undone(tmp_path: Path, after: int) -> None:
     """Wherever installing ends, a second call gives the whole, and removing leaves nothing."""
     whole, half, undone = (image(tmp_path / name) for name in mkdirs(tmp_path, "whole", "half", "undone"))

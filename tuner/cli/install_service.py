@@ -56,6 +56,7 @@ def install_service(
         config=places.user_config() if user else None,
         jetson=not user and places.is_jetson(root),
         tcp=tcp,
+        shared={} if user or uninstall else _shared(),
     )
     if uninstall:
         steps = plan.uninstall(site, with_results=purge)
@@ -73,6 +74,21 @@ def install_service(
         click.echo("nothing of this was done: --dry-run")
     elif not uninstall and not user and root == _ROOT:
         click.echo("who may ask the daemon: members of the group tuner (`usermod -aG tuner NAME`)")
+
+
+def _shared() -> dict[str, str]:
+    """Manual pages and completions, by where they are below /usr/local/share."""
+    from tuner.cli import main
+    from tuner.cli.completion import SHELLS, script
+    from tuner.cli.manual import pages
+
+    places = {
+        "bash": "bash-completion/completions/tuner",
+        "zsh": "zsh/site-functions/_tuner",
+        "fish": "fish/vendor_completions.d/tuner.fish",
+    }
+    completions = {places[shell]: script(shell, main) + "\n" for shell in SHELLS}
+    return completions | {f"man/man1/{name}": text for name, text in pages()}
 
 
 def _check_options(*, user: bool, uninstall: bool, purge: bool, tcp: bool, root: Path) -> None:

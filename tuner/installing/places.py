@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,6 +13,9 @@ SHIPPED_PREFIX = "/opt/tuner"  # what the units name as they are shipped
 SYSTEM_UNITS = ("tuner-clockd.socket", "tuner-clockd.service", "tuner.socket", "tuner.service")
 USER_UNITS = ("tuner.socket", "tuner.service")
 STARTED = ("tuner-clockd.socket", "tuner.socket", "tuner.service")  # in this order
+_LAUNCHER = """#!/bin/sh
+exec {prefix}/bin/tuner "$@"
+"""
 _PLAIN = re.compile(r"/[A-Za-z0-9/_.+-]*")  # what neither a shell nor systemd reads in a way of its own
 
 
@@ -23,12 +26,14 @@ class Item:
     Attributes:
         path: where.
         text: what is in it.
-        settings: whether it is the administrator's to edit.
+        settings: whether it is the administrator's: what is there and not as it was installed stays.
+        program: whether it can be run.
     """
 
     path: Path
     text: str
     settings: bool = False
+    program: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Site:
         config: of a user: the directory of configuration; None for the whole machine.
         jetson: with what the GPU of a Jetson needs.
         tcp: with a way to the loopback.
+        shared: further files by their path below ``/usr/local/share``: manual pages, completions.
     """
 
     prefix: Path
@@ -48,6 +54,7 @@ class Site:
     config: Path | None = None
     jetson: bool = False
     tcp: bool = False
+    shared: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _PLAIN.fullmatch(str(self.prefix)):
@@ -113,6 +120,10 @@ class Site:
         yield Item(self.at("/etc/tmpfiles.d/tuner.conf"), _text("tuner.tmpfiles.conf"))
         for name in ("daemon.toml", "clockd.toml"):
             yield Item(self.settings / name, _text(name), settings=True)
+        launcher = _LAUNCHER.format(prefix=self.prefix)
+        yield Item(self.at("/usr/local/bin/tuner"), launcher, settings=True, program=True)
+        for name, text in self.shared.items():
+            yield Item(self.at(f"/usr/local/share/{name}"), text)
 
     def _user_items(self) -> Iterator[Item]:
         for name in USER_UNITS:

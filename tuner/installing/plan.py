@@ -80,20 +80,20 @@ def _may_write(item: Item, had: Record) -> bool:
 
 def _placed(item: Item, had: Record) -> Iterator[Step]:
     if not item.path.exists():
-        yield steps.write(item.path, item.text)
+        yield steps.write(item.path, item.text, program=item.program)
     elif record.digest_of(item.path) == record.digest(item.text):
         yield steps.say(f"leave {item.path}, which is as it should be")
     elif item.settings and not _may_write(item, had):
-        yield steps.say(f"keep {item.path}, which was edited")
+        yield steps.say(f"keep {item.path}, which is not as it was installed")
     else:
-        yield steps.write(item.path, item.text, "replace")
+        yield steps.write(item.path, item.text, "replace", program=item.program)
 
 
 def _removed(path: Path, had: Record) -> Iterator[Step]:
     if not path.exists():
         return
     if str(path) in had.settings and not had.is_ours(path):
-        yield steps.say(f"keep {path}, which was edited")
+        yield steps.say(f"keep {path}, which is not as it was installed")
     else:
         yield steps.remove(path)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from tuner.errors import InstallError
 
 _FILE_MODE = 0o644
+_PROGRAM_MODE = 0o755
 _DIRECTORY_MODE = 0o755
 _COMMAND_S = 300.0  # stopping waits for running jobs to store what they have; starting for a database check
 _SHOWN_LINES = 5
@@ -34,9 +35,10 @@ class Step:
     action: Callable[[], None]
 
 
-def write(path: Path, text: str, words: str = "write") -> Step:
+def write(path: Path, text: str, words: str = "write", *, program: bool = False) -> Step:
     """Put a file in place, whole or not at all, readable by all."""
-    return Step(f"{words} {path}", lambda: _write(path, text))
+    mode = _PROGRAM_MODE if program else _FILE_MODE
+    return Step(f"{words} {path}", lambda: _write(path, text, mode))
 
 
 def remove(path: Path) -> Step:
@@ -92,7 +94,7 @@ def execute(command: Sequence[str]) -> None:
         raise InstallError(f"{shlex.join(command)} ended with {done.returncode}: {said}")
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, mode: int) -> None:
     _make(path.parent)
     draft = ""
     try:
@@ -100,7 +102,7 @@ def _write(path: Path, text: str) -> None:
             "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
         ) as file:
             draft = file.name
-            os.fchmod(file.fileno(), _FILE_MODE)
+            os.fchmod(file.fileno(), mode)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
