@@ -243,3 +243,26 @@ def test_newer_schema_is_refused(path: Path) -> None:
 
     with pytest.raises(StoreError, match="newer tuner"):
         Store(path)
+
+
+def test_order_of_runs_does_not_come_from_a_clock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What had finished when a run began is told right while the time of day jumps about."""
+    alone = replace(CONDITIONS, workloads=(("fft:N=64", 512),))
+    times = iter(["2026-05-01", "2026-04-01", "2027-01-01", "2025-01-01", "2024-01-01"])
+    monkeypatch.setattr("tuner.database.runs.now", lambda: next(times))
+    with Store(path) as store:
+        before, during = store.begin(alone), store.begin(alone)
+        store.end(before, "finished", {"best": 1})
+        asking = store.begin(alone)
+        store.end(during, "finished", {"best": 2})
+
+        assert [run.id for run in store.finished_before(asking, "fft", "energy")] == [before]
+
+
+def test_long_history_comes_in_parts(path: Path) -> None:
+    """However many runs there are, each is listed once, newest first, and a limit is kept."""
+    with Store(path) as store:
+        runs = [store.begin(CONDITIONS) for _ in range(40)]
+
+        assert [run.id for run in store.history()] == runs[::-1]
+        assert [run.id for run in store.history(17)] == runs[:22:-1]

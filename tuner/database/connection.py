@@ -4,6 +4,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -135,10 +136,9 @@ class Database:
 
     def _from_mirror(self, look: Callable[[Transaction], T], error: StoreDamagedError) -> T:
         """What the mirror has where a record makes no sense, which SQLite cannot see."""
-        if self._pair is None:
-            raise error
         try:
-            found = self._pair.read_mirror(look)
+            with closing(Pair(self.path)) as pair:
+                found = pair.read_mirror(look)
         except (SuspectError, StoreError, sqlite3.Error):
             raise error from None
         self._put_right(distrusted=self.path)

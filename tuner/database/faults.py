@@ -29,6 +29,7 @@ _KNOWN = (
 _DAMAGE = (
     *(("SQLITE_NOTADB", "not a database"), ("SQLITE_CORRUPT", "malformed"), ("SQLITE_IOERR", "I/O error")),
     *(("SQLITE_ERROR", "no such table"), ("SQLITE_FORMAT", "format")),
+    ("no name", "Could not decode to UTF-8"),
 )
 
 

@@ -41,6 +41,16 @@ def connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
     )
 
 
+def cut_off(path: Path, connection: sqlite3.Connection) -> bool:
+    """True where an open file is shorter than it says; of free pages, SQLite itself does not miss the end."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    with suppress(FileNotFoundError):
+        if side_file(path, "-wal").stat().st_size > 0:
+            return False  # the end may still be in the log
+    return bool(path.stat().st_size < pages * page_bytes)
+
+
 @contextmanager
 def locked(path: Path, *, alone: bool) -> Iterator[None]:
     """Hold the lock of the files' names: shared to open them, alone to make or replace them.

@@ -18,6 +18,7 @@ _JOB = (
     " (SELECT count(*) FROM trials JOIN runs ON trials.run_id = runs.id WHERE runs.job_id = jobs.id),"
     " submitter, created_at, started_at, ended_at FROM jobs"
 )
+_EVENTS = "SELECT id, job_id, kind, at, data FROM job_events WHERE job_id = ? AND id > ? ORDER BY id LIMIT ?"
 
 
 class Jobs:
@@ -68,8 +69,8 @@ class Jobs:
 
     def job(self, number: int) -> Job | None:
         """A job by its number; None where there is none."""
-        rows = self._database.read(lambda view: view.rows(f"{_JOB} WHERE id = ?", (number,)))
-        return self._job(rows[0]) if rows else None
+        found = self._database.read(lambda view: self._some(view, "WHERE id = ?", number))
+        return found[0] if found else None
 
     def jobs(
         self, states: Sequence[State] = (), limit: int | None = None, before: int | None = None
@@ -82,12 +83,9 @@ class Jobs:
             before: only those of lower numbers.
         """
         clause, values = _clause(states, before)
-        rows = self._database.read(
-            lambda view: view.rows(
-                f"{_JOB} {clause} ORDER BY id DESC LIMIT ?", (*values, -1 if limit is None else limit)
-            )
-        )
-        return [self._job(row) for row in rows]
+        clause += " ORDER BY id DESC LIMIT ?"
+        most = -1 if limit is None else limit
+        return self._database.read(lambda view: self._some(view, clause, *values, most))
 
     def waiting(self) -> list[Job]:
         """Queued jobs in the order in which they are to be taken."""
@@ -163,15 +161,14 @@ class Jobs:
             after: only those of higher numbers.
             limit: so many at most, the oldest.
         """
-        rows = self._database.read(
-            lambda view: view.rows(
-                "SELECT id, job_id, kind, at, data FROM job_events WHERE job_id = ? AND id > ?"
-                " ORDER BY id LIMIT ?",
-                (number, after, -1 if limit is None else limit),
-            )
-        )
         decoded = self._database.decoded
-        return [Event(event, job, kind, at, decoded(data)) for event, job, kind, at, data in rows]
+        values = (number, after, -1 if limit is None else limit)
+        return self._database.read(
+            lambda view: [
+                Event(event, job, kind, at, decoded(data))
+                for event, job, kind, at, data in view.rows(_EVENTS, values)
+            ]
+        )
 
     def recover(self) -> list[Job]:
         """Put right the jobs that a daemon which is no more left running; call it once, at the start.
@@ -218,17 +215,19 @@ class Jobs:
         return self._database.write(change)
 
     def _one(self, transaction: Transaction, number: int) -> Job:
-        row = transaction.row(f"{_JOB} WHERE id = ?", (number,))
-        if row is None:
+        found = self._some(transaction, "WHERE id = ?", number)
+        if not found:
             raise UnknownJobError(f"there is no job {number}")
-        return self._job(row)
+        return found[0]
 
-    def _job(self, row: Row) -> Job:
-        number, ordered, origin, priority, state, *rest = row
-        order = self._database.decoded(ordered)
-        order["workloads"] = tuple(order["workloads"])
-        order["kind"] = Kind(order["kind"])
-        return Job(number, Order(**order), Origin(origin), priority, State(state), *rest)
+    def _some(self, view: Transaction, clause: str, *values: object) -> list[Job]:
+        return [_job(row, self._database.decoded(row[1])) for row in view.rows(f"{_JOB} {clause}", values)]
+
+
+def _job(row: Row, ordered: dict[str, Any]) -> Job:
+    number, _, origin, priority, state, *rest = row
+    order = Order(**{**ordered, "workloads": tuple(ordered["workloads"]), "kind": Kind(ordered["kind"])})
+    return Job(number, order, Origin(origin), priority, State(state), *rest)
 
 
 def _ordered(order: Order) -> str:

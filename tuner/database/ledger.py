@@ -50,8 +50,10 @@ class Ledger:
 
     def analytical(self) -> dict[str, dict[str, Any]]:
         """All analytical answers, by key."""
-        rows = self._database.read(lambda view: view.rows("SELECT key, document FROM analytical"))
-        return {key: self._database.decoded(document) for key, document in rows}
+        decoded, statement = self._database.decoded, "SELECT key, document FROM analytical"
+        return self._database.read(
+            lambda view: {key: decoded(document) for key, document in view.rows(statement)}
+        )
 
     def add_sample(self, run_id: int, document: Mapping[str, Any]) -> None:
         """Keep what measuring the answer of a run again has given."""
@@ -64,10 +66,11 @@ class Ledger:
 
     def samples(self, run_id: int) -> list[dict[str, Any]]:
         """All samples of a run's answer, oldest first; ``at`` of each is when it was stored (UTC)."""
-        rows = self._database.read(
-            lambda view: view.rows("SELECT at, document FROM samples WHERE run_id = ? ORDER BY id", (run_id,))
+        decoded = self._database.decoded
+        statement = "SELECT at, document FROM samples WHERE run_id = ? ORDER BY id"
+        return self._database.read(
+            lambda view: [{**decoded(document), "at": at} for at, document in view.rows(statement, (run_id,))]
         )
-        return [{**self._database.decoded(document), "at": at} for at, document in rows]
 
     def spend(self, day: str, device_uuid: str, seconds: float, joules: float) -> None:
         """Add to what tuning has cost on a day (ISO 8601) on a GPU."""

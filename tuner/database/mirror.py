@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.database.faults import advice, damaged, translated
-from tuner.database.files import SIDE_FILES, connect, locked, make_like, now, side_file
+from tuner.database.files import SIDE_FILES, connect, cut_off, locked, make_like, now, side_file
 from tuner.database.migrations import MIGRATIONS
 from tuner.database_check import mirror_of
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
@@ -91,18 +91,22 @@ def _examined(path: Path) -> _Found:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
             if not tables:
                 return _Found(there=False)
-            if not tables >= _OURS:
-                return _Found("no database of tuner")
-            (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            if verdict != "ok":
-                return _Found(f"the database is corrupted ({verdict})")
-            return _Found(
-                migrations=frozenset(n for (n,) in connection.execute("SELECT name FROM migrations"))
-            )
+            trouble = _trouble(path, connection, tables)
+            names = () if trouble else connection.execute("SELECT name FROM migrations")
+            return _Found(trouble, migrations=frozenset(name for (name,) in names))
     except sqlite3.Error as error:
         if damaged(error):
             return _Found(f"the database is corrupted, or none ({error})")
         raise translated(error, path) from error
+
+
+def _trouble(path: Path, connection: sqlite3.Connection, tables: set[str]) -> str:
+    if not tables >= _OURS:
+        return "no database of tuner"
+    if cut_off(path, connection):
+        return "the database is cut off"
+    (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    return "" if verdict == "ok" else f"the database is corrupted ({' '.join(verdict.split())})"
 
 
 def _bring_up(path: Path, found: _Found) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.database.faults import MovedError, SuspectError
-from tuner.database.files import connect, locked, side_file
+from tuner.database.files import connect, cut_off, locked
 from tuner.database.migrations import MIGRATIONS
 from tuner.database_check import mirror_of
 
@@ -194,9 +194,7 @@ def _looked_at(file: _File) -> tuple[str, int]:
     names = {name for (name,) in connection.execute("SELECT name FROM migrations")}
     if names != _NAMES:
         raise SuspectError(f"{file.path} is of another version")
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-    if not _has_log(file.path) and file.path.stat().st_size < pages * page_bytes:
+    if cut_off(file.path, connection):
         raise SuspectError(f"{file.path} is cut off")
     return _standing(connection)
 
@@ -212,11 +210,3 @@ def _standing(connection: sqlite3.Connection) -> tuple[str, int]:
     if row is None:
         raise SuspectError("the count of transactions is gone")
     return row[0], row[1]
-
-
-def _has_log(path: Path) -> bool:
-    """True where the end of a file may still be in its write-ahead log."""
-    try:
-        return side_file(path, "-wal").stat().st_size > 0
-    except FileNotFoundError:
-        return False
