@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -36,11 +36,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _DISK_BYTES = 64 * 2**20
 _HERE = Path(__file__).parent
 _BILLION = 10**9
-ROLES = {  # what stands in the command line of a process
-    "runner": "tuner.daemon.running.child",
-    "guardian": "tuner.power.clocks.clockd",
-    "worker": "daemon_gpu:FaultyGpu",
-}
+_CHILD = "tuner.process"  # what may hang lives in such a child
+_ROLES = {"runner": "tuner.daemon.running.child", "guardian": "tuner.power.clocks.clockd"}
 _SETTINGS = """
 [service]
 socket = "{socket}"
@@ -86,17 +83,19 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Process:
-    """A process of the scene."""
+    """A process of the scene.
+
+    Attributes:
+        state: a letter of proc(5): Z for one that was not reaped.
+        command: its words.
+        role: ``runner`` of a job, ``worker`` or ``guardian`` of a runner's; ``other`` else.
+    """
 
     pid: int
     parent: int
     state: str
     command: str
-
-    @property
-    def role(self) -> str:
-        """As in ``ROLES``; ``daemon`` and ``other`` else."""
-        return next((role for role, text in ROLES.items() if text in self.command), "other")
+    role: str = "other"
 
 
 class Scene:
@@ -264,7 +263,8 @@ class Scene:
         known |= {pid for pid, one in table.items() if one.state == "Z" and one.parent in known}
         if not self.alive():
             known.discard(self.pid)
-        return [table[pid] for pid in sorted(known) if role in ("", table[pid].role)]
+        found = [replace(table[pid], role=_role(table[pid], table)) for pid in sorted(known)]
+        return [one for one in found if role in ("", one.role)]
 
     def bury(self) -> None:
         """Reap orphans that came here and have ended."""
@@ -335,6 +335,13 @@ def _processes() -> Iterator[tuple[int, Process]]:
                 state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 yield int(folder.name), Process(int(folder.name), int(parent), state, command)
+
+
+def _role(one: Process, table: Mapping[int, Process]) -> str:
+    parent = table.get(one.parent)
+    if _CHILD in one.command and parent is not None and _ROLES["runner"] in parent.command:
+        return "worker"
+    return next((role for role, text in _ROLES.items() if text in one.command), "other")
 
 
 def _marked(pid: int, mark: bytes) -> bool:
