@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from tuner.daemon.running.presence import Presence, Watcher
+from tuner.daemon.running.presence import FREE, Presence, Watcher
 from tuner.errors import ChildError
 from tuner.process import Child
 
@@ -63,36 +63,47 @@ class Company:
             loop = asyncio.get_running_loop()
             asking = loop.run_in_executor(self._thread, self._ask, device, uuid, ours)
             self._asking[device] = asking
+        self._stay()
         try:
             return self._heard(device, await asyncio.shield(asking))
         finally:
             self._leave_later()
 
     def close(self) -> None:
-        """End the child if there is one, whatever it waits for; a later look starts another."""
-        if self._leave is not None:
-            self._leave.cancel()
-            self._leave = None
+        """End the child if there is one, whatever it waits for; nobody looks any more."""
+        self._let_go()
+        self._thread.shutdown(wait=False)
+
+    def _let_go(self) -> None:
+        """End the child; the next look starts another."""
+        self._stay()
         child, self._child = self._child, None
         if child is not None:
             child.close(grace_s=0.0)
 
     def _ask(self, device: str, uuid: str, ours: int) -> Presence:
+        child = self._child
         try:
-            if self._child is None or not self._child.alive:
-                self._child = Child(_WATCHER, *self._rules, name="company")
-            presence: Presence = self._child.call("look", device, uuid, ours, timeout_s=self._answer_s)
+            if child is None or not child.alive:
+                child = self._child = Child(_WATCHER, *self._rules, name="company")
+            presence: Presence = child.call("look", device, uuid, ours, timeout_s=self._answer_s)
         except ChildError as error:
             why = str(error).strip().splitlines()[-1]
-            if self._child is not None and self._child.alive:
+            if self._child is not child:
+                return FREE  # closed meanwhile: whoever asked has gone
+            if child is not None and child.alive:
                 return Presence(busy=False, why=f"it cannot be asked: {why}")
             return Presence(busy=True, why=f"the driver does not answer: {why}")
         return presence
 
-    def _leave_later(self) -> None:
+    def _stay(self) -> None:
         if self._leave is not None:
             self._leave.cancel()
-        self._leave = asyncio.get_running_loop().call_later(_UNUSED_S, self.close)
+            self._leave = None
+
+    def _leave_later(self) -> None:
+        self._stay()
+        self._leave = asyncio.get_running_loop().call_later(_UNUSED_S, self._let_go)
 
     def _heard(self, device: str, presence: Presence) -> Presence:
         if not presence.busy and presence.why and (device, presence.why) not in self._told:
