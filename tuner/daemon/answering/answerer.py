@@ -14,7 +14,7 @@ from tuner.daemon.answering.replies import Kept, Present, make, served
 from tuner.daemon.answering.sampling import sample_document
 from tuner.daemon.answering.uses import Uses
 from tuner.daemon.answering.wanting import Wanted, Wishes
-from tuner.daemon.desk import Question, Reply
+from tuner.daemon.desk import NotNowError, Question, Reply
 from tuner.daemon.settings import Settings
 from tuner.database import Ledger, Store
 from tuner.jobs import Order
@@ -23,6 +23,9 @@ from tuner.records import canonical
 
 MOST_KEPT = 2048
 """Workloads of replies that are kept, 2 KiB each; the reply that was asked for longest ago makes room."""
+
+MOST_ANALYTICAL = 4096
+"""Analytical answers that are kept, 1 KiB each; the newest."""
 
 MOST_TRIED = 1024
 """Orders that are remembered as tried."""
@@ -90,7 +93,13 @@ class Answerer:
             InputError: the question is wrong, or a kernel file is at this size.
             NotNowError: a kernel that names no default was never worked out.
         """
-        kept = self._found(question)
+        try:
+            kept = self._found(question)
+        except NotNowError:
+            found = asked(question, self._present.catalog, self._present.identities)
+            for name in found.names:
+                self._analyse(name, found.device)
+            raise
         self._uses.add(kept.key, question.count)
         for name in kept.unknown:
             self._analyse(name, kept.device)
@@ -160,7 +169,12 @@ class Answerer:
 
     def remember(self, analytical: Mapping[str, Mapping[str, Any]]) -> None:
         """Answer with analytical answers too, from now on."""
-        self._replace(analytical={**self._present.analytical, **analytical})
+        new = {
+            key: {name: document.get(name) for name in ("configuration", "rule", "considered", "default")}
+            for key, document in analytical.items()
+        }
+        known = [one for one in self._present.analytical.items() if one[0] not in new]
+        self._replace(analytical=dict([*known, *new.items()][-MOST_ANALYTICAL:]))
 
     def _found(self, question: Question) -> Kept:
         form = (

@@ -1,7 +1,8 @@
 """What stored answers are bound to, and how the daemon sees that it has changed.
 
 Looking costs a few stat calls, so that it may be done often: nothing is read again, and no GPU is asked,
-until something looks different. What is then read decides: a file that was only touched makes no answer stale.
+until something looks different. What is then read decides: a file that was only touched makes no answer
+stale.
 """
 
 import os

@@ -1,0 +1,173 @@
+"""A daemon's answers with a database beside them: stored runs of choice, no GPU and no compiler."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from typing import Any
+
+from tuner.catalog import Catalog, kernels_root
+from tuner.conditions import Conditions
+from tuner.daemon.answering.known import Known, known_from
+from tuner.database import Store, StoredRun
+from tuner.model import (
+    Configuration,
+    DeviceIdentity,
+    Energy,
+    Measurement,
+    Status,
+    TunableValue,
+    WorkloadResult,
+)
+from tuner.objective import described
+from tuner.records import measurement_record
+
+TX1 = DeviceIdentity(
+    "sim:jetson-tx1", "NVIDIA Jetson TX1 (modelled)", "sim:jetson-tx1", "model-2", "12.9", modelled=True
+)
+H200 = DeviceIdentity("cuda:0", "NVIDIA H200", "GPU-1", "550.54", "12.9", modelled=False)
+TWIN = replace(H200, spec="cuda:1", uuid="GPU-2")
+
+
+@cache
+def shipped() -> Catalog:
+    """The kernels that come with the package; read once."""
+    return Catalog.load(search_path=(kernels_root(),))
+
+
+@cache
+def first_values(spec: str) -> tuple[Configuration, ...]:
+    """Some configurations of a workload."""
+    workload = shipped().workload(spec)
+    return tuple(islice(shipped().kernel(workload.kernel).space(workload), 50))
+
+
+def conditions(names: Sequence[str], device: DeviceIdentity = TX1, **changes: Any) -> Conditions:
+    """What a run of shipped kernels is bound to; workloads may name a batch."""
+    workloads = [shipped().workload(name) for name in names]
+    kernels = {workload.kernel for workload in workloads}
+    made = Conditions(
+        workloads=tuple((str(workload), workload.batch) for workload in workloads),
+        sources={kernel: shipped().kernel(kernel).fingerprint for kernel in kernels},
+        device=device,
+        objective="energy",
+        policy="auto",
+        seed=0,
+        clocks="off",
+        settings={},
+    )
+    return replace(made, **changes)
+
+
+def trial(
+    values: Mapping[str, Mapping[str, TunableValue]],
+    *,
+    joules: float = 1.0,
+    time_s: float = 0.01,
+    clock_mhz: int | None = None,
+    unsure: float = 0.001,
+) -> dict[str, Any]:
+    """A trial as the document of a run has it; ``unsure`` is its relative standard uncertainty."""
+    return {
+        "configurations": {name: dict(one) for name, one in values.items()},
+        "clock_mhz": clock_mhz,
+        "time_s": time_s,
+        "time_s_uncertainty": unsure * time_s,
+        "energy_j": joules,
+        "energy_j_uncertainty": unsure * joules,
+        "power_w": joules / time_s,
+    }
+
+
+def document(
+    names: Sequence[str],
+    *,
+    place: int = 0,
+    saves_j: float = 0.5,
+    max_slowdown: float | None = None,
+    repeats: float | None = None,
+    **best: Any,
+) -> dict[str, Any]:
+    """The answer of a run: configurations at a place of the spaces; the default costs ``saves_j`` more."""
+    values = {}
+    for name in names:
+        workload = shipped().workload(name)
+        found = first_values(name)
+        values[str(workload)] = found[place % len(found)]
+    answer = trial(values, **best)
+    return {
+        "status": "finished",
+        "modelled": True,
+        "max_slowdown": max_slowdown,
+        "best": answer,
+        "default": trial(values, joules=answer["energy_j"] + saves_j, time_s=2 * answer["time_s"]),
+        "repeatability": None if repeats is None else {"energy_interval": repeats, "time_interval": repeats},
+    }
+
+
+def store_run(
+    store: Store,
+    names: Sequence[str],
+    device: DeviceIdentity = TX1,
+    *,
+    status: str = "finished",
+    bound: Mapping[str, Any] | None = None,
+    **answer: Any,
+) -> int:
+    """Store a run with an answer; returns its number."""
+    changes = dict(bound or {})
+    if answer.get("max_slowdown") is not None:
+        changes["objective"] = described("energy", answer["max_slowdown"])
+    number = store.begin(conditions(names, device, **changes))
+    store.end(number, status, document(names, **answer))
+    return number
+
+
+def known(
+    names: Sequence[str],
+    device: DeviceIdentity = TX1,
+    *,
+    run: int = 1,
+    bound: Mapping[str, Any] | None = None,
+    samples: Sequence[Mapping[str, Any]] = (),
+    **answer: Any,
+) -> Known:
+    """A stored answer in memory, without a database."""
+    made = conditions(names, device, **dict(bound or {}))
+    at = "2026-01-01T00:00:00.000+00:00"
+    row = StoredRun(
+        id=run,
+        status="finished",
+        owner="",
+        objective=made.objective,
+        started_at=at,
+        ended_at=at,
+        conditions=made.record(),
+        answer=document(names, **answer),
+        trials=9,
+    )
+    found = known_from(row, samples)
+    assert found is not None
+    return found
+
+
+def sample(
+    joules: float,
+    *,
+    time_s: float = 0.01,
+    unsure: float = 0.001,
+    status: Status = Status.OK,
+    flags: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """What measuring one workload again gave; ``unsure`` is its relative standard uncertainty."""
+    ok = status is Status.OK
+    return measurement_record(
+        Measurement(
+            results=(WorkloadResult(status, time_s if ok else None),),
+            makespan_s=time_s if ok else None,
+            makespan_uncertainty_s=unsure * time_s,
+            energy=Energy(joules, unsure * joules, joules / time_s, "simulated", "gpu") if ok else None,
+            flags=flags,
+            modelled=True,
+        )
+    )

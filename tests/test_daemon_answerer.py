@@ -1,0 +1,395 @@
+"""What is best: stored, worked out, of the nearest size, or the default; and nothing else is ever said."""
+
+import math
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from answering_scene import H200, TWIN, TX1, first_values, known, shipped, store_run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tuner.answers import find_answer
+from tuner.catalog import Catalog
+from tuner.daemon.answering.answerer import MOST_ANALYTICAL, MOST_KEPT, Answerer
+from tuner.daemon.answering.known import Index, allowed
+from tuner.daemon.answering.questions import Asked, asked, question_of
+from tuner.daemon.answering.replies import ANALYSIS_VERSION, ORIGINS, analytical_key
+from tuner.daemon.answering.uses import MOST_QUESTIONS
+from tuner.daemon.desk import NotNowError, Question
+from tuner.daemon.settings import OnlineTable, Settings, TuningTable
+from tuner.database import Store
+from tuner.errors import InputError, UnknownNameError
+from tuner.model import Configuration, DeviceIdentity
+
+SCAN, FFT = "scan-lf:N=64", "fft:N=64"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "tuner.db") as opened:
+        yield opened
+
+
+def answerer(*devices: DeviceIdentity, **options: object) -> Answerer:
+    return Answerer(shipped(), {device.spec: device for device in devices or (TX1,)}, **options)  # type: ignore[arg-type]
+
+
+def analytical(name: str, device: DeviceIdentity = TX1, place: int = 3) -> dict[str, dict[str, object]]:
+    kernel = shipped().kernel(name.partition(":")[0])
+    values = first_values(name)[place]
+    key = analytical_key(name, device, kernel.fingerprint, ANALYSIS_VERSION)
+    return {key: {"configuration": dict(values), "rule": "embedded", "considered": 7, "reasons": []}}
+
+
+def test_origins_come_in_their_order(store: Store) -> None:
+    """The default gives way to the nearest size, that to the analytical answer, that to the stored one."""
+    answers = answerer()
+    question = Question((SCAN,))
+    assert answers.reply(question).origin == "default"
+
+    store_run(store, ["scan-lf:N=4"])
+    store_run(store, ["scan-lf:N=32"])
+    answers.refresh(store)
+    nearest = answers.reply(question)
+    assert nearest.origin == "nearest"
+    assert "scan-lf:N=32" in nearest.workloads[SCAN]["details"]
+    assert nearest.run is None
+
+    answers.remember(analytical(SCAN))
+    worked_out = answers.reply(question)
+    assert worked_out.origin == "analytical"
+    assert worked_out.answer is None
+
+    run = store_run(store, [SCAN], joules=2.0)
+    answers.refresh(store, [SCAN])
+    stored = answers.reply(question)
+    assert (stored.origin, stored.run, stored.stale) == ("stored", run, ())
+    assert stored.answer is not None
+    assert stored.answer["best"]["energy_j"] == 2.0
+    assert ORIGINS == ("stored", "analytical", "nearest", "default")
+
+
+def test_a_set_is_answered_as_a_whole_or_in_parts(store: Store) -> None:
+    """Workloads tuned together are answered together; else each has its own, and the least origin is told."""
+    answers = answerer()
+    alone = store_run(store, [SCAN])
+    answers.refresh(store)
+    parts = answers.reply(Question((SCAN, FFT)))
+    assert parts.origin == "default"
+    assert [parts.workloads[name]["origin"] for name in (SCAN, FFT)] == ["stored", "default"]
+    assert parts.stale == (f"{SCAN} was tuned alone, is asked for with {FFT}",)
+    assert (parts.run, parts.answer) == (None, None)
+    assert "never tuned together" in parts.notices[-1]
+
+    together = store_run(store, [FFT, SCAN])
+    answers.refresh(store, [SCAN, FFT])
+    whole = answers.reply(Question((SCAN, FFT)))
+    assert (whole.origin, whole.run, whole.stale) == ("stored", together, ())
+    assert answers.reply(Question((SCAN,))).run == alone
+
+
+def test_objective_limit_batch_and_clocks_must_be_those_asked_for(store: Store) -> None:
+    """Another objective or limit has another answer, another batch a stale one, and clocks can be refused."""
+    answers = answerer(settings=Settings(tuning=TuningTable(clocks="all")))
+    store_run(store, [SCAN], max_slowdown=0.05)
+    clocked = store_run(store, [SCAN], bound={"clocks": "998,691"}, clock_mhz=691)
+    answers.refresh(store)
+
+    assert answers.reply(Question((SCAN,), "time")).origin == "default"
+    assert answers.reply(Question((SCAN,), max_slowdown=0.1)).origin == "default"
+    assert answers.reply(Question((SCAN,), max_slowdown=0.05)).origin == "stored"
+    assert answers.reply(Question((SCAN,), clocks_as_found=True)).origin == "default"
+    reply = answers.reply(Question((SCAN,)))
+    assert (reply.run, reply.clock_mhz, reply.stale) == (clocked, 691, ())
+    other = answers.reply(Question((f"{SCAN},batch=5",)))
+    assert other.origin == "stored"
+    assert "is asked for 5" in other.stale[0]
+
+
+def test_only_answers_of_this_model_of_gpu_are_served(store: Store) -> None:
+    """Another GPU of the same model lends its answer, as stale; another model lends nothing."""
+    answers = answerer(H200)
+    store_run(store, [SCAN], TX1)
+    answers.refresh(store)
+    assert answers.reply(Question((SCAN,))).origin == "default"
+    store_run(store, [SCAN], TWIN)
+    answers.refresh(store)
+    lent = answers.reply(Question((SCAN,)))
+    assert lent.origin == "stored"
+    assert lent.stale == ("GPU was GPU-2, is GPU-1",)
+    own = store_run(store, [SCAN], replace(H200, driver="1.0"))
+    answers.refresh(store)
+    assert answers.reply(Question((SCAN,))).run == own
+
+
+def test_values_that_are_not_allowed_any_more_are_not_served() -> None:
+    """A stored configuration that the kernel file now forbids is passed over, alone and in a set."""
+    broken = known([SCAN])
+    values = {SCAN: {**broken.configurations[SCAN], "P": 3}}
+    answers = answerer()
+    answers.take(Index.of([replace(broken, configurations=values)], lambda _: ()))
+    assert answers.reply(Question((SCAN,))).origin == "default"
+
+
+def test_text_sizes_must_be_the_same_for_a_neighbour(store: Store) -> None:
+    """The inverse transform of another length lends its configuration to the inverse one only."""
+    answers = answerer()
+    store_run(store, ["fft-large:N=8192,direction=inverse"], place=0)
+    answers.refresh(store)
+    assert answers.reply(Question(("fft-large:N=16384",))).origin == "default"
+    inverse = answers.reply(Question(("fft-large:N=16384,direction=inverse",)))
+    kernel = shipped().kernel("fft-large")
+    workload = shipped().workload("fft-large:N=16384,direction=inverse")
+    lent = first_values("fft-large:N=8192,direction=inverse")[0]
+    fits = kernel.broken_rule(workload, lent) is None
+    assert inverse.origin == ("nearest" if fits else "default")
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        (Question(("scam-lf:N=64",)), "unknown kernel 'scam-lf'"),
+        (Question(("fft:N=65",)), "65"),
+        (Question(("scan-lf:M=64",)), "unknown size 'M'"),
+        (Question(()), "workload: name at least one"),
+        (Question((SCAN, SCAN)), "named more than once"),
+        (Question((SCAN,), "speed"), "unknown objective 'speed'"),
+        (Question((SCAN,), "time", max_slowdown=0.1), "max_slowdown"),
+        (Question((SCAN,), max_slowdown=math.nan), "max_slowdown"),
+        (Question((SCAN,), count=math.nan), "count"),
+        (Question((SCAN,), count=-1.0), "count"),
+        (Question((SCAN,), device="cuda:7"), "'cuda:7' is not tuned here; choose from sim:jetson-tx1"),
+        (Question(("x" * 10_000,)), "letters"),
+        (Question(tuple(f"scan-lf:N=64,batch={n + 1}" for n in range(17))), "at most 16"),
+    ],
+)
+def test_wrong_questions_are_refused_in_words(question: Question, words: str) -> None:
+    """What cannot be answered is an input error that names the trouble, and is not counted."""
+    answers = answerer()
+    with pytest.raises(InputError, match=words):
+        answers.reply(question)
+    with pytest.raises(InputError, match=words):
+        answers.used(question)
+    assert answers.take_uses() == {}
+
+
+def test_without_a_device_nothing_is_answered() -> None:
+    """A daemon that found no GPU says so."""
+    with pytest.raises(InputError, match="no GPU"):
+        Answerer(shipped(), {}).reply(Question((SCAN,)))
+
+
+def without_default(folder: Path, *changes: tuple[str, str]) -> Catalog:
+    """The scan kernel with its [default] left out, and text changed."""
+    root = shipped().kernel("scan-lf").path.parent.parent
+    for name in ("scan-lf", "common"):
+        shutil.copytree(root / name, folder / name)
+    path = folder / "scan-lf" / "kernel.toml"
+    text = re.sub(r"\n\[default\][^\n]*\n(?:(?!\[)[^\n]*\n)*", "\n", path.read_text())
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+    return Catalog.load(search_path=(folder,))
+
+
+def test_a_kernel_without_a_default_gets_its_first(tmp_path: Path) -> None:
+    """The first configuration that the rules allow is served where it is soon found."""
+    catalog = without_default(
+        tmp_path,
+        ("shuffle = [true, false]", "shuffle = [true]"),
+        ('store = ["direct", "bulk"]', 'store = ["direct"]'),
+        ("blocks = [1, 2, 4, 8, 16, 32]", "blocks = [1]"),
+        ("cap = [0, 256, 512, 768, 1024, 1536]", "cap = [0]"),
+    )
+    answers = Answerer(catalog, {TX1.spec: TX1})
+    reply = answers.reply(Question(("scan-lf:N=4",)))
+    first = catalog.kernel("scan-lf").default(catalog.workload("scan-lf:N=4"))
+    assert reply.origin == "default"
+    assert Configuration(reply.workloads["scan-lf:N=4"]["configuration"]) == first
+
+
+def test_a_first_configuration_that_is_far_off_is_waited_for(tmp_path: Path) -> None:
+    """Enumerating a space takes too long for a reply: the client is told to ask again, and gets it then."""
+    catalog = without_default(tmp_path, ("rules = [", 'rules = [\n  "L >= 256",'))
+    kernel = catalog.kernel("scan-lf")
+    heard: list[str] = []
+    answers = Answerer(catalog, {TX1.spec: TX1}, analyse=lambda name, _device: heard.append(name))
+    question = Question(("scan-lf:N=4",))
+    with pytest.raises(NotNowError, match="names no default"):
+        answers.reply(question)
+    assert heard == ["scan-lf:N=4"]
+    first = kernel.default(catalog.workload("scan-lf:N=4"))
+    key = analytical_key("scan-lf:N=4", TX1, kernel.fingerprint, ANALYSIS_VERSION)
+    answers.remember({key: {"configuration": None, "default": dict(first)}})
+    assert Configuration(answers.reply(question).workloads["scan-lf:N=4"]["configuration"]) == first
+
+
+def test_what_is_not_known_is_analysed_until_it_is() -> None:
+    """Each question without an analytical answer asks for one, again from a kept reply; then no more."""
+    heard: list[tuple[str, str]] = []
+    answers = answerer(analyse=lambda name, device: heard.append((name, device.spec)))
+    for _ in range(2):
+        answers.reply(Question((f"{SCAN},batch=7",)))
+    assert heard == [(SCAN, TX1.spec)] * 2
+    answers.remember(analytical(SCAN))
+    answers.reply(Question((SCAN,)))
+    assert len(heard) == 2
+
+
+def test_a_model_that_has_no_answer_is_not_asked_again() -> None:
+    """A workload that was worked out without a result keeps its default, and asks for nothing."""
+    heard: list[str] = []
+    answers = answerer(analyse=lambda name, _device: heard.append(name))
+    ((key, found),) = analytical(SCAN).items()
+    answers.remember({key: {**found, "configuration": None}})
+    assert answers.reply(Question((SCAN,))).origin == "default"
+    assert heard == []
+
+
+def test_memory_is_bounded_whatever_is_asked() -> None:
+    """Thousands of questions and analytical answers leave no more behind than the limits."""
+    answers = answerer()
+    for batch in range(1, MOST_QUESTIONS + 1500):
+        answers.reply(Question((f"scan-lf:N=4,batch={batch}",)))
+    for batch in range(1, 300):
+        names = tuple(f"scan-lf:N={2**k},batch={batch}" for k in range(2, 10))
+        answers.reply(Question(names))
+    assert sum(len(kept.reply.workloads) for kept in answers._replies.values()) <= MOST_KEPT
+    assert answers._kept == sum(len(kept.reply.workloads) for kept in answers._replies.values())
+    assert len(answers._uses) <= MOST_QUESTIONS
+    answers.remember({f"key {n}": {} for n in range(MOST_ANALYTICAL)})
+    answers.remember({f"more {n}": {} for n in range(10)})
+    assert len(answers._present.analytical) == MOST_ANALYTICAL
+
+
+def test_a_damaged_record_hides_no_other(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """A run whose answer cannot be read is logged and passed over."""
+    good = store_run(store, [SCAN])
+    bad = store_run(store, [SCAN])
+    store.end(bad, "finished", {"best": {"configurations": []}})
+    answers = answerer()
+    answers.refresh(store)
+    assert answers.reply(Question((SCAN,))).run == good
+    assert f"run {bad} is skipped" in caplog.text
+
+
+def test_the_answering_process_stays_light() -> None:
+    """Nothing that answers imports SciPy, a compiler, or what opens devices."""
+    code = (
+        "import sys; import tuner.daemon.answering.answerer, tuner.daemon.answering.analysis,"
+        " tuner.daemon.answering.truth; print(*sys.modules)"
+    )
+    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    heavy = {"scipy", "cupy", "tuner.request", "tuner.worker", "tuner.session", "tuner.explaining"}
+    assert heavy.isdisjoint(names.split())
+
+
+# --- laws ----------------------------------------------------------------------------------------
+
+NAMES = ("scan-lf:N=4", "scan-lf:N=64", "scan-lf:N=2048", "fft:N=64", "tridiag-wm:N=64")
+
+
+@st.composite
+def runs(draw: st.DrawFn, number: int) -> object:
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True))
+    batch = draw(st.sampled_from(["", ",batch=64"]))
+    sources = {name.partition(":")[0]: "old" for name in names} if draw(st.booleans()) else None
+    clock = draw(st.sampled_from([None, 691]))
+    bound: dict[str, object] = {"clocks": "off" if clock is None else "998,691"}
+    if sources is not None:
+        bound["sources"] = sources
+    device = draw(st.sampled_from([H200, TWIN, TX1, replace(H200, driver="1.0")]))
+    found = known(
+        [name + batch for name in names],
+        device,
+        run=number,
+        bound=bound,
+        place=draw(st.integers(0, 40)),
+        clock_mhz=clock,
+    )
+    return replace(found, status=draw(st.sampled_from(["finished", "interrupted"])))
+
+
+histories = st.integers(0, 8).flatmap(lambda n: st.tuples(*(runs(number) for number in range(1, n + 1))))
+questions = st.builds(
+    Question,
+    st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True).map(tuple),
+    st.sampled_from(["energy", "time"]),
+    st.sampled_from(["", "cuda:1", "sim:jetson-tx1"]),
+    clocks_as_found=st.booleans(),
+)
+
+
+@given(histories, questions, st.booleans())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_every_reply_keeps_the_laws(
+    history: tuple[object, ...], question: Question, worked_out: bool
+) -> None:
+    """Configurations are allowed, the origin is the least, only stored answers are stale, keys go around."""
+    answers = answerer(H200, TWIN, TX1)
+    if worked_out:
+        answers.remember(analytical("scan-lf:N=64", H200))
+    answers.take(Index.of(history, answers._present.stale))  # type: ignore[arg-type]
+    reply = answers.reply(question)
+
+    origins = {part["origin"] for part in reply.workloads.values()}
+    assert reply.origin == max(origins, key=ORIGINS.index)
+    assert set(reply.workloads) == set(question.workloads)
+    for name, part in reply.workloads.items():
+        workload = shipped().workload(name)
+        assert allowed(shipped().kernel(workload.kernel), workload, part["configuration"]) is not None
+    if "stored" not in origins:
+        assert not reply.stale
+    assert (reply.run is None) == (reply.answer is None)
+    if reply.clock_mhz is not None:
+        assert reply.run is not None
+        assert not question.clocks_as_found
+    found = asked(question, shipped(), {one.spec: one for one in (H200, TWIN, TX1)})
+    again: Asked = asked(question_of(found.key), shipped(), {found.device.spec: found.device})
+    assert again.key == found.key
+    assert answers.reply(question) == reply
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["finished", "limited"]), st.booleans(), st.booleans()), max_size=6)
+)
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_the_run_that_answers_is_that_of_the_command(
+    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, bool, bool]]
+) -> None:
+    """Of the runs on GPUs of one model, the daemon serves the one that ``tuner best`` prints."""
+    with Store(tmp_path_factory.mktemp("laws") / "tuner.db") as store:
+        for status, old, elsewhere in history:
+            device = TWIN if elsewhere else H200
+            store_run(store, [SCAN], replace(device, driver="1.0") if old else device, status=status)
+        answers = answerer(H200)
+        answers.refresh(store)
+        reply = answers.reply(Question((SCAN,)))
+        kernel = shipped().kernel("scan-lf")
+        found = find_answer(
+            store,
+            [SCAN],
+            "energy",
+            device=H200,
+            sources={"scan-lf": kernel.fingerprint},
+            batches={SCAN: shipped().workload(SCAN).batch},
+        )
+    assert reply.run == (None if found is None else found.run.id)
+    assert reply.stale == (() if found is None else found.stale)
+
+
+def test_unknown_names_stay_unknown_names() -> None:
+    """A kernel that is not there is told apart from other wrong input, with the catalogue's choices."""
+    with pytest.raises(UnknownNameError, match="choose from"):
+        answerer(settings=Settings(online=OnlineTable())).reply(Question(("nope",)))
