@@ -148,6 +148,7 @@ def served(
         try:
             yield started[0]
         finally:
-            started[0].loop.call_soon_threadsafe(started[0].server.stop)
+            with contextlib.suppress(RuntimeError):  # stopped by the test already
+                started[0].loop.call_soon_threadsafe(started[0].server.stop)
             thread.join(PATIENCE_S)
             assert not thread.is_alive()

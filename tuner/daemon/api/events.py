@@ -13,7 +13,6 @@ from tuner.daemon.api.models import event_document
 from tuner.jobs import Event
 
 KEEP_ALIVE_S = 15.0  # proxies and clients close what is silent for a minute or less
-_SEND_TIMEOUT_S = 60.0  # a client that takes nothing for so long is gone
 _HEADERS = {"cache-control": "no-store", "content-type": "text/event-stream; charset=utf-8"}
 
 
@@ -51,8 +50,6 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._tell(send, ends)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except asyncio.TimeoutError:
-            return  # it reads nothing: the connection is closed, for the answer is not complete
         finally:
             for end in ends:
                 end.cancel()
@@ -62,19 +59,21 @@ class EventStream(Response):
         """Send events until there are no more or one of the ends has come."""
         coming: asyncio.Future[Event | None] = asyncio.ensure_future(_following(self._events))
         try:
-            while not any(end.done() for end in ends):
-                await asyncio.wait(
+            while True:
+                done, _ = await asyncio.wait(
                     {coming, *ends}, timeout=self._keep_alive_s, return_when=asyncio.FIRST_COMPLETED
                 )
-                if not coming.done():
-                    text = b":\n\n"
-                elif (event := coming.result()) is not None:
+                if done & ends:
+                    return
+                text = b":\n\n"
+                if done:
+                    event = coming.result()
+                    if event is None:
+                        return
                     text = event_text(event)
                     coming = asyncio.ensure_future(_following(self._events))
-                else:
-                    return
                 message = {"type": "http.response.body", "body": text, "more_body": True}
-                await asyncio.wait_for(send(message), _SEND_TIMEOUT_S)
+                await send(message)  # as slowly as the client reads; the connection has a deadline for that
         finally:
             coming.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
