@@ -37,6 +37,7 @@ DROP_IN = (
     f"[Service]\nEnvironment=LD_LIBRARY_PATH={throwaway_program.LIBRARY_PATH}\nWatchdogSec=5\nRestartSec=1\n"
 )
 HELPER_DROP_IN = f"[Service]\n{FAKE}\nReadWritePaths=/srv\nRestart=no\n"
+TOKEN = "/var/lib/tuner/token"  # noqa: S105 - where it is
 SMALL = ("scan-lf:N=4",)
 
 
@@ -55,9 +56,10 @@ class Site:
     def show(self, name: str, unit: str = SERVICE) -> str:
         return self.machine.show(unit, name)
 
-    def tuner(self, *words: str) -> str:
-        library_path = f"LD_LIBRARY_PATH={throwaway_program.LIBRARY_PATH}"
-        done = self.machine.run("env", library_path, TUNER, *words, check=False)
+    def tuner(self, *words: str, **environment: str) -> str:
+        environment["LD_LIBRARY_PATH"] = throwaway_program.LIBRARY_PATH
+        given = [f"{name}={value}" for name, value in environment.items()]
+        done = self.machine.run("env", *given, TUNER, *words, check=False)
         assert done.returncode == 0, f"{done.stdout}{done.stderr}{self.journal()}"
         return done.stdout
 
@@ -275,6 +277,56 @@ def test_the_helper_that_was_installed_restores(site: Site) -> None:
 
     with pytest.raises(ClockError, match="not held"):
         hold_and_kill()
+
+
+def test_the_loopback_answers_those_with_the_token(site: Site) -> None:
+    """With its drop-in the service is reached over TCP by who has the token, on the loopback alone."""
+    settings = site.machine.path("/etc/tuner/daemon.toml")
+    before = settings.read_text()
+    settings.write_text(before.replace("[tcp]", f'[tcp]\nport = 8750\ntoken_file = "{TOKEN}"'))
+    try:
+        said = site.tuner("install-service", "--tcp")
+        assert "write /etc/systemd/system/tuner.service.d/tcp.conf" in said
+        site.ready()
+        asked = ("status", "--socket", "http://127.0.0.1:8750")
+        assert "sim:jetson-tx1" in site.tuner(*asked, TUNER_TOKEN_FILE=TOKEN)
+        listening = site.machine.run("ss", "--listening", "--tcp", "--no-header", "--numeric").stdout
+        places = {line.split()[3] for line in listening.splitlines() if ":8750" in line}
+        assert places
+        assert places <= {"127.0.0.1:8750", "[::1]:8750"}
+    finally:
+        settings.write_text(before)
+        site.tuner("install-service")
+    assert not site.machine.path("/etc/systemd/system/tuner.service.d/tcp.conf").exists()
+
+
+def test_a_user_has_a_daemon_of_his_own(site: Site) -> None:
+    """Installed for one user, the daemon runs under his manager, on a socket of his alone, and can be removed."""
+    site.machine.run("useradd", "--create-home", "ada")
+    uid = site.machine.run("id", "-u", "ada").stdout.strip()
+    site.machine.run("systemctl", "start", f"user@{uid}.service")
+    variables = f"Environment=LD_LIBRARY_PATH={throwaway_program.LIBRARY_PATH}"
+    folder = "/home/ada/.config/systemd/user/tuner.service.d"
+    site.machine.run("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "mkdir", "-p", folder)
+    site.machine.path(f"{folder}/test.conf").write_text(f"[Service]\n{variables}\n")
+
+    def as_ada(*words: str) -> str:
+        given = ("HOME=/home/ada", f"XDG_RUNTIME_DIR=/run/user/{uid}", variables.removeprefix("Environment="))
+        who = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "env", *given)
+        done = site.machine.run(*who, *words, check=False)
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+        return done.stdout
+
+    assert "write /home/ada/.config/systemd/user/tuner.service" in as_ada(TUNER, "install-service", "--user")
+    until(
+        lambda: as_ada("systemctl", "--user", "show", "-P", "ActiveState", SERVICE) == "active\n", "the start"
+    )
+    mine = as_ada("stat", "--format=%U %a", f"/run/user/{uid}/tuner/tunerd.sock")
+    assert mine == "ada 600\n"
+    assert "sim:jetson-tx1" in as_ada(TUNER, "status")
+    as_ada(TUNER, "install-service", "--user", "--uninstall")
+    assert as_ada("systemctl", "--user", "show", "-P", "ActiveState", SERVICE) == "inactive\n"
+    assert not site.machine.path("/home/ada/.config/systemd/user/tuner.service").exists()
 
 
 def test_removing_leaves_results_alone(site: Site) -> None:
