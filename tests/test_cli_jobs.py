@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ import pytest
 from cli_process import COMMAND, PATIENCE_S, SMALL, document, tuner
 from click.testing import Result
 from scripted_daemon import Request, ScriptedDaemon, answer, best, error, event, job, stream
+
+from tuner.cli import remote
+from tuner.client import addresses
 
 FOUND = best(
     origin="stored",
@@ -168,6 +172,12 @@ def test_the_socket_of_the_environment(daemon: Daemon, monkeypatch: pytest.Monke
     assert tuner("status").stdout == "state: idle\n"
 
 
+def test_the_variables_are_those_of_the_client() -> None:
+    """Commands name the environment variables that the client reads."""
+    assert remote.SOCKET_VARIABLE == addresses.SOCKET_VARIABLE
+    assert remote.TOKEN_VARIABLE == addresses.TOKEN_VARIABLE
+
+
 def test_status_shows_whatever_the_daemon_says(daemon: Daemon) -> None:
     """Devices are paragraphs, the rest lines; the document is the daemon's."""
     standing = {
@@ -322,3 +332,14 @@ def test_documents_are_json(daemon: Daemon, tmp_path: Path) -> None:
     daemon.answers["/v1/jobs"] = answer({"jobs": [job(1)]})
     assert "queued" in daemon.call("jobs", "--json", tmp_path / "jobs.json").stdout
     assert json.loads((tmp_path / "jobs.json").read_text())["jobs"][0]["id"] == 1
+
+
+def test_help_stays_light() -> None:
+    """The list of commands imports neither the client nor anything heavy: it answers at once."""
+    code = (
+        "import sys; from click.testing import CliRunner; from tuner.cli import main;"
+        " assert CliRunner().invoke(main, ['--help']).exit_code == 0;"
+        " print([m for m in ('numpy', 'pydantic', 'fastapi', 'rich', 'tuner.client') if m in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout == "[]\n"

@@ -9,12 +9,12 @@ import click
 from tuner.cli import completing
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, socket_option
-from tuner.client import Best, Client, Event, Job
 from tuner.errors import DaemonError, InputError, Interrupted
 from tuner.jobs import State
 
 if TYPE_CHECKING:
     from tuner.cli.progress import RunProgress
+    from tuner.client import Best, Client, Event, Job
 
 
 @click.command(short_help="Show how a job goes, and its answer.")
@@ -31,7 +31,7 @@ def follow(number: int, *, socket: str | None, json_path: str | None) -> None:
     sys.exit(follow_to_the_end(client, client.job(number), json_path))
 
 
-def follow_to_the_end(client: Client, job: Job, json_path: str | None) -> int:
+def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> int:
     """Show a job until it has ended, and its answer.
 
     Returns:
@@ -65,7 +65,7 @@ def follow_to_the_end(client: Client, job: Job, json_path: str | None) -> int:
     return 0 if job.state == State.FINISHED.value else 1
 
 
-def _tell(event: Event, progress: "RunProgress") -> None:
+def _tell(event: "Event", progress: "RunProgress") -> None:
     data = event.data
     if event.kind == "state":
         why = f": {data['reason']}" if data.get("reason") else ""
@@ -88,7 +88,7 @@ def _tell(event: Event, progress: "RunProgress") -> None:
         )
 
 
-def _answer(client: Client, job: Job) -> Best | None:
+def _answer(client: "Client", job: "Job") -> "Best | None":
     """What the daemon knows of the workloads now that the job has finished; None where it has not."""
     if job.state != State.FINISHED.value:
         return None

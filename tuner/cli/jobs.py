@@ -1,12 +1,16 @@
 """``tuner jobs``, and what is done to one: ``cancel``, ``pause``, ``resume``."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from tuner.cli import completing
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, show_job, show_jobs, socket_option
-from tuner.client import Job
 from tuner.jobs import State
+
+if TYPE_CHECKING:
+    from tuner.client import Job
 
 _MOST = 500  # in one answer of the daemon
 
@@ -84,7 +88,7 @@ def resume(number: int, *, socket: str | None, json_path: str | None) -> None:
     _show(client_of(socket).resume(number), json_path)
 
 
-def _show(job: Job, json_path: str | None) -> None:
+def _show(job: "Job", json_path: str | None) -> None:
     if json_path is not None:
         write_json(json_path, document_of(job))
     console(json_path).print(one_line(job), markup=False, highlight=False, soft_wrap=True)

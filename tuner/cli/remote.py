@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.client import Client, Job
-from tuner.client.addresses import SOCKET_VARIABLE, TOKEN_VARIABLE
-
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tuner.client import Client, Job
+
+# those of tuner.client.addresses, whose import would take a tenth of what `tuner --help` may
+SOCKET_VARIABLE = "TUNER_SOCKET"
+TOKEN_VARIABLE = "TUNER_TOKEN_FILE"  # noqa: S105 - the name of a file, not what is in it
 _ROOM_FOR_ALL = 110  # characters
 
 
@@ -27,24 +28,26 @@ def socket_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def client_of(socket: str | None) -> Client:
+def client_of(socket: str | None) -> "Client":
     """The client of a command."""
+    from tuner.client import Client
+
     return Client(socket)
 
 
-def document_of(job: Job) -> dict[str, Any]:
+def document_of(job: "Job") -> dict[str, Any]:
     """A job as ``--json`` writes it."""
     return asdict(job)
 
 
-def one_line(job: Job) -> str:
+def one_line(job: "Job") -> str:
     """A job in a sentence."""
     why = f" ({job.reason})" if job.reason else ""
     where = f" on {job.device}" if job.device else ""
     return f"job {job.id} {job.state}{why}: {' '.join(job.workloads)}, {job.objective}{where}"
 
 
-def show_jobs(jobs: Sequence[Job], out: "Console") -> None:
+def show_jobs(jobs: Sequence["Job"], out: "Console") -> None:
     """A table of jobs."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -70,7 +73,7 @@ def show_jobs(jobs: Sequence[Job], out: "Console") -> None:
     out.print(table)
 
 
-def show_job(job: Job, out: "Console") -> None:
+def show_job(job: "Job", out: "Console") -> None:
     """All that is known of a job, a line each."""
     lines = {
         "state": f"{job.state} ({job.reason})" if job.reason else job.state,
@@ -93,8 +96,3 @@ def show_job(job: Job, out: "Console") -> None:
 def moment(at: str | None) -> str:
     """A point in time, UTC, to the second."""
     return "–" if at is None else at[:19].replace("T", " ")
-
-
-def socket_path(socket: str | None) -> Path | None:
-    """The socket that a command would ask; None over TCP."""
-    return Client(socket).address.path
