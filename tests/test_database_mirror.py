@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tuner.database import MIGRATIONS, Database, Jobs, Ledger, Store
+from tuner.database.files import side_file
 from tuner.database.pair import Transaction
 from tuner.database_check import check_database, check_mirror, mirror_of
 from tuner.errors import (
@@ -145,6 +146,23 @@ def test_what_only_reading_all_tells_is_found_by_examining(
         database.examine()
 
     assert content(path) == content(mirror_of(path)) == content(model)
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_log_that_is_cut_off_under_a_connection_loses_nothing(
+    fresh: Callable[[], Path], mirror: bool
+) -> None:
+    """What only the write-ahead log of a file held is in the other one."""
+    path = fresh()
+    with Database(path) as database:
+        Ledger(database).add_uses({"before": 1})
+        log = side_file(mirror_of(path) if mirror else path, "-wal")
+        assert log.stat().st_size > 0
+        os.truncate(log, 0)
+        Ledger(database).add_uses({"after": 1})
+        assert {"before", "after"} <= set(Ledger(database).uses())
+
+    assert content(path) == content(mirror_of(path))
 
 
 def test_damaged_file_is_kept_and_told(fresh: Callable[[], Path], caplog: pytest.LogCaptureFixture) -> None:

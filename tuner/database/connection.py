@@ -13,7 +13,6 @@ import platformdirs
 from tuner.database.faults import MovedError, SuspectError, advice, damaged, translated
 from tuner.database.mirror import put_right
 from tuner.database.pair import Pair, Transaction
-from tuner.database_check import mirror_of
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 
 if TYPE_CHECKING:
@@ -116,8 +115,7 @@ class Database:
                 if isinstance(error, sqlite3.Error) and not damaged(error):
                     raise translated(error, self.path) from error
                 trouble = error
-                apart = isinstance(error, SuspectError) and error.mirror
-                self._put_right(mirror_of(self.path) if apart else None)
+                self._put_right(error.distrusted if isinstance(error, SuspectError) else None)
         raise self._explained(trouble) from trouble
 
     def _put_right(self, distrusted: Path | None = None) -> None:

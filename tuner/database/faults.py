@@ -29,7 +29,7 @@ _KNOWN = (
 _DAMAGE = (
     *(("SQLITE_NOTADB", "not a database"), ("SQLITE_CORRUPT", "malformed"), ("SQLITE_IOERR", "I/O error")),
     *(("SQLITE_ERROR", "no such table"), ("SQLITE_FORMAT", "format")),
-    ("no name", "Could not decode to UTF-8"),
+    ("no name", "Could not decode to UTF-8"),  # said by Python
 )
 
 
@@ -38,12 +38,12 @@ class SuspectError(Exception):
 
     Args:
         why: what was seen.
-        mirror: it is the mirror that is not believed, even if nothing can be seen on it.
+        distrusted: the file that is not believed, even if nothing can be seen on it.
     """
 
-    def __init__(self, why: str, *, mirror: bool = False) -> None:
+    def __init__(self, why: str, distrusted: Path | None = None) -> None:
         super().__init__(why)
-        self.mirror = mirror
+        self.distrusted = distrusted
 
 
 class MovedError(Exception):

@@ -147,7 +147,11 @@ def _match(path: Path, mirror: _Found, distrusted: Path | None) -> None:
         elif followed < count:
             _rebuild(second, path, "")
         elif distrusted is not None:
-            _rebuild(distrusted, path if distrusted == second else second, "it held other records")
+            _rebuild(
+                distrusted,
+                path if distrusted == second else second,
+                "it had lost some of it, or held other records",
+            )
 
 
 def _hold(path: Path, held: ExitStack) -> tuple[str, int]:

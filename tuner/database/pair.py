@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.database.faults import MovedError, SuspectError
-from tuner.database.files import connect, cut_off, locked
+from tuner.database.files import connect, cut_off, locked, side_file
 from tuner.database.migrations import MIGRATIONS
 from tuner.database_check import mirror_of
 
@@ -29,7 +29,7 @@ _NAMES = {name for name, _ in MIGRATIONS}
 class Transaction:
     """What may be done inside a transaction, or to read; changes go to both files."""
 
-    def __init__(self, main: sqlite3.Connection, mirror: sqlite3.Connection | None = None) -> None:
+    def __init__(self, main: sqlite3.Connection, mirror: "_File | None" = None) -> None:
         self._main = main
         self._mirror = mirror
 
@@ -50,9 +50,9 @@ class Transaction:
         """
         done = self._main.execute(statement, values)
         if self._mirror is not None:
-            again = self._mirror.execute(statement, values)
+            again = self._mirror.connection.execute(statement, values)
             if (again.lastrowid, again.rowcount) != (done.lastrowid, done.rowcount):
-                raise SuspectError("the database and its mirror differ", mirror=True)
+                raise SuspectError("the database and its mirror differ", self._mirror.path)
         return done.lastrowid or 0
 
     def execute_many(self, statement: str, values: Iterable[Values]) -> None:
@@ -67,29 +67,46 @@ class Transaction:
 
 @dataclass
 class _File:
-    """An open file, and what its name must stand for as long as it is open."""
+    """An open file, and what its name must stand for as long as it is open.
+
+    Attributes:
+        place: device and inode.
+        size_bytes: as it was seen last; SQLite shortens neither a file of ours nor the log of an open one.
+        log_bytes: the same of its log.
+    """
 
     path: Path
     connection: sqlite3.Connection
     place: tuple[int, int]
     size_bytes: int
+    log_bytes: int = 0
 
     def check(self) -> None:
         """Look whether the file is still there and has not lost anything.
 
         Raises:
             MovedError: the name stands for another file, or for none.
-            SuspectError: it is shorter than it was; SQLite never shortens it.
+            SuspectError: the file or its log is shorter than it was.
         """
+        log_bytes = self._log_bytes()  # before the file: who replaces both begins with the file
         try:
             found = self.path.stat()
         except FileNotFoundError as error:
             raise MovedError(str(self.path)) from error
         if (found.st_dev, found.st_ino) != self.place:
             raise MovedError(str(self.path))
-        if found.st_size < self.size_bytes:
-            raise SuspectError(f"{self.path} became shorter")
-        self.size_bytes = found.st_size
+        if found.st_size < self.size_bytes or log_bytes < self.log_bytes:
+            raise SuspectError(f"{self.path} became shorter", self.path)
+        self.size_bytes, self.log_bytes = found.st_size, log_bytes
+
+    def _log_bytes(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def __post_init__(self) -> None:
+        self._log = side_file(self.path, "-wal")
 
 
 class Pair:
@@ -157,7 +174,7 @@ class Pair:
             mirror.execute("BEGIN IMMEDIATE")
             self.check()  # who replaces a file holds the lock of the other: from here on they stay
             _same(_standing(self.main), _standing(mirror))
-            result = change(Transaction(self.main, mirror))
+            result = change(Transaction(self.main, self._mirror))
             for connection in (self.main, mirror):
                 connection.execute("UPDATE writes SET count = count + 1")
             self.main.execute("COMMIT")
