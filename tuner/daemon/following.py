@@ -122,10 +122,12 @@ async def follow(number: int, after: int, *, following: Following, storage: Stor
         behind = True
         while True:
             if behind:
+                ended = await _ended(number, storage)  # asked before they are read: then they are all
                 async for event in _stored(number, after, storage):
                     after = max(after, event.id or 0)
                     yield event
-                if await _ended(number, storage):
+                    ended = ended or _is_end(event)
+                if ended:
                     return
             heard = await follower.take()
             for event in heard.events:
@@ -155,7 +157,7 @@ async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[Ev
 
 
 async def _ended(number: int, storage: Storage) -> bool:
-    """True where nothing will happen any more, and everything that did was read."""
+    """True where nothing will happen any more."""
     job = await storage.run(lambda books: books.jobs.job(number))
     if job is None:
         raise NoSuchJobError(f"there is no job {number}")
