@@ -207,6 +207,7 @@ def test_a_kernel_without_a_default_gets_its_first(tmp_path: Path) -> None:
         ('store = ["direct", "bulk"]', 'store = ["direct"]'),
         ("blocks = [1, 2, 4, 8, 16, 32]", "blocks = [1]"),
         ("cap = [0, 256, 512, 768, 1024, 1536]", "cap = [0]"),
+        ("L = [32, 64, 128,", "L = [128,"),
     )
     answers = Answerer(catalog, {TX1.spec: TX1})
     reply = answers.reply(Question(("scan-lf:N=4",)))

@@ -1,0 +1,247 @@
+"""What the daemon wants measured of itself: what was never tuned, is stale, has drifted, or is used."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answering_scene import TX1, known, sample, shipped, store_run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.daemon.answering.answerer import TRIED_FOR_S, Answerer
+from tuner.daemon.answering.known import Index
+from tuner.daemon.answering.wanting import (
+    ASSUMED_SAVING_J,
+    LEAST_SAVING,
+    MOST_WANTED,
+    Wanted,
+    priority,
+    saving_j,
+)
+from tuner.daemon.desk import Question
+from tuner.daemon.settings import OnlineTable, SetTable, Settings
+from tuner.database import Ledger, Store
+from tuner.jobs import OPTIONS, Kind, Order, Origin
+from tuner.request import Request
+
+SCAN, FFT = "scan-lf:N=64", "fft:N=64"
+LATER = datetime.now(timezone.utc) + timedelta(days=2)
+
+
+class Clock:
+    """Seconds that a test moves on."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "tuner.db") as opened:
+        yield opened
+
+
+def answerer(settings: Settings | None = None, **options: Any) -> Answerer:
+    return Answerer(shipped(), {TX1.spec: TX1}, settings, now=lambda: LATER, **options)
+
+
+def the_one(answers: Answerer) -> Wanted:
+    (wanted,) = answers.wanted()
+    return wanted
+
+
+def test_what_was_asked_for_and_never_tuned_is_wanted() -> None:
+    """A question without a stored answer asks for its search, as daemon.toml has it."""
+    answers = answerer()
+    answers.reply(Question((FFT, f"{SCAN},batch=7"), max_slowdown=0.05, clocks_as_found=True, count=3.0))
+    wanted = the_one(answers)
+    assert wanted.origin is Origin.REQUEST
+    assert wanted.order.workloads == (FFT, f"{SCAN},batch=7")
+    assert (wanted.order.clocks, wanted.order.device, wanted.order.kind) == ("off", TX1.spec, Kind.TUNE)
+    assert wanted.order.options["max_slowdown"] == 0.05
+    assert set(wanted.order.options) <= set(OPTIONS)
+    assert wanted.worth_j == pytest.approx(3.0 * 2 * ASSUMED_SAVING_J * 0.099, rel=0.01)
+
+
+def test_refining_and_tuning_again_can_be_turned_off(store: Store) -> None:
+    """daemon.toml decides whether questions and stale answers lead to searches."""
+    off = Settings(online=OnlineTable(refine=False, retune_stale=False, sample_every_hours=0))
+    answers = answerer(off)
+    store_run(store, [SCAN], replace(TX1, driver="model-1"))
+    answers.refresh(store)
+    answers.reply(Question((SCAN,)))
+    answers.reply(Question((FFT,)))
+    assert answers.wanted() == []
+
+
+def test_stale_answers_are_wanted_by_what_they_save_and_how_often(store: Store) -> None:
+    """Of two stale answers the one that saves more per day comes first; an unused one comes last."""
+    old = replace(TX1, driver="model-1")
+    store_run(store, [SCAN], old, saves_j=0.1)
+    store_run(store, [FFT], old, saves_j=1.0)
+    store_run(store, ["tridiag-wm:N=64"], old, saves_j=100.0)
+    answers = answerer()
+    answers.refresh(store)
+    answers.reply(Question((SCAN,), count=50.0))
+    answers.reply(Question((FFT,), count=2.0))
+    wanted = answers.wanted()
+    assert [one.order.workloads for one in wanted] == [(SCAN,), (FFT,), ("tridiag-wm:N=64",)]
+    assert {one.origin for one in wanted} == {Origin.STALE}
+    assert wanted[0].worth_j / wanted[1].worth_j == pytest.approx(2.5)
+    assert wanted[2].worth_j == 0.0
+    assert "driver was model-1, is model-2" in wanted[0].reason
+
+
+def test_a_fresh_answer_is_sampled_when_it_is_used_and_old(store: Store) -> None:
+    """Only served answers are measured again, only after so many hours, and exactly what is served."""
+    run = store_run(store, [SCAN], place=2)
+    answers = answerer()
+    answers.refresh(store)
+    assert answers.wanted() == []
+    reply = answers.reply(Question((SCAN,)))
+    wanted = the_one(answers)
+    assert (wanted.origin, wanted.order.kind) == (Origin.CHECK, Kind.SAMPLE)
+    again = answers.again(wanted.order)
+    assert again is not None
+    assert again.run == run
+    assert again.trial == {
+        "configurations": {SCAN: reply.workloads[SCAN]["configuration"]},
+        "clock_mhz": None,
+    }
+
+    document = answers.sampled(run, sample(1.0))
+    assert document is not None
+    assert document["verdict"] == "inside"
+    assert answers.wanted() == []
+
+
+def test_drift_is_confirmed_kept_and_searched_anew(store: Store) -> None:
+    """A sample outside leads to another at once, that to a stale answer and a search; a restart knows it."""
+    run = store_run(store, [SCAN])
+    answers = answerer()
+    answers.refresh(store)
+    question = Question((SCAN,), count=10.0)
+    answers.reply(question)
+    routine = the_one(answers)
+
+    ledger = Ledger(store.database)
+    first = answers.sampled(run, sample(1.2))
+    assert first is not None
+    ledger.add_sample(run, first)
+    assert answers.reply(question).stale == ()
+    doubted = the_one(answers)
+    assert doubted.order == routine.order
+    assert doubted.priority > routine.priority
+
+    second = answers.sampled(run, sample(1.2))
+    assert second is not None
+    ledger.add_sample(run, second)
+    restarted = answerer()
+    restarted.refresh(store)
+    for one in (answers, restarted):
+        reply = one.reply(question)
+        assert reply.origin == "stored"
+        assert reply.stale[0].startswith("drifted: 1.2 ")
+        wanted = the_one(one)
+        assert (wanted.origin, wanted.order.kind) == (Origin.DRIFT, Kind.TUNE)
+        assert one.again(routine.order) is None
+
+    newer = store_run(store, [SCAN], joules=1.2)
+    answers.refresh(store, [SCAN])
+    reply = answers.reply(question)
+    assert (reply.run, reply.stale) == (newer, ())
+
+
+def test_a_sample_of_an_answer_that_went_is_not_kept() -> None:
+    """A run that is not served any more has no standing."""
+    assert answerer().sampled(7, sample(1.0)) is None
+
+
+def test_what_came_to_nothing_rests() -> None:
+    """An order that was tried is not wanted for some hours, until something that it depends on changes."""
+    clock = Clock()
+    answers = answerer(monotonic=clock)
+    answers.reply(Question((FFT,)))
+    order = the_one(answers).order
+    answers.tried(order)
+    assert answers.wanted() == []
+    clock.now_s += TRIED_FOR_S + 1
+    assert the_one(answers).order == order
+    answers.tried(order)
+    answers.adopt(settings=Settings())
+    assert the_one(answers).order == order
+
+
+def test_a_set_of_the_file_is_searched_as_the_file_says() -> None:
+    """What daemon.toml says of a set holds for searches that questions lead to."""
+    group = SetTable(name="both", workloads=(SCAN, FFT), policy="random", clocks="all", runs_per_day=5.0)
+    answers = answerer(Settings(set=(group,)))
+    answers.reply(Question((FFT, SCAN)))
+    order = the_one(answers).order
+    assert (order.policy, order.clocks, order.options["runs_per_day"]) == ("random", "all", 5.0)
+
+
+def test_questions_that_cannot_be_asked_any_more_want_nothing() -> None:
+    """Counts of a kernel or a device that is gone, or that are damaged, lead to no job."""
+    answers = answerer()
+    answers.reply(Question((FFT,)))
+    answers.restore_uses({"[": 5.0, '{"workloads": ["gone:N=4"]}': 5.0, '{"workloads": 7}': 1.0})
+    assert the_one(answers).order.workloads == (FFT,)
+    answers.adopt(identities={})
+    assert answers.wanted() == []
+
+
+def test_few_are_wanted_at_a_time() -> None:
+    """However much is asked, the list stays short, and the most used is in it."""
+    answers = answerer()
+    for batch in range(1, 3 * MOST_WANTED):
+        answers.reply(Question((f"{SCAN},batch={batch}",), count=float(batch)))
+    wanted = answers.wanted()
+    assert len(wanted) == MOST_WANTED
+    assert wanted[0].order.workloads == (f"{SCAN},batch={3 * MOST_WANTED - 1}",)
+
+
+def test_an_order_says_what_a_request_takes() -> None:
+    """Every option of a wanted order is a field of a request that checks."""
+    answers = answerer()
+    answers.reply(Question((FFT,), max_slowdown=0.1))
+    order: Order = the_one(answers).order
+    Request(order.workloads, order.objective, order.policy, order.clocks, **order.options).check()
+
+
+@given(st.floats(0, 1e12), st.floats(0, 1e12))
+def test_priority_rises_with_worth_and_stays_below_what_people_ask(one: float, other: float) -> None:
+    """What saves more goes first, and nothing of the daemon's own goes before a client's job."""
+    assert -1.0 <= priority(one) < 0.0
+    if one < other:
+        assert priority(one) <= priority(other)
+
+
+def test_savings_are_joules_also_of_answers_for_time() -> None:
+    """Seconds count with the measured power; an answer that ties with the default still saves a little."""
+    energy = known([SCAN], joules=1.0, saves_j=0.5)
+    assert saving_j(energy) == pytest.approx(0.5)
+    time = replace(energy, objective="time")
+    assert saving_j(time) == pytest.approx(100.0 * 0.01)
+    assert saving_j(known([SCAN], joules=2.0, saves_j=0.0)) == pytest.approx(LEAST_SAVING * 2.0)
+
+
+def test_what_was_never_tuned_is_worth_what_its_kernel_saves() -> None:
+    """The estimate is the mean of the same kernel's answers, else of all, else a documented number."""
+    answers = answerer()
+    found = [
+        known(["scan-lf:N=4"], run=1, saves_j=1.0),
+        known(["scan-lf:N=8"], run=2, saves_j=3.0),
+        known(["tridiag-wm:N=64"], run=3, saves_j=5.0),
+    ]
+    answers.take(Index.of(found, lambda _: ()))
+    answers.reply(Question((SCAN,)))
+    answers.reply(Question((FFT,)))
+    worth = {one.order.workloads[0]: one.worth_j for one in answers.wanted()}
+    assert worth[SCAN] / worth[FFT] == pytest.approx(2.0 / 3.0)
