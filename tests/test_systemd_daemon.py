@@ -158,6 +158,8 @@ def test_a_job_runs_in_the_sandbox(site: Site) -> None:
 
     assert site.client.job(job.id).state == "finished"
     assert site.client.best(*SMALL, device="sim:jetson-tx1").origin == "stored"
+    told = site.machine.run("journalctl", "--no-pager", "-u", SERVICE, f"TUNER_JOB={job.id}").stdout
+    assert "attempt 1 on sim:jetson-tx1 begins" in told
     owner = site.machine.run("stat", "--format=%U %a", "/var/lib/tuner", "/var/lib/tuner/tuner.db").stdout
     assert owner.splitlines() == ["tuner 700", "tuner 600"]
 
@@ -301,7 +303,7 @@ def test_the_loopback_answers_those_with_the_token(site: Site) -> None:
 
 
 def test_a_user_has_a_daemon_of_his_own(site: Site) -> None:
-    """Installed for one user, the daemon runs under his manager, on a socket of his alone, and can be removed."""
+    """Installed for one user, the daemon runs under his manager, on a socket of his alone, until removed."""
     site.machine.run("useradd", "--create-home", "ada")
     uid = site.machine.run("id", "-u", "ada").stdout.strip()
     site.machine.run("systemctl", "start", f"user@{uid}.service")
