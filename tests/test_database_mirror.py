@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from cli_process import tuner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -265,6 +266,17 @@ def test_stale_log_does_not_enter_the_rebuilt_file(fresh: Callable[[], Path]) ->
     with Database(path) as database:
         assert "fresh" in Ledger(database).uses()
         assert "stale" not in Ledger(database).uses()  # it passed the mirror by
+
+
+def test_repair_command_reads_both_whole(fresh: Callable[[], Path], model: Path) -> None:
+    """`tuner db repair` finds damage that nobody has met yet."""
+    path = fresh()
+    spoil(mirror_of(path), "overwritten", 0.5)
+    result = tuner("db", "repair", "--database", path)
+
+    assert result.exit_code == 0
+    assert result.stdout == f"{path} and its mirror are whole\n"
+    assert content(path) == content(mirror_of(path)) == content(model)
 
 
 # --- errors that callers tell apart ---------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""``tuner db``: the database of results: where it is, and its runs as recorded spaces."""
+"""``tuner db``: the database of results: where it is, whether it is whole, its runs as recorded spaces."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ from tuner.cli.output import console, writable
 
 
 @click.group(
-    short_help="Print where results are kept, or export a run as a recording.",
+    short_help="Print where results are kept, repair them, or export a run as a recording.",
 )
 def db() -> None:
-    """The database of results: its path, and its runs as recorded spaces."""
+    """The database of results: its path, its repair, and its runs as recorded spaces."""
 
 
 @db.command()
@@ -22,6 +22,20 @@ def path(*, database: Path | None) -> None:
     from tuner.database import default_path
 
     click.echo(database or default_path())
+
+
+@db.command()
+@database_option
+def repair(*, database: Path | None) -> None:
+    """Read the database and its mirror whole; rebuild what is damaged from the other.
+
+    The damaged file is kept as FILE.damaged-1 and so on.
+    """
+    from tuner.database import Database
+
+    with Database(database) as there:
+        there.examine()
+        click.echo(f"{there.path} and its mirror are whole")
 
 
 @db.command()

@@ -93,6 +93,7 @@ class Storage:
 
     def _open(self) -> Books:
         database = Database(self.path)
+        database.examine()  # damage that no reader meets would be found when the other file is needed
         return Books(database, Jobs(database), Ledger(database), Store(database))
 
     def _drop(self) -> None:

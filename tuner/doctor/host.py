@@ -81,7 +81,7 @@ def database(path: Path) -> Iterator[Finding]:
         runs = check_database(path)
     except StoreError as error:
         if _is_whole(mirror_of(path)):
-            remedy = "`tuner history` rebuilds it from its mirror"
+            remedy = "`tuner db repair` rebuilds it from its mirror"
             yield Finding("database", "warning", f"{error}; its mirror is whole", remedy)
         else:
             yield Finding("database", "error", str(error), "move it aside, or name another with --database")
@@ -89,7 +89,7 @@ def database(path: Path) -> Iterator[Finding]:
     yield Finding("database", "ok", f"{path} is whole and holds {runs} runs")
     trouble = check_mirror(path)
     if trouble:
-        yield Finding("database", "warning", trouble, "the next run rebuilds it from the database")
+        yield Finding("database", "warning", trouble, "`tuner db repair` rebuilds it from the database")
 
 
 def _is_whole(path: Path) -> bool:
