@@ -85,6 +85,7 @@ class Analyst:
         self._working: _Task | None = None
         self._not_before: dict[str, float] = {}
         self._news = asyncio.Event()
+        self._quiet = asyncio.Event()
         self._child: Child | None = None
         self._closed = False
 
@@ -110,11 +111,16 @@ class Analyst:
             return
         self._tasks[key] = _Task(key, workload, stands_in or device.spec, kernel.path, kernel.fingerprint)
         self._news.set()
+        self._quiet.clear()
 
     @property
     def waiting(self) -> int:
         """Workloads that are worked out, or will be."""
         return len(self._tasks) + (self._working is not None)
+
+    async def quiet(self) -> None:
+        """Return when everything that was asked for has been worked out, or has failed."""
+        await self._quiet.wait()
 
     async def run(self) -> None:
         """Work out what is asked for, until this is cancelled."""
@@ -122,6 +128,7 @@ class Analyst:
             while True:
                 while not self._tasks:
                     self._news.clear()
+                    self._quiet.set()
                     await self._news.wait()
                 self._working = self._tasks.pop(next(iter(self._tasks)))
                 try:

@@ -1,0 +1,192 @@
+"""Analytical answers: worked out in a child of low priority, one at a time, and only what was asked for."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from answering_scene import H200, TX1, shipped
+
+from tuner.catalog import Catalog
+from tuner.daemon.answering.analysis import MOST_QUEUED, Analyst, stand_in
+from tuner.daemon.answering.answerer import Answerer
+from tuner.daemon.answering.explainer import Explainer
+from tuner.daemon.answering.known import allowed
+from tuner.daemon.desk import Question
+from tuner.process import Child
+
+SCAN = "scan-lf:N=4"
+PATIENCE_S = 60.0
+
+
+class Heard:
+    """What an analyst told, and when it did."""
+
+    def __init__(self) -> None:
+        self.documents: dict[str, Mapping[str, Any]] = {}
+        self.news = asyncio.Event()
+
+    async def remember(self, key: str, document: Mapping[str, Any]) -> None:
+        """Keep it."""
+        self.documents[key] = document
+        self.news.set()
+
+
+def analyst(heard: Heard, server: str = "Telling", **options: Any) -> Analyst:
+    return Analyst(
+        options.pop("catalog", shipped), heard.remember, server=f"analysis_servers:{server}", **options
+    )
+
+
+async def working(analyst: Analyst, until: Callable[[], Awaitable[object]]) -> None:
+    """Let an analyst work until something has happened."""
+    task = asyncio.create_task(analyst.run())
+    try:
+        await asyncio.wait_for(until(), PATIENCE_S)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_the_next_question_gets_the_analytical_answer() -> None:
+    """A question that gets a default has its compiles started; once they are done, the answer is another."""
+
+    async def scene() -> None:
+        heard = Heard()
+        work = Analyst(shipped, heard.remember)
+        answers = Answerer(shipped(), {TX1.spec: TX1}, analyse=work.ask)
+        question = Question((SCAN,))
+        assert answers.reply(question).origin == "default"
+        assert work.waiting == 1
+        await working(work, heard.news.wait)
+        answers.remember(heard.documents)
+        reply = answers.reply(question)
+        assert reply.origin == "analytical"
+        values = reply.workloads[SCAN]["configuration"]
+        assert allowed(shipped().kernel("scan-lf"), shipped().workload(SCAN), values) is not None
+        assert work.waiting == 0
+
+    asyncio.run(scene())
+
+
+def test_the_child_has_the_lowest_priority() -> None:
+    """The machine's own work goes before compiles that nobody waits for."""
+    with Child("tuner.daemon.answering.explainer:Explainer") as child:
+        child.ready(PATIENCE_S)
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+    assert fields[16] == "19"  # nice, field 19 of proc(5)
+    assert Explainer.explain.__doc__
+
+
+def test_no_gpu_is_opened_whose_model_is_known() -> None:
+    """An H200 is stood in for by its model; a GPU that nobody knows is opened only when that is allowed."""
+    assert stand_in(TX1) == "sim:jetson-tx1"
+    assert stand_in(H200) == "sim:h200"
+    unknown = replace(H200, name="NVIDIA Z900")
+    assert stand_in(unknown) is None
+
+    async def scene() -> None:
+        heard = Heard()
+        refused = analyst(heard, may_open=lambda _device: False)
+        refused.ask(SCAN, unknown)
+        assert refused.waiting == 0
+        permitted = analyst(heard, may_open=lambda device: device == "cuda:0")
+        permitted.ask(SCAN, unknown)
+        permitted.ask(SCAN, H200)
+        await working(permitted, permitted.quiet)
+        assert sorted(str(document["device"]) for document in heard.documents.values()) == [
+            "cuda:0",
+            "sim:h200",
+        ]
+
+    asyncio.run(scene())
+
+
+def test_what_is_on_its_way_or_too_much_is_not_queued() -> None:
+    """A workload waits once, and no more than so many wait."""
+
+    async def scene() -> None:
+        work = analyst(Heard())
+        for _ in range(3):
+            work.ask(SCAN, TX1)
+        assert work.waiting == 1
+        work.ask("gone:N=4", TX1)
+        assert work.waiting == 1
+        for size in range(4, 4 + 2 * MOST_QUEUED):
+            work.ask(f"scan-lf:N={size}", TX1)
+        assert work.waiting == MOST_QUEUED
+
+    asyncio.run(scene())
+
+
+def test_what_failed_rests_for_a_while() -> None:
+    """A workload without an answer is not tried again at once, but later."""
+
+    async def scene() -> None:
+        now_s = 0.0
+        heard = Heard()
+        work = analyst(heard, "Refusing", again_s=100.0, monotonic=lambda: now_s)
+        work.ask(SCAN, TX1)
+        await working(work, work.quiet)
+        assert heard.documents == {}
+        work.ask(SCAN, TX1)
+        assert work.waiting == 0
+        now_s = 101.0
+        work.ask(SCAN, TX1)
+        assert work.waiting == 1
+
+    asyncio.run(scene())
+
+
+def copied(folder: Path) -> Catalog:
+    """The scan kernel in a folder of its own."""
+    root = shipped().kernel("scan-lf").path.parent.parent
+    for name in ("scan-lf", "common"):
+        shutil.copytree(root / name, folder / name)
+    return Catalog.load(search_path=(folder,))
+
+
+def test_a_child_that_hangs_is_killed(tmp_path: Path) -> None:
+    """A time-out ends the child and is remembered; so does the end of the daemon, without waiting for it."""
+    catalog = copied(tmp_path)
+    pid_file = tmp_path / "scan-lf" / "pid"
+    os.mkfifo(pid_file)  # whoever opens it waits for the other
+    pids = []
+
+    async def started() -> None:
+        pids.append(await asyncio.to_thread(pid_file.read_text))
+
+    async def scene() -> None:
+        heard = Heard()
+        short = analyst(heard, "Hanging", catalog=lambda: catalog, timeout_s=1.0)
+        short.ask(SCAN, TX1)
+        await working(short, short.quiet)
+        short.ask(SCAN, TX1)
+        assert short.waiting == 0
+
+        long = analyst(heard, "Hanging", catalog=lambda: catalog)
+        long.ask(SCAN, TX1)
+        await working(long, started)
+        assert heard.documents == {}
+
+    asyncio.run(scene())
+    assert not Path(f"/proc/{pids[0]}").exists()
+
+
+def test_an_answer_of_files_that_changed_meanwhile_is_not_kept(tmp_path: Path) -> None:
+    """What was worked out of other sources than those asked for is dropped."""
+    catalog = copied(tmp_path)
+
+    async def scene() -> None:
+        heard = Heard()
+        work = analyst(heard, catalog=lambda: catalog)
+        work.ask(SCAN, TX1)
+        path = tmp_path / "scan-lf" / "kernel.toml"
+        path.write_text(path.read_text() + "\n# another\n")
+        await working(work, work.quiet)
+        assert heard.documents == {}
+
+    asyncio.run(scene())

@@ -1,0 +1,209 @@
+"""Whatever an answer is bound to: when it changes, the answer is served as stale, with the reason."""
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answering_scene import H200, known, shipped, store_run
+
+from tuner.catalog import Catalog
+from tuner.conditions import PROTOCOL
+from tuner.daemon.answering.answerer import Answerer
+from tuner.daemon.answering.known import Index
+from tuner.daemon.answering.truth import Changes, Watch, clock_reason
+from tuner.daemon.desk import Question
+from tuner.daemon.settings import SetTable, Settings, TuningTable
+from tuner.database import Store
+from tuner.model import DeviceIdentity
+
+SCAN = "scan-lf:N=64"
+
+
+def stale(device: DeviceIdentity = H200, settings: Settings | None = None, **stored: Any) -> tuple[str, ...]:
+    """Why the answer of a run on the H200 is stale on a device, under settings."""
+    answers = Answerer(shipped(), {device.spec: device}, settings)
+    answers.take(Index.of([known([SCAN], H200, **stored)], lambda _: ()))
+    reply = answers.reply(Question((SCAN,)))
+    assert reply.origin == "stored"
+    return tuple(reply.stale)
+
+
+def test_unchanged_is_fresh() -> None:
+    """An answer under the very conditions of its run has no reason to be stale."""
+    assert stale() == ()
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [
+        (replace(H200, driver="560.1"), "driver was 550.54, is 560.1"),
+        (replace(H200, runtime="13.0"), "CUDA was 12.9, is 13.0"),
+        (replace(H200, uuid="GPU-9"), "GPU was GPU-1, is GPU-9"),
+    ],
+)
+def test_driver_cuda_and_gpu(device: DeviceIdentity, words: str) -> None:
+    """Another driver, another CUDA or another board make an answer stale."""
+    assert stale(device) == (words,)
+
+
+def test_the_number_of_a_gpu_does_not_matter() -> None:
+    """A GPU that is counted anew keeps its answers: they are bound to its UUID."""
+    assert stale(replace(H200, spec="cuda:3")) == ()
+
+
+def test_clock_policy() -> None:
+    """An answer that sets a clock is stale once daemon.toml has no such clock any more."""
+    clocked: dict[str, Any] = {"bound": {"clocks": "1980,1005"}, "clock_mhz": 1005}
+    assert stale(settings=Settings(tuning=TuningTable(clocks="all")), **clocked) == ()
+    (reason,) = stale(**clocked)
+    assert reason == "it sets the GPU clock to 1005 MHz, and [tuning] clocks is 'off' now"
+
+
+@pytest.mark.parametrize(
+    ("clocks", "allowed"),
+    [
+        ("off", False),
+        ("all", True),
+        ("1980,1005", True),
+        ("1980", False),
+        ("900:1100", True),
+        ("1100:1980:15", False),
+    ],
+)
+def test_every_form_of_clocks(clocks: str, allowed: bool) -> None:
+    """A clock is allowed that the choice of [tuning], or of a set, has; or any, where clients may choose."""
+    assert (clock_reason(1005, Settings(tuning=TuningTable(clocks=clocks))) == "") == allowed
+    group = SetTable(name="a", workloads=(SCAN,), clocks=clocks)
+    assert (clock_reason(1005, Settings(set=(group,))) == "") == allowed
+    assert clock_reason(1005, Settings(tuning=TuningTable(clocks=clocks, client_clocks=True))) == ""
+    assert clock_reason(None, Settings(tuning=TuningTable(clocks=clocks))) == ""
+
+
+def test_protocol() -> None:
+    """Numbers that were measured in another way are stale."""
+    old = known([SCAN], H200)
+    answers = Answerer(shipped(), {H200.spec: H200})
+    conditions = {**old.conditions, "protocol": PROTOCOL - 1}
+    answers.take(Index.of([replace(old, conditions=conditions)], lambda _: ()))
+    assert answers.reply(Question((SCAN,))).stale == ("another version of tuner measured it, in another way",)
+
+
+def test_company() -> None:
+    """What was tuned alone is stale in company, and says with whom it was asked for."""
+    answers = Answerer(shipped(), {H200.spec: H200})
+    answers.take(Index.of([known([SCAN], H200), known(["fft:N=64"], H200, run=2)], lambda _: ()))
+    reply = answers.reply(Question((SCAN, "fft:N=64")))
+    assert reply.origin == "stored"
+    assert reply.stale == (
+        f"{SCAN} was tuned alone, is asked for with fft:N=64",
+        f"fft:N=64 was tuned alone, is asked for with {SCAN}",
+    )
+
+
+def test_what_becomes_true_again_is_fresh_again(tmp_path: Path) -> None:
+    """After a driver went there and back, the answer of then is served as fresh, not the newer stale one."""
+    with Store(tmp_path / "tuner.db") as store:
+        first = store_run(store, [SCAN], H200)
+        newer = replace(H200, driver="560.1")
+        second = store_run(store, [SCAN], newer)
+        answers = Answerer(shipped(), {H200.spec: H200})
+        question = Question((SCAN,))
+        for device, run in ((H200, first), (newer, second), (H200, first)):
+            answers.adopt(identities={device.spec: device})
+            answers.refresh(store)
+            reply = answers.reply(question)
+            assert (reply.run, reply.stale) == (run, ())
+
+
+# --- seeing that something changed ----------------------------------------------------------------
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> tuple[Path, Watch]:
+    """A folder with a kernel, a driver and a GPU, and who watches them."""
+    root = shipped().kernel("scan-lf").path.parent.parent
+    for name in ("scan-lf", "common"):
+        shutil.copytree(root / name, tmp_path / "kernels.d" / name)
+    (tmp_path / "shipped").mkdir()
+    (tmp_path / "version").write_text("550.54\n")
+    gpu = tmp_path / "gpus" / "0000:01:00.0"
+    gpu.mkdir(parents=True)
+    (gpu / "information").write_text("Model: \t H200\nGPU UUID: \t GPU-1\nIRQ: 7\n")
+    watch = Watch(
+        [tmp_path / "kernels.d"],
+        shipped=tmp_path / "shipped",
+        driver_files=[tmp_path / "version", tmp_path / "absent"],
+        gpu_files=tmp_path / "gpus",
+    )
+    return tmp_path, watch
+
+
+def test_nothing_changed(machine: tuple[Path, Watch]) -> None:
+    """A look at what is as it was sees nothing, again and again."""
+    _, watch = machine
+    assert watch.look() == watch.look() == Changes()
+
+
+def test_sources_are_seen_and_read_again(machine: tuple[Path, Watch]) -> None:
+    """A header of a kernel changes: it is seen once, and the answer is stale with the kernel's name."""
+    folder, watch = machine
+    catalog = Catalog.load(search_path=(folder / "kernels.d",))
+    before = known([SCAN], H200, bound={"sources": {"scan-lf": catalog.kernel("scan-lf").fingerprint}})
+    answers = Answerer(catalog, {H200.spec: H200})
+    answers.take(Index.of([before], lambda _: ()))
+    assert answers.reply(Question((SCAN,))).stale == ()
+
+    source = next((folder / "kernels.d" / "scan-lf").glob("*.cu"))
+    source.write_text(source.read_text() + "\n// changed\n")
+    assert watch.look() == Changes(sources=True)
+    assert watch.look() == Changes()
+    answers.adopt(catalog=Catalog.load(search_path=(folder / "kernels.d",)))
+    assert answers.reply(Question((SCAN,))).stale == ("the source of scan-lf has changed",)
+
+
+def test_a_change_that_hides_its_time_is_seen(machine: tuple[Path, Watch]) -> None:
+    """A file of the same length whose time was set back is seen by the time of its inode."""
+    folder, watch = machine
+    path = folder / "kernels.d" / "scan-lf" / "kernel.toml"
+    status = path.stat()
+    text = path.read_text()
+    path.write_text(text.replace("Scan", "Scam", 1) if "Scan" in text else text[:-1] + "#")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert watch.look().sources
+
+
+@pytest.mark.parametrize("how", ["new", "gone", "folder", "link"])
+def test_files_that_come_and_go_are_seen(machine: tuple[Path, Watch], how: str) -> None:
+    """A kernel that is added, removed or led to by a link changes the catalogue; a loop of links ends."""
+    folder, watch = machine
+    kernels = folder / "kernels.d"
+    if how == "new":
+        (kernels / "new.toml").write_text("")
+    elif how == "gone":
+        (kernels / "scan-lf" / "kernel.toml").unlink()
+    elif how == "folder":
+        shutil.rmtree(kernels)
+    else:
+        (kernels / "loop").symlink_to(kernels)
+        (kernels / "nowhere").symlink_to(folder / "absent")
+    assert watch.look() == Changes(sources=True)
+    assert watch.look() == Changes()
+
+
+def test_driver_and_gpus_are_seen(machine: tuple[Path, Watch]) -> None:
+    """A new driver, a GPU more or less, and another board in the same slot have the devices asked again."""
+    folder, watch = machine
+    information = folder / "gpus" / "0000:01:00.0" / "information"
+    (folder / "version").write_text("560.1\n")
+    assert watch.look() == Changes(devices=True)
+    information.write_text("Model: \t H200\nGPU UUID: \t GPU-1\nIRQ: 8\n")
+    assert watch.look() == Changes()
+    information.write_text("Model: \t H200\nGPU UUID: \t GPU-2\nIRQ: 8\n")
+    assert watch.look() == Changes(devices=True)
+    shutil.rmtree(information.parent)
+    assert watch.look() == Changes(devices=True)
+    (folder / "absent").write_text("appears")
+    assert watch.look() == Changes(devices=True)
