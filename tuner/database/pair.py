@@ -8,7 +8,7 @@ between, no room), the counts differ and the next transaction puts it right befo
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -183,7 +183,8 @@ class Pair:
         except BaseException as error:  # a commit that fails, or Ctrl-C anywhere, leaves nothing open
             for connection in (mirror, self.main):
                 if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                    with suppress(sqlite3.Error):  # what it was that failed is told, not this
+                        connection.execute("ROLLBACK")
             if not stored or not isinstance(error, sqlite3.Error):
                 raise
             _LOG.warning("%s could not follow, and is put right later: %s", self._mirror.path, error)
