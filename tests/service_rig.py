@@ -1,0 +1,197 @@
+"""A service whose attempts, GPUs and clocks are played, over a real database, in fast time."""
+
+import asyncio
+import contextlib
+import selectors
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from datetime import datetime, timedelta, timezone
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tuner.catalog import Catalog, kernels_root
+from tuner.daemon.answering.answerer import Answerer
+from tuner.daemon.desk import Peer
+from tuner.daemon.metrics import Metrics
+from tuner.daemon.running.errand import Ending, Errand
+from tuner.daemon.running.presence import FREE, Presence
+from tuner.daemon.service import Service
+from tuner.daemon.settings import Settings
+from tuner.daemon.situation import Situation
+from tuner.daemon.storage import Books, Storage
+from tuner.errors import StoreError
+from tuner.jobs import Event, Job, Order
+from tuner.model import DeviceIdentity
+
+T = TypeVar("T")
+DEVICE, OTHER = "sim:jetson-tx1", "sim:k40c"
+WORKLOAD = "scan-lf:N=4"
+PEER = Peer(uid=1000, pid=1)
+NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
+PATIENCE_S = 20.0  # for what must come; never waited for in full unless something is broken
+_SPEED = 50.0  # seconds of the daemon in one of ours
+FINISHED = Ending("finished")
+
+
+class _FastSelector(selectors.DefaultSelector):
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return super().select(timeout / _SPEED if timeout else timeout)
+
+
+class FastLoop(asyncio.SelectorEventLoop):
+    """An event loop in which time passes faster."""
+
+    def __init__(self) -> None:
+        super().__init__(_FastSelector())
+
+    def time(self) -> float:
+        return super().time() * _SPEED
+
+
+def play(test: Coroutine[Any, Any, T]) -> T:
+    """Run a test in fast time; one that hangs fails."""
+    loop = FastLoop()
+    try:
+        return loop.run_until_complete(asyncio.wait_for(test, PATIENCE_S * _SPEED))
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+@cache
+def catalog() -> Catalog:
+    """The kernels that are shipped."""
+    return Catalog.load(search_path=[kernels_root()])
+
+
+class PlayedAttempt:
+    """An attempt that ends as the test says, or when it is stopped."""
+
+    def __init__(self, errand: Errand, tell: Callable[[str, Mapping[str, Any]], None]) -> None:
+        self.errand = errand
+        self.tell = tell
+        self.spent = (0.0, 0.0)
+        self.stopped = asyncio.Event()
+        self.when_stopped = Ending("interrupted", "told to stop")
+        self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+
+    def end(self, ending: Ending = FINISHED) -> None:
+        """Have it end."""
+        self._ending.set_result(ending)
+
+    async def stop(self, grace_s: float) -> None:
+        assert grace_s > 0
+        self.stopped.set()
+        if not self._ending.done():
+            self.end(self.when_stopped)
+
+    async def ended(self) -> Ending:
+        return await asyncio.shield(self._ending)
+
+
+class FailingStorage(Storage):
+    """A database that cannot be used while ``broken`` says why."""
+
+    broken = ""
+
+    async def run(self, action: Callable[[Books], T]) -> T:
+        if self.broken:
+            raise StoreError(self.broken)
+        return await super().run(action)
+
+
+class Rig:
+    """The service, and the strings it hangs on.
+
+    Attributes:
+        presence: what a look at a GPU gives.
+        looks: how often somebody looked.
+        now: local time.
+    """
+
+    def __init__(self, folder: Path, settings: Settings, devices: tuple[str, ...] = (DEVICE,)) -> None:
+        identities = {
+            spec: DeviceIdentity(spec, f"{spec} (modelled)", spec, "1", "", modelled=True) for spec in devices
+        }
+        self.presence = FREE
+        self.looks = 0
+        self.now = NOON
+        self.attempts: asyncio.Queue[PlayedAttempt] = asyncio.Queue()
+        self.storage = FailingStorage(folder / "tuner.db")
+        self.situation = Situation(settings, catalog(), identities)
+        self.answerer = Answerer(catalog(), identities, settings)
+        self.service = Service(
+            self.situation,
+            storage=self.storage,
+            launch=self._launch,
+            look=self._look,
+            answerer=self.answerer,
+            metrics=Metrics("0"),
+            wall=lambda: self.now,
+        )
+
+    async def _launch(self, errand: Errand, tell: Callable[[str, Mapping[str, Any]], None]) -> PlayedAttempt:
+        attempt = PlayedAttempt(errand, tell)
+        await self.attempts.put(attempt)
+        return attempt
+
+    async def _look(self, device: str, ours: int) -> Presence:
+        assert device in self.situation.devices
+        assert ours in (0, 1)
+        self.looks += 1
+        return self.presence
+
+    async def submit(self, priority: float = 0.0, device: str = "", **options: Any) -> Job:
+        order = Order((WORKLOAD,), device=device, policy="random", options=options)
+        return await self.service.submit(order, PEER, priority)
+
+    async def until(self, number: int, *states: str, reason: str = "") -> Event:
+        """Wait until a job has come into one of the states, for a reason that holds these words."""
+        async for event in self.service.events(number):
+            if event.kind == "state" and event.data["state"] in states and reason in event.data["reason"]:
+                return event
+        raise AssertionError(f"job {number} has ended and never was {states} because of {reason!r}")
+
+    async def told(self, number: int) -> list[tuple[str, str]]:
+        """States of an ended job, with their reasons."""
+        return [
+            (event.data["state"], event.data["reason"])
+            async for event in self.service.events(number)
+            if event.kind == "state"
+        ]
+
+    def wait(self, **what: float) -> None:
+        """Let the wall clock go on."""
+        self.now += timedelta(**what)
+
+
+def settings(**tables: Mapping[str, Any]) -> Settings:
+    """Settings by table; jobs begin at once and nothing is queued by itself unless they say otherwise."""
+    calm = {"calm_s": 0.0, **tables.pop("idle", {})}
+    quiet = {"refine": False, "sample_every_hours": 0, "retune_stale": False, **tables.pop("online", {})}
+    return Settings.model_validate({"idle": calm, "online": quiet, **tables})
+
+
+@contextlib.asynccontextmanager
+async def working(
+    folder: Path, chosen: Settings | None = None, devices: tuple[str, ...] = (DEVICE,)
+) -> AsyncIterator[Rig]:
+    """A service at work."""
+    rig = Rig(folder, chosen or settings(), devices)
+    await rig.service.begin()
+    try:
+        yield rig
+    finally:
+        await rig.service.end()
+        await rig.storage.close()
+
+
+def plays(test: Callable[..., Awaitable[None]]) -> Callable[[Path], None]:
+    """Make a test of a coroutine function that takes ``tmp_path``."""
+
+    def played(tmp_path: Path) -> None:
+        play(test(tmp_path))  # type: ignore[arg-type]  # of an async def
+
+    played.__doc__ = test.__doc__
+    played.__name__ = test.__name__
+    return played
