@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from served_desk import Served, ask, connected, served
 
 from tuner.daemon.api.gate import Gate
-from tuner.daemon.api.limits import SHARE, Places, Rate
+from tuner.daemon.api.limits import SHARE, Places, Rate, Seldom
 from tuner.daemon.api.peers import Caller
 from tuner.daemon.desk import Peer
 from tuner.daemon.settings import LimitsTable
@@ -72,6 +72,15 @@ def test_users_who_were_here_long_ago_are_forgotten() -> None:
         rate.wait_s(user)
 
     assert len(rate._buckets) <= 1024
+
+
+def test_what_happens_all_the_time_is_told_seldom() -> None:
+    """The log hears at most once in a while of what anybody can do at will, and then how often it was."""
+    now_s = 0.0
+    seldom = Seldom(10.0, lambda: now_s)
+    assert [seldom.times() for _ in range(4)] == [1, 0, 0, 0]
+    now_s = 10.0
+    assert [seldom.times() for _ in range(2)] == [4, 0]
 
 
 def test_too_many_requests_are_refused_until_later() -> None:

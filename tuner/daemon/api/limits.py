@@ -74,3 +74,28 @@ class Rate:
         self._buckets = {
             user: bucket for user, bucket in self._buckets.items() if now_s - bucket[1] < full_after_s
         }
+
+
+class Seldom:
+    """Says whether something may be told again, so that nobody fills the log.
+
+    Args:
+        every_s: at most once in so many seconds.
+        now: monotonic clock in seconds.
+    """
+
+    def __init__(self, every_s: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._every_s = every_s
+        self._now = now
+        self._told_s = -math.inf
+        self._silent = 0
+
+    def times(self) -> int:
+        """How often it happened since it was told; 0 where it was told a short while ago."""
+        self._silent += 1
+        now_s = self._now()
+        if now_s - self._told_s < self._every_s:
+            return 0
+        self._told_s = now_s
+        happened, self._silent = self._silent, 0
+        return happened

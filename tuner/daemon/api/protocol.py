@@ -11,12 +11,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from tuner.daemon.api.errors import error_body
-from tuner.daemon.api.limits import Places
+from tuner.daemon.api.limits import Places, Seldom
 from tuner.daemon.api.peers import Caller, caller_of
 from tuner.daemon.settings import LimitsTable
 
 HEAD_BYTES = 16_384  # of request line and headers; the longest question takes a quarter of it
 _DISCARD_BYTES = 2**20  # beyond a body that was refused: read and dropped, so that the answer arrives
+_TOLD_EVERY_S = 10.0  # in the log, of what anybody can bring about as often as he likes
 _SENDING = (h11.IDLE, h11.SEND_RESPONSE)  # states in which an answer can still be begun
 _LOG = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ class House:
         request_timeout_s: for a request to arrive whole, and for an answer to be taken.
         most_bytes: of a request, with all that is not wanted of it.
         groups: of each Unix socket's path, the group that owns it.
+        crowded: when it was told that there are too many.
+        refused: when it was told that somebody may not ask.
     """
 
     def __init__(self, limits: LimitsTable) -> None:
@@ -36,6 +39,8 @@ class House:
         self.request_timeout_s = limits.request_timeout_s
         self.most_bytes = HEAD_BYTES + limits.body_bytes + _DISCARD_BYTES
         self.groups: Mapping[str, int | None] = {}
+        self.crowded = Seldom(_TOLD_EVERY_S)
+        self.refused = Seldom(_TOLD_EVERY_S)
 
 
 class Connection(H11Protocol):
@@ -72,11 +77,12 @@ class Connection(H11Protocol):
             transport.abort()
             return
         if not self._house.places.take(caller.peer.uid):
-            _LOG.warning("closed a connection of %s: there are too many", caller)
+            if times := self._house.crowded.times():
+                _LOG.warning("closed %d connections, the last of %s: there are too many", times, caller)
             transport.abort()
             return
-        if not (caller.admitted or caller.tcp):
-            _LOG.warning("refused %s: not of the socket's group", caller)
+        if not (caller.admitted or caller.tcp) and (times := self._house.refused.times()):
+            _LOG.warning("refused %d connections, the last of %s: not of the socket's group", times, caller)
         self._caller = caller
         self.app_state = {"caller": caller}
         transport.set_write_buffer_limits(high=0)  # so that whatever is not taken at once is noticed
