@@ -156,7 +156,7 @@ class Day:
     def _minute(self, minute: int) -> None:
         for _ in range(REQUESTS_A_MINUTE):
             self._do("best", lambda: self._client.best(self._workload(), count=self._rng.random() * 100))
-        self._do("uses", lambda: self._client.used(Use(("scan-lf:N=4",), "energy", "", 50.0)))
+        self._do("uses", lambda: self._client.used(Use(("scan-lf:N=4",), count=50.0)))
         self._do("metrics", lambda: _get(self._scene.socket, "/metrics"))
         self._do("status", self._client.status)
         self._do("half a request", lambda: _leave(self._scene.socket, b"POST /v1/jobs HTTP/1.1\r\nHost:"))

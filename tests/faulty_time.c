@@ -24,6 +24,7 @@ static const volatile int64_t none[KINDS];
 static const volatile int64_t *shift_ns = none;
 
 static int (*real_gettime)(clockid_t, struct timespec *);
+static int (*real_sleep)(clockid_t, int, const struct timespec *, struct timespec *);
 static int (*real_sem)(sem_t *, clockid_t, const struct timespec *);
 static int (*real_sem_system)(sem_t *, const struct timespec *);
 static int (*real_cond)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
@@ -34,6 +35,7 @@ __attribute__((constructor)) static void begin(void) {
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 
     *(void **)&real_gettime = dlsym(RTLD_NEXT, "clock_gettime");
+    *(void **)&real_sleep = dlsym(RTLD_NEXT, "clock_nanosleep");
     *(void **)&real_sem = dlsym(RTLD_NEXT, "sem_clockwait");
     *(void **)&real_sem_system = dlsym(RTLD_NEXT, "sem_timedwait");
     *(void **)&real_cond = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
@@ -86,6 +88,11 @@ time_t time(time_t *to) {
     clock_gettime(CLOCK_REALTIME, &now);
     if (to) *to = now.tv_sec;
     return now.tv_sec;
+}
+
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *wait, struct timespec *left) {
+    struct timespec own = flags & TIMER_ABSTIME ? shifted(*wait, -shift_of(clock)) : *wait;
+    return real_sleep(clock, flags, &own, left);
 }
 
 int sem_clockwait(sem_t *semaphore, clockid_t clock, const struct timespec *until) {
