@@ -11,7 +11,7 @@ from answering_scene import TX1, known, sample, shipped, store_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.daemon.answering.answerer import TRIED_FOR_S, Answerer
+from tuner.daemon.answering.answerer import SAMPLE_RESTS_S, TRIED_FOR_S, Answerer
 from tuner.daemon.answering.known import Index
 from tuner.daemon.answering.wanting import (
     ASSUMED_SAVING_J,
@@ -176,6 +176,35 @@ def test_what_came_to_nothing_rests() -> None:
     answers.tried(order)
     answers.adopt(settings=Settings())
     assert the_one(answers).order == order
+
+
+def test_a_sample_that_brings_nothing_is_not_wanted_over_and_over(store: Store) -> None:
+    """An answer that is being measured again is not wanted again until it was, or some time has passed."""
+    run = store_run(store, [SCAN])
+    clock = Clock()
+    answers = answerer(monotonic=clock)
+    answers.refresh(store)
+    answers.reply(Question((SCAN,)))
+    order = the_one(answers).order
+    assert answers.again(order) is not None
+    assert answers.wanted() == []
+    clock.now_s += SAMPLE_RESTS_S + 1
+    assert the_one(answers).order == order
+    assert answers.again(order) is not None
+    answers.sampled(run, sample(1.2))
+    assert the_one(answers).order == order
+
+
+def test_a_drift_does_not_wait_for_a_search_that_was_just_made(store: Store) -> None:
+    """That the search was tried for another reason some minutes ago does not keep it from being made anew."""
+    run = store_run(store, [SCAN])
+    answers = answerer()
+    answers.refresh(store)
+    answers.reply(Question((SCAN,)))
+    for joules in (1.2, 1.2):
+        answers.tried(Order((SCAN,), device=TX1.spec, options=the_one(answers).order.options))
+        answers.sampled(run, sample(joules))
+    assert the_one(answers).origin is Origin.DRIFT
 
 
 def test_a_set_of_the_file_is_searched_as_the_file_says() -> None:

@@ -18,8 +18,9 @@ from tuner.answers import find_answer
 from tuner.catalog import Catalog
 from tuner.daemon.answering.answerer import MOST_ANALYTICAL, MOST_KEPT, Answerer
 from tuner.daemon.answering.known import Index, allowed
+from tuner.daemon.answering.present import ANALYSIS_VERSION, analytical_key
 from tuner.daemon.answering.questions import Asked, asked, question_of
-from tuner.daemon.answering.replies import ANALYSIS_VERSION, ORIGINS, analytical_key
+from tuner.daemon.answering.replies import ORIGINS
 from tuner.daemon.answering.uses import MOST_QUESTIONS
 from tuner.daemon.desk import NotNowError, Question
 from tuner.daemon.settings import OnlineTable, Settings, TuningTable

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.catalog import Catalog
-from tuner.daemon.answering.replies import ANALYSIS_VERSION, analytical_key
+from tuner.daemon.answering.present import ANALYSIS_VERSION, analytical_key
 from tuner.devices.gpus import gpu_model, gpu_names
 from tuner.errors import ChildCrashedError, TunerError, UnknownNameError
 from tuner.model import DeviceIdentity

@@ -9,8 +9,9 @@ from typing import Any
 
 from tuner.catalog import Catalog
 from tuner.daemon.answering.known import Index, known_from
+from tuner.daemon.answering.present import Present
 from tuner.daemon.answering.questions import asked
-from tuner.daemon.answering.replies import Kept, Present, make, served
+from tuner.daemon.answering.replies import Kept, make, served
 from tuner.daemon.answering.sampling import sample_document
 from tuner.daemon.answering.uses import Uses
 from tuner.daemon.answering.wanting import Wanted, Wishes
@@ -32,6 +33,9 @@ MOST_TRIED = 1024
 
 TRIED_FOR_S = 6 * 3600.0
 """So long an order that came to nothing is not wanted again: what kept it may have gone by then."""
+
+SAMPLE_RESTS_S = 900.0
+"""So long an answer that is being measured again is not wanted to be, unless that has brought something."""
 
 Analyse = Callable[[str, DeviceIdentity], None]
 """Is told of a workload without an analytical answer, every time it is asked for."""
@@ -79,6 +83,7 @@ class Answerer:
         self._monotonic = monotonic
         self._now = now
         self._tried: dict[str, float] = {}
+        self._sampling: dict[int, str] = {}  # run -> its order, as in tried
         self._replies: dict[tuple[object, ...], Kept] = {}
         self._kept = 0  # workloads in the replies
         self._wishes: Wishes | None = None
@@ -211,9 +216,7 @@ class Answerer:
 
     def tried(self, order: Order) -> None:
         """An order that was wanted came to nothing: do not want it again for a while."""
-        self._tried[_key(order)] = self._monotonic() + TRIED_FOR_S
-        while len(self._tried) > MOST_TRIED:
-            del self._tried[next(iter(self._tried))]
+        self._rest(_key(order), TRIED_FOR_S)
 
     def again(self, order: Order) -> Again | None:
         """What an order of the kind ``sample`` is to measure; None where there is no fresh answer any more.
@@ -228,6 +231,8 @@ class Answerer:
         if found is None or found.stale:
             return None
         known = found.known
+        self._sampling[known.run] = _key(order)
+        self._rest(_key(order), SAMPLE_RESTS_S)
         configurations = {name: dict(one) for name, one in found.configurations.items()}
         return Again(known.run, {"configurations": configurations, "clock_mhz": known.clock_mhz})
 
@@ -244,6 +249,7 @@ class Answerer:
         Raises:
             StoreError: the record is no measurement.
         """
+        self._tried.pop(self._sampling.pop(run, ""), None)
         known = next((one for one in self._present.index.answers if one.run == run), None)
         if known is None:
             return None
@@ -251,7 +257,15 @@ class Answerer:
         changed = replace(known, standing=known.standing.after(document))
         answers = [changed if one.run == run else one for one in self._present.index.sets[known.together]]
         self.take(Index.of(answers, self._present.stale), known.names)
+        if changed.standing.drifted:
+            self._tried.clear()  # the search that gave this answer was not in vain
         return document
+
+    def _rest(self, key: str, seconds: float) -> None:
+        self._tried.pop(key, None)
+        self._tried[key] = self._monotonic() + seconds
+        while len(self._tried) > MOST_TRIED:
+            del self._tried[next(iter(self._tried))]
 
     # --- uses ------------------------------------------------------------------------------------
 

@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tuner.catalog import Catalog
-from tuner.conditions import staleness
 from tuner.config import KernelFile
-from tuner.daemon.answering.known import Index, Known, allowed
+from tuner.daemon.answering.known import Known, allowed
+from tuner.daemon.answering.present import ANALYSIS_VERSION, Present, analytical_key
 from tuner.daemon.answering.questions import Asked
-from tuner.daemon.answering.truth import clock_reason
 from tuner.daemon.desk import NotNowError, Reply
-from tuner.daemon.settings import Settings
 from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
 
 ORIGINS = ("stored", "analytical", "nearest", "default")
@@ -23,47 +20,6 @@ NEIGHBOURS = 8
 """Nearest sizes whose configurations are tried: checking one takes a tenth of a millisecond."""
 
 _FIRST_TRIED = 32  # configurations, where a kernel file names no default: enumerating a space takes too long
-
-
-@dataclass(frozen=True)
-class Present:
-    """Everything a reply is made of; replaced as a whole when something of it changes.
-
-    Attributes:
-        catalog: the kernels.
-        identities: device -> who it is; the first is the daemon's own choice.
-        settings: of the daemon.
-        index: stored answers.
-        sources: kernel -> hash of its sources.
-        analytical: key (``analytical_key``) -> document of ``analysis``.
-    """
-
-    catalog: Catalog
-    identities: Mapping[str, DeviceIdentity]
-    settings: Settings
-    index: Index
-    sources: Mapping[str, str]
-    analytical: Mapping[str, Mapping[str, Any]]
-
-    def stale(self, known: Known) -> list[str]:
-        """Why a stored answer is stale now, whatever batches are asked for."""
-        device = self.device(known)
-        if device is None:
-            return ["its GPU is not here"]
-        return self.reasons(known, device, {})
-
-    def device(self, known: Known) -> DeviceIdentity | None:
-        """The GPU that an answer would be given for: its own, else one of its model; None without either."""
-        alike = [identity for identity in self.identities.values() if known.on(identity)]
-        return min(alike, key=lambda identity: identity.uuid != known.uuid, default=None)
-
-    def reasons(self, known: Known, device: DeviceIdentity, batches: Mapping[str, int]) -> list[str]:
-        """Why a stored answer need not be true for a device and batches; empty where it is fresh."""
-        kernels = {name.partition(":")[0] for name in known.names}
-        present = {kernel: self.sources.get(kernel, "") for kernel in sorted(kernels)}
-        reasons = staleness(known.conditions, device=device, sources=present, batches=batches)
-        clock = clock_reason(known.clock_mhz, self.settings)
-        return [*reasons, *filter(None, (clock, known.standing.drifted))]
 
 
 @dataclass(frozen=True)
@@ -81,16 +37,6 @@ class Kept:
     key: str
     unknown: tuple[str, ...]
     device: DeviceIdentity
-
-
-def analytical_key(name: str, device: DeviceIdentity, source: str, version: int) -> str:
-    """What an analytical answer is remembered by: it knows nothing of drivers, or of one board."""
-    model = device.name.removesuffix(" (modelled)")
-    return f"{name} | {model} | {source} | {version}"
-
-
-ANALYSIS_VERSION = 1
-"""Of the analytical model and what is kept of it; raised when either changes."""
 
 
 def make(asked: Asked, present: Present) -> Kept:

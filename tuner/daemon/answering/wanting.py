@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import Any
 
 from tuner.daemon.answering.known import Known
+from tuner.daemon.answering.present import Present
 from tuner.daemon.answering.questions import Asked, question_of
 from tuner.daemon.answering.questions import asked as asked_now
-from tuner.daemon.answering.replies import Present, served
+from tuner.daemon.answering.replies import served
 from tuner.daemon.desk import Question
 from tuner.daemon.settings import Settings
 from tuner.errors import InputError
