@@ -165,7 +165,7 @@ class Rig:
         self.now += timedelta(**what)
 
 
-def settings(**tables: Mapping[str, Any]) -> Settings:
+def settings(**tables: Any) -> Settings:
     """Settings by table; jobs begin at once and nothing is queued by itself unless they say otherwise."""
     calm = {"calm_s": 0.0, **tables.pop("idle", {})}
     quiet = {"refine": False, "sample_every_hours": 0, "retune_stale": False, **tables.pop("online", {})}

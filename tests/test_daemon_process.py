@@ -69,7 +69,7 @@ class Machine:
         while True:
             try:
                 return bool(self.client().status())
-            except DaemonUnavailableError:
+            except DaemonUnavailableError:  # noqa: PERF203 - that is what is waited for
                 if self._ended():
                     return False
 

@@ -1,0 +1,156 @@
+"""What clients may order, and what the daemon orders itself."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service_rig import DEVICE, OTHER, PEER, WORKLOAD, catalog, plays, settings, working
+
+from tuner.daemon.board import same_order
+from tuner.daemon.desk import NotNowError, Question
+from tuner.daemon.orders import RANGES, checked, within
+from tuner.daemon.wanting import missing, orders_of, unwanted
+from tuner.errors import InputError
+from tuner.jobs import OPTIONS, Kind, Order, Origin, State
+
+DEVICES = (DEVICE, OTHER)
+SET = {"name": "pair", "workloads": ("fft:N=4", WORKLOAD), "policy": "random", "priority": 2.0}
+
+
+def test_an_order_is_filled_in() -> None:
+    """Workloads and device that nobody names are the default set, on the first device."""
+    order = checked(Order(()), catalog(), DEVICES)
+    assert order.device == DEVICE
+    assert order.workloads == ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")
+    assert checked(Order(("fft:N=8,batch=2",), device=OTHER), catalog(), DEVICES) == Order(
+        ("fft:N=8,batch=2",), device=OTHER
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"workloads": ("scam-lf:N=4",)}, "did you mean 'scan-lf'"),
+        ({"workloads": (WORKLOAD, WORKLOAD)}, "named more than once"),
+        ({"workloads": ("x" * 1000,)}, "at most 200"),
+        ({"workloads": (WORKLOAD,) * 17}, "at most 16"),
+        ({"objective": "speed"}, "choose from time, energy"),
+        ({"policy": "magic"}, "unknown policy 'magic'; choose from"),
+        ({"clocks": "fast"}, "not a choice of clocks"),
+        ({"device": "cuda:7"}, "the daemon tunes on sim:jetson-tx1, sim:k40c"),
+        ({"options": {"bugdet": 3}}, "did you mean 'budget'"),
+        ({"options": {"budget": 0}}, "budget: 0: write a whole number from 1"),
+        ({"options": {"budget": True}}, "budget: True: write a whole number"),
+        ({"options": {"budget": 2.5}}, "a whole number"),
+        ({"options": {"time_limit_s": float("nan")}}, "time_limit_s: nan: write a number above 0"),
+        ({"options": {"window_s": "1"}}, "write a number from 0.01 to 600"),
+        ({"options": {"sensor": "a\nb"}}, "name of a power reading"),
+        ({"objective": "time", "options": {"max_slowdown": 0.1}}, "max_slowdown limits a search for energy"),
+        ({"objective": "edp", "options": {"runs_per_day": 1.0}}, "choose the objective time or energy"),
+    ],
+)
+def test_a_wrong_order_is_refused(changes: dict[str, Any], says: str) -> None:
+    """The message names what is wrong and what would be right."""
+    with pytest.raises(InputError, match=says.replace("(", r"\(")):
+        checked(Order(**{"workloads": (WORKLOAD,), **changes}), catalog(), DEVICES)
+
+
+def test_every_option_has_its_range() -> None:
+    """An option that clients may choose is checked."""
+    assert {*RANGES, "sensor"} == set(OPTIONS)
+
+
+def test_clients_choose_no_clocks_unless_they_may() -> None:
+    """Clocks are off, or as daemon.toml has them, or any where it says so."""
+    order = Order((WORKLOAD,), clocks="800")
+    with pytest.raises(InputError, match="clients may not choose clocks here"):
+        within(order, settings().tuning)
+    assert within(order, settings(tuning={"clocks": "800"}).tuning).clocks == "800"
+    assert within(order, settings(tuning={"client_clocks": True}).tuning).clocks == "800"
+
+
+def test_precision_is_that_of_the_settings_where_nobody_says() -> None:
+    """Options of daemon.toml hold for clients too, and theirs go before."""
+    tuning = settings(tuning={"energy_precision": 0.02}).tuning
+    assert within(Order((WORKLOAD,)), tuning).options["energy_precision"] == 0.02
+    chosen = Order((WORKLOAD,), options={"energy_precision": 0.1})
+    assert within(chosen, tuning).options["energy_precision"] == 0.1
+
+
+def test_equal_orders_are_told_by_what_they_ask() -> None:
+    """The order in which workloads are named makes no other order; an option does."""
+    assert same_order(Order(("a", "b"))) == same_order(Order(("b", "a")))
+    assert same_order(Order(("a",))) != same_order(Order(("a",), options={"seed": 1}))
+
+
+def test_sets_become_orders_for_every_device() -> None:
+    """What a set leaves open is as [tuning] has it."""
+    chosen = settings(set=(SET,), tuning={"objective": "edp"})
+    orders = orders_of(chosen.set[0], chosen, catalog(), DEVICES)
+    assert [order.device for order in orders] == list(DEVICES)
+    assert {(order.objective, order.policy) for order in orders} == {("edp", "random")}
+
+
+def test_a_wrong_set_is_told_and_keeps_no_other() -> None:
+    """Sets are queued one by one."""
+    chosen = settings(set=({"name": "bad", "workloads": ("none:N=4",)}, SET))
+    orders, wrong = missing(chosen, catalog(), (DEVICE,), ())
+    assert [priority for _, priority in orders] == [2.0]
+    assert wrong[0].startswith("set bad: unknown kernel 'none'")
+    assert unwanted(chosen, catalog(), (DEVICE,), ()) == []
+
+
+@plays
+async def test_sets_are_queued_once(tmp_path: Path) -> None:
+    """A set of daemon.toml is a job once, also over a restart; one that is taken out is cancelled."""
+    chosen = settings(set=(SET,))
+    async with working(tmp_path, chosen) as rig:
+        (job,) = await rig.service.jobs()
+        assert (job.origin, job.priority, job.order.workloads) == (Origin.SET, 2.0, ("fft:N=4", WORKLOAD))
+        await rig.service.adopt()
+        assert len(await rig.service.jobs()) == 1
+    async with working(tmp_path, chosen) as rig:
+        assert len(await rig.service.jobs()) == 1
+        rig.situation.settings = settings()
+        await rig.service.adopt()
+        (job,) = await rig.service.jobs()
+        assert (job.state, job.reason) == (State.CANCELLED, "daemon.toml does not name it any more")
+        rig.situation.settings = chosen
+        await rig.service.adopt()
+        assert len(await rig.service.jobs()) == 1
+
+
+@plays
+async def test_a_question_queues_its_refinement_once(tmp_path: Path) -> None:
+    """What was never tuned and is asked for is queued; the next reply names the job."""
+    async with working(tmp_path, settings(online={"refine": True})) as rig:
+        question = Question(("tridiag-wm:N=512",))
+        assert rig.service.best(question, PEER).refinement is None
+        attempt = await rig.attempts.get()
+        (job,) = await rig.service.jobs()
+        assert job.origin is Origin.REQUEST
+        assert rig.service.best(question, PEER).refinement == job.id
+        attempt.end()
+        await rig.told(job.id)
+        assert len(await rig.service.jobs()) == 1
+
+
+@plays
+async def test_the_queue_is_bounded(tmp_path: Path) -> None:
+    """More jobs than may wait are refused, and none is lost."""
+    async with working(tmp_path, settings(limits={"queue": 2})) as rig:
+        await rig.submit()
+        await rig.attempts.get()
+        await rig.submit()
+        await rig.submit()
+        with pytest.raises(NotNowError, match="2 jobs wait already"):
+            await rig.submit()
+        assert len(await rig.service.jobs()) == 3
+
+
+@plays
+async def test_clients_order_no_samples(tmp_path: Path) -> None:
+    """What is measured again, the daemon decides."""
+    async with working(tmp_path) as rig:
+        with pytest.raises(InputError, match="clients order searches"):
+            await rig.service.submit(Order((WORKLOAD,), kind=Kind.SAMPLE), PEER)
