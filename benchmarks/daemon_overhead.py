@@ -1,9 +1,10 @@
 """Runs work on a GPU, alone and beside a daemon that has jobs waiting: what does the work lose?
 
 A process of its own is the machine's work: on a real GPU it multiplies matrices in a loop and counts rounds;
-on a modelled one it only is there. Blocks with the daemon and without it alternate. The daemon has long jobs
-in its queue and may tune whenever the GPU is free, as it is for a moment before each block; what counts is
-the rate while both are there, and how long the daemon's own process is still on the GPU after the work came.
+on a modelled one it is there, and has its even share. Blocks with the daemon and without it alternate. The
+daemon has long jobs in its queue and may tune whenever the GPU is free, as it is for a moment before each
+block; what counts is the rate while both are there, and how long the daemon's own process is still on the GPU
+after the work came.
 
     python benchmarks/daemon_overhead.py --device cuda:0 --out benchmarks/results/daemon-overhead-h200.json
     python benchmarks/daemon_overhead.py --device sim:jetson-tx1
@@ -40,7 +41,7 @@ refine = false
 sample_every_hours = 0
 retune_stale = false
 """
-# Says when the first round has ended, then how many had ended at each tenth of a second.
+# Says when the first round has ended, then each tenth of a second how many have.
 _REAL = """
 import sys, time
 import cupy
@@ -57,15 +58,18 @@ while True:
         told_s = now_s
         print(now_s, rounds, flush=True)
 """
+# Those on a modelled GPU share it evenly: a round is a second of it.
 _MODELLED = """
 import sys, time
-from tuner.devices.occupants import Occupant
-Occupant(sys.argv[1]).enter()
-rounds = 0
+from tuner.devices.occupants import Occupant, present
+gpu = sys.argv[1]
+Occupant(gpu).enter()
+rounds, before_s = 0.0, time.monotonic()
 while True:
-    rounds += 1
-    print(time.monotonic(), rounds, flush=True)
-    time.sleep(0.1)
+    time.sleep(0.02)
+    now_s = time.monotonic()
+    rounds, before_s = rounds + (now_s - before_s) / max(1, len(present(gpu))), now_s
+    print(now_s, rounds, flush=True)
 """
 
 
@@ -88,7 +92,7 @@ def main() -> int:
             ]
             blocks += pair
             print(*map(_line, pair), sep="\n", flush=True)
-    found = summary(blocks)
+    found = {"modelled": options.device.startswith("sim:"), **summary(blocks)}
     print(_told(found))
     if options.out is not None:
         document = {"provenance": provenance(), "device": options.device, **found, "blocks": blocks}
@@ -156,11 +160,11 @@ def _rate(work: "subprocess.Popen[str]", seconds: float) -> dict[str, float]:
     return {"rounds_per_s": (last[1] - begun[1]) / (last[0] - begun[0])}
 
 
-def _next(work: "subprocess.Popen[str]") -> tuple[float, int]:
+def _next(work: "subprocess.Popen[str]") -> tuple[float, float]:
     if work.stdout is None or not (line := work.stdout.readline()):
         raise RuntimeError("the work has ended; does CuPy find a GPU?")
     at_s, rounds = line.split()
-    return float(at_s), int(rounds)
+    return float(at_s), float(rounds)
 
 
 def summary(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -206,8 +210,9 @@ def _told(found: Mapping[str, Any]) -> str:
     rates, spread, away_s = found["median_rounds_per_s"], found["spread"], found["away_s"]
     one, two = (f"{rates[name]:.2f} (spread {100 * spread[name]:.2f} %)" for name in ("alone", "beside"))
     median_ms, longest_ms = 1e3 * away_s["median"], 1e3 * away_s["longest"]
+    label = "modelled: " if found["modelled"] else ""
     return (
-        f"alone {one} rounds/s, beside {two}: loses {100 * found['loss']:.2f} %;\n"
+        f"{label}alone {one} rounds/s, beside {two}: loses {100 * found['loss']:.2f} %;\n"
         f"the daemon is off the GPU after {median_ms:.0f} ms, {longest_ms:.0f} ms at most;"
         f" it came back too early {found['returned']} times"
     )
