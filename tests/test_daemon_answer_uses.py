@@ -1,12 +1,14 @@
 """Counts of use: they fade, they survive the daemon, and their table stays small."""
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.daemon.answering.uses import HALF_LIFE_DAYS, MOST_QUESTIONS, Uses
+from tuner.database import Database, Ledger
 
 DAY_S = 86_400.0
 
@@ -91,3 +93,17 @@ def test_damaged_counts_are_not_taken_over() -> None:
     uses = Uses({"a": math.nan, "b": math.inf, "c": -1e-9, "d": 2.0}, monotonic=Clock())
     assert list(uses.per_day()) == ["d"]
     assert uses.take() == {"c": 1e-9}
+
+
+def test_what_has_faded_leaves_no_row_behind(tmp_path: Path) -> None:
+    """Whatever clients have asked over the years, the table on the disk is as small as that in memory."""
+    clock = Clock()
+    uses = Uses(monotonic=clock)
+    with Database(tmp_path / "tuner.db") as database:
+        ledger = Ledger(database)
+        for number in range(50):
+            uses.add(f"question {number}", 1.0)
+            ledger.add_uses(uses.take())
+            clock.now_s += 3 * HALF_LIFE_DAYS * DAY_S
+        ledger.add_uses(uses.take())
+        assert len(ledger.uses()) == len(uses) < 5

@@ -9,6 +9,8 @@ from tuner.database.files import now
 from tuner.database.pair import Transaction
 from tuner.records import canonical
 
+_NOTHING = 1e-6  # of a count: what rounding leaves of one that has faded
+
 
 class Ledger:
     """Small things that outlive the daemon.
@@ -21,7 +23,7 @@ class Ledger:
         self._database = database
 
     def add_uses(self, uses: Mapping[str, float]) -> None:
-        """Count uses of answers, by key; all or none."""
+        """Add to the counts of uses of answers, by key; all or none. A count that falls to nothing goes."""
 
         def change(transaction: Transaction) -> None:
             transaction.execute_many(
@@ -29,6 +31,7 @@ class Ledger:
                 " ON CONFLICT (key) DO UPDATE SET count = count + excluded.count",
                 list(uses.items()),
             )
+            transaction.execute("DELETE FROM uses WHERE count < ?", (_NOTHING,))
 
         if uses:
             self._database.write(change)

@@ -91,7 +91,7 @@ class Store:
         record = conditions.record()
 
         def change(transaction: Transaction) -> int:
-            number = transaction.execute(
+            number = transaction.insert(
                 "INSERT INTO runs (fingerprint, workload_key, objective, device_uuid, status, owner,"
                 " started_at, began, conditions, job_id) VALUES (?, ?, ?, ?, 'running', ?, ?, ?, ?, ?)",
                 (
@@ -226,6 +226,10 @@ class Store:
             where += " AND device_uuid = ?"
             arguments += (device_uuid,)
         return self._runs(where, arguments)
+
+    def all_answered(self) -> Iterator[StoredRun]:
+        """Every run with an answer, newest first."""
+        return self._runs("answer IS NOT NULL")
 
     def finished_before(self, run_id: int, kernel: str, objective: str) -> Iterator[StoredRun]:
         """Runs of one workload of a kernel that had finished when a run began, newest first.

@@ -143,9 +143,9 @@ class Answerer:
 
     def read(self, store: Store, names: Sequence[str] | None = None) -> Index:
         """What ``refresh`` reads, for ``take``; a batch in a name does not count."""
-        runs = iter(store.history()) if names is None else store.answered(_without_batches(names), None)
+        runs = store.all_answered() if names is None else store.answered(_without_batches(names), None)
         ledger = Ledger(store.database)
-        found = (known_from(run, ledger.samples(run.id)) for run in runs if run.answer is not None)
+        found = (known_from(run, ledger.samples(run.id)) for run in runs)
         return Index.of((known for known in found if known is not None), self._present.stale)
 
     def take(self, read: Index, names: Sequence[str] | None = None) -> None:

@@ -140,11 +140,13 @@ class Index:
         sets: names, sorted -> answers, the newest first.
         singles: kernel -> answers of one of its workloads alone.
         stale: answers that were stale when they were read.
+        parsed: kernel file and name -> sizes, as they were needed.
     """
 
     sets: Mapping[tuple[str, ...], tuple[Known, ...]] = field(default_factory=dict)
     singles: Mapping[str, tuple[Known, ...]] = field(default_factory=dict)
     stale: tuple[Known, ...] = ()
+    parsed: dict[tuple[str, str], Sizes] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, answers: Iterable[Known], stale: Staleness) -> "Index":
@@ -212,10 +214,16 @@ class Index:
             (distance, known.uuid != device.uuid, -known.run, known)
             for known in self.singles.get(kernel.name, ())
             if known.objective == objective and known.on(device)
-            for distance in [_distance(workload.sizes, _sizes(kernel, known.names[0]))]
+            for distance in [_distance(workload.sizes, self._sizes(kernel, known.names[0]))]
             if 0.0 < distance < math.inf
         ]
         return [known for *_, known in heapq.nsmallest(most, ranked, key=lambda one: one[:3])]
+
+    def _sizes(self, kernel: KernelFile, name: str) -> Sizes:
+        key = kernel.text_sha256, name
+        if key not in self.parsed:
+            self.parsed[key] = _sizes(kernel, name)
+        return self.parsed[key]
 
 
 def _sizes(kernel: KernelFile, name: str) -> Sizes:

@@ -16,7 +16,7 @@ from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
 ORIGINS = ("stored", "analytical", "nearest", "default")
 """From the best to the least."""
 
-NEIGHBOURS = 8
+NEIGHBOURS = 4
 """Nearest sizes whose configurations are tried: checking one takes a tenth of a millisecond."""
 
 _FIRST_TRIED = 32  # configurations, where a kernel file names no default: enumerating a space takes too long
