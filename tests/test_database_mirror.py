@@ -28,7 +28,7 @@ from tuner.errors import (
     StoreFullError,
     StoreReadOnlyError,
 )
-from tuner.jobs import Order, Origin
+from tuner.jobs import Order, Origin, State
 
 ENTRIES = 120  # some hundred thousand bytes: pages of all kinds, and records that need several
 QUICK = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -46,7 +46,7 @@ def filled(path: Path) -> None:
                 )
 
         database.write(fill)
-        Ledger(database).add_uses({f"use {number}": number for number in range(ENTRIES)})
+        Ledger(database).add_uses({f"use {number}": 1 + number for number in range(ENTRIES)})
         Jobs(database).add(Order(("scan-lf:N=4",)), origin=Origin.CLIENT)
 
 
@@ -250,6 +250,29 @@ def test_files_that_differ_are_made_the_same(fresh: Callable[[], Path]) -> None:
         assert [job.id for job in Jobs(database).jobs()] == [3, 2, 1]
 
     assert content(path) == content(mirror_of(path))
+
+
+def test_transaction_that_failed_leaves_no_difference(
+    fresh: Callable[[], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """An insertion that one file alone had taken before it was undone is no sign of damage."""
+    path = fresh()
+    order = Order(("x" * 100_000,))
+    with Database(path) as database:
+        pair = database._pair
+        assert pair is not None
+        assert pair._mirror is not None
+        mirror = pair._mirror.connection
+        (pages,) = mirror.execute("PRAGMA page_count").fetchone()
+        mirror.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StoreFullError):
+            Jobs(database).add(order, origin=Origin.CLIENT)
+        Ledger(database).add_uses({"after": 1})
+        Jobs(database).change(1, State.CANCELLED)
+        assert database._pair is pair
+
+    assert content(path) == content(mirror_of(path))
+    assert not caplog.records
 
 
 def test_stale_log_does_not_enter_the_rebuilt_file(fresh: Callable[[], Path]) -> None:

@@ -57,7 +57,7 @@ class Jobs:
             waiting = "SELECT count(*) FROM jobs WHERE state IN ('queued', 'paused')"
             if most_waiting is not None and transaction.rows(waiting)[0][0] >= most_waiting:
                 raise QueueFullError(f"{most_waiting} jobs wait already; no more may")
-            number = transaction.execute(
+            number = transaction.insert(
                 "INSERT INTO jobs (ordered, origin, priority, state, reason, attempts, submitter, created_at)"
                 " VALUES (?, ?, ?, 'queued', '', 0, ?, ?)",
                 (_ordered(order), origin.value, priority, submitter, now()),
@@ -240,7 +240,7 @@ def _state_told(state: State, reason: str) -> dict[str, str]:
 
 def _told(transaction: Transaction, number: int, kind: str, data: Mapping[str, Any]) -> Event:
     at = now()
-    event = transaction.execute(
+    event = transaction.insert(
         "INSERT INTO job_events (job_id, kind, at, data) VALUES (?, ?, ?, ?)",
         (number, kind, at, canonical(data)),
     )

@@ -42,18 +42,24 @@ class Transaction:
         found: Row | None = self._main.execute(statement, values).fetchone()
         return found
 
-    def execute(self, statement: str, values: Values = ()) -> int:
-        """Change something; the statement must do the same whenever it is executed, with no clock or chance.
-
-        Returns:
-            The number of the row that an insertion made.
-        """
+    def execute(self, statement: str, values: Values = ()) -> None:
+        """Change something; the statement must do the same whenever it is executed: no clock, no chance."""
         done = self._main.execute(statement, values)
         if self._mirror is not None:
             again = self._mirror.connection.execute(statement, values)
-            if (again.lastrowid, again.rowcount) != (done.lastrowid, done.rowcount):
-                raise SuspectError("the database and its mirror differ", self._mirror.path)
+            self._same(done.rowcount, again.rowcount)
+
+    def insert(self, statement: str, values: Values) -> int:
+        """Insert a row into a table that numbers its rows, and return its number."""
+        done = self._main.execute(statement, values)
+        if self._mirror is not None:
+            again = self._mirror.connection.execute(statement, values)
+            self._same(done.lastrowid, again.lastrowid)
         return done.lastrowid or 0
+
+    def _same(self, done: int | None, again: int | None) -> None:
+        if self._mirror is not None and done != again:
+            raise SuspectError("the database and its mirror differ", self._mirror.path)
 
     def execute_many(self, statement: str, values: Iterable[Values]) -> None:
         """Change something once for each tuple of values."""
