@@ -178,6 +178,9 @@ def _rebuild(path: Path, source: Path, why: str) -> None:
         make_like(fresh, source)
         with closing(connect(source)) as reading, closing(connect(fresh)) as writing:
             reading.backup(writing)
+        copied = _examined(fresh)
+        if not copied.whole:  # the source was damaged since it was looked at
+            raise StoreDamagedError(f"{source}: {copied.trouble or 'it is empty'}; {advice(path)}")
         kept = _set_aside(path) if why else None
         _remove_side_files(path)
         fresh.replace(path)
