@@ -1,5 +1,6 @@
 """A server on a Unix socket that answers as a test wants: what the daemon says, and what it never would."""
 
+import contextlib
 import http.client
 import json
 import socket
@@ -23,7 +24,14 @@ class Request:
     body: Any = None
 
 
-Script = Callable[[Request], "bytes | None"]
+@dataclass(frozen=True)
+class Held:
+    """The beginning of an answer, after which nothing comes until the server stops."""
+
+    beginning: bytes = b""
+
+
+Script = Callable[[Request], "bytes | Held | None"]
 
 
 def answer(document: object, status: int = 200) -> bytes:
@@ -105,7 +113,7 @@ class ScriptedDaemon:
 
     Attributes:
         path: of the socket.
-        script: what is answered to a request; None for nothing, until the server stops.
+        script: what is answered to a request; None is as ``Held()``.
         asked: requests so far, in their order.
     """
 
@@ -165,13 +173,11 @@ class ScriptedDaemon:
                 return
             self.asked.append(request)
             said = self.script(request)
-            if said is None:
+            said = Held() if said is None else said
+            with contextlib.suppress(OSError):
+                connection.sendall(said.beginning if isinstance(said, Held) else said)
+            if isinstance(said, Held):
                 self._ended.wait(PATIENCE_S)
-                return
-            try:
-                connection.sendall(said)
-            except OSError:
-                return
 
 
 def _received(connection: socket.socket) -> Request | None:

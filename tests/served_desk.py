@@ -17,7 +17,7 @@ from fake_desk import FakeDesk
 
 from tuner.daemon.api.loopback import Loopback, open_loopback
 from tuner.daemon.api.serving import Server
-from tuner.daemon.settings import LimitsTable
+from tuner.daemon.settings.tables import LimitsTable
 
 PATIENCE_S = 30.0  # far above what anything here takes
 _Result = TypeVar("_Result")

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from tuner.catalog import Catalog, kernels_root
 from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.desk import Peer
+from tuner.daemon.jobs.storage import Books, Storage
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.running.errand import Ending, Errand
 from tuner.daemon.running.presence import FREE, Presence
 from tuner.daemon.service import Service
-from tuner.daemon.settings import Settings
+from tuner.daemon.settings.tables import Settings
 from tuner.daemon.situation import Situation
-from tuner.daemon.storage import Books, Storage
 from tuner.errors import StoreError
 from tuner.jobs import Event, Job, Order
 from tuner.model import DeviceIdentity

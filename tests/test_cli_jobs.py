@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cli_process import COMMAND, PATIENCE_S, SMALL, document, tuner
 from click.testing import Result
-from scripted_daemon import Request, ScriptedDaemon, answer, best, error, event, job, stream
+from scripted_daemon import Held, Request, ScriptedDaemon, answer, best, error, event, job, stream
 
 from tuner.cli import remote
 from tuner.client import addresses
@@ -37,10 +37,10 @@ class Daemon:
 
     def __init__(self, daemon: ScriptedDaemon) -> None:
         self._daemon = daemon
-        self.answers: dict[str, bytes | None] = {}
+        self.answers: dict[str, bytes | Held] = {}
         daemon.script = self._answer
 
-    def _answer(self, request: Request) -> bytes | None:
+    def _answer(self, request: Request) -> bytes | Held:
         return self.answers.get(request.path, error("unknown-path", f"no {request.path}", 404))
 
     @property
@@ -251,13 +251,7 @@ def test_submit_may_follow(daemon: Daemon) -> None:
 def test_ctrl_c_stops_following_not_the_job(daemon: Daemon) -> None:
     """Ctrl-C ends the command with 130 and a sentence; nothing is asked of the daemon."""
     daemon.answers["/v1/jobs/1"] = answer(job(1, state="running"))
-    daemon.answers["/v1/jobs/1/events"] = stream(event(1, "told", sentence="here"), b": " * 5, whole=False)
-
-    def hold(request: Request) -> bytes | None:
-        given = daemon.answers[request.path]
-        return None if request.headers.get("Last-Event-ID") == "1" else given
-
-    daemon._daemon.script = hold
+    daemon.answers["/v1/jobs/1/events"] = Held(stream(event(1, "told", sentence="here"), whole=False))
     with subprocess.Popen(
         [*COMMAND, "follow", "1", "--socket", str(daemon.socket)],
         stderr=subprocess.PIPE,

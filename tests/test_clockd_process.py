@@ -23,9 +23,9 @@ from tuner.power.clocks.actuator import Where
 from tuner.power.clocks.clockd_client import helper_answers
 from tuner.power.clocks.journal import Place
 from tuner.power.clocks.lease import LeasedClocks
-from tuner.service_manager import ServiceManager, passed_socket
 
 from tuner.errors import ClockError
+from tuner.service_manager import ServiceManager, passed_socket
 
 MOST_GROWTH_KIB = 8192
 RUBBISH = (

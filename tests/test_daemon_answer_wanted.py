@@ -22,7 +22,7 @@ from tuner.daemon.answering.wanting import (
     saving_j,
 )
 from tuner.daemon.desk import Question
-from tuner.daemon.settings import OnlineTable, SetTable, Settings
+from tuner.daemon.settings.tables import OnlineTable, SetTable, Settings
 from tuner.database import Ledger, Store
 from tuner.jobs import OPTIONS, Kind, Order, Origin
 from tuner.request import Request

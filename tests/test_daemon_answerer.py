@@ -23,7 +23,7 @@ from tuner.daemon.answering.questions import Asked, asked, question_of
 from tuner.daemon.answering.replies import ORIGINS
 from tuner.daemon.answering.uses import MOST_QUESTIONS
 from tuner.daemon.desk import NotNowError, Question
-from tuner.daemon.settings import OnlineTable, Settings, TuningTable
+from tuner.daemon.settings.tables import OnlineTable, Settings, TuningTable
 from tuner.database import Store
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import Configuration, DeviceIdentity

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 from served_desk import Served, ask, served
 
-from tuner.daemon.settings import TuningTable
+from tuner.daemon.settings.tables import TuningTable
 from tuner.errors import DeviceUnavailableError, StoreError
 from tuner.jobs import OPTIONS, Origin, State
 

@@ -13,7 +13,7 @@ from tuner.daemon.api.gate import Gate
 from tuner.daemon.api.limits import SHARE, Places, Rate, Seldom
 from tuner.daemon.api.peers import Caller
 from tuner.daemon.desk import Peer
-from tuner.daemon.settings import LimitsTable
+from tuner.daemon.settings.tables import LimitsTable
 
 REQUEST = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

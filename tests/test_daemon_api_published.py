@@ -18,7 +18,7 @@ from tuner.daemon.api.peers import Caller
 from tuner.daemon.api.published import published
 from tuner.daemon.api.shortcut import Shortcut
 from tuner.daemon.desk import Peer
-from tuner.daemon.settings import LimitsTable, TuningTable
+from tuner.daemon.settings.tables import LimitsTable, TuningTable
 from tuner.objective import NAMES
 
 DOCS = Path(__file__).parent.parent / "docs"

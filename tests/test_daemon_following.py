@@ -7,7 +7,7 @@ import pytest
 from service_rig import PEER, plays, working
 
 from tuner.daemon.desk import NoSuchJobError
-from tuner.daemon.following import Following
+from tuner.daemon.jobs.following import Following
 from tuner.jobs import Event
 
 

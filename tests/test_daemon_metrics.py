@@ -1,5 +1,6 @@
 """What Prometheus sees of the daemon, and the dashboard that shows it."""
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -9,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
+from tuner.daemon.api.asgi import Message, Receive, Scope, Send
+from tuner.daemon.api.timing import Timed, route
 from tuner.daemon.metrics import Metrics, Snapshot
 from tuner.jobs import State
 
@@ -26,7 +29,7 @@ def metrics() -> Metrics:
     one.trial(GPU, "ok")
     one.spent(GPU, 2.0, 300.0)
     one.saved(GPU, 50.0, 5.0)
-    one.sensed(GPU, 400.0, 1.98e9)
+    one.sensed(GPU, 400.0, 1980.0)
     one.clock_not_restored(GPU)
     one.ended("finished")
     one.store_error()
@@ -166,3 +169,49 @@ def test_panels_of_the_dashboard_do_not_overlap() -> None:
         assert not cells & taken, panel["title"]
         taken |= cells
     assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+@pytest.mark.parametrize(
+    ("path", "label"),
+    [
+        ("/v1/best", "/v1/best"),
+        ("/v1/jobs/12", "/v1/jobs/{id}"),
+        ("/v1/jobs/12/events", "/v1/jobs/{id}/events"),
+        ("/v1/jobs/12/other", "other"),
+        ("/v1/jobs/../12", "other"),
+        ("/12", "other"),
+        ("", "other"),
+    ],
+)
+def test_a_path_is_counted_by_its_route(path: str, label: str) -> None:
+    """Whatever clients send, there are only so many series."""
+    assert route(path) == label
+
+
+def test_every_route_has_its_times() -> None:
+    """What the interface publishes is timed under its own name."""
+    document = json.loads((DASHBOARD.parent.parent / "docs" / "openapi.json").read_text())
+    for path in document["paths"]:
+        assert route(re.sub(r"\{\w+\}", "7", path)) != "other"
+
+
+def test_requests_are_timed_when_their_answer_begins() -> None:
+    """Status and route of an answer are told once, with the time it took."""
+    heard = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert (scope["path"], await receive()) == ("/v1/jobs/3", {})
+        await send({"type": "http.response.start", "status": 404})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def receive() -> Message:
+        return {}
+
+    async def send(message: Message) -> None:
+        assert message
+
+    asyncio.run(Timed(app, lambda *told: heard.append(told))({"path": "/v1/jobs/3"}, receive, send))
+    ((label, status, seconds),) = heard
+
+    assert (label, status) == ("/v1/jobs/{id}", 404)
+    assert 0.0 <= seconds < 60.0

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from service_rig import DEVICE, OTHER, PEER, WORKLOAD, catalog, plays, settings, working
 
-from tuner.daemon.board import same_order
 from tuner.daemon.desk import NotNowError, Question
-from tuner.daemon.orders import RANGES, checked, within
-from tuner.daemon.wanting import missing, orders_of, unwanted
+from tuner.daemon.jobs.board import same_order
+from tuner.daemon.jobs.orders import RANGES, checked, within
+from tuner.daemon.jobs.wanting import missing, orders_of, unwanted
 from tuner.errors import InputError
 from tuner.jobs import OPTIONS, Kind, Order, Origin, State
 

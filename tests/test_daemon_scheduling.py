@@ -7,9 +7,9 @@ import pytest
 from service_rig import DEVICE, OTHER, PEER, plays, settings, working
 
 from tuner.daemon.desk import NotNowError
+from tuner.daemon.lanes.lane import MOST_CRASHES, wait_s
 from tuner.daemon.running.errand import Ending
 from tuner.daemon.running.presence import FREE, Presence
-from tuner.daemon.scheduling import MOST_CRASHES, wait_s
 from tuner.jobs import State
 
 BUSY = Presence(busy=True, why="1 process of others on the GPU")

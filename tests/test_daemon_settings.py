@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from tuner.daemon import settings_file
-from tuner.daemon.settings import SetTable, Settings, WindowTable
-from tuner.daemon.settings_file import MAX_BYTES, load, schema
-from tuner.daemon.settings_messages import MAX_SHOWN, table_of
+from tuner.daemon.settings import file as settings_file
+from tuner.daemon.settings.file import MAX_BYTES, load, schema
+from tuner.daemon.settings.messages import MAX_SHOWN, table_of
+from tuner.daemon.settings.tables import SetTable, Settings, WindowTable
 from tuner.errors import InputError
 
 EXAMPLE = Path(__file__).parent.parent / "systemd" / "daemon.toml"

@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tuner.catalog import kernels_root
-from tuner.daemon.trust import kernel_directories, service_owners, trusted
+from tuner.daemon.settings.trust import kernel_directories, service_owners, trusted
 from tuner.errors import InputError
 
 ME = frozenset((0, os.geteuid()))

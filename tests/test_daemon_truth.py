@@ -15,7 +15,7 @@ from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.answering.known import Index
 from tuner.daemon.answering.truth import Changes, Watch, clock_reason
 from tuner.daemon.desk import Question
-from tuner.daemon.settings import SetTable, Settings, TuningTable
+from tuner.daemon.settings.tables import SetTable, Settings, TuningTable
 from tuner.database import Store
 from tuner.model import DeviceIdentity
 

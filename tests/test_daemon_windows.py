@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.daemon.settings import WindowTable
-from tuner.daemon.windows import Opening, local_zone, opening
+from tuner.daemon.lanes.windows import Opening, local_zone, opening
+from tuner.daemon.settings.tables import WindowTable
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NIGHT = WindowTable(start="0 22 * * 1-5", hours=8)

@@ -125,8 +125,8 @@ class Event:
     Attributes:
         id: counts up over all jobs; None for progress, which is told to those who listen and not stored.
         kind: ``state`` (state, reason), ``run`` (run, resumed), ``told`` (sentence), ``trial`` (number,
-            status, cost, best, unit, joules, expected, confirming), ``compiled`` (done, total),
-            ``answer`` (summary).
+            status, cost, best, unit, joules, watts, clock_mhz, expected, confirming), ``compiled``
+            (done, total), ``answer`` (summary).
         data: what JSON has.
     """
 

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner.errors import ClockError, InputError, TunerError
+from tuner.service_manager import ServiceManager, passed_socket
 
 from . import config as clock_config
 from .actuator import Where
@@ -28,7 +29,6 @@ from .clockd_server import TTL_S, Server
 from .controls import open_actuator, undo
 from .journal import runtime_directory
 from .ownership import HANDOVER_S, restore_stale
-from tuner.service_manager import ServiceManager, passed_socket
 
 _BACKLOG = 64
 _SOCKET_MODE = 0o660  # the group that may set clocks

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tuner.errors import ClockPermissionError, TunerError
+from tuner.service_manager import ServiceManager
 
 from .clockd_leases import Leases
 from .clockd_protocol import (
@@ -21,7 +22,6 @@ from .clockd_protocol import (
     parse_request,
     refused,
 )
-from tuner.service_manager import ServiceManager
 
 TTL_S = 10.0  # far above what a busy machine keeps a thread waiting, short beside what a wrong clock costs
 MAX_CLIENTS = 64

@@ -28,7 +28,6 @@ COMMANDS = {
     "clocks": "tuner.cli.clocks:clocks",
     "completion": "tuner.cli.completion:completion",
     "doctor": "tuner.cli.doctor:doctor",
-    "install-service": "tuner.cli.install_service:install_service",
 }
 
 

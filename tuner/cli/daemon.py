@@ -53,16 +53,16 @@ def daemon(
     free, and goes on after a crash or a reboot where it was. `tuner install-service` has systemd run it.
     """
     if schema:
-        from tuner.daemon.settings_file import schema as of_settings
+        from tuner.daemon.settings.file import schema as of_settings
 
         click.echo(json.dumps(of_settings(), indent=2))
         return
-    from tuner.daemon.ground import Choices
-    from tuner.daemon.main import run
+    from tuner.daemon.process.ground import Choices
+    from tuner.daemon.process.main import run
 
     choices = Choices(config, devices, state, socket)
     if check:
-        from tuner.daemon.checking import sentences
+        from tuner.daemon.settings.meaning import sentences
 
         for sentence in sentences(choices):
             click.echo(sentence)

@@ -62,7 +62,7 @@ def install_service(
         steps = plan.uninstall(site, with_results=purge)
     else:
         if not user:
-            from tuner.daemon.trust import trusted
+            from tuner.daemon.settings.trust import trusted
 
             program.check(prefix, trusted, root)
         steps = plan.install(site)

@@ -124,11 +124,13 @@ class Transport:
         Raises:
             TunerError: as ``ask``.
         """
-        with self._translated(silence_s), closing(self._connection()) as connection:
-            response = self._sent(connection, "GET", target, None, headers)
-            if connection.timed is None:
-                return
-            while True:
+        with (
+            self._translated(silence_s),
+            closing(self._connection()) as connection,
+            # closed here, not when it is collected: a Ctrl-C that comes in a finaliser is lost
+            closing(self._sent(connection, "GET", target, None, headers)) as response,
+        ):
+            while connection.timed is not None:
                 connection.timed.limit(silence_s)
                 line = response.readline(MOST_BYTES)
                 if not line:

@@ -22,6 +22,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Around what is promised: 2 ms in the median, 10 ms at the 99th percentile; a client gives up after seconds.
 _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0)
 _GPU = ("gpu",)
+_HZ_PER_MHZ = 1e6
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Metrics:
         )
         self._requests = Histogram(
             "tuner_request_seconds",
-            "From a whole request to its answer.",
+            "From the head of a request to that of its answer.",
             ("route", "code"),
             buckets=_BUCKETS_S,
             registry=registry,
@@ -148,8 +149,9 @@ class Metrics:
         self._saved.labels(uuid).inc(max(0.0, joules))
         self._saved_within.labels(uuid).inc(max(0.0, uncertainty_j))
 
-    def sensed(self, uuid: str, watts: float | None, hertz: float | None) -> None:
+    def sensed(self, uuid: str, watts: float | None, clock_mhz: float | None) -> None:
         """What a job read in a trial; None for what it did not read."""
+        hertz = None if clock_mhz is None else clock_mhz * _HZ_PER_MHZ
         for gauge, value in ((self._watts, watts), (self._hertz, hertz)):
             if value is not None:
                 gauge.labels(uuid).set(value)

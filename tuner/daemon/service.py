@@ -11,20 +11,20 @@ from importlib.metadata import version
 from typing import Any
 
 from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.board import Board
-from tuner.daemon.budgets import Budgets
 from tuner.daemon.desk import NoSuchJobError, NotNowError, Peer, Question, Reply
-from tuner.daemon.following import Following, follow
-from tuner.daemon.gates import Gates, Look
+from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.following import Following, follow
+from tuner.daemon.jobs.orders import checked, within
+from tuner.daemon.jobs.storage import Storage
+from tuner.daemon.jobs.telling import Telling
+from tuner.daemon.lanes.budgets import Budgets
+from tuner.daemon.lanes.gates import Gates, Look
+from tuner.daemon.lanes.lane import Lane, Launch
+from tuner.daemon.lanes.office import Clerk
 from tuner.daemon.metrics import Metrics, Snapshot
-from tuner.daemon.office import Clerk
-from tuner.daemon.orders import checked, within
 from tuner.daemon.savings import saving
-from tuner.daemon.scheduling import Lane, Launch
 from tuner.daemon.situation import Situation, local_now
 from tuner.daemon.standing import device_document, queue_document, troubles, windows_document
-from tuner.daemon.storage import Storage
-from tuner.daemon.telling import Telling
 from tuner.daemon.upkeep import Upkeep
 from tuner.errors import InputError, StoreError
 from tuner.jobs import Event, Job, Kind, Order, Origin, State

@@ -5,8 +5,8 @@ from datetime import datetime
 from pathlib import Path
 
 from tuner.catalog import Catalog
-from tuner.daemon.settings import Settings
-from tuner.daemon.windows import local_zone
+from tuner.daemon.lanes.windows import local_zone
+from tuner.daemon.settings.tables import Settings
 from tuner.model import DeviceIdentity
 
 

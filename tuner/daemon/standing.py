@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from tuner.daemon.budgets import Budgets
-from tuner.daemon.scheduling import Lane
-from tuner.daemon.settings import Settings
-from tuner.daemon.windows import opening
+from tuner.daemon.lanes.budgets import Budgets
+from tuner.daemon.lanes.lane import Lane
+from tuner.daemon.lanes.windows import opening
+from tuner.daemon.settings.tables import Settings
 from tuner.jobs import Job, State
 from tuner.model import DeviceIdentity
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.board import Board
-from tuner.daemon.budgets import Budgets
 from tuner.daemon.chores import Chores
 from tuner.daemon.desk import NotNowError, Question
+from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.storage import Storage
+from tuner.daemon.jobs.wanting import Queuing, missing, unwanted
+from tuner.daemon.lanes.budgets import Budgets
 from tuner.daemon.situation import Situation
-from tuner.daemon.storage import Storage
-from tuner.daemon.wanting import Queuing, missing, unwanted
 from tuner.errors import StoreError, TunerError
 from tuner.jobs import Order, Origin, State
 

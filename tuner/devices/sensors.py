@@ -20,12 +20,16 @@ _REPLAY = "replay:"  # what the name of a recorded trace begins with
 _LOG = logging.getLogger(__name__)
 
 
-def restore_stale_clocks() -> None:
+def restore_stale_clocks() -> list[str]:
     """Give back what a killed tuner left locked on this machine; troubles are logged, never raised.
 
     Only journals of this program are acted on: without one, nothing is set.
+
+    Returns:
+        GPUs whose clocks could not be given back, as their control knows them.
     """
-    registry.load("clock-care", "restore-stale")()
+    outcomes = registry.load("clock-care", "restore-stale")()
+    return [outcome.gpu for outcome in outcomes if outcome.state == "failed"]
 
 
 def open_clocks(device: Device) -> tuple[ClockControl | None, str]:

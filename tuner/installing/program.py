@@ -22,7 +22,7 @@ _REMEDY = f"""install the program for root alone:
   {SHIPPED_PREFIX}/bin/tuner install-service"""
 
 Trusted = Callable[..., Path]
-"""``tuner.daemon.trust.trusted``."""
+"""``tuner.daemon.settings.trust.trusted``."""
 
 
 def check(prefix: Path, trusted: Trusted, root: Path = Path("/")) -> None:

@@ -16,7 +16,7 @@ from tuner.daemon.answering.sampling import sample_document
 from tuner.daemon.answering.uses import Uses
 from tuner.daemon.answering.wanting import Wanted, Wishes
 from tuner.daemon.desk import NotNowError, Question, Reply
-from tuner.daemon.settings import Settings
+from tuner.daemon.settings.tables import Settings
 from tuner.database import Ledger, Store
 from tuner.jobs import Order
 from tuner.model import DeviceIdentity

@@ -8,7 +8,7 @@ from tuner.catalog import Catalog
 from tuner.conditions import staleness
 from tuner.daemon.answering.known import Index, Known
 from tuner.daemon.answering.truth import clock_reason
-from tuner.daemon.settings import Settings
+from tuner.daemon.settings.tables import Settings
 from tuner.model import DeviceIdentity
 
 ANALYSIS_VERSION = 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.catalog import kernels_root
-from tuner.daemon.settings import Settings
+from tuner.daemon.settings.tables import Settings
 
 DRIVER_FILES = (
     Path("/sys/module/nvidia/version"),

@@ -17,7 +17,7 @@ from tuner.daemon.answering.questions import Asked, question_of
 from tuner.daemon.answering.questions import asked as asked_now
 from tuner.daemon.answering.replies import served
 from tuner.daemon.desk import Question
-from tuner.daemon.settings import Settings
+from tuner.daemon.settings.tables import Settings
 from tuner.errors import InputError
 from tuner.jobs import Kind, Order, Origin
 

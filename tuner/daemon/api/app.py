@@ -30,7 +30,7 @@ from tuner.daemon.api.models import (
 )
 from tuner.daemon.api.peers import Caller
 from tuner.daemon.desk import Desk
-from tuner.daemon.settings import LimitsTable, TuningTable
+from tuner.daemon.settings.tables import LimitsTable, TuningTable
 from tuner.jobs import Job, State
 
 VERSION = "1"

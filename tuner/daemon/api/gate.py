@@ -14,7 +14,7 @@ from tuner.daemon.api.asgi import App, Message, Receive, Scope, Send
 from tuner.daemon.api.errors import error_answer, internal_answer
 from tuner.daemon.api.limits import Rate
 from tuner.daemon.api.peers import Caller
-from tuner.daemon.settings import LimitsTable
+from tuner.daemon.settings.tables import LimitsTable
 
 ANSWER_TIMEOUT_S = 30.0  # far above what a busy database takes; beyond it something hangs
 _LOCAL = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)

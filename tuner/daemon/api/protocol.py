@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from tuner.daemon.api.errors import error_body
 from tuner.daemon.api.limits import Places, Seldom
 from tuner.daemon.api.peers import Caller, caller_of
-from tuner.daemon.settings import LimitsTable
+from tuner.daemon.settings.tables import LimitsTable
 
 HEAD_BYTES = 16_384  # of request line and headers; the longest question takes a quarter of it
 _DISCARD_BYTES = 2**20  # beyond a body that was refused: read and dropped, so that the answer arrives

@@ -6,7 +6,7 @@ from typing import cast
 
 from tuner.daemon.api.app import application
 from tuner.daemon.desk import Desk
-from tuner.daemon.settings import LimitsTable, TuningTable
+from tuner.daemon.settings.tables import LimitsTable, TuningTable
 
 
 def published() -> str:

@@ -16,8 +16,9 @@ from tuner.daemon.api.loopback import Loopback
 from tuner.daemon.api.peers import group_of
 from tuner.daemon.api.protocol import HEAD_BYTES, Connection, House
 from tuner.daemon.api.shortcut import Shortcut
+from tuner.daemon.api.timing import Observe, Timed, nobody
 from tuner.daemon.desk import Desk
-from tuner.daemon.settings import LimitsTable, TuningTable
+from tuner.daemon.settings.tables import LimitsTable, TuningTable
 
 _KEEP_ALIVE_S = 30  # of a connection without a request; a client that comes back later connects anew
 _GRACE_S = 2  # for answers under way when the server stops; the service manager waits longer
@@ -32,13 +33,21 @@ class Server(uvicorn.Server):
         desk: what answers.
         limits: what clients may take.
         tuning: what submissions mean that leave something out; None for what ``daemon.toml`` has by default.
+        observe: hears how long answers take.
 
     Attributes:
         listening: set as soon as connections are accepted.
     """
 
-    def __init__(self, desk: Desk, limits: LimitsTable, tuning: TuningTable | None = None) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        limits: LimitsTable,
+        tuning: TuningTable | None = None,
+        observe: Observe = nobody,
+    ) -> None:
         self.listening = asyncio.Event()
+        self._observe = observe
         self._closing = asyncio.Event()
         self._limits = limits
         self._house = House(limits)
@@ -47,7 +56,7 @@ class Server(uvicorn.Server):
 
     def _config(self, token: str | None) -> uvicorn.Config:
         return uvicorn.Config(
-            Gate(self._app, self._limits, token=token),
+            Timed(Gate(self._app, self._limits, token=token), self._observe),
             http=cast("type[asyncio.Protocol]", partial(Connection, house=self._house)),
             ws="none",
             lifespan="off",

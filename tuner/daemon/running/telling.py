@@ -56,6 +56,8 @@ class Teller:
                 "best": _finite(event.best_cost),
                 "unit": self._unit,
                 "joules": event.joules,
+                "watts": None if event.measurement.energy is None else event.measurement.energy.watts,
+                "clock_mhz": event.measurement.clock_mhz,
                 "expected": event.expected,
                 "confirming": event.confirming,
             },

@@ -6,9 +6,10 @@ import socket
 
 from tuner.daemon.api.loopback import Loopback, open_loopback
 from tuner.daemon.api.serving import Server
+from tuner.daemon.api.timing import Observe, nobody
 from tuner.daemon.desk import Desk
-from tuner.daemon.listening import Listener
-from tuner.daemon.settings import Settings, TcpTable
+from tuner.daemon.process.listening import Listener
+from tuner.daemon.settings.tables import Settings, TcpTable
 from tuner.errors import InputError
 
 _BEGIN_S = 10.0
@@ -21,10 +22,12 @@ class Front:
     Args:
         desk: what answers.
         listener: the socket; its owner closes it.
+        observe: hears how long answers take.
     """
 
-    def __init__(self, desk: Desk, listener: Listener) -> None:
+    def __init__(self, desk: Desk, listener: Listener, observe: Observe = nobody) -> None:
         self._desk = desk
+        self._observe = observe
         self._listener = listener
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -46,7 +49,7 @@ class Front:
             tcp = _loopback(settings.tcp)
         except InputError as error:
             trouble = error
-        self._server = Server(self._desk, settings.limits, settings.tuning)
+        self._server = Server(self._desk, settings.limits, settings.tuning, self._observe)
         # a copy: the server closes what it is given, and the next one needs it again
         sockets = [_copy(self._listener.socket)]
         self._serving = asyncio.create_task(self._server.serve(sockets, tcp), name="front")

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from tuner.daemon.settings import BudgetTable
-from tuner.daemon.storage import Storage
+from tuner.daemon.jobs.storage import Storage
+from tuner.daemon.settings.tables import BudgetTable
 
 
 class Spent(NamedTuple):

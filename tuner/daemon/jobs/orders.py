@@ -7,7 +7,7 @@ from typing import Any
 from tuner import registry
 from tuner.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.clock_choice import check_clocks
-from tuner.daemon.settings import TuningTable
+from tuner.daemon.settings.tables import TuningTable
 from tuner.errors import InputError, UnknownNameError
 from tuner.jobs import OPTIONS, Kind, Order
 from tuner.model import Workload

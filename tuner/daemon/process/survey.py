@@ -10,10 +10,14 @@ from tuner.model import DeviceIdentity
 from tuner.worker import identify
 
 
-def restore_clocks() -> None:
-    """Give back clocks that a killed tuner left set; what is done is logged to standard error."""
+def restore_clocks() -> list[str]:
+    """Give back clocks that a killed tuner left set; what is done is logged to standard error.
+
+    Returns:
+        UUIDs of GPUs whose clocks could not be given back.
+    """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    restore_stale_clocks()
+    return restore_stale_clocks()
 
 
 def find(specs: Sequence[str]) -> tuple[dict[str, DeviceIdentity], list[str]]:

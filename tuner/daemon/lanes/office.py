@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.board import Board, names_of
-from tuner.daemon.budgets import Budgets, Spent
 from tuner.daemon.desk import NotNowError
+from tuner.daemon.jobs.board import Board, names_of
+from tuner.daemon.jobs.storage import Storage
+from tuner.daemon.jobs.telling import Telling
+from tuner.daemon.lanes.budgets import Budgets, Spent
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.running.errand import Ending, Errand
 from tuner.daemon.situation import Situation
-from tuner.daemon.storage import Storage
-from tuner.daemon.telling import Telling
 from tuner.daemon.upkeep import Upkeep
 from tuner.jobs import Job, Kind
 
 
 class Clerk:
-    """Implements ``tuner.daemon.scheduling.Office``.
+    """Implements ``tuner.daemon.lanes.lane.Office``.
 
     Args:
         situation: settings, kernels, devices.
@@ -84,7 +84,10 @@ class Clerk:
     def heard(self, job: Job, kind: str, data: Mapping[str, Any]) -> None:
         """An attempt tells something."""
         if kind == "trial":
-            self._metrics.trial(self._situation.uuid(job.order.device), str(data.get("status")))
+            uuid = self._situation.uuid(job.order.device)
+            self._metrics.sensed(uuid, data.get("watts"), data.get("clock_mhz"))
+            if not data.get("confirming"):  # what is measured again is no further trial
+                self._metrics.trial(uuid, str(data.get("status")))
         self._telling.tell(job.id, kind, data)
 
     def spent(self, job: Job, seconds: float, joules: float) -> None:

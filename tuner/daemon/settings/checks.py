@@ -8,8 +8,8 @@ from cronsim import CronSim, CronSimError
 
 from tuner import registry
 from tuner.clock_choice import check_clocks
-from tuner.daemon.settings import ServiceTable, SetTable, Settings, TuningTable
-from tuner.daemon.settings_messages import Complaint, key
+from tuner.daemon.settings.messages import Complaint, key
+from tuner.daemon.settings.tables import ServiceTable, SetTable, Settings, TuningTable
 from tuner.devices.gpus import gpu_names
 from tuner.errors import InputError
 from tuner.names import suggestion

@@ -8,9 +8,9 @@ from pathlib import Path
 import platformdirs
 
 from tuner.catalog import Catalog, kernels_root
-from tuner.daemon import settings_file
-from tuner.daemon.settings import Settings
-from tuner.daemon.trust import kernel_directories
+from tuner.daemon.settings import file as settings_file
+from tuner.daemon.settings.tables import Settings
+from tuner.daemon.settings.trust import kernel_directories
 
 
 @dataclass(frozen=True)

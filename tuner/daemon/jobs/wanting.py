@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tuner.catalog import Catalog
-from tuner.daemon.board import Board, same_order
 from tuner.daemon.desk import NotNowError
-from tuner.daemon.orders import checked, with_defaults
-from tuner.daemon.settings import SetTable, Settings
+from tuner.daemon.jobs.board import Board, same_order
+from tuner.daemon.jobs.orders import checked, with_defaults
+from tuner.daemon.settings.tables import SetTable, Settings
 from tuner.errors import InputError, StoreError
 from tuner.jobs import Job, Kind, Order, Origin
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuner.daemon.settings import Settings
-from tuner.daemon.settings_checks import complaints
-from tuner.daemon.settings_messages import explained, shown
+from tuner.daemon.settings.checks import complaints
+from tuner.daemon.settings.messages import explained, shown
+from tuner.daemon.settings.tables import Settings
 from tuner.errors import InputError
 
 if sys.version_info >= (3, 11):

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from tuner.daemon.budgets import Budgets, exhausted, until_tomorrow_s
-from tuner.daemon.settings import Settings
-from tuner.daemon.windows import opening
+from tuner.daemon.lanes.budgets import Budgets, exhausted, until_tomorrow_s
+from tuner.daemon.lanes.windows import opening
+from tuner.daemon.settings.tables import Settings
 
 _RECHECK_S = 60.0  # a wall clock that was set is noticed after so long
 _LOOK_TIMEOUT_S = 10.0  # a look that takes longer: the driver hangs

@@ -10,22 +10,23 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from tuner.daemon import ground, logs
+from tuner.daemon import logs
 from tuner.daemon.answering.analysis import Analyst
 from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.answering.truth import Watch
-from tuner.daemon.front import Front
-from tuner.daemon.ground import Choices, Ground
-from tuner.daemon.listening import Listener, Lock, listener
-from tuner.daemon.machine import Found, restore_and_find
+from tuner.daemon.jobs.storage import Storage
 from tuner.daemon.metrics import Metrics
+from tuner.daemon.process import ground
+from tuner.daemon.process.front import Front
+from tuner.daemon.process.ground import Choices, Ground
+from tuner.daemon.process.listening import Listener, Lock, listener
+from tuner.daemon.process.machine import Found, restore_and_find
 from tuner.daemon.running.company import Company
 from tuner.daemon.running.presence import Presence
 from tuner.daemon.running.runner import start
 from tuner.daemon.service import Service
-from tuner.daemon.settings import Settings
+from tuner.daemon.settings.tables import Settings
 from tuner.daemon.situation import Situation
-from tuner.daemon.storage import Storage
 from tuner.errors import InputError, TunerError
 from tuner.service_manager import ServiceManager
 
@@ -100,15 +101,18 @@ class Daemon:
         self._watch = Watch(files.directories)
         self._analyst = Analyst(lambda: self._situation.catalog, self._remember)
         self._answerer = Answerer(files.catalog, found.identities, files.settings, analyse=self._analyst.ask)
+        metrics = Metrics(version("tuner"))
+        for gpu in found.left_set:
+            metrics.clock_not_restored(gpu)
         self._service = Service(
             self._situation,
             storage=storage,
             launch=start,
             look=self._look,
             answerer=self._answerer,
-            metrics=Metrics(version("tuner")),
+            metrics=metrics,
         )
-        self._front = Front(self._service, listening)
+        self._front = Front(self._service, listening, metrics.request)
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
         self._said = ""

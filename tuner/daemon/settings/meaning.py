@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from tuner.daemon.ground import Choices, read, state_directory
-from tuner.daemon.settings import Settings, WindowTable
-from tuner.daemon.settings_file import SYSTEM_FILE
+from tuner.daemon.jobs.wanting import orders_of
+from tuner.daemon.lanes.windows import opening
+from tuner.daemon.process.ground import Choices, read, state_directory
+from tuner.daemon.settings.file import SYSTEM_FILE
+from tuner.daemon.settings.tables import Settings, WindowTable
 from tuner.daemon.situation import local_now
-from tuner.daemon.wanting import orders_of
-from tuner.daemon.windows import opening
 from tuner.errors import InputError
 
 _ANY_DEVICE = "the first GPU"

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim
 
-from tuner.daemon.settings import WindowTable
+from tuner.daemon.settings.tables import WindowTable
 
 _LOCALTIME = Path("/etc/localtime")
 _TICK = timedelta(seconds=1)  # of cron expressions

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tuner.daemon.board import Board
 from tuner.daemon.desk import NoSuchJobError, NotNowError, RefusedError
-from tuner.daemon.gates import Gates
+from tuner.daemon.jobs.board import Board
+from tuner.daemon.lanes.gates import Gates
 from tuner.daemon.logs import about
 from tuner.daemon.running.errand import Ending, Errand
 from tuner.errors import ChildError, StoreError

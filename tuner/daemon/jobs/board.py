@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tuner.daemon.desk import NoSuchJobError, NotNowError, Reply
-from tuner.daemon.following import Following
-from tuner.daemon.storage import Storage
+from tuner.daemon.jobs.following import Following
+from tuner.daemon.jobs.storage import Storage
 from tuner.errors import QueueFullError
 from tuner.jobs import NEXT, Job, Kind, Order, Origin, State
 from tuner.objective import described

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from tuner.daemon.desk import NoSuchJobError
-from tuner.daemon.storage import Storage
+from tuner.daemon.jobs.storage import Storage
 from tuner.jobs import Event, State
 
 _MOST_PROGRESS = 256  # of a follower who does not read; what is told after that is not told to him

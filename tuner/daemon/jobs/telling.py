@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from tuner.daemon.following import Following
-from tuner.daemon.storage import Storage
+from tuner.daemon.jobs.following import Following
+from tuner.daemon.jobs.storage import Storage
 from tuner.errors import JobError, StoreError
 from tuner.jobs import Event
 

@@ -1,0 +1,1 @@
+"""One lane per device: what is done next in it, and when it may be."""
