@@ -1,13 +1,9 @@
 """The mirror: whatever happens to one of the two files, everything that was stored is still there."""
 
-import errno
-import json
 import logging
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,44 +12,18 @@ import pytest
 from cli_process import tuner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mirrored import ENTRIES, content, filled
 
-from tuner.database import MIGRATIONS, Database, Jobs, Ledger, Store
-from tuner.database.files import side_file
-from tuner.database.pair import Transaction
-from tuner.database_check import check_database, check_mirror, mirror_of
+from tuner.database import Database, Jobs, Ledger
+from tuner.database.files import make_like, side_file
+from tuner.database_check import check_mirror, mirror_of
 from tuner.errors import (
-    StoreBusyError,
     StoreDamagedError,
-    StoreError,
     StoreFullError,
-    StoreReadOnlyError,
 )
 from tuner.jobs import Order, Origin, State
 
-ENTRIES = 120  # some hundred thousand bytes: pages of all kinds, and records that need several
 QUICK = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-PATIENCE_S = 60.0
-
-
-def filled(path: Path) -> None:
-    with Database(path) as database:
-
-        def fill(change: Transaction) -> None:
-            for number in range(ENTRIES):
-                change.execute(
-                    "INSERT INTO analytical VALUES (?, ?)",
-                    (f"{number}", json.dumps({"v": "x" * 97 * (number % 60)})),
-                )
-
-        database.write(fill)
-        Ledger(database).add_uses({f"use {number}": 1 + number for number in range(ENTRIES)})
-        Jobs(database).add(Order(("scan-lf:N=4",)), origin=Origin.CLIENT)
-
-
-def content(path: Path) -> list[str]:
-    """All that a file says."""
-    with closing(sqlite3.connect(path)) as connection:
-        return list(connection.iterdump())
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +181,31 @@ def test_file_that_lacks_a_transaction_catches_up(fresh: Callable[[], Path], beh
     assert content(path) == content(mirror_of(path))
 
 
+def test_copy_of_damage_replaces_nothing(fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source that is damaged while it is copied does not take what the other file still holds."""
+
+    def damaged_meanwhile(place: Path, model: Path) -> None:
+        make_like(place, model)
+        spoil(path, "overwritten", 0.5)
+
+    path = fresh()
+    with Database(path) as database:
+        Ledger(database).add_uses({"new": 1})
+    old = mirror_of(path).read_bytes()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE writes SET count = count + 1")
+    with monkeypatch.context() as patches, Database(path) as database:
+        patches.setattr("tuner.database.mirror.make_like", damaged_meanwhile)
+        with pytest.raises(StoreDamagedError):
+            Ledger(database).add_uses({"more": 1})
+    assert mirror_of(path).read_bytes() == old
+    with Database(path) as database:
+        database.examine()
+        assert "new" in Ledger(database).uses()
+
+    assert content(path) == content(mirror_of(path))
+
+
 def test_mirror_of_another_database_is_set_aside(fresh: Callable[[], Path], tmp_path: Path) -> None:
     """Whoever puts another database in the place of one gets that one."""
     path = fresh()
@@ -300,197 +295,3 @@ def test_repair_command_reads_both_whole(fresh: Callable[[], Path], model: Path)
     assert result.exit_code == 0
     assert result.stdout == f"{path} and its mirror are whole\n"
     assert content(path) == content(mirror_of(path)) == content(model)
-
-
-# --- errors that callers tell apart ---------------------------------------------------------------
-
-
-def test_no_room_in_either_file_stores_nothing(fresh: Callable[[], Path]) -> None:
-    """A transaction that one of the files has no room for is in neither, and is no damage."""
-    path = fresh()
-    with Database(path) as database:
-        before = Ledger(database).analytical()
-        pair = database._pair
-        assert pair is not None
-        assert pair._mirror is not None
-        for connection in (pair.main, pair._mirror.connection):
-            (pages,) = connection.execute("PRAGMA page_count").fetchone()
-            connection.execute(f"PRAGMA max_page_count = {pages}")
-            with pytest.raises(StoreFullError, match="full"):
-                Ledger(database).remember_analytical("big", {"v": "x" * 100_000})
-            assert Ledger(database).analytical() == before
-            connection.execute("PRAGMA max_page_count = 1000000")
-        Ledger(database).remember_analytical("big", {"v": "x" * 100_000})
-
-    assert content(path) == content(mirror_of(path))
-    assert not list(path.parent.glob("*.damaged-*"))
-
-
-FULL = """
-import resource, sys
-from pathlib import Path
-from tuner.database import Database, Ledger
-from tuner.errors import StoreError, StoreFullError
-
-with Database(Path(sys.argv[1])) as database:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
-    try:
-        for number in range(10_000):
-            Ledger(database).remember_analytical(f"entry {number}", {"v": "x" * 3000})
-    except StoreError as error:
-        # before Python 3.11, SQLite's error is a text, the same for reading and writing
-        assert isinstance(error, StoreFullError) or sys.version_info < (3, 11)
-        print(number)
-"""
-
-
-def test_file_that_may_not_grow_keeps_what_was_stored(tmp_path: Path) -> None:
-    """When the system refuses to write more, that is told as such, and all that was stored is there."""
-    path = tmp_path / "tuner.db"
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(path)],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    stored = int(done.stdout)
-    with Database(path) as database:
-        assert 0 < stored == len(Ledger(database).analytical())
-        Ledger(database).remember_analytical("more", {})
-
-    assert content(path) == content(mirror_of(path))
-
-
-def test_answers_are_read_where_the_mirror_has_no_room(
-    fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A mirror that cannot be rebuilt keeps nobody from reading; storing says why it cannot be done."""
-
-    def no_room(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    path = fresh()
-    mirror_of(path).unlink()
-    with monkeypatch.context() as patches:
-        patches.setattr("tuner.database.mirror.make_like", no_room)
-        with Database(path) as database:
-            assert len(Ledger(database).uses()) == ENTRIES
-            with pytest.raises(StoreFullError, match="No space"):
-                Ledger(database).add_uses({"more": 1})
-            patches.undo()
-            Ledger(database).add_uses({"more": 1})  # room again
-
-    assert content(path) == content(mirror_of(path))
-
-
-def test_lock_that_is_held_for_too_long_is_told(
-    fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process that keeps either file, or the lock of their names, is a busy database and no damage."""
-    monkeypatch.setattr("tuner.database.faults.BUSY_TIMEOUT_S", 0.01)
-    path = fresh()
-    with Database(path) as database:
-        for file in (path, mirror_of(path)):
-            with closing(sqlite3.connect(file, isolation_level=None)) as holder:
-                holder.execute("BEGIN IMMEDIATE")
-                with pytest.raises(StoreBusyError, match="locked"):
-                    Ledger(database).add_uses({"one": 1})
-                assert len(Ledger(database).uses()) == ENTRIES
-        Ledger(database).add_uses({"one": 1})
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_file_of_somebody_else_is_read_and_not_written(fresh: Callable[[], Path]) -> None:
-    """Who may read a database but not write it gets its answers, and an error that says so when storing."""
-    path = fresh()
-    for file in (path, mirror_of(path)):
-        file.chmod(0o444)
-    with Database(path) as database:
-        assert len(Ledger(database).uses()) == ENTRIES
-        with pytest.raises(StoreReadOnlyError):
-            Ledger(database).add_uses({"one": 1})
-
-
-def test_other_programs_database_is_refused(tmp_path: Path) -> None:
-    """No table is made in a database of another program."""
-    path = tmp_path / "tuner.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE theirs (x)")
-    before = path.read_bytes()
-
-    with pytest.raises(StoreDamagedError, match="no database of tuner"):
-        Database(path)
-    assert path.read_bytes() == before
-
-
-# --- several processes ----------------------------------------------------------------------------
-
-WRITER = """
-import sys
-from pathlib import Path
-from tuner.database import Database, Ledger
-
-with Database(Path(sys.argv[1])) as database:
-    for _ in range(int(sys.argv[2])):
-        Ledger(database).add_uses({"shared": 1, sys.argv[3]: 1})
-"""
-
-
-def test_processes_write_at_once(tmp_path: Path) -> None:
-    """Two processes that make, fill and lose the same file at once store everything once, in both files."""
-    path = tmp_path / "tuner.db"
-    command = [sys.executable, "-c", WRITER, str(path), "300"]
-    processes = [subprocess.Popen([*command, name]) for name in ("a", "b")]
-    with Database(path) as database:
-        Ledger(database).add_uses({"shared": 1})
-        os.truncate(path, 5000)
-        Ledger(database).add_uses({"shared": 1})
-        assert [process.wait(PATIENCE_S) for process in processes] == [0, 0]
-        assert Ledger(database).uses() == {"shared": 602, "a": 300, "b": 300}
-
-    assert content(path) == content(mirror_of(path))
-
-
-# --- versions -------------------------------------------------------------------------------------
-
-
-def earlier(path: Path) -> None:
-    """A database as the first version left it: three runs; the second ended after the third began."""
-    name, statements = MIGRATIONS[0]
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE migrations (name TEXT PRIMARY KEY, applied TEXT)")
-        connection.execute("INSERT INTO migrations VALUES (?, '')", (name,))
-        for statement in statements:
-            connection.execute(statement)
-        for number, (started, ended) in enumerate([("10", "20"), ("30", "60"), ("40", "70")], 1):
-            connection.execute(
-                "INSERT INTO runs VALUES"
-                " (?, 'f', '[\"scan-lf:N=4\"]', 'time', 'GPU-1', 'finished', 'o', ?, ?, '{}', NULL)",
-                (number, started, ended),
-            )
-
-
-def test_earlier_database_is_brought_up(tmp_path: Path) -> None:
-    """Runs of the version before are all there, in their order in time, and get a mirror."""
-    path = tmp_path / "tuner.db"
-    earlier(path)
-    with Store(path) as store:
-        assert [run.id for run in store.history()] == [3, 2, 1]
-        assert [run.id for run in store.finished_before(3, "scan-lf", "time")] == [1]
-        assert Jobs(store.database).jobs() == []
-
-    assert content(path) == content(mirror_of(path))
-    assert check_database(path) == 3
-
-
-def test_newer_database_is_refused_by_its_mirror_too(fresh: Callable[[], Path]) -> None:
-    """A mirror of a newer version replaces nothing that this version could then write to."""
-    path = fresh()
-    for file in (path, mirror_of(path)):
-        with closing(sqlite3.connect(file)) as connection, connection:
-            connection.execute("INSERT INTO migrations VALUES ('from-the-future', '')")
-    path.unlink()
-
-    with pytest.raises(StoreError, match="newer tuner"):
-        Database(path)

@@ -1,0 +1,33 @@
+"""A database with something of everything in it, and all that a file says, for tests."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from tuner.database import Database, Jobs, Ledger
+from tuner.database.pair import Transaction
+from tuner.jobs import Order, Origin
+
+ENTRIES = 120  # some hundred thousand bytes: pages of all kinds, and records that need several
+
+
+def filled(path: Path) -> None:
+    with Database(path) as database:
+
+        def fill(change: Transaction) -> None:
+            for number in range(ENTRIES):
+                change.execute(
+                    "INSERT INTO analytical VALUES (?, ?)",
+                    (f"{number}", json.dumps({"v": "x" * 97 * (number % 60)})),
+                )
+
+        database.write(fill)
+        Ledger(database).add_uses({f"use {number}": 1 + number for number in range(ENTRIES)})
+        Jobs(database).add(Order(("scan-lf:N=4",)), origin=Origin.CLIENT)
+
+
+def content(path: Path) -> list[str]:
+    """All that a file says."""
+    with closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())
