@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +23,7 @@ from tuner.errors import (
 
 MOST_BYTES = 16 * 2**20  # of an answer: a thousand jobs are less than one MiB
 _SHOWN = 120  # characters of what cannot be understood
+_SLICE_S = 0.5  # a Ctrl-C that comes just before a wait is seen when the wait ends
 _SHORTEST_S = 1e-3  # a time-out of nothing would mean "never wait"
 _QUEUE_PAUSE_S = 0.005  # between knocks at a socket whose queue is full
 _MESSAGE_KEYS = ("kind", "message")
@@ -40,11 +41,11 @@ class _TimedSocket(socket.socket):
 
     def recv_into(self, *args: Any) -> int:  # noqa: ANN401 - socket's own
         """Receive; called by the file that http.client reads from."""
-        left_s = self.deadline_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError("timed out")
-        self.settimeout(max(left_s, _SHORTEST_S))
-        return super().recv_into(*args)
+        while (left_s := self.deadline_s - time.monotonic()) > 0:
+            self.settimeout(max(min(left_s, _SLICE_S), _SHORTEST_S))
+            with suppress(TimeoutError):
+                return super().recv_into(*args)
+        raise TimeoutError("timed out")
 
 
 class _Connection(http.client.HTTPConnection):
