@@ -67,6 +67,7 @@ def test_what_was_told_is_scraped(metrics: Metrics) -> None:
     assert seen["tuner_request_seconds_bucket", "200", "0.002", "/v1/best"] == 1
     assert seen["tuner_request_seconds_bucket", "200", "0.001", "/v1/best"] == 0
     assert (seen["tuner_jobs", "queued"], seen["tuner_jobs", "running"]) == (3, 0)
+    assert ("tuner_jobs", "finished") not in seen
     assert (seen["tuner_queue_waiting",], seen["tuner_followers",], seen["tuner_store_errors_total",]) == (
         2,
         5,

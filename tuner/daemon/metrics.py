@@ -30,7 +30,7 @@ class Snapshot:
     """How the service stands at a scrape.
 
     Attributes:
-        jobs: listed jobs by state; states that are missing have none.
+        jobs: jobs that have not ended, by state; states that are missing have none.
         waiting: jobs that could be taken next, those that wait for window, budget or GPU included.
         fresh: stored answers that hold.
         stale: stored answers that lost what they were bound to, and are served as stale.
@@ -71,7 +71,7 @@ class Metrics:
             "tuner_trials_total", "Trials that were stored.", ("gpu", "status"), registry=registry
         )
         self._seconds = Counter(
-            "tuner_tuning_seconds_total", "GPU time that tuning took.", _GPU, registry=registry
+            "tuner_tuning_seconds_total", "Time that measuring windows took.", _GPU, registry=registry
         )
         self._joules = Counter(
             "tuner_tuning_joules_total", "Energy that tuning took, as measured.", _GPU, registry=registry
@@ -102,7 +102,7 @@ class Metrics:
         )
 
     def _tell_jobs(self, registry: CollectorRegistry) -> None:
-        self._jobs = Gauge("tuner_jobs", "Jobs that are listed.", ("state",), registry=registry)
+        self._jobs = Gauge("tuner_jobs", "Jobs that have not ended.", ("state",), registry=registry)
         self._waiting = Gauge("tuner_queue_waiting", "Jobs that wait to be taken.", registry=registry)
         self._endings = Counter(
             "tuner_job_endings_total", "Ends of attempts at jobs.", ("status",), registry=registry
@@ -190,7 +190,7 @@ class Metrics:
 
     def render(self, now: Snapshot) -> bytes:
         """Everything, in the text format 0.0.4 of Prometheus."""
-        for state in State:
+        for state in (state for state in State if not state.ended):
             self._jobs.labels(state.value).set(now.jobs.get(state, 0))
         self._waiting.set(now.waiting)
         self._answers.labels("fresh").set(now.fresh)
