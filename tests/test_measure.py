@@ -145,6 +145,22 @@ def test_a_window_with_a_stall_is_measured_again() -> None:
     assert len(device.run_clocks) == 3 * 2 + 2, "given up after three in vain"
 
 
+def test_a_window_measured_again_is_told_to_who_looks_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    """It is a line for DEBUG, with configurations and flags as people write them."""
+
+    class Stalled(Watched):
+        def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+            record = replace(super().run(plans, window_s), notes=())
+            return replace(record, end_s=record.end_s + 0.05 * (record.end_s - record.start_s))
+
+    with caplog.at_level("DEBUG", logger="tuner.measure"):
+        Measurer(Stalled()).measure(trial_of(PLANS), PLANS)
+    (line,) = [record for record in caplog.records if record.name == "tuner.measure"]
+    assert line.levelname == "DEBUG"
+    together = " | ".join(str(plan.configuration) for plan in PLANS)
+    assert line.getMessage() == f"measured again: {together}: unsteady: mean round +5.0% from the median"
+
+
 def test_uncertainty_of_the_makespan_is_the_devices() -> None:
     """The measurement carries what the device says of its makespan."""
 

@@ -230,7 +230,8 @@ class Measurer:
         """Add another window where the last was spoilt, unless that has been in vain several times."""
         spoilt = _spoilt(windows[-1])
         if any(self._vain[kind] < _GIVE_UP for kind in spoilt):
-            _LOG.info("measured again: %s: %s", trial, "; ".join(windows[-1].flags))
+            together = " | ".join(map(str, trial.configurations))
+            _LOG.debug("measured again: %s: %s", together, "; ".join(windows[-1].flags))
             windows.append(self._window(plans))
             self._vain.update(spoilt & _spoilt(windows[-1]))
         for kind in set(_SPOILT) - _spoilt(windows[-1]):

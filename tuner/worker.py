@@ -178,7 +178,7 @@ class WorkerDevice:
             lost = _Lost(Status.TIMEOUT, f"no answer within {timeout_s:g} s; the worker was killed")
         except ChildCrashedError as error:
             lost = _Lost(Status.CRASHED, str(error))
-        _LOG.info("%s: %s: %s", self._spec, method, lost.detail)
+        _LOG.debug("%s: %s: %s", self._spec, method, lost.detail)
         self._drop()
         return lost
 
