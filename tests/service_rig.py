@@ -31,6 +31,7 @@ NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
 PATIENCE_S = 20.0  # for what must come; never waited for in full unless something is broken
 _SPEED = 50.0  # seconds of the daemon in one of ours
 FINISHED = Ending("finished")
+LOADED = Presence(busy=True, why="the GPU is loaded to 19 %, and not by us")
 
 
 class _FastSelector(selectors.DefaultSelector):
@@ -104,7 +105,7 @@ class Rig:
     """The service, and the strings it hangs on.
 
     Attributes:
-        presence: what a look at a GPU gives.
+        presence: what a look at a GPU gives; ``LOADED`` only where the load cannot be our own.
         looks: how often somebody looked.
         now: local time.
     """
@@ -135,11 +136,12 @@ class Rig:
         await self.attempts.put(attempt)
         return attempt
 
-    async def _look(self, device: str, ours: int) -> Presence:
+    async def _look(self, device: str, ours: int, *, our_load: bool = False) -> Presence:
+        assert our_load or not ours
         assert device in self.situation.devices
         assert ours in (0, 1)
         self.looks += 1
-        return self.presence
+        return FREE if our_load and self.presence == LOADED else self.presence
 
     async def submit(self, priority: float = 0.0, device: str = "", **options: Any) -> Job:
         order = Order((WORKLOAD,), device=device, policy="random", options=options)

@@ -197,7 +197,7 @@ class Played:
     def __init__(self, others_allowed: int, busy_percent: float) -> None:
         self._rules = (others_allowed, busy_percent)
 
-    def look(self, device: str, uuid: str, ours: int) -> Presence:
+    def look(self, device: str, uuid: str, ours: int, our_load: bool) -> Presence:
         """Answer, hang or fail."""
         if uuid == "hangs":
             signal.pause()
@@ -205,6 +205,7 @@ class Played:
             os.abort()
         if uuid == "raises":
             raise AttributeError("no such function")
+        assert not our_load
         return Presence(busy=bool(ours), why=f"{device} {uuid} {self._rules}")
 
 

@@ -4,14 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_rig import DEVICE, OTHER, PEER, WORKLOAD, catalog, plays, settings, working
+from answering_scene import store_run
+from service_rig import DEVICE, OTHER, PEER, WORKLOAD, Rig, catalog, plays, settings, working
 
 from tuner.daemon.desk import NotNowError, Question
 from tuner.daemon.jobs.board import same_order
 from tuner.daemon.jobs.orders import RANGES, checked, within
 from tuner.daemon.jobs.wanting import missing, orders_of, unwanted
 from tuner.errors import InputError
-from tuner.jobs import OPTIONS, Kind, Order, Origin, State
+from tuner.jobs import FOR_AN_ANSWER, OPTIONS, Kind, Order, Origin, State
 
 DEVICES = (DEVICE, OTHER)
 SET = {"name": "pair", "workloads": ("fft:N=4", WORKLOAD), "policy": "random", "priority": 2.0}
@@ -154,3 +155,47 @@ async def test_clients_order_no_samples(tmp_path: Path) -> None:
     async with working(tmp_path) as rig:
         with pytest.raises(InputError, match="clients order searches"):
             await rig.service.submit(Order((WORKLOAD,), kind=Kind.SAMPLE), PEER)
+
+
+async def known_by(rig: Rig, names: tuple[str, ...], status: str = "finished") -> int:
+    """A run is stored with an answer, as if a client's job had ended; the daemon reads it."""
+    device = rig.situation.identities[DEVICE]
+    run = await rig.storage.run(lambda books: store_run(books.store, names, device, status=status))
+    await rig.service._upkeep.refresh(names)
+    return run
+
+
+@pytest.mark.parametrize("origin", sorted(FOR_AN_ANSWER, key=lambda one: one.value))
+def test_what_is_answered_meanwhile_is_not_tuned_again(tmp_path: Path, origin: Origin) -> None:
+    """A search of our own that waits is dropped once its question is answered, whatever order it names."""
+
+    @plays
+    async def scene(folder: Path) -> None:
+        async with working(folder) as rig:
+            await rig.submit()
+            await rig.attempts.get()  # so that all others wait
+            order = Order(("fft:N=4", WORKLOAD), device=DEVICE, options={"seed": 7})
+            ours = await rig.service._board.add(order, origin=origin)
+            theirs = await rig.service.submit(Order(("fft:N=4", WORKLOAD)), PEER)
+            assert await known_by(rig, (WORKLOAD, "fft:N=4"), "interrupted") == 1
+            assert (await rig.service.job(ours.id)).state is State.QUEUED, "that run will be gone on with"
+            assert await known_by(rig, (WORKLOAD, "fft:N=4")) == 2
+            assert (await rig.told(ours.id))[-1] == ("cancelled", "answered by run 2")
+            assert (await rig.service.job(theirs.id)).state is State.QUEUED, "who asks for a search gets it"
+
+    scene(tmp_path)
+
+
+@plays
+async def test_another_question_stays(tmp_path: Path) -> None:
+    """An answer for another objective, or other workloads, drops nothing."""
+    async with working(tmp_path) as rig:
+        await rig.submit()
+        await rig.attempts.get()
+        board = rig.service._board
+        jobs = [
+            await board.add(Order(("fft:N=4",), "time", device=DEVICE), origin=Origin.REQUEST),
+            await board.add(Order(("fft:N=4", WORKLOAD), device=DEVICE), origin=Origin.REQUEST),
+        ]
+        await known_by(rig, ("fft:N=4",))
+        assert {(await rig.service.job(job.id)).state for job in jobs} == {State.QUEUED}

@@ -1,16 +1,17 @@
 """Which job runs when: queue, gates, failures, and what clients do meanwhile."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from service_rig import DEVICE, OTHER, PEER, plays, settings, working
+from service_rig import DEVICE, LOADED, OTHER, PEER, Rig, plays, settings, working
 
 from tuner.daemon.desk import NotNowError
 from tuner.daemon.lanes.lane import MOST_CRASHES, wait_s
 from tuner.daemon.running.errand import Ending
 from tuner.daemon.running.presence import FREE, Presence
-from tuner.jobs import State
+from tuner.jobs import OWN, Job, Order, Origin, State
 
 BUSY = Presence(busy=True, why="1 process of others on the GPU")
 
@@ -268,3 +269,102 @@ async def test_a_database_that_cannot_be_used_at_the_start_is_waited_for(tmp_pat
         rig.storage.broken = ""
         (await rig.attempts.get()).end()
         assert (await rig.told(job.id))[-1] == ("finished", "")
+
+
+async def own(rig: Rig, origin: Origin, priority: float = -0.5) -> Job:
+    """A job that the daemon queues itself."""
+    order = Order(("fft:N=4",), device=DEVICE, policy="random")
+    return await rig.service._board.add(order, origin=origin, priority=priority)
+
+
+@pytest.mark.parametrize("origin", sorted(OWN, key=lambda one: one.value))
+def test_a_clients_job_stops_our_own(tmp_path: Path, origin: Origin) -> None:
+    """The daemon's own job gives way to a client's, says why, and goes on after it."""
+
+    @plays
+    async def scene(folder: Path) -> None:
+        async with working(folder) as rig:
+            ours = await own(rig, origin)
+            attempt = await rig.attempts.get()
+            theirs = await rig.submit()
+            await attempt.stopped.wait()
+            attempt = await rig.attempts.get()
+            assert attempt.errand.job == theirs.id
+            attempt.end()
+            attempt = await rig.attempts.get()
+            assert attempt.errand.job == ours.id
+            attempt.end()
+            told = await rig.told(ours.id)
+            assert [state for state, _ in told] == ["queued", "running", "queued", "running", "finished"]
+            assert told[2][1] == "a client's job goes first"
+
+    scene(tmp_path)
+
+
+@plays
+async def test_a_clients_job_is_not_stopped_by_another(tmp_path: Path) -> None:
+    """Whatever the priority of the other, and of our own."""
+    async with working(tmp_path) as rig:
+        first = await rig.submit()
+        attempt = await rig.attempts.get()
+        await rig.submit(5.0)
+        await own(rig, Origin.STALE, priority=3.0)
+        await asyncio.sleep(10.0)  # of fast time: dozens of looks
+        assert not attempt.stopped.is_set()
+        attempt.end()
+        assert [state for state, _ in await rig.told(first.id)] == ["queued", "running", "finished"]
+
+
+@plays
+async def test_who_waits_for_something_else_stops_nobody(tmp_path: Path) -> None:
+    """A client's job that is paused, rests after a failure, or has a lower priority leaves ours running."""
+    async with working(tmp_path) as rig:
+        theirs = await rig.submit()
+        (await rig.attempts.get()).end(Ending("crashed", "it was killed by SIGSEGV"))
+        await own(rig, Origin.STALE)
+        attempt = await rig.attempts.get()
+        assert attempt.errand.order.workloads == ("fft:N=4",), "theirs rests"
+        await rig.service.pause(theirs.id, PEER)
+        await rig.submit(-1.0)
+        await asyncio.sleep(10.0)  # of fast time: longer than it rests
+        assert not attempt.stopped.is_set()
+        await rig.service.resume(theirs.id, PEER)
+        await attempt.stopped.wait()
+        assert (await rig.attempts.get()).errand.job == theirs.id
+
+
+@plays
+async def test_our_own_load_of_the_past_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """What the driver tells as load just after our job is that job's: the next one begins at once."""
+    async with working(tmp_path, settings(idle={"calm_s": 30.0})) as rig:
+        first, second = await rig.submit(), await rig.submit()
+        attempt = await rig.attempts.get()
+        rig.presence = LOADED
+        attempt.end()
+        await rig.attempts.get()
+        assert (await rig.told(first.id))[-1][0] == "finished"
+        assert [event async for event in seen(rig, second)] == ["queued", "running"]
+
+
+async def seen(rig: Rig, job: Job) -> AsyncIterator[str]:
+    """States of a job until it runs."""
+    async for event in rig.service.events(job.id):
+        if event.kind == "state":
+            yield event.data["state"]
+        if event.data.get("state") == "running":
+            return
+
+
+@plays
+async def test_load_that_lasts_is_others(tmp_path: Path) -> None:
+    """Some seconds after our job the load counts again."""
+    async with working(tmp_path, settings(idle={"calm_s": 30.0})) as rig:
+        first = await rig.submit()
+        attempt = await rig.attempts.get()
+        rig.presence = LOADED
+        attempt.end()
+        await rig.told(first.id)
+        await asyncio.sleep(3.0)
+        second = await rig.submit()
+        await rig.until(second.id, "queued", reason="loaded to 19 %")
+        assert rig.attempts.empty()

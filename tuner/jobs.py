@@ -24,6 +24,13 @@ class Origin(Enum):
     CHECK = "check"  # a served configuration is measured now and then
 
 
+OWN = frozenset({Origin.STALE, Origin.DRIFT, Origin.REQUEST, Origin.CHECK})
+"""Origins of the daemon's own work: it gives way to what clients and daemon.toml ask for."""
+
+FOR_AN_ANSWER = OWN - {Origin.CHECK}
+"""Origins of searches that only want a fresh answer, from whatever run it comes."""
+
+
 class State(Enum):
     """Where a job stands."""
 

@@ -7,14 +7,13 @@ from datetime import datetime, timedelta
 
 from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.chores import Chores
-from tuner.daemon.desk import NotNowError, Question
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.storage import Storage
 from tuner.daemon.jobs.wanting import Queuing, missing, unwanted
 from tuner.daemon.lanes.budgets import Budgets
 from tuner.daemon.situation import Situation
 from tuner.errors import StoreError, TunerError
-from tuner.jobs import Order, Origin, State
+from tuner.jobs import FOR_AN_ANSWER, Origin, State
 
 _FLUSH_S = 10.0  # what was counted is in the database after so long
 _WISH_S = 0.2  # from a question to the queue: several at once are looked at together
@@ -101,6 +100,21 @@ class Upkeep:
             self._chores.soon("refresh", _RETRY_S, lambda: self.refresh(None))
             return
         self._answerer.take(read, names)
+        await self._drop_answered()
+
+    async def _drop_answered(self) -> None:
+        """Take back searches of our own whose question another run has answered meanwhile."""
+        for job in tuple(self._board.jobs):
+            if job.state is not State.QUEUED or job.origin not in FOR_AN_ANSWER:
+                continue
+            run = self._answerer.answered(job.order)
+            if run is None:
+                continue
+            with contextlib.suppress(TunerError):  # it was taken just now, or stays until the next look
+                await self._board.change(
+                    job.id, State.CANCELLED, f"answered by run {run}", of=(State.QUEUED,)
+                )
+                _LOG.info("job %d cancelled: answered by run %d", job.id, run)
 
     async def flush(self) -> None:
         """Put what was counted into the database, or do so later."""
@@ -129,24 +143,8 @@ class Upkeep:
             with contextlib.suppress(TunerError):  # it has ended just now
                 await self._board.change(number, State.CANCELLED, "daemon.toml does not name it any more")
         for order, priority in orders:
-            if not self._is_known(order):
+            if self._answerer.answered(order) is None:
                 await self._queuing.queue(order, Origin.SET, priority)
-
-    def _is_known(self, order: Order) -> bool:
-        """True where what an order asks for is known, and true."""
-        question = Question(
-            workloads=order.workloads,
-            objective=order.objective,
-            device=order.device,
-            max_slowdown=order.options.get("max_slowdown"),
-            clocks_as_found=order.clocks == "off",
-            count=0.0,
-        )
-        try:
-            reply = self._answerer.reply(question)
-        except NotNowError:
-            return False
-        return reply.origin == "stored" and not reply.stale
 
     async def _queue_wanted(self) -> None:
         """Queue what would make answers better or surer."""

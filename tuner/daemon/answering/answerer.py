@@ -18,6 +18,7 @@ from tuner.daemon.answering.wanting import Wanted, Wishes
 from tuner.daemon.desk import NotNowError, Question, Reply
 from tuner.daemon.settings.tables import Settings
 from tuner.database import Ledger, Store
+from tuner.errors import InputError
 from tuner.jobs import Order
 from tuner.model import DeviceIdentity
 from tuner.records import canonical
@@ -36,6 +37,9 @@ TRIED_FOR_S = 6 * 3600.0
 
 SAMPLE_RESTS_S = 900.0
 """So long an answer that is being measured again is not wanted to be, unless that has brought something."""
+
+ENDED_BY_ITSELF = ("finished", "limited")
+"""Status of runs that are not gone on with."""
 
 Analyse = Callable[[str, DeviceIdentity], None]
 """Is told of a workload without an analytical answer, every time it is asked for."""
@@ -236,6 +240,24 @@ class Answerer:
         configurations = {name: dict(one) for name, one in found.configurations.items()}
         return Again(known.run, {"configurations": configurations, "clock_mhz": known.clock_mhz})
 
+    def answered(self, order: Order) -> int | None:
+        """The run whose answer, fresh and of a search that came to its end, is what an order asks for."""
+        question = Question(
+            order.workloads,
+            order.objective,
+            order.device,
+            order.options.get("max_slowdown"),
+            clocks_as_found=order.clocks == "off",
+            count=0.0,
+        )
+        try:
+            found = served(asked(question, self._present.catalog, self._present.identities), self._present)
+        except InputError:  # its kernel, size or device is gone
+            return None
+        if found is None or found.stale or found.known.status not in ENDED_BY_ITSELF:
+            return None
+        return found.known.run
+
     def sampled(self, run: int, measurement: Mapping[str, Any]) -> dict[str, Any] | None:
         """Judge a sample; the answer's standing is known from now on.
 
@@ -292,4 +314,7 @@ def _without_batches(names: Sequence[str]) -> list[str]:
 
 
 def _key(order: Order) -> str:
-    return canonical([order.workloads, order.objective, order.device, order.kind.value, dict(order.options)])
+    """The same for equal orders, whatever order the workloads are named in."""
+    return canonical(
+        [sorted(order.workloads), order.objective, order.device, order.kind.value, dict(order.options)]
+    )

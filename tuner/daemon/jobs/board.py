@@ -32,6 +32,11 @@ def same_order(order: Order) -> str:
     )
 
 
+def turn(job: Job) -> tuple[float, int, int]:
+    """What jobs are taken in the order of: the highest priority, then by origin, then the oldest."""
+    return -job.priority, _ORIGINS.index(job.origin), job.id
+
+
 class Board:
     """Jobs that wait, run or are paused.
 
@@ -73,7 +78,7 @@ class Board:
         queued = [
             job for job in self._jobs.values() if job.state is State.QUEUED and job.order.device == device
         ]
-        return sorted(queued, key=lambda job: (-job.priority, _ORIGINS.index(job.origin), job.id))
+        return sorted(queued, key=turn)
 
     def get(self, number: int) -> Job | None:
         """A job that has not ended, as it is known here; its trials may have become more."""

@@ -1,6 +1,7 @@
 """Whether a device may be tuned on now: windows, budgets, and the machine's own work."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -11,6 +12,7 @@ from tuner.daemon.settings.tables import Settings
 
 _RECHECK_S = 60.0  # a wall clock that was set is noticed after so long
 _LOOK_TIMEOUT_S = 10.0  # a look that takes longer: the driver hangs
+_LOAD_LASTS_S = 2.0  # utilisation is a mean over the past: up to a second of it on discrete GPUs
 _MISSED_LOOKS = 8.0  # looks left out, after which nobody knows whether the device was free
 
 Wall = Callable[[], datetime]
@@ -31,8 +33,8 @@ class Presence(Protocol):
 class Look(Protocol):
     """Looks whether others compute on a device (``tuner.daemon.running.company.Company.look``)."""
 
-    async def __call__(self, device: str, ours: int) -> Presence:
-        """Look now."""
+    async def __call__(self, device: str, ours: int, *, our_load: bool = False) -> Presence:
+        """Look now; ``our_load``: its load is, or may still be, that of our own work."""
 
 
 class Hold(NamedTuple):
@@ -79,6 +81,7 @@ class Gates:
         self._wall = wall
         self._free_since_s: float | None = None
         self._looked_s = 0.0
+        self._left_s = -math.inf
 
     @property
     def again_s(self) -> float:
@@ -89,6 +92,10 @@ class Gates:
     def forget(self) -> None:
         """Nobody has looked for a while: the device must be seen free anew."""
         self._free_since_s = None
+
+    def left(self) -> None:
+        """Our process has just left the device, whose load is told as ours for a moment longer."""
+        self._left_s = asyncio.get_running_loop().time()
 
     async def hold(self, *, running: bool = False) -> Hold | None:
         """What keeps the device from being tuned on; None where nothing does.
@@ -124,7 +131,9 @@ class Gates:
         if begun_s - self._looked_s > max(_MISSED_LOOKS * idle.look_every_s, 1.0):
             self.forget()
         try:
-            seen = await asyncio.wait_for(self._look(self._device, int(running)), _LOOK_TIMEOUT_S)
+            our_load = running or begun_s - self._left_s < _LOAD_LASTS_S
+            looking = self._look(self._device, int(running), our_load=our_load)
+            seen = await asyncio.wait_for(looking, _LOOK_TIMEOUT_S)
         except asyncio.TimeoutError:
             self.forget()
             return Hold("the GPU does not answer who is on it", idle.look_every_s)

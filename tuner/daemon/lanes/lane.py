@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.daemon.desk import NoSuchJobError, NotNowError, RefusedError
-from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.board import Board, turn
 from tuner.daemon.lanes.gates import Gates
 from tuner.daemon.logs import about
 from tuner.daemon.running.errand import Ending, Errand
 from tuner.errors import ChildError, StoreError
-from tuner.jobs import Job, State
+from tuner.jobs import OWN, Job, State
 
 GRACE_S = 5.0
 """For a job to stop: what it measured is stored and its clocks are restored by then; else it is killed."""
@@ -146,8 +146,8 @@ class Lane:
         """Do one job, or say for how long there is nothing to do at most; None until there is news."""
         now_s = asyncio.get_running_loop().time()
         waiting = list(self._board.waiting(self.device))
-        ready = [job for job in waiting if self._record(job).rests_until_s <= now_s]
-        rests_until_s = [self._record(job).rests_until_s for job in waiting]
+        rests_until_s = [self._rests_until_s(job) for job in waiting]
+        ready = [job for job, until_s in zip(waiting, rests_until_s, strict=True) if until_s <= now_s]
         if not ready or self._lane.rests_until_s > now_s:
             self._gates.forget()
             if not waiting:
@@ -165,8 +165,9 @@ class Lane:
             await self._queue_again(ready[0], hold.reason)
         return hold.again_s
 
-    def _record(self, job: Job) -> Record:
-        return self._records.get(job.id, Record())
+    def _rests_until_s(self, job: Job) -> float:
+        """The loop's time before which a job that failed is not tried again."""
+        return self._records.get(job.id, Record()).rests_until_s
 
     async def _rest(self, seconds: float | None) -> None:
         """Wait for news, so long at most."""
@@ -201,7 +202,8 @@ class Lane:
             except Exception as error:  # noqa: BLE001 - a job must not be stuck because of what nobody thought of
                 _LOG.exception("an error of the daemon")
                 ending, why = Ending("crashed", f"an error of the daemon: {error!r}"), ""
-            _LOG.info("attempt %d ended: %s %s", job.attempts, ending.status, ending.message)
+            self._gates.left()
+            _LOG.info("attempt %d ended: %s %s", job.attempts, ending.status, why or ending.message)
             await self._conclude(job, ending, why)
             self.running = None
             await self._office.concluded(job, ending)
@@ -249,10 +251,18 @@ class Lane:
         known = self._board.get(job.id)
         if known is None or known.state is not State.RUNNING:
             return "a client stopped it", None
+        if job.origin in OWN and self._client_waits(job):
+            return "a client's job goes first", None
         hold = await self._gates.hold(running=True)
         if hold is None:
             return "", self._gates.again_s
         return hold.reason, None
+
+    def _client_waits(self, job: Job) -> bool:
+        """True where a job that is not our own would be taken before this one of ours, if both waited."""
+        now_s = asyncio.get_running_loop().time()
+        ready = [one for one in self._board.waiting(self.device) if self._rests_until_s(one) <= now_s]
+        return bool(ready) and ready[0].origin not in OWN and turn(ready[0]) < turn(job)
 
     async def _conclude(self, job: Job, ending: Ending, why: str) -> None:
         """Bring the job into its next state, however long the database lets us wait."""

@@ -231,8 +231,9 @@ class Daemon:
             _LOG.error("%s", told[0])
         self._situation.troubles[what] = told
 
-    async def _look(self, device: str, ours: int) -> Presence:
-        return await self._company.look(device, ours)  # which is another one after new settings
+    async def _look(self, device: str, ours: int, *, our_load: bool = False) -> Presence:
+        # which is another one after new settings
+        return await self._company.look(device, ours, our_load=our_load)
 
     async def _remember(self, key: str, document: Mapping[str, Any]) -> None:
         """Answer with an analytical answer from now on, also after a restart."""

@@ -45,7 +45,7 @@ class Company:
         self._leave: asyncio.TimerHandle | None = None
         self._told: set[tuple[str, str]] = set()
 
-    async def look(self, device: str, ours: int) -> Presence:
+    async def look(self, device: str, ours: int, *, our_load: bool = False) -> Presence:
         """Look now.
 
         What cannot be asked counts as free; that is logged once. A driver that does not answer counts as
@@ -54,14 +54,15 @@ class Company:
         Args:
             device: as named, e.g. ``cuda:0``.
             ours: how many of our own processes compute on it.
+            our_load: its load is our own, also where our process has just left.
         """
         uuid = self._uuids.get(device, device)
         if not device.startswith("cuda"):
-            return self._heard(device, self._here.look(device, uuid, ours))
+            return self._heard(device, self._here.look(device, uuid, ours, our_load))
         asking = self._asking.get(device)
         if asking is None or asking.done():  # else it is the answer that whoever asked before did not await
             loop = asyncio.get_running_loop()
-            asking = loop.run_in_executor(self._thread, self._ask, device, uuid, ours)
+            asking = loop.run_in_executor(self._thread, self._ask, device, uuid, ours, our_load)
             self._asking[device] = asking
         self._stay()
         try:
@@ -81,12 +82,12 @@ class Company:
         if child is not None:
             child.close(grace_s=0.0)
 
-    def _ask(self, device: str, uuid: str, ours: int) -> Presence:
+    def _ask(self, device: str, uuid: str, ours: int, our_load: bool) -> Presence:
         child = self._child
         try:
             if child is None or not child.alive:
                 child = self._child = Child(_WATCHER, *self._rules, name="company")
-            presence: Presence = child.call("look", device, uuid, ours, timeout_s=self._answer_s)
+            presence: Presence = child.call("look", device, uuid, ours, our_load, timeout_s=self._answer_s)
         except ChildError as error:
             why = str(error).strip().splitlines()[-1]
             if self._child is not child:

@@ -50,7 +50,7 @@ class Watcher:
         self._devfreq = devfreq
         self._opened: dict[str, Any] = {}
 
-    def look(self, device: str, uuid: str, ours: int) -> Presence:
+    def look(self, device: str, uuid: str, ours: int, our_load: bool = False) -> Presence:
         """Who else is on a GPU now.
 
         Processes are counted, not named: in a container they have other numbers than the driver knows.
@@ -59,7 +59,9 @@ class Watcher:
             device: as named, e.g. ``cuda:0``.
             uuid: as NVML has it.
             ours: how many of our own processes compute on it; while there are any, its load is ours too.
+            our_load: so it is where our process has just left: it is told as a mean over the past.
         """
+        our_load = our_load or ours > 0
         if device.startswith("sim:"):
             return self._counted(len(occupants.present(device)), ours)
         if not device.startswith("cuda"):
@@ -67,13 +69,13 @@ class Watcher:
         try:
             users = self._users(uuid)
         except SensorUnavailableError as error:
-            return self._on_a_jetson(ours, str(error))
+            return self._on_a_jetson(str(error), our_load=our_load)
         count, percent = users.processes(), users.load_percent()
         if count is None and percent is None:
             self._opened.pop(uuid).close()  # of a driver that was replaced, only a new one answers
-            return self._on_a_jetson(ours, "NVML tells neither its processes nor its load")
+            return self._on_a_jetson("NVML tells neither its processes nor its load", our_load=our_load)
         seen = FREE if count is None else self._counted(count, ours)
-        if seen.busy or percent is None or ours:
+        if seen.busy or percent is None or our_load:
             return seen
         return self._loaded(percent)
 
@@ -100,9 +102,9 @@ class Watcher:
             return FREE
         return Presence(busy=True, why=f"the GPU is loaded to {percent:.0f} %, and not by us")
 
-    def _on_a_jetson(self, ours: int, why: str) -> Presence:
+    def _on_a_jetson(self, why: str, *, our_load: bool) -> Presence:
         """By the kernel's own figure, where the board has one."""
         percent = registry.load("load", "jetson")(self._devfreq)
         if percent is None:
             return Presence(busy=False, why=why)
-        return FREE if ours else self._loaded(percent)
+        return FREE if our_load else self._loaded(percent)
