@@ -105,6 +105,49 @@ def test_no_gpu_is_opened_whose_model_is_known() -> None:
     asyncio.run(scene())
 
 
+def test_a_gpu_that_a_job_wants_is_left(tmp_path: Path) -> None:
+    """The child that has opened a GPU ends when a job waits for that one; it is tried again after a while."""
+    catalog = copied(tmp_path)
+    os.mkfifo(tmp_path / "scan-lf" / "pid")  # whoever opens it waits for the other
+    unknown = replace(H200, name="NVIDIA Z900")
+    pids = []
+
+    async def scene() -> None:
+        heard = Heard()
+        work = analyst(heard, "Hanging", catalog=lambda: catalog, may_open=lambda _device: True)
+        work.ask(SCAN, unknown)
+
+        async def left() -> None:
+            pids.append(await asyncio.to_thread((tmp_path / "scan-lf" / "pid").read_text))
+            work.leave("cuda:7")
+            assert work.waiting == 1
+            work.leave(unknown.spec)
+            await work.quiet()
+
+        await working(work, left)
+        assert heard.documents == {}
+        work.ask(SCAN, unknown)
+        assert work.waiting == 0, "it rests"
+
+    asyncio.run(scene())
+    assert not Path(f"/proc/{pids[0]}").exists()
+
+
+def test_a_gpu_that_is_taken_meanwhile_is_not_opened() -> None:
+    """What may be opened is asked again before it is: a job may have begun since the question came."""
+
+    async def scene() -> None:
+        heard = Heard()
+        allowed = iter((True, False))
+        work = analyst(heard, may_open=lambda _device: next(allowed))
+        work.ask(SCAN, replace(H200, name="NVIDIA Z900"))
+        assert work.waiting == 1
+        await working(work, work.quiet)
+        assert heard.documents == {}
+
+    asyncio.run(scene())
+
+
 def test_what_is_on_its_way_or_too_much_is_not_queued() -> None:
     """A workload waits once, and no more than so many wait."""
 

@@ -1,5 +1,6 @@
 """The daemon as a process: from the command line, killed in the middle, stopped, reloaded."""
 
+import asyncio
 import json
 import os
 import signal
@@ -7,7 +8,7 @@ import socket
 import sqlite3
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +16,14 @@ import pytest
 from cli_process import COMMAND, PATIENCE_S, await_rows, rows, tuner
 
 from tuner.client import Client
+from tuner.daemon.jobs.storage import Storage
+from tuner.daemon.process import ground, main
+from tuner.daemon.process.ground import Choices
+from tuner.daemon.process.listening import Listener
+from tuner.daemon.process.machine import Found
 from tuner.errors import DaemonUnavailableError
+from tuner.model import DeviceIdentity
+from tuner.service_manager import ServiceManager
 
 EXAMPLE = Path(__file__).parent.parent / "systemd" / "daemon.toml"
 TWO = ("scan-lf:N=4", "fft:N=4")  # thousands of trials of few configurations
@@ -178,6 +186,55 @@ def test_reload_takes_over_good_settings_and_no_others(machine: Machine) -> None
     status = machine.client().status()
     assert status["windows"]["count"] == 1
     assert any("tunning" in trouble for trouble in status["troubles"])
+
+
+class Asked:
+    """A daemon's process whose GPUs are found by a test."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wanted: list[tuple[str, ...]] = []
+        self.driver = "1"
+        monkeypatch.setattr(main, "restore_and_find", self._find)
+        self.storage = Storage(folder / "tuner.db")
+        self.listening = Listener(None, folder / "socket")
+        choices = Choices(folder / "daemon.toml")
+        choices.config.write_text("")  # type: ignore[union-attr]  # named just now
+        self.daemon = main.Daemon(
+            choices,
+            ground.read(choices),
+            self._find(("sim:jetson-tx1", "sim:k40c")),
+            storage=self.storage,
+            listening=self.listening,
+            manager=ServiceManager({}),
+        )
+
+    def _find(self, specs: Sequence[str]) -> Found:
+        self.wanted.append(tuple(specs))
+        found = {spec: DeviceIdentity(spec, spec, spec, self.driver, "", modelled=True) for spec in specs}
+        return Found(found, ("cuda:9: no such GPU",), ("GPU-set",))
+
+    async def reload(self) -> None:
+        await self.daemon._read_again()
+        await self.storage.close()
+        self.listening.close()
+
+
+def test_reload_asks_the_gpus_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGHUP asks who the GPUs are, but for those on which a job runs; a clock left set is counted."""
+    asked = Asked(tmp_path, monkeypatch)
+    asked.driver = "2"
+    monkeypatch.setattr(asked.daemon._service, "runs", lambda device: device == "sim:k40c")
+    asyncio.run(asked.reload())
+
+    assert asked.wanted[1:] == [("sim:jetson-tx1",)]
+    situation = asked.daemon._situation
+    assert {spec: one.driver for spec, one in situation.identities.items()} == {
+        "sim:jetson-tx1": "2",
+        "sim:k40c": "1",
+    }
+    assert "cuda:9: no such GPU" in situation.troubles["devices"]
+    text = asked.daemon._service.metrics().decode()
+    assert 'tuner_clock_restore_failures_total{gpu="GPU-set"} 2.0' in text
 
 
 def test_lost_socket_is_made_anew(machine: Machine) -> None:

@@ -2,8 +2,10 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.answering.known import Index
 from tuner.daemon.answering.truth import Changes, Watch, clock_reason
 from tuner.daemon.desk import Question
+from tuner.daemon.process import ground
 from tuner.daemon.settings.tables import SetTable, Settings, TuningTable
 from tuner.database import Store
 from tuner.model import DeviceIdentity
@@ -207,3 +210,21 @@ def test_driver_and_gpus_are_seen(machine: tuple[Path, Watch]) -> None:
     assert watch.look() == Changes(devices=True)
     (folder / "absent").write_text("appears")
     assert watch.look() == Changes(devices=True)
+
+
+def test_what_changes_while_kernels_are_read_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch is begun before the files are read: a kernel changed in between counts as changed."""
+    folder = tmp_path / "kernels.d"
+    folder.mkdir()
+    monkeypatch.setattr(ground, "kernel_directories", tuple)
+
+    def load(search_path: Sequence[Path]) -> Catalog:
+        (folder / "new.toml").write_text("")
+        return Catalog.load(search_path=search_path[:1])
+
+    monkeypatch.setattr(ground, "Catalog", SimpleNamespace(load=load))
+    settings = Settings.model_validate({"kernels": {"directories": [str(folder)]}})
+    files = ground.with_kernels(settings)
+
+    assert files.watch.look() == Changes(sources=True)
+    assert files.watch.look() == Changes()

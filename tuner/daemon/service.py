@@ -146,6 +146,14 @@ class Service:
         """False where a lane has ended that should not have."""
         return not any(task.done() for task in self._tasks)
 
+    def runs(self, device: str) -> bool:
+        """True where a job runs on a device."""
+        return self._lanes[device].running is not None
+
+    def idle(self, device: str) -> bool:
+        """True where no job runs on a device or waits for it."""
+        return device in self._lanes and self._lanes[device].idle
+
     async def database_answers(self) -> None:
         """Return when the thread of the database has time, whether or not the file can be used."""
         with contextlib.suppress(StoreError):

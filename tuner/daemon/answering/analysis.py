@@ -44,6 +44,7 @@ class _Task:
     key: str
     workload: str
     device: str  # that the child opens
+    opens: bool  # a GPU, in the place of which nothing stands
     kernel_file: Path
     source: str
 
@@ -88,6 +89,7 @@ class Analyst:
         self._quiet = asyncio.Event()
         self._child: Child | None = None
         self._closed = False
+        self._told_to_leave = False
 
     def ask(self, workload: str, device: DeviceIdentity) -> None:
         """Have a workload worked out, if it is not already on its way, and did not fail just now.
@@ -109,9 +111,20 @@ class Analyst:
         if stands_in is None and not self._may_open(device.spec):
             self._rest(key, BUSY_S)
             return
-        self._tasks[key] = _Task(key, workload, stands_in or device.spec, kernel.path, kernel.fingerprint)
+        self._tasks[key] = _Task(
+            key, workload, stands_in or device.spec, stands_in is None, kernel.path, kernel.fingerprint
+        )
         self._news.set()
         self._quiet.clear()
+
+    def leave(self, device: str) -> None:
+        """A job wants a GPU: a child that has opened it ends now; what it compiled stays on the disk."""
+        working = self._working
+        if working is not None and working.opens and working.device == device:
+            self._told_to_leave = True
+            child = self._child
+            if child is not None:  # in a thread: who holds a GPU may take seconds to die
+                asyncio.get_running_loop().run_in_executor(None, child.close, 0.0)
 
     @property
     def waiting(self) -> int:
@@ -147,11 +160,18 @@ class Analyst:
 
     async def _one(self, task: _Task) -> None:
         begun_s = self._monotonic()
+        self._told_to_leave = False
+        if task.opens and not self._may_open(task.device):
+            self._rest(task.key, BUSY_S)
+            return
         try:
             document = await asyncio.to_thread(self._work, task)
             if document["source"] == task.source:  # else the files changed since it was asked for
                 await self._remember(task.key, document)
         except TunerError as error:
+            if self._told_to_leave:
+                self._rest(task.key, BUSY_S)
+                return
             _LOG.warning("%s: no analytical answer: %s", task.workload, error)
             self._rest(task.key, self._again_s)
             return
@@ -162,8 +182,8 @@ class Analyst:
         child = Child(self._server, name=f"analysis of {task.workload}")
         self._child = child
         try:
-            if self._closed:
-                raise ChildCrashedError("the daemon ends")
+            if self._closed or self._told_to_leave:
+                raise ChildCrashedError("told to end")
             document: dict[str, Any] = child.call(
                 "explain", task.workload, task.device, task.kernel_file, timeout_s=self._timeout_s
             )

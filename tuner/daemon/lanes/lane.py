@@ -119,6 +119,11 @@ class Lane:
         self._stopping = ""
         self._trials = 0
 
+    @property
+    def idle(self) -> bool:
+        """True where no job runs or waits."""
+        return self.running is None and not any(self._board.waiting(self.device))
+
     def look(self) -> None:
         """Something has changed that may concern this lane."""
         self._news.set()

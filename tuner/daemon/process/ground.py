@@ -8,6 +8,7 @@ from pathlib import Path
 import platformdirs
 
 from tuner.catalog import Catalog, kernels_root
+from tuner.daemon.answering.truth import Watch
 from tuner.daemon.settings import file as settings_file
 from tuner.daemon.settings.tables import Settings
 from tuner.daemon.settings.trust import kernel_directories
@@ -38,11 +39,13 @@ class Ground:
         settings: of daemon.toml.
         directories: trusted folders of kernel files beside those shipped.
         catalog: of all kernels.
+        watch: sees what changes from before they were read.
     """
 
     settings: Settings
     directories: tuple[Path, ...]
     catalog: Catalog
+    watch: Watch
 
     @property
     def troubles(self) -> dict[str, list[str]]:
@@ -66,7 +69,8 @@ def with_kernels(settings: Settings) -> Ground:
         InputError: others can change one.
     """
     directories = kernel_directories(settings.kernels.directories)
-    return Ground(settings, directories, Catalog.load(search_path=(kernels_root(), *directories)))
+    watch = Watch(directories)  # first: what changes while they are read is seen
+    return Ground(settings, directories, Catalog.load(search_path=(kernels_root(), *directories)), watch)
 
 
 def state_directory(

@@ -13,7 +13,6 @@ from typing import Any
 from tuner.daemon import logs
 from tuner.daemon.answering.analysis import Analyst
 from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.answering.truth import Watch
 from tuner.daemon.jobs.storage import Storage
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.process import ground
@@ -98,12 +97,12 @@ class Daemon:
             {"devices": list(found.missing), **files.troubles},
         )
         self._company = self._new_company()
-        self._watch = Watch(files.directories)
-        self._analyst = Analyst(lambda: self._situation.catalog, self._remember)
+        self._watch = files.watch
+        self._absent = found.missing
+        self._analyst = Analyst(lambda: self._situation.catalog, self._remember, may_open=self._may_open)
         self._answerer = Answerer(files.catalog, found.identities, files.settings, analyse=self._analyst.ask)
-        metrics = Metrics(version("tuner"))
-        for gpu in found.left_set:
-            metrics.clock_not_restored(gpu)
+        self._metrics = metrics = Metrics(version("tuner"))
+        self._tell_clocks(found)
         self._service = Service(
             self._situation,
             storage=storage,
@@ -179,6 +178,8 @@ class Daemon:
             self._note("daemon.toml", error, "what was read before is in force")
         else:
             self._situation.troubles["daemon.toml"] = _needs_restart(before, files.settings)
+            self._watch = files.watch
+            await self._ask_devices()
             await self._adopt(files)
             if any(getattr(before, face) != getattr(files.settings, face) for face in _FACES):
                 await self._renew_front()
@@ -188,19 +189,41 @@ class Daemon:
     async def _notice_changes(self) -> None:
         """See whether kernels or drivers are no longer those that answers are bound to."""
         changes = await asyncio.to_thread(self._watch.look)
-        if changes.devices:
+        files = await self._read_kernels() if changes.sources else None
+        others = changes.devices
+        if files is not None:
+            others = others or (await asyncio.to_thread(self._watch.look)).devices
+            self._watch = files.watch
+        if others:
             _LOG.info("the driver or the GPUs have changed")
-            found = await asyncio.to_thread(restore_and_find, self._situation.devices)
-            self._situation.troubles["devices"] = list(found.missing)
-            self._situation.identities.update(found.identities)
-        if changes.sources:
-            _LOG.info("kernel files have changed")
-            try:
-                await self._adopt(await asyncio.to_thread(ground.with_kernels, self._situation.settings))
-            except TunerError as error:
-                self._note("kernels", error, "those read before are known")
-        elif changes.devices:
+            await self._ask_devices()
+        if files is not None:
+            await self._adopt(files)
+        elif others:
             await self._service.adopt()
+
+    async def _read_kernels(self) -> Ground | None:
+        """Read the kernels again; None where they cannot be used."""
+        _LOG.info("kernel files have changed")
+        try:
+            return await asyncio.to_thread(ground.with_kernels, self._situation.settings)
+        except TunerError as error:
+            self._note("kernels", error, "those read before are known")
+            return None
+
+    async def _ask_devices(self) -> None:
+        """Ask devices again who they are; not those on which a job runs: nobody takes their driver away."""
+        free = [device for device in self._situation.devices if not self._service.runs(device)]
+        if not free:
+            return
+        found = await asyncio.to_thread(restore_and_find, free)
+        self._tell_clocks(found)
+        self._situation.troubles["devices"] = [*self._absent, *found.missing]
+        self._situation.identities.update(found.identities)
+
+    def _tell_clocks(self, found: Found) -> None:
+        for gpu in found.left_set:
+            self._metrics.clock_not_restored(gpu)
 
     async def _adopt(self, files: Ground) -> None:
         situation = self._situation
@@ -209,7 +232,6 @@ class Daemon:
         situation.troubles.update(files.troubles)
         self._company.close()
         self._company = self._new_company()
-        self._watch = Watch(files.directories)
         await self._service.adopt()
 
     async def _end(self) -> None:
@@ -232,8 +254,13 @@ class Daemon:
         self._situation.troubles[what] = told
 
     async def _look(self, device: str, ours: int, *, our_load: bool = False) -> Presence:
+        if not ours:
+            self._analyst.leave(device)
         # which is another one after new settings
         return await self._company.look(device, ours, our_load=our_load)
+
+    def _may_open(self, device: str) -> bool:
+        return self._service.idle(device)
 
     async def _remember(self, key: str, document: Mapping[str, Any]) -> None:
         """Answer with an analytical answer from now on, also after a restart."""
