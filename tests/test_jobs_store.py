@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,22 @@ def test_jobs_of_a_dead_daemon_are_recovered(
     assert replayed(jobs, job.id)[0] is state
     assert jobs.recover() == []
     assert jobs.job(other.id) == jobs.jobs((State.PAUSED,))[0]
+
+
+def test_the_run_gone_on_with_last_says_whether_a_job_has_ended(database: Database, jobs: Jobs) -> None:
+    """After a driver was rolled back an older run of the job finishes: that one counts, not the newest."""
+    job = add(jobs)
+    jobs.change(job.id, State.RUNNING, started=True)
+    newer = replace(CONDITIONS, device=replace(CONDITIONS.device, driver="2"))
+    store = Store(database, job=job.id)
+    first = store.begin(CONDITIONS)
+    store.end(first, "interrupted", None)
+    store.end(store.begin(newer), "interrupted", None)
+    assert store.resume(CONDITIONS) == first
+    store.end(first, "finished", None)
+    assert jobs.has_ended(job.id)
+    (recovered,) = jobs.recover()
+    assert (recovered.state, recovered.run) == (State.FINISHED, first)
 
 
 def test_old_jobs_are_forgotten_and_their_runs_are_not(database: Database, jobs: Jobs) -> None:

@@ -183,9 +183,11 @@ class Jobs:
         return self._last_run(number)[1] in _ENDED_RUNS
 
     def _last_run(self, number: int) -> tuple[int | None, str]:
+        """The run that was begun or gone on with last, which need not be the newest of several."""
         last = self._database.read(
             lambda view: view.row(
-                "SELECT id, status FROM runs WHERE job_id = ? ORDER BY id DESC LIMIT 1", (number,)
+                "SELECT runs.id, runs.status FROM jobs JOIN runs ON runs.id = jobs.run_id WHERE jobs.id = ?",
+                (number,),
             )
         )
         return (None, "") if last is None else (last[0], last[1])
