@@ -11,8 +11,10 @@ from answering_scene import TX1, known, sample, shipped, store_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.daemon.answering.answerer import SAMPLE_RESTS_S, TRIED_FOR_S, Answerer
+from tuner.daemon.answering.answerer import SAMPLE_RESTS_S, Answerer
 from tuner.daemon.answering.known import Index
+from tuner.daemon.answering.present import ANALYSIS_VERSION, analytical_key
+from tuner.daemon.answering.rests import LONGEST_TRIED_FOR_S, MOST_TRIED, TRIED_FOR_S, Rests
 from tuner.daemon.answering.wanting import (
     ASSUMED_SAVING_J,
     LEAST_SAVING,
@@ -274,3 +276,49 @@ def test_what_was_never_tuned_is_worth_what_its_kernel_saves() -> None:
     answers.reply(Question((FFT,)))
     worth = {one.order.workloads[0]: one.worth_j for one in answers.wanted()}
     assert worth[SCAN] / worth[FFT] == pytest.approx(2.0 / 3.0)
+
+
+def test_a_search_in_vain_is_wanted_ever_more_seldom() -> None:
+    """A run without a valid trial rests, and twice as long each time, whatever order its workloads have."""
+    clock = Clock()
+    answers = answerer(monotonic=clock)
+    answers.reply(Question((FFT, SCAN), count=1000.0))
+    order = the_one(answers).order
+    rests_s = []
+    for _ in range(8):
+        answers.tried(replace(order, workloads=tuple(reversed(order.workloads))))
+        began_s = clock.now_s
+        while not answers.wanted():
+            clock.now_s += TRIED_FOR_S / 2
+            answers.reply(Question((FFT, SCAN), count=1000.0))
+        rests_s.append(clock.now_s - began_s)
+    assert rests_s[:3] == [TRIED_FOR_S, 2 * TRIED_FOR_S, 4 * TRIED_FOR_S]
+    assert rests_s[-1] == LONGEST_TRIED_FOR_S
+
+
+def test_a_search_that_brought_an_answer_rests_no_longer_than_once() -> None:
+    """What doubles is only what comes to nothing."""
+    clock = Clock()
+    rests = Rests(clock)
+    for in_vain in (True, True, False):
+        rests.tried("a", in_vain=in_vain)
+    clock.now_s = TRIED_FOR_S - 1.0
+    assert "a" in rests
+    clock.now_s = TRIED_FOR_S
+    assert "a" not in rests
+    for number in range(2 * MOST_TRIED):
+        rests.tried(str(number), in_vain=True)
+    assert "0" not in rests
+    assert str(2 * MOST_TRIED - 1) in rests
+
+
+def test_analytical_answers_of_other_sources_are_dropped() -> None:
+    """Of changed sources, or another version of the model, nothing is kept."""
+    answers = answerer()
+    source = shipped().kernel("scan-lf").fingerprint
+    now = analytical_key(SCAN, TX1, source, ANALYSIS_VERSION)
+    old = analytical_key(SCAN, TX1, "0" * 64, ANALYSIS_VERSION)
+    older = analytical_key(SCAN, TX1, source, ANALYSIS_VERSION - 1)
+    answers.remember({key: {} for key in (now, old, older)})
+    assert answers.forget_outdated() == {now}
+    assert answers.forget_outdated() == {now}

@@ -1,5 +1,6 @@
 """What clients may order, and what the daemon orders itself."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,12 @@ import pytest
 from answering_scene import store_run
 from service_rig import DEVICE, OTHER, PEER, WORKLOAD, Rig, catalog, plays, settings, working
 
+from tuner.daemon.answering.present import ANALYSIS_VERSION, analytical_key
 from tuner.daemon.desk import NotNowError, Question
 from tuner.daemon.jobs.board import same_order
 from tuner.daemon.jobs.orders import RANGES, checked, within
 from tuner.daemon.jobs.wanting import missing, orders_of, unwanted
+from tuner.daemon.running.errand import Ending
 from tuner.errors import InputError
 from tuner.jobs import FOR_AN_ANSWER, OPTIONS, Kind, Order, Origin, State
 
@@ -134,6 +137,60 @@ async def test_a_question_queues_its_refinement_once(tmp_path: Path) -> None:
         attempt.end()
         await rig.told(job.id)
         assert len(await rig.service.jobs()) == 1
+
+
+@plays
+async def test_a_search_without_a_valid_trial_is_not_made_again_and_again(tmp_path: Path) -> None:
+    """It has ended with a message; asking again, in any order, queues no other, also not a cancelled one."""
+    async with working(tmp_path, settings(online={"refine": True})) as rig:
+        rig.service.best(Question(("fft:N=4", WORKLOAD)), PEER)
+        (await rig.attempts.get()).end(Ending("limited", "no trial was valid"))
+        rig.service.best(Question((WORKLOAD, "fft:N=4")), PEER)
+        await asyncio.sleep(120.0)  # of fast time: many times what it takes to queue what is wanted
+        (job,) = await rig.service.jobs()
+        assert (job.state, job.reason) == (State.FINISHED, "no trial was valid")
+        rig.service.best(Question((WORKLOAD,)), PEER)
+        other = (await rig.attempts.get()).errand.job
+        await rig.service.cancel(other, PEER)
+        rig.service.best(Question((WORKLOAD,)), PEER)
+        await asyncio.sleep(120.0)
+        assert len(await rig.service.jobs()) == 2
+
+
+@plays
+async def test_what_a_job_reads_is_shown_while_it_runs(tmp_path: Path) -> None:
+    """Power and clock of the last trial are scraped until the job ends; a clock left set is counted."""
+    async with working(tmp_path) as rig:
+        job = await rig.submit()
+        attempt = await rig.attempts.get()
+        attempt.tell("trial", {"number": 1, "status": "ok", "watts": 9.5, "clock_mhz": 998.0})
+        text = rig.service.metrics().decode()
+        assert f'tuner_gpu_power_watts{{gpu="{DEVICE}"}} 9.5' in text
+        assert f'tuner_gpu_clock_hertz{{gpu="{DEVICE}"}} 9.98e+08' in text
+        attempt.end(Ending("finished", clocks_left=(DEVICE,)))
+        await rig.told(job.id)
+        await asyncio.sleep(1.0)
+        text = rig.service.metrics().decode()
+        assert "tuner_gpu_power_watts{" not in text
+        assert "tuner_gpu_clock_hertz{" not in text
+        assert f'tuner_clock_restore_failures_total{{gpu="{DEVICE}"}} 1.0' in text
+
+
+@plays
+async def test_analytical_answers_of_changed_sources_go(tmp_path: Path) -> None:
+    """The database keeps those of the kernels there are."""
+    async with working(tmp_path) as rig:
+        device = rig.situation.identities[DEVICE]
+        keys = [
+            analytical_key(WORKLOAD, device, source, ANALYSIS_VERSION)
+            for source in (catalog().kernel("scan-lf").fingerprint, "another")
+        ]
+        for key in keys:
+            rig.answerer.remember({key: {}})
+            await rig.storage.run(lambda books, key=key: books.ledger.remember_analytical(key, {}))  # type: ignore[misc]  # bound at once
+        await rig.service.adopt()
+        kept = await rig.storage.run(lambda books: books.ledger.analytical())
+        assert list(kept) == keys[:1]
 
 
 @plays

@@ -15,7 +15,7 @@ import pytest
 from daemon_attempts import BOOT_PLAYED, PATIENCE_S, Workshop, gone, sampling, until
 
 from tuner.catalog import kernels_root
-from tuner.daemon.running import ownership, runner
+from tuner.daemon.running import attempt, ownership, runner
 from tuner.daemon.running.errand import Ending
 from tuner.daemon.running.wire import errand_text
 from tuner.database import Store
@@ -232,18 +232,86 @@ def test_what_cannot_be_is_refused(workshop: Workshop, change: dict[str, object]
     assert workshop.runs() == []
 
 
-def test_only_named_directories_are_searched(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel of the user's own folder is none of the daemon's; one of a folder in the errand is."""
+def own_kernels(workshop: Workshop) -> Path:
+    """A folder with a kernel called mine, which only this user can change."""
     own = workshop.folder / "config/tuner/kernels.d"
     for name in ("scan-lf", "common"):
         shutil.copytree(kernels_root() / name, own / name)
     file = own / "scan-lf/kernel.toml"
     file.write_text(file.read_text().replace('name = "scan-lf"', 'name = "mine"'))
+    for path in (workshop.folder, *workshop.folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return own
+
+
+def test_only_named_directories_are_searched(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of the user's own folder is none of the daemon's; one of a folder in the errand is."""
+    own = own_kernels(workshop)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(workshop.folder / "config"))
     workshop.order = replace(workshop.order, workloads=("mine:N=4",))
 
     assert workshop.here().status == "refused"
-    assert workshop.here(kernel_directories=(own,)).status == "limited"
+    assert workshop.here(kernel_directories=(own,), below=workshop.folder).status == "limited"
+
+
+@pytest.mark.parametrize("at", ["config", "config/tuner/kernels.d/scan-lf/kernel.toml"])
+def test_kernels_that_others_can_change_by_now_are_refused(workshop: Workshop, at: str) -> None:
+    """What was trusted when the daemon looked is looked at again before it is read."""
+    own = own_kernels(workshop)
+    (workshop.folder / at).chmod(0o777)
+    workshop.order = replace(workshop.order, workloads=("mine:N=4",))
+    ending = workshop.here(kernel_directories=(own,), below=workshop.folder)
+
+    assert ending.status == "refused"
+    assert f"{workshop.folder / at}: can be written by others" in ending.message
+    assert workshop.runs() == []
+
+
+def test_a_clock_that_is_left_set_is_told(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its end an attempt that may set clocks looks for those that could not be given back."""
+    monkeypatch.setattr(attempt, "restore_stale_clocks", lambda: ["GPU-1"])
+    workshop.order = replace(workshop.order, device="cuda:99")
+    assert workshop.here().clocks_left == ()
+    workshop.order = replace(workshop.order, clocks="all")
+    assert workshop.here().clocks_left == ("GPU-1",)
+
+
+def test_a_jobs_log_is_quiet(workshop: Workshop, caplog: pytest.LogCaptureFixture) -> None:
+    """A job's process tells of trials through its pipe: a service's log has no line per trial."""
+    with caplog.at_level("INFO"):
+        assert workshop.here().status == "limited"
+    assert [one.getMessage() for one in caplog.records if one.levelname == "INFO"] == []
+
+
+def test_stopped_while_it_confirms_it_ends_as_if_never_stopped(played: Workshop) -> None:
+    """SIGTERM while contenders are measured again: no trial is repeated, all bursts of the answer are new."""
+    played.order = replace(played.order, options={**played.order.options, "budget": 3})
+    (played.folder / "other").mkdir()
+    assert Workshop(played.folder / "other", played.order).attempt().status == "limited"
+    bursts = (played.folder / "bursts").stat().st_size
+    played.hold(2 * bursts - 4)  # the last nine, or more, are of the confirmation
+
+    async def stopped() -> Ending:
+        process = await played.start()
+        await played.held()
+        await process.stop(PATIENCE_S)
+        return await process.ended()
+
+    first = asyncio.run(stopped())
+    before = stored(played)
+    assert played.told("trial")[-1]["confirming"]
+    played.events.clear()
+    played.let_go()
+    second = played.attempt()
+
+    assert (first.status, second.status) == ("interrupted", "limited")
+    assert stored(played) == before
+    assert len(before) == 3
+    assert all(event["confirming"] for event in played.told("trial"))
+    (run,) = played.runs()
+    assert run.status == "limited"
+    assert run.answer is not None
+    assert run.answer["best"]["bursts"] >= 3
 
 
 def test_a_gpu_has_one_owner(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:

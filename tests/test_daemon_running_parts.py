@@ -82,6 +82,7 @@ def test_lines_are_cut_wherever_reads_end(parts: list[bytes], cuts: list[int]) -
         ),
         database=st.just(Path("/var/lib/tuner/tuner.db")),
         kernel_directories=st.lists(st.just(Path("/etc/tuner/kernels.d"))).map(tuple),
+        below=st.sampled_from((Path("/"), Path("/srv"))),
         idle_test=st.booleans(),
         others_allowed=st.integers(0),
         sample=st.none() | st.dictionaries(st.text(), st.integers()),
@@ -94,7 +95,7 @@ def test_an_errand_arrives_as_it_was_sent(errand: Errand) -> None:
 
 def test_an_ending_arrives_as_it_was_sent() -> None:
     """What the daemon reads is how the process says it ended."""
-    ending = Ending("busy", "why", 3, 1.5, 20.0, {"a": 1})
+    ending = Ending("busy", "why", 3, 1.5, 20.0, {"a": 1}, ("GPU-1",))
     told = event(ending_line(ending))
 
     assert told is not None
@@ -108,6 +109,7 @@ def test_an_ending_arrives_as_it_was_sent() -> None:
         {"status": "splendid"},
         {"status": "busy", "joules": "x"},
         {"status": "busy", "more": 1},
+        {"status": "busy", "clocks_left": 1},
         {"status": []},
     ],
 )

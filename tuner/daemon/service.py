@@ -27,7 +27,7 @@ from tuner.daemon.situation import Situation, local_now
 from tuner.daemon.standing import device_document, queue_document, troubles, windows_document
 from tuner.daemon.upkeep import Upkeep
 from tuner.errors import InputError, StoreError
-from tuner.jobs import Event, Job, Kind, Order, Origin, State
+from tuner.jobs import OWN, Event, Job, Kind, Order, Origin, State
 
 _STOP_S = 7.0  # for lanes to stop: below the ten seconds that a service has, with something left for the rest
 _RETRY_S = 1.0  # a database that cannot be used at the start
@@ -166,6 +166,7 @@ class Service:
             catalog=situation.catalog, settings=situation.settings, identities=situation.identities
         )
         await self._upkeep.refresh(None)
+        await self._upkeep.prune()
         await self._upkeep.queue_sets()
         self._upkeep.wishes_may_have_changed()
         self._changed()
@@ -205,7 +206,10 @@ class Service:
 
     async def cancel(self, number: int, peer: Peer) -> Job:
         """See ``Desk.cancel``."""
-        return await self._board.change(number, State.CANCELLED, _by(peer))
+        job = await self._board.change(number, State.CANCELLED, _by(peer))
+        if job.origin in OWN:  # else it would be queued again at once
+            self._answerer.tried(job.order)
+        return job
 
     async def pause(self, number: int, peer: Peer) -> Job:
         """See ``Desk.pause``."""

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.chores import Chores
 from tuner.daemon.jobs.board import Board
-from tuner.daemon.jobs.storage import Storage
+from tuner.daemon.jobs.storage import Books, Storage
 from tuner.daemon.jobs.wanting import Queuing, missing, unwanted
 from tuner.daemon.lanes.budgets import Budgets
 from tuner.daemon.situation import Situation
@@ -64,6 +64,7 @@ class Upkeep:
         await self._budgets.load(self._wall().date().isoformat(), uuids)
         uses = await self._storage.run(lambda books: books.ledger.uses())
         self._answerer.remember(await self._storage.run(lambda books: books.ledger.analytical()))
+        await self.prune()
         self._answerer.restore_uses(uses)
         await self.refresh(None)
         await self.queue_sets()
@@ -115,6 +116,18 @@ class Upkeep:
                     job.id, State.CANCELLED, f"answered by run {run}", of=(State.QUEUED,)
                 )
                 _LOG.info("job %d cancelled: answered by run %d", job.id, run)
+
+    async def prune(self) -> None:
+        """Remove analytical answers that nobody can be given any more, or that there are too many of."""
+        kept = self._answerer.forget_outdated()
+
+        def prune(books: Books) -> None:
+            gone = books.ledger.analytical().keys() - kept
+            if gone:
+                books.ledger.forget_analytical(gone)
+
+        with contextlib.suppress(StoreError):  # they do no harm
+            await self._storage.run(prune)
 
     async def flush(self) -> None:
         """Put what was counted into the database, or do so later."""

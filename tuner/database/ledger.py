@@ -1,7 +1,7 @@
 """What the daemon counts and remembers: uses of answers, analytical answers, samples, what tuning cost."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tuner.database.connection import Database
@@ -56,6 +56,14 @@ class Ledger:
         decoded, statement = self._database.decoded, "SELECT key, document FROM analytical"
         return self._database.read(
             lambda view: {key: decoded(document) for key, document in view.rows(statement)}
+        )
+
+    def forget_analytical(self, keys: Collection[str]) -> None:
+        """Remove analytical answers by their keys."""
+        self._database.write(
+            lambda transaction: transaction.execute_many(
+                "DELETE FROM analytical WHERE key = ?", [(key,) for key in keys]
+            )
         )
 
     def add_sample(self, run_id: int, document: Mapping[str, Any]) -> None:

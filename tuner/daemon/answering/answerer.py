@@ -9,9 +9,10 @@ from typing import Any
 
 from tuner.catalog import Catalog
 from tuner.daemon.answering.known import Index, known_from
-from tuner.daemon.answering.present import Present
+from tuner.daemon.answering.present import Present, is_current
 from tuner.daemon.answering.questions import asked
 from tuner.daemon.answering.replies import Kept, make, served
+from tuner.daemon.answering.rests import Rests
 from tuner.daemon.answering.sampling import sample_document
 from tuner.daemon.answering.uses import Uses
 from tuner.daemon.answering.wanting import Wanted, Wishes
@@ -28,12 +29,6 @@ MOST_KEPT = 2048
 
 MOST_ANALYTICAL = 4096
 """Analytical answers that are kept, 1 KiB each; the newest."""
-
-MOST_TRIED = 1024
-"""Orders that are remembered as tried."""
-
-TRIED_FOR_S = 6 * 3600.0
-"""So long an order that came to nothing is not wanted again: what kept it may have gone by then."""
 
 SAMPLE_RESTS_S = 900.0
 """So long an answer that is being measured again is not wanted to be, unless that has brought something."""
@@ -86,7 +81,7 @@ class Answerer:
         self._analyse = analyse
         self._monotonic = monotonic
         self._now = now
-        self._tried: dict[str, float] = {}
+        self._rests = Rests(monotonic)
         self._sampling: dict[int, str] = {}  # run -> its order, as in tried
         self._replies: dict[tuple[object, ...], Kept] = {}
         self._kept = 0  # workloads in the replies
@@ -168,7 +163,7 @@ class Answerer:
         """Answer under what is true now; ``refresh`` then finds older answers that have become true again."""
         now = self._present
         catalog = catalog or now.catalog
-        self._tried.clear()
+        self._rests.clear()
         self._replace(
             catalog=catalog,
             sources=sources_of(catalog),
@@ -184,6 +179,16 @@ class Answerer:
         }
         known = [one for one in self._present.analytical.items() if one[0] not in new]
         self._replace(analytical=dict([*known, *new.items()][-MOST_ANALYTICAL:]))
+
+    def forget_outdated(self) -> frozenset[str]:
+        """Drop analytical answers of other sources than there are now; returns the keys of those kept."""
+        sources = set(self._present.sources.values())
+        kept = {
+            key: document for key, document in self._present.analytical.items() if is_current(key, sources)
+        }
+        if len(kept) < len(self._present.analytical):
+            self._replace(analytical=kept)
+        return frozenset(kept)
 
     def _found(self, question: Question) -> Kept:
         form = (
@@ -210,17 +215,15 @@ class Answerer:
 
     def wanted(self) -> list[Wanted]:
         """Jobs that would make answers better or surer, the most worthwhile first."""
-        now_s = self._monotonic()
-        self._tried = {key: until_s for key, until_s in self._tried.items() if until_s > now_s}
         if self._wishes is None:
             self._wishes = Wishes(self._present)
         return self._wishes.wanted(
-            self._uses.per_day(), self._now(), lambda order: _key(order) in self._tried
+            self._uses.per_day(), self._now(), lambda order: _key(order) in self._rests
         )
 
     def tried(self, order: Order) -> None:
-        """An order that was wanted came to nothing: do not want it again for a while."""
-        self._rest(_key(order), TRIED_FOR_S)
+        """An order was tried: do not want it again for a while."""
+        self._rests.tried(_key(order), in_vain=self.answered(order) is None)
 
     def again(self, order: Order) -> Again | None:
         """What an order of the kind ``sample`` is to measure; None where there is no fresh answer any more.
@@ -236,7 +239,7 @@ class Answerer:
             return None
         known = found.known
         self._sampling[known.run] = _key(order)
-        self._rest(_key(order), SAMPLE_RESTS_S)
+        self._rests.rest(_key(order), SAMPLE_RESTS_S)
         configurations = {name: dict(one) for name, one in found.configurations.items()}
         return Again(known.run, {"configurations": configurations, "clock_mhz": known.clock_mhz})
 
@@ -271,7 +274,7 @@ class Answerer:
         Raises:
             StoreError: the record is no measurement.
         """
-        self._tried.pop(self._sampling.pop(run, ""), None)
+        self._rests.end(self._sampling.pop(run, ""))
         known = next((one for one in self._present.index.answers if one.run == run), None)
         if known is None:
             return None
@@ -280,14 +283,8 @@ class Answerer:
         answers = [changed if one.run == run else one for one in self._present.index.sets[known.together]]
         self.take(Index.of(answers, self._present.stale), known.names)
         if changed.standing.drifted:
-            self._tried.clear()  # the search that gave this answer was not in vain
+            self._rests.clear()  # the search that gave this answer was not in vain
         return document
-
-    def _rest(self, key: str, seconds: float) -> None:
-        self._tried.pop(key, None)
-        self._tried[key] = self._monotonic() + seconds
-        while len(self._tried) > MOST_TRIED:
-            del self._tried[next(iter(self._tried))]
 
     # --- uses ------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """What is known and true now: everything that replies are made of."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,12 @@ class Present:
         reasons = staleness(known.conditions, device=device, sources=present, batches=batches)
         clock = clock_reason(known.clock_mhz, self.settings)
         return [*reasons, *filter(None, (clock, known.standing.drifted))]
+
+
+def is_current(key: str, sources: Collection[str]) -> bool:
+    """True where an analytical answer is of sources there are now, and of this version."""
+    *_, source, version = key.split(" | ")
+    return source in sources and version == str(ANALYSIS_VERSION)
 
 
 def analytical_key(name: str, device: DeviceIdentity, source: str, version: int) -> str:

@@ -108,12 +108,14 @@ class Clerk:
         self._counted.pop(job.id, None)
         self._metrics.ended(ending.status)
         self._metrics.idle(self._situation.uuid(job.order.device))
+        for gpu in ending.clocks_left:
+            self._metrics.clock_not_restored(gpu)
         if job.order.kind is Kind.SAMPLE:
             await self._keep_sample(self._sampled.pop(job.id, None), ending)
-        elif self._board.get(job.id) is None:  # whatever came of it, the same again brings no more
-            self._answerer.tried(job.order)
         if ending.run is not None:
             await self._upkeep.refresh(names_of(job.order))
+        if job.order.kind is Kind.TUNE and self._board.get(job.id) is None:
+            self._answerer.tried(job.order)  # whatever came of it, the same again brings no more
         await self._upkeep.flush()
         self._upkeep.wishes_may_have_changed()
 

@@ -17,7 +17,9 @@ from tuner.daemon.running.presence import Watcher
 from tuner.daemon.running.sampling import measure_again
 from tuner.daemon.running.stopping import Stopping
 from tuner.daemon.running.telling import Teller
+from tuner.daemon.settings.trust import kernel_directories
 from tuner.database import Jobs
+from tuner.devices.sensors import restore_stale_clocks
 from tuner.errors import CompilerUnavailableError, InputError, Interrupted, StoreError, TunerError
 from tuner.interfaces import Device
 from tuner.jobs import OPTIONS, Kind, Order
@@ -55,15 +57,24 @@ class Attempt:
         except BaseException as error:  # noqa: BLE001 - whatever it is, the daemon is told
             self._stopping.done()
             ending = Ending(self._status(error), self._reason(error))
+        ending = replace(ending, clocks_left=self._clocks_left())
         if self._guard is None:
             return replace(ending, run=self._run)
         return replace(ending, run=self._run, seconds=self._guard.windows_s, joules=self._guard.joules)
+
+    def _clocks_left(self) -> tuple[str, ...]:
+        """GPUs whose clocks are still to be given back; the attempt's guardian or helper has gone by now."""
+        order = self._errand.order
+        if order.clocks == "off" or not order.device.startswith("cuda"):
+            return ()
+        return tuple(restore_stale_clocks())
 
     def _go(self) -> Ending:
         errand = self._errand
         request = request_of(errand.order)
         request.check()
-        catalog = Catalog.load(search_path=(kernels_root(), *errand.kernel_directories))
+        own = kernel_directories(errand.kernel_directories, below=errand.below)
+        catalog = Catalog.load(search_path=(kernels_root(), *own))
         with ExitStack() as ownership, ExitStack() as stack:  # the GPU is others' when all is closed
             store = stack.enter_context(
                 PatientStore(

@@ -18,7 +18,9 @@ class Errand:
         job: its number; the run in the database is bound to it.
         order: what to do; its device is filled in.
         database: where trials go.
-        kernel_directories: folders of kernel files beside those shipped; already found to be trusted.
+        kernel_directories: folders of kernel files beside those shipped; looked at again, as they may have
+            changed since the daemon looked.
+        below: the first directory that is looked at; those above it are taken as trusted.
         idle_test: give way as soon as others compute on the GPU.
         others_allowed: processes of others on the GPU that do not count.
         sample: of a job that measures again: the trial as ``tuner.records.trial_record`` writes it.
@@ -28,6 +30,7 @@ class Errand:
     order: Order
     database: Path
     kernel_directories: tuple[Path, ...] = ()
+    below: Path = Path("/")
     idle_test: bool = True
     others_allowed: int = 0
     sample: Mapping[str, Any] | None = None
@@ -46,6 +49,7 @@ class Ending:
         seconds: that windows took on the GPU in this attempt, on the device's clock.
         joules: that this attempt took, as far as they were measured.
         sample: what was measured again, as ``tuner.records.measurement_record`` writes it.
+        clocks_left: GPUs whose clocks could not be given back at once, as their control knows them.
     """
 
     status: Status
@@ -54,3 +58,4 @@ class Ending:
     seconds: float = 0.0
     joules: float = 0.0
     sample: Mapping[str, Any] | None = None
+    clocks_left: tuple[str, ...] = ()

@@ -39,7 +39,7 @@ def errand_text(errand: Errand) -> str:
     """An errand as JSON."""
     record = asdict(errand)
     record["order"]["kind"] = errand.order.kind.value
-    record["database"] = str(errand.database)
+    record["database"], record["below"] = str(errand.database), str(errand.below)
     record["kernel_directories"] = [str(folder) for folder in errand.kernel_directories]
     return json.dumps(record)
 
@@ -49,7 +49,7 @@ def errand_from(text: str) -> Errand:
     record = json.loads(text)
     order = record["order"]
     record["order"] = Order(**{**order, "kind": Kind(order["kind"]), "workloads": tuple(order["workloads"])})
-    record["database"] = Path(record["database"])
+    record["database"], record["below"] = Path(record["database"]), Path(record["below"])
     record["kernel_directories"] = tuple(map(Path, record["kernel_directories"]))
     return Errand(**record)
 
@@ -62,7 +62,7 @@ def ending_line(ending: Ending) -> bytes:
 def ending_from(data: Mapping[str, Any]) -> Ending | None:
     """The ending a line tells of; None where it is none."""
     try:
-        ending = Ending(**data)
+        ending = Ending(**{**data, "clocks_left": tuple(data.get("clocks_left", ()))})
     except TypeError:
         return None
     kinds: tuple[tuple[object, type], ...] = (
