@@ -12,7 +12,7 @@ from tuner.daemon.answering.present import ANALYSIS_VERSION, analytical_key
 from tuner.daemon.desk import NotNowError, Question
 from tuner.daemon.jobs.board import same_order
 from tuner.daemon.jobs.orders import RANGES, checked, within
-from tuner.daemon.jobs.wanting import missing, orders_of, unwanted
+from tuner.daemon.jobs.queuing import missing, orders_of, unwanted
 from tuner.daemon.running.errand import Ending
 from tuner.errors import InputError
 from tuner.jobs import FOR_AN_ANSWER, OPTIONS, Kind, Order, Origin, State

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.chores import Chores
 from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.queuing import Queuing, missing, unwanted
 from tuner.daemon.jobs.storage import Books, Storage
-from tuner.daemon.jobs.wanting import Queuing, missing, unwanted
 from tuner.daemon.lanes.budgets import Budgets
 from tuner.daemon.situation import Situation
 from tuner.errors import StoreError, TunerError

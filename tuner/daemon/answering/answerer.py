@@ -8,14 +8,14 @@ from datetime import datetime, timezone
 from typing import Any
 
 from tuner.catalog import Catalog
+from tuner.daemon.answering.drift import sample_document
 from tuner.daemon.answering.known import Index, known_from
 from tuner.daemon.answering.present import Present, is_current
 from tuner.daemon.answering.questions import asked
 from tuner.daemon.answering.replies import Kept, make, served
 from tuner.daemon.answering.rests import Rests
-from tuner.daemon.answering.sampling import sample_document
 from tuner.daemon.answering.uses import Uses
-from tuner.daemon.answering.wanting import Wanted, Wishes
+from tuner.daemon.answering.wishes import Wanted, Wishes
 from tuner.daemon.desk import NotNowError, Question, Reply
 from tuner.daemon.settings.tables import Settings
 from tuner.database import Ledger, Store

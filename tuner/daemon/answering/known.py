@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.config import KernelFile
-from tuner.daemon.answering.sampling import Standing, standing
+from tuner.daemon.answering.drift import Standing, standing
 from tuner.database import StoredRun
 from tuner.errors import KernelFileError
 from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload

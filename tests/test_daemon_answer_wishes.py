@@ -15,7 +15,7 @@ from tuner.daemon.answering.answerer import SAMPLE_RESTS_S, Answerer
 from tuner.daemon.answering.known import Index
 from tuner.daemon.answering.present import ANALYSIS_VERSION, analytical_key
 from tuner.daemon.answering.rests import LONGEST_TRIED_FOR_S, MOST_TRIED, TRIED_FOR_S, Rests
-from tuner.daemon.answering.wanting import (
+from tuner.daemon.answering.wishes import (
     ASSUMED_SAVING_J,
     LEAST_SAVING,
     MOST_WANTED,
