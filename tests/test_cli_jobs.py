@@ -182,15 +182,18 @@ def test_status_shows_whatever_the_daemon_says(daemon: Daemon) -> None:
     """Devices are paragraphs, the rest lines; the document is the daemon's."""
     standing = {
         "queue": {"queued": 2, "running": 1},
-        "devices": [{"spec": "cuda:0", "spent_today_j": 12345.678, "job": 3, "holds": []}],
+        "windows": {"open": True, "changes_at": None, "count": 0, "summary": "none, allowed always"},
+        "devices": [
+            {"spec": "cuda:0", "spent_today_s": 2.5, "spent_today_j": 12345.678, "job": 3, "holds": []}
+        ],
         "troubles": [],
         "ready": True,
     }
     daemon.answers["/v1/status"] = answer(standing)
     shown = daemon.call("status").stdout
 
-    assert "queue: queued 2, running 1\n" in shown
-    assert "device cuda:0\n  spent today: 12,346 J\n  job: 3\n" in shown
+    assert "queue: queued 2, running 1\nwindows: none, allowed always\n" in shown
+    assert "device cuda:0\n  spent today: 2.500 s, 12,346 J\n  job: 3\n" in shown
     assert "troubles: –\nready: yes\n" in shown
     assert daemon.document("status") == standing
 

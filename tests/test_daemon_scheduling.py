@@ -194,7 +194,9 @@ async def test_windows_open_and_close(tmp_path: Path) -> None:
         job = await rig.submit()
         await rig.until(job.id, "queued", reason="the next opens at 2026-03-02 22:00")
         assert rig.attempts.empty()
-        assert (await rig.service.status())["windows"]["changes_at"] == "2026-03-02T22:00:00+00:00"
+        windows = (await rig.service.status())["windows"]
+        assert windows["changes_at"] == "2026-03-02T22:00:00+00:00"
+        assert windows["summary"] == "closed until 2026-03-02 22:00"
         rig.wait(hours=10)
         attempt = await rig.attempts.get()
         rig.wait(hours=8)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.daemon.lanes.budgets import Budgets
 from tuner.daemon.lanes.lane import Lane
-from tuner.daemon.lanes.windows import opening
+from tuner.daemon.lanes.windows import Opening, opening
 from tuner.daemon.settings.tables import Settings
 from tuner.jobs import Job, State
 from tuner.model import DeviceIdentity
@@ -19,10 +19,22 @@ def queue_document(jobs: Iterable[Job]) -> dict[str, int]:
 
 
 def windows_document(settings: Settings, now: datetime) -> dict[str, Any]:
-    """Whether tuning is allowed now, and when that changes."""
+    """Whether tuning is allowed now, and when that changes; ``summary`` says it to people."""
     allowed = opening(settings.window, now)
     changes_at = None if allowed.changes_at is None else allowed.changes_at.isoformat()
-    return {"open": allowed.open, "changes_at": changes_at, "count": len(settings.window)}
+    return {
+        "open": allowed.open,
+        "changes_at": changes_at,
+        "count": len(settings.window),
+        "summary": _summary(allowed, len(settings.window)),
+    }
+
+
+def _summary(allowed: Opening, count: int) -> str:
+    if not count:
+        return "none, tuning is allowed always"
+    when = "for ever" if allowed.changes_at is None else f"until {allowed.changes_at:%Y-%m-%d %H:%M}"
+    return f"{'open' if allowed.open else 'closed'} {when}"
 
 
 def device_document(

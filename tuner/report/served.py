@@ -69,9 +69,13 @@ def _rows(name: str, rows: list[dict[str, Any]], console: Console) -> None:
     for row in rows:
         title = row.get("spec") or row.get("name") or name
         console.print(Text(f"{name.removesuffix('s')} {title}", style="bold"))
+        lines: dict[str, list[str]] = {}
         for field, value in row.items():
             if value not in (None, "", [], {}) and value != title:
-                console.print(Text(f"  {_named(field, value)}"))
+                words, _, shown = _named(field, value).partition(": ")
+                lines.setdefault(words, []).append(shown)  # of a quantity in several units, one line
+        for words, values in lines.items():
+            console.print(Text(f"  {words}: {', '.join(values)}"))
 
 
 def _named(field: str, value: object) -> str:
@@ -83,6 +87,8 @@ def _named(field: str, value: object) -> str:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, dict) and "summary" in value:
+        return str(value["summary"])
     if isinstance(value, dict):
         return ", ".join(_named(str(name), one).replace(": ", " ", 1) for name, one in value.items()) or "–"
     if isinstance(value, list):

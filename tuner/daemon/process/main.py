@@ -33,6 +33,7 @@ _TICK_S = 5.0  # a socket that was taken away is noticed after so long
 _WATCH_S = 60.0  # kernels and drivers that have changed are noticed after so long
 _DATABASE_S = 20.0  # its thread may wait for another process, and not for ever
 _STOP_S = 9.0  # a service has ten seconds
+_INIT = 1  # of a container without an init, to which orphans fall
 _FACES = ("limits", "tcp", "tuning")  # tables that the server knows from its start
 _LOG = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ def run(choices: Choices) -> int:
         InputError: a file is wrong, or another daemon is there already.
     """
     logs.configure()
+    if os.getpid() == _INIT:
+        _LOG.warning("process 1: what killed jobs leave is not reaped; start the container with --init")
     manager = ServiceManager()
     found_in_files = ground.read(choices)
     service = found_in_files.settings.service
