@@ -115,7 +115,7 @@ class Upkeep:
                 await self._board.change(
                     job.id, State.CANCELLED, f"answered by run {run}", of=(State.QUEUED,)
                 )
-                _LOG.info("job %d cancelled: answered by run %d", job.id, run)
+                _LOG.info("cancelled: answered by run %d", run, extra={"job": job.id})
 
     async def prune(self) -> None:
         """Remove analytical answers that nobody can be given any more, or that there are too many of."""

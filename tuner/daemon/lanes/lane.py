@@ -208,7 +208,8 @@ class Lane:
                 _LOG.exception("an error of the daemon")
                 ending, why = Ending("crashed", f"an error of the daemon: {error!r}"), ""
             self._gates.left()
-            _LOG.info("attempt %d ended: %s %s", job.attempts, ending.status, why or ending.message)
+            said = ": ".join(filter(None, (ending.status, why or ending.message)))
+            _LOG.info("attempt %d has ended, %s", job.attempts, said)
             await self._conclude(job, ending, why)
             self.running = None
             await self._office.concluded(job, ending)
