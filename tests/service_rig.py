@@ -100,6 +100,11 @@ class FailingStorage(Storage):
             raise StoreError(self.broken)
         return await super().run(action)
 
+    async def read(self, action: Callable[[Books], T]) -> T:
+        if self.broken:
+            raise StoreError(self.broken)
+        return await super().read(action)
+
 
 class Rig:
     """The service, and the strings it hangs on.

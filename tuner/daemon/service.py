@@ -193,7 +193,7 @@ class Service:
 
     async def job(self, number: int) -> Job:
         """See ``Desk.job``."""
-        job = await self._storage.run(lambda books: books.jobs.job(number))
+        job = await self._storage.read(lambda books: books.jobs.job(number))
         if job is None:
             raise NoSuchJobError(f"there is no job {number}")
         return job
@@ -202,7 +202,7 @@ class Service:
         self, states: Sequence[State] = (), limit: int = 100, before: int | None = None
     ) -> list[Job]:
         """See ``Desk.jobs``."""
-        return await self._storage.run(lambda books: books.jobs.jobs(states, limit, before))
+        return await self._storage.read(lambda books: books.jobs.jobs(states, limit, before))
 
     async def cancel(self, number: int, peer: Peer) -> Job:
         """See ``Desk.cancel``."""

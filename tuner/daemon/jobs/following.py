@@ -148,7 +148,7 @@ async def follow(number: int, after: int, *, following: Following, storage: Stor
 async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[Event]:
     """Stored events after a number, some at a time."""
     while True:
-        page = await storage.run(lambda books, after=after: books.jobs.events(number, after, _PAGE))  # type: ignore[misc]  # bound at once
+        page = await storage.read(lambda books, after=after: books.jobs.events(number, after, _PAGE))  # type: ignore[misc]  # bound at once
         for event in page:
             yield event
         if len(page) < _PAGE:
@@ -158,7 +158,7 @@ async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[Ev
 
 async def _ended(number: int, storage: Storage) -> bool:
     """True where nothing will happen any more."""
-    job = await storage.run(lambda books: books.jobs.job(number))
+    job = await storage.read(lambda books: books.jobs.job(number))
     if job is None:
         raise NoSuchJobError(f"there is no job {number}")
     return job.state.ended
