@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import queue
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from tuner.daemon.running.company import Company
 from tuner.daemon.running.presence import FREE, Presence, Watcher
 from tuner.devices.occupants import VARIABLE, Occupant, is_present, present
 from tuner.devices.simulated import SimulatedDevice
+from tuner.process import Child
 
 
 @pytest.fixture
@@ -76,7 +79,7 @@ def test_load_is_company_where_nothing_of_ours_runs(
     nvml.load_percent = 40
     seen = watcher.look("cuda:0", UUID, ours)
 
-    assert seen == (Presence(busy=True, why="the GPU is loaded to 40 %, and not by us") if busy else FREE)
+    assert seen == (Presence(True, "it is loaded, and not by us", "40 %") if busy else FREE)
     nvml.load_percent = 9
     assert watcher.look("cuda:0", UUID, ours) == FREE
 
@@ -120,7 +123,7 @@ def test_a_jetson_tells_its_load(tmp_path: Path, board: str) -> None:
     assert "no-nvml" in watcher.look("cuda:0", "GPU-0", 0).why
     load.write_text("250\n")
     assert watcher.look("cuda:0", "GPU-0", 0) == Presence(
-        busy=True, why="the GPU is loaded to 25 %, and not by us"
+        busy=True, why="it is loaded, and not by us", figure="25 %"
     )
     assert watcher.look("cuda:0", "GPU-0", 1) == FREE
     load.write_text("0\n")
@@ -276,6 +279,29 @@ def test_a_look_that_nobody_awaits_any_more_is_not_made_twice(played: None) -> N
             guests.close()
 
     assert asyncio.run(look()).busy
+
+
+def test_the_loop_does_not_wait_for_the_end_of_a_child(played: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is in a driver may take seconds to die: that is awaited elsewhere."""
+    del played
+    ended: queue.Queue[threading.Thread] = queue.Queue()
+    close = Child.close
+
+    def slowly(self: Child, grace_s: float = 2.0) -> None:
+        close(self, grace_s)
+        ended.put(threading.current_thread())
+
+    monkeypatch.setattr(Child, "close", slowly)
+
+    async def look() -> None:
+        guests = Company({"cuda:0": "GPU-1"})
+        await guests.look("cuda:0", 0)
+        guests.close()
+
+    asyncio.run(look())
+    ender = ended.get(timeout=30.0)
+    assert ender is not threading.main_thread()
+    assert ender.daemon  # and holds up no end of the process
 
 
 def test_simulated_gpus_cost_no_child(gpus: Path, played: None) -> None:

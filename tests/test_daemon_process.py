@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import stat
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +21,7 @@ from tuner.daemon.jobs.storage import Storage
 from tuner.daemon.process import ground, main
 from tuner.daemon.process.ground import Choices
 from tuner.daemon.process.listening import Listener
-from tuner.daemon.process.machine import Found
+from tuner.daemon.process.machine import Found, driver_signs
 from tuner.errors import DaemonUnavailableError
 from tuner.model import DeviceIdentity
 from tuner.service_manager import ServiceManager
@@ -191,26 +192,36 @@ def test_reload_takes_over_good_settings_and_no_others(machine: Machine) -> None
 class Asked:
     """A daemon's process whose GPUs are found by a test."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.wanted: list[tuple[str, ...]] = []
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        found: Found | None = None,
+        devices: tuple[str, ...] = (),
+        *,
+        managed: bool = False,
+    ) -> None:
+        self.wanted: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+        self.gpus = ["sim:jetson-tx1"]
         self.driver = "1"
-        monkeypatch.setattr(main, "restore_and_find", self._find)
+        monkeypatch.setattr(main, "restore_and_ask", self._ask)
         self.storage = Storage(folder / "tuner.db")
         self.listening = Listener(None, folder / "socket")
-        choices = Choices(folder / "daemon.toml")
+        choices = Choices(folder / "daemon.toml", devices)
         choices.config.write_text("")  # type: ignore[union-attr]  # named just now
         self.daemon = main.Daemon(
             choices,
             ground.read(choices),
-            self._find(("sim:jetson-tx1", "sim:k40c")),
+            found or self._ask(("sim:jetson-tx1", "sim:k40c")),
             storage=self.storage,
             listening=self.listening,
-            manager=ServiceManager({}),
+            manager=ServiceManager({"NOTIFY_SOCKET": str(folder / "manager")} if managed else {}),
         )
 
-    def _find(self, specs: Sequence[str]) -> Found:
-        self.wanted.append(tuple(specs))
-        found = {spec: DeviceIdentity(spec, spec, spec, self.driver, "", modelled=True) for spec in specs}
+    def _ask(self, specs: Sequence[str], without: Sequence[str] = ()) -> Found:
+        self.wanted.append((tuple(specs), tuple(without)))
+        there = [spec for spec in specs or self.gpus if spec not in without]
+        found = {spec: DeviceIdentity(spec, spec, spec, self.driver, "", modelled=True) for spec in there}
         return Found(found, ("cuda:9: no such GPU",), ("GPU-set",))
 
     async def reload(self) -> None:
@@ -221,12 +232,13 @@ class Asked:
 
 def test_reload_asks_the_gpus_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGHUP asks who the GPUs are, but for those on which a job runs; a clock left set is counted."""
-    asked = Asked(tmp_path, monkeypatch)
+    devices = ("sim:jetson-tx1", "sim:k40c")
+    asked = Asked(tmp_path, monkeypatch, devices=devices)
     asked.driver = "2"
     monkeypatch.setattr(asked.daemon._service, "runs", lambda device: device == "sim:k40c")
     asyncio.run(asked.reload())
 
-    assert asked.wanted[1:] == [("sim:jetson-tx1",)]
+    assert asked.wanted[1:] == [(devices, ("sim:k40c",))]
     situation = asked.daemon._situation
     assert {spec: one.driver for spec, one in situation.identities.items()} == {
         "sim:jetson-tx1": "2",
@@ -235,6 +247,98 @@ def test_reload_asks_the_gpus_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "cuda:9: no such GPU" in situation.troubles["devices"]
     text = asked.daemon._service.metrics().decode()
     assert 'tuner_clock_restore_failures_total{gpu="GPU-set"} 2.0' in text
+
+
+STAND_IN = Found(
+    {"sim:k40c": DeviceIdentity("sim:k40c", "sim:k40c", "sim:k40c", "1", "", modelled=True)},
+    ("no GPU answers: sim:k40c stands in",),
+    stands_in=True,
+)
+
+
+def test_gpu_that_came_later_has_the_daemon_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU that is found after the start, by SIGHUP, has systemd start the daemon again."""
+    asked = Asked(tmp_path, monkeypatch, STAND_IN, managed=True)
+    asyncio.run(asked.reload())
+
+    assert asked.daemon._stop.is_set()
+    assert asked.daemon._code == 75
+    assert list(asked.daemon._situation.identities) == ["sim:k40c"]
+
+
+def test_gpu_that_came_later_is_told_where_nobody_starts_the_daemon_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a service manager the daemon stays, and says what to do; what has no lane is no device."""
+    asked = Asked(tmp_path, monkeypatch, STAND_IN)
+    asyncio.run(asked.reload())
+
+    assert not asked.daemon._stop.is_set()
+    situation = asked.daemon._situation
+    assert list(situation.identities) == ["sim:k40c"]
+    assert situation.troubles["GPUs"] == [
+        "sim:jetson-tx1: found after the start: start the daemon again to tune there"
+    ]
+    assert "no GPU answers: sim:k40c stands in" in situation.troubles["devices"]
+
+
+@pytest.mark.parametrize(("found", "again"), [(STAND_IN, True), (None, False)])
+def test_driver_that_comes_later_has_the_daemon_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Found | None, *, again: bool
+) -> None:
+    """More of a driver than at the start is reason enough while something stands in: sandboxes hide GPUs."""
+    asked = Asked(tmp_path, monkeypatch, found, managed=True)
+    asked.gpus = []
+    monkeypatch.setattr(main, "driver_signs", lambda: frozenset({"195 nvidia"}))
+    asyncio.run(asked.daemon._notice_changes())
+    asyncio.run(asked.reload())
+
+    assert asked.daemon._stop.is_set() == again
+
+
+def test_signs_of_a_driver_are_files_and_kinds_of_devices(tmp_path: Path) -> None:
+    """What /proc/devices and /dev have of NVIDIA are signs; what others put there is none."""
+    (tmp_path / "devices").write_text("Character devices:\n  1 mem\n195 nvidia-frontend\n")
+    (tmp_path / "nvidia0").touch()
+    (tmp_path / "null").touch()
+
+    assert {"195 nvidia-frontend", "nvidia0"} == driver_signs(tmp_path / "devices", tmp_path) - driver_signs(
+        tmp_path, tmp_path / "devices"
+    )
+
+
+def test_pings_do_not_wait_for_the_main_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service manager hears that all is well while a driver is asked; not of a database that hangs."""
+    asked = Asked(tmp_path, monkeypatch)
+    daemon = asked.daemon
+    let = threading.Event()
+
+    async def scene() -> None:
+        daemon._analysing = asyncio.create_task(asyncio.Event().wait())
+        assert daemon.alive
+        monkeypatch.setattr(main, "_DATABASE_S", 0.0)
+        begun = threading.Event()
+
+        def hang(_: object) -> None:
+            begun.set()
+            assert let.wait(PATIENCE_S)
+
+        hanging = asyncio.create_task(asked.storage.run(hang))
+        await asyncio.to_thread(begun.wait, PATIENCE_S)
+        assert not daemon.alive
+        let.set()
+        await hanging
+        monkeypatch.setattr(main, "_DATABASE_S", 60.0)
+        assert daemon.alive
+        daemon._analysing.cancel()
+        await asyncio.wait({daemon._analysing})
+        assert not daemon.alive
+        await asked.storage.close()
+        asked.listening.close()
+
+    asyncio.run(scene())
 
 
 def test_lost_socket_is_made_anew(machine: Machine) -> None:

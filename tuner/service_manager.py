@@ -32,6 +32,11 @@ class ServiceManager:
             self.ping_interval_s = int(watchdog_us) / _MICROSECONDS / _PINGS_PER_TIMEOUT
         self._pinged_s = -float("inf")
 
+    @property
+    def there(self) -> bool:
+        """True where there is one: it starts a service again that ends with an error."""
+        return bool(self._address)
+
     def say(self, *lines: str) -> None:
         """Send e.g. ``READY=1``; a manager that does not listen is none of the service's business."""
         if not self._address:

@@ -154,11 +154,6 @@ class Service:
         """True where no job runs on a device or waits for it."""
         return device in self._lanes and self._lanes[device].idle
 
-    async def database_answers(self) -> None:
-        """Return when the thread of the database has time, whether or not the file can be used."""
-        with contextlib.suppress(StoreError):
-            await self._storage.run(lambda _: None)
-
     async def adopt(self) -> None:
         """Go on in a situation that has changed."""
         situation = self._situation

@@ -1,9 +1,12 @@
 """The GPUs of this machine, asked in a child process: drivers hang, crash and take memory there."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from tuner.daemon.answering.truth import DRIVER_FILES
 from tuner.errors import ChildError
 from tuner.model import DeviceIdentity
 from tuner.process import Child
@@ -11,6 +14,8 @@ from tuner.process import Child
 _RESTORE_S = 30.0  # a driver that hangs must not keep the daemon from answering
 _FIND_S = 60.0  # a first CUDA context on a machine of several GPUs
 _SURVEY = "tuner.daemon.process.survey"
+_DRIVERS = Path("/proc/devices")  # kinds of devices: a sandbox opens those that were there when it was made
+_DEVICES = Path("/dev")
 _LOG = logging.getLogger(__name__)
 
 
@@ -22,11 +27,17 @@ class Found:
         identities: device -> who it is, the first first.
         missing: why others cannot be.
         left_set: GPUs whose clocks could not be given back.
+        absent: devices that were named and cannot be used.
+        stands_in: True where a modelled device stands in, as no GPU answers and none was named.
+        signs: of a driver, before it was asked.
     """
 
     identities: dict[str, DeviceIdentity]
     missing: tuple[str, ...]
     left_set: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    stands_in: bool = False
+    signs: frozenset[str] = frozenset()
 
 
 def restore_and_find(specs: Sequence[str]) -> Found:
@@ -35,13 +46,45 @@ def restore_and_find(specs: Sequence[str]) -> Found:
     Args:
         specs: devices that are wanted; empty for every GPU, or the modelled one that stands in for one.
     """
+    return _found(specs, (), stand_in=not specs)
+
+
+def restore_and_ask(specs: Sequence[str], without: Collection[str]) -> Found:
+    """Give back clocks as at the start, and ask again which devices there are; nothing stands in.
+
+    Args:
+        specs: devices to ask; empty for every GPU.
+        without: those that are left alone.
+    """
+    return _found(specs, without, stand_in=False)
+
+
+def driver_signs(drivers: Path = _DRIVERS, devices: Path = _DEVICES) -> frozenset[str]:
+    """What tells that the driver of a GPU is there, without asking it; more of it when more of it is loaded.
+
+    Args:
+        drivers: lists the kinds of devices.
+        devices: folder of the devices.
+    """
+    signs = {str(path) for path in DRIVER_FILES if path.exists()}
+    with suppress(OSError):
+        signs |= {line.strip() for line in drivers.read_text().splitlines() if "nvidia" in line}
+    return frozenset(signs | {path.name for path in devices.glob("nvidia*")})
+
+
+def _found(specs: Sequence[str], without: Collection[str], *, stand_in: bool) -> Found:
+    signs = driver_signs()
     try:
-        with Child(
-            "importlib:import_module", "tuner.daemon.process.survey", name="survey of the GPUs"
-        ) as child:
-            left_set = child.call("restore_clocks", timeout_s=_RESTORE_S)
-            identities, missing = child.call("find", tuple(specs), timeout_s=_FIND_S)
+        with Child("importlib:import_module", _SURVEY, name="survey of the GPUs") as child:
+            left_set = tuple(child.call("restore_clocks", timeout_s=_RESTORE_S))
+            identities, absent = child.call("find", tuple(specs), tuple(without), timeout_s=_FIND_S)
+            missing = [f"{spec}: {why}" for spec, why in absent.items()]
+            stand_in = stand_in and not identities
+            if stand_in:
+                identity = child.call("stand_in", timeout_s=_FIND_S)
+                identities = {identity.spec: identity}
+                missing.append(f"no GPU answers: {identity.spec} stands in, and every number is modelled")
     except ChildError as error:
         _LOG.error("%s", error)
-        return Found({}, (str(error),))
-    return Found(identities, tuple(missing), tuple(left_set))
+        return Found({}, (str(error),), absent=tuple(specs), signs=signs)
+    return Found(identities, tuple(missing), left_set, tuple(absent), stand_in, signs)

@@ -7,31 +7,36 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 from tuner.daemon import logs
 from tuner.daemon.answering.analysis import Analyst
 from tuner.daemon.answering.answerer import Answerer
+from tuner.daemon.apart import apart
 from tuner.daemon.jobs.storage import Storage
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.process import ground
 from tuner.daemon.process.front import Front
 from tuner.daemon.process.ground import Choices, Ground
 from tuner.daemon.process.listening import Listener, Lock, listener
-from tuner.daemon.process.machine import Found, restore_and_find
+from tuner.daemon.process.machine import Found, driver_signs, restore_and_ask, restore_and_find
 from tuner.daemon.running.company import Company
 from tuner.daemon.running.presence import Presence
 from tuner.daemon.running.runner import start
 from tuner.daemon.service import Service
 from tuner.daemon.settings.tables import Settings
 from tuner.daemon.situation import Situation
-from tuner.errors import InputError, TunerError
+from tuner.errors import DeviceError, InputError, TunerError
 from tuner.service_manager import ServiceManager
 
 _TICK_S = 5.0  # a socket that was taken away is noticed after so long
 _WATCH_S = 60.0  # kernels and drivers that have changed are noticed after so long
-_DATABASE_S = 20.0  # its thread may wait for another process, and not for ever
+_DATABASE_S = 60.0  # of one action: files that are healed are read whole; beyond it, its disk or a lock hangs
+_ROUND_S = 180.0  # of the main loop: drivers that hang are asked for half as long
+_PINGS = 2  # per interval: one that comes a moment too early is not said
+_START_AGAIN = 75  # EX_TEMPFAIL: the service manager starts the daemon again
 _STOP_S = 9.0  # a service has ten seconds
 _INIT = 1  # of a container without an init, to which orphans fall
 _FACES = ("limits", "tcp", "tuning")  # tables that the server knows from its start
@@ -59,11 +64,11 @@ def run(choices: Choices) -> int:
         found = restore_and_find(choices.devices or service.devices)
         storage = Storage(state / "tuner.db")
         daemon = Daemon(choices, found_in_files, found, storage=storage, listening=listening, manager=manager)
-        asyncio.run(daemon.live())
+        code = asyncio.run(daemon.live())
         if not storage.closed:  # its thread hangs, and would be waited for
             logging.shutdown()
-            os._exit(0)
-    return 0
+            os._exit(code)
+    return code
 
 
 class Daemon:
@@ -101,7 +106,9 @@ class Daemon:
         )
         self._company = self._new_company()
         self._watch = files.watch
-        self._absent = found.missing
+        self._found = found
+        self._wanted = choices.devices or files.settings.service.devices
+        self._looking: asyncio.Task[None] | None = None
         self._analyst = Analyst(lambda: self._situation.catalog, self._remember, may_open=self._may_open)
         self._answerer = Answerer(files.catalog, found.identities, files.settings, analyse=self._analyst.ask)
         self._metrics = metrics = Metrics(version("tuner"))
@@ -118,32 +125,43 @@ class Daemon:
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
         self._said = ""
-        self._watched_s = time.monotonic()
+        self._watched_s = self._ticked_s = time.monotonic()
+        self._code = 0
 
-    async def live(self) -> None:
-        """Work until a signal ends it."""
+    async def live(self) -> int:
+        """Work until a signal ends it; returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         await self._service.begin()
-        analysing = asyncio.create_task(self._analyst.run(), name="analyst")
+        self._analysing = asyncio.create_task(self._analyst.run(), name="analyst")
         try:
             await self._front.start(self._situation.settings)
         except InputError as error:
             self._note("tcp", error)
         self._manager.say("READY=1", self._status())
         _LOG.info("ready: %s", ", ".join(self._situation.devices) or "no device")
-        while not self._stop.is_set():
-            await self._tick()
-        analysing.cancel()
+        others = [asyncio.create_task(self._work(), name="main"), asyncio.create_task(self._ping())]
+        stopping = asyncio.create_task(self._stop.wait())
+        done, _ = await asyncio.wait({stopping, *others}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (stopping, *others, self._analysing):
+            task.cancel()
         self._analyst.close()
         await self._end()
+        for task in done:
+            task.result()  # what broke the main loop
+        return self._code
 
     # --- the main loop -------------------------------------------------------------------------------
 
+    async def _work(self) -> None:
+        while True:
+            await self._tick()
+            self._ticked_s = time.monotonic()
+
     async def _tick(self) -> None:
-        """One round of the main loop; the service manager hears of it if all is well."""
+        """One round of the main loop."""
         if self._reload.is_set():
             self._reload.clear()
             await self._read_again()
@@ -153,15 +171,28 @@ class Daemon:
             self._watched_s = time.monotonic()
             await self._notice_changes()
         self._tell_manager()
-        if self._manager.ping_interval_s is not None and self._service.alive:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._service.database_answers(), _DATABASE_S)
+        if self._storage.trouble and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._storage.look())
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._reload.wait(), _TICK_S)
+
+    async def _ping(self) -> None:
+        """Tell the service manager as long as all goes on, whatever is waited for."""
+        interval_s = self._manager.ping_interval_s
+        while True:
+            if self.alive:
                 self._manager.ping()
-        waits = [asyncio.create_task(event.wait()) for event in (self._stop, self._reload)]
-        timeout_s = min(_TICK_S, self._manager.ping_interval_s or _TICK_S)
-        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+            await asyncio.sleep((interval_s or _TICK_S) / _PINGS)
+
+    @property
+    def alive(self) -> bool:
+        """True while everything goes on that must: lanes, analyst, main loop and database."""
+        return (
+            self._service.alive
+            and not self._analysing.done()
+            and self._storage.silent_s < _DATABASE_S
+            and time.monotonic() - self._ticked_s < _ROUND_S
+        )
 
     async def _renew_front(self) -> None:
         try:
@@ -197,12 +228,15 @@ class Daemon:
         if files is not None:
             others = others or (await asyncio.to_thread(self._watch.look)).devices
             self._watch = files.watch
-        if others:
+        came = self._driver_came()
+        if others or came:
             _LOG.info("the driver or the GPUs have changed")
             await self._ask_devices()
+            if came and self._manager.there and not self._stop.is_set():
+                self._start_again("more of a driver is there than at the start")
         if files is not None:
             await self._adopt(files)
-        elif others:
+        elif others or came:
             await self._service.adopt()
 
     async def _read_kernels(self) -> Ground | None:
@@ -216,13 +250,39 @@ class Daemon:
 
     async def _ask_devices(self) -> None:
         """Ask devices again who they are; not those on which a job runs: nobody takes their driver away."""
-        free = [device for device in self._situation.devices if not self._service.runs(device)]
-        if not free:
-            return
-        found = await asyncio.to_thread(restore_and_find, free)
+        known = self._situation.devices
+        running = [device for device in known if self._service.runs(device)]
+        specs = [*known, *self._found.absent] if self._wanted else []
+        found = await apart(restore_and_ask, specs, running)
         self._tell_clocks(found)
-        self._situation.troubles["devices"] = [*self._absent, *found.missing]
-        self._situation.identities.update(found.identities)
+        identities, stood_in = self._situation.identities, self._found.stands_in
+        self._situation.troubles["devices"] = [*(self._found.missing if stood_in else ()), *found.missing]
+        identities.update({spec: one for spec, one in found.identities.items() if spec in identities})
+        self._found = replace(self._found, signs=self._found.signs | found.signs)
+        new = [spec for spec in found.identities if spec not in identities]
+        if new:
+            self._start_again(f"{', '.join(new)}: found after the start")
+
+    def _driver_came(self) -> bool:
+        """True where more of a driver is there than at the start, and a GPU is missing.
+
+        A sandbox opens only what was there when it was made, so that not to find a GPU may say nothing.
+        """
+        lacking = self._found.stands_in or self._found.absent or not self._situation.devices
+        new = driver_signs() - self._found.signs
+        if not lacking or not new:
+            return False
+        self._found = replace(self._found, signs=self._found.signs | new)
+        return True
+
+    def _start_again(self, why: str) -> None:
+        """End, where somebody starts the daemon again: lanes are made at the start."""
+        if self._manager.there:
+            _LOG.warning("%s: the daemon is started again", why)
+            self._code = _START_AGAIN
+            self._stop.set()
+        else:
+            self._note("GPUs", DeviceError(f"{why}: start the daemon again to tune there"))
 
     def _tell_clocks(self, found: Found) -> None:
         for gpu in found.left_set:

@@ -1,7 +1,7 @@
 """What a child process of the daemon does at the start: clocks are given back, GPUs are found."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tuner.devices.cuda.probe import driver_problem, gpu_count
 from tuner.devices.sensors import restore_stale_clocks
@@ -20,28 +20,34 @@ def restore_clocks() -> list[str]:
     return restore_stale_clocks()
 
 
-def find(specs: Sequence[str]) -> tuple[dict[str, DeviceIdentity], list[str]]:
+def find(
+    specs: Sequence[str], without: Collection[str] = ()
+) -> tuple[dict[str, DeviceIdentity], dict[str, str]]:
     """Open devices one after the other.
 
     Args:
-        specs: as named; empty for every GPU, or the modelled one that stands in for one.
+        specs: as named; empty for every GPU.
+        without: those that are not opened.
 
     Returns:
         Who they are, by how they are named, and why others cannot be used.
     """
-    identities, missing = dict[str, DeviceIdentity](), []
+    identities, missing = dict[str, DeviceIdentity](), dict[str, str]()
     for spec in specs or _gpus():
+        if spec in without:
+            continue
         try:
             identity = identify(spec)
-        except TunerError as error:  # noqa: PERF203 - of few
-            missing.append(f"{spec}: {error}")
+        except TunerError as error:
+            missing[spec] = str(error)
         else:
             identities[identity.spec] = identity
-    if not identities and not specs:
-        identity = identify(None)
-        identities[identity.spec] = identity
-        missing.append(f"no GPU answers: {identity.spec} stands in, and every number is modelled")
     return identities, missing
+
+
+def stand_in() -> DeviceIdentity:
+    """The modelled device that stands in for a GPU."""
+    return identify(None)
 
 
 def _gpus() -> list[str]:

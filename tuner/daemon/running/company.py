@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from tuner.daemon.apart import apart
 from tuner.daemon.running.presence import FREE, Presence, Watcher
 from tuner.errors import ChildError
 from tuner.process import Child
@@ -80,7 +81,7 @@ class Company:
         self._stay()
         child, self._child = self._child, None
         if child is not None:
-            child.close(grace_s=0.0)
+            apart(child.close, grace_s=0.0)  # who waits for a driver may take seconds to die
 
     def _ask(self, device: str, uuid: str, ours: int, our_load: bool) -> Presence:
         child = self._child
