@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from answering_scene import H200, TX1, shipped
 
 from tuner.catalog import Catalog
@@ -70,6 +71,28 @@ def test_the_next_question_gets_the_analytical_answer() -> None:
         assert work.waiting == 0
 
     asyncio.run(scene())
+
+
+def test_what_nobody_foresaw_ends_no_later_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever one workload does to the analyst is logged, and the next one is worked out."""
+
+    async def scene() -> None:
+        heard = Heard()
+        broken = ["scan-lf:N=4"]
+
+        async def remember(key: str, document: Mapping[str, Any]) -> None:
+            if broken:
+                raise RuntimeError(f"nobody foresaw {broken.pop()}")
+            await heard.remember(key, document)
+
+        work = Analyst(shipped, remember)
+        work.ask(SCAN, TX1)
+        work.ask("scan-lf:N=8", TX1)
+        await working(work, heard.news.wait)
+        assert len(heard.documents) == 1
+
+    asyncio.run(scene())
+    assert "nobody foresaw scan-lf:N=4" in caplog.text
 
 
 def test_the_child_has_the_lowest_priority() -> None:

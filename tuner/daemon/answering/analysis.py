@@ -146,6 +146,9 @@ class Analyst:
                 self._working = self._tasks.pop(next(iter(self._tasks)))
                 try:
                     await self._one(self._working)
+                except Exception:  # noqa: BLE001 - whatever one workload does, the next is worked out
+                    _LOG.exception("%s: no analytical answer", self._working.workload)
+                    self._rest(self._working.key, self._again_s)
                 finally:
                     self._working = None
         finally:
