@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.catalog import Catalog, kernels_root
 from tuner.conditions import Conditions
+from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.answering.known import Known, known_from
 from tuner.database import Store, StoredRun
 from tuner.model import (
@@ -171,3 +172,8 @@ def sample(
             modelled=True,
         )
     )
+
+
+def refresh(answers: Answerer, store: Store, names: Sequence[str] | None = None) -> None:
+    """Have stored answers read again, of one set or all."""
+    answers.take(answers.read(store, names), names)

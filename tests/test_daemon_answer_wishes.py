@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering_scene import TX1, known, sample, shipped, store_run
+from answering_scene import TX1, known, refresh, sample, shipped, store_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,7 +76,7 @@ def test_refining_and_tuning_again_can_be_turned_off(store: Store) -> None:
     off = Settings(online=OnlineTable(refine=False, retune_stale=False, sample_every_hours=0))
     answers = answerer(off)
     store_run(store, [SCAN], replace(TX1, driver="model-1"))
-    answers.refresh(store)
+    refresh(answers, store)
     answers.reply(Question((SCAN,)))
     answers.reply(Question((FFT,)))
     assert answers.wanted() == []
@@ -89,7 +89,7 @@ def test_stale_answers_are_wanted_by_what_they_save_and_how_often(store: Store) 
     store_run(store, [FFT], old, saves_j=1.0)
     store_run(store, ["tridiag-wm:N=64"], old, saves_j=100.0)
     answers = answerer()
-    answers.refresh(store)
+    refresh(answers, store)
     answers.reply(Question((SCAN,), count=50.0))
     answers.reply(Question((FFT,), count=2.0))
     wanted = answers.wanted()
@@ -104,7 +104,7 @@ def test_a_fresh_answer_is_sampled_when_it_is_used_and_old(store: Store) -> None
     """Only served answers are measured again, only after so many hours, and exactly what is served."""
     run = store_run(store, [SCAN], place=2)
     answers = answerer()
-    answers.refresh(store)
+    refresh(answers, store)
     assert answers.wanted() == []
     reply = answers.reply(Question((SCAN,)))
     wanted = the_one(answers)
@@ -127,7 +127,7 @@ def test_drift_is_confirmed_kept_and_searched_anew(store: Store) -> None:
     """A sample outside leads to another at once, that to a stale answer and a search; a restart knows it."""
     run = store_run(store, [SCAN])
     answers = answerer()
-    answers.refresh(store)
+    refresh(answers, store)
     question = Question((SCAN,), count=10.0)
     answers.reply(question)
     routine = the_one(answers)
@@ -145,7 +145,7 @@ def test_drift_is_confirmed_kept_and_searched_anew(store: Store) -> None:
     assert second is not None
     ledger.add_sample(run, second)
     restarted = answerer()
-    restarted.refresh(store)
+    refresh(restarted, store)
     for one in (answers, restarted):
         reply = one.reply(question)
         assert reply.origin == "stored"
@@ -155,7 +155,7 @@ def test_drift_is_confirmed_kept_and_searched_anew(store: Store) -> None:
         assert one.again(routine.order) is None
 
     newer = store_run(store, [SCAN], joules=1.2)
-    answers.refresh(store, [SCAN])
+    refresh(answers, store, [SCAN])
     reply = answers.reply(question)
     assert (reply.run, reply.stale) == (newer, ())
 
@@ -185,7 +185,7 @@ def test_a_sample_that_brings_nothing_is_not_wanted_over_and_over(store: Store) 
     run = store_run(store, [SCAN])
     clock = Clock()
     answers = answerer(monotonic=clock)
-    answers.refresh(store)
+    refresh(answers, store)
     answers.reply(Question((SCAN,)))
     order = the_one(answers).order
     assert answers.again(order) is not None
@@ -201,7 +201,7 @@ def test_a_drift_does_not_wait_for_a_search_that_was_just_made(store: Store) -> 
     """That the search was tried for another reason some minutes ago does not keep it from being made anew."""
     run = store_run(store, [SCAN])
     answers = answerer()
-    answers.refresh(store)
+    refresh(answers, store)
     answers.reply(Question((SCAN,)))
     for joules in (1.2, 1.2):
         answers.tried(Order((SCAN,), device=TX1.spec, options=the_one(answers).order.options))

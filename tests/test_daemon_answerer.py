@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from answering_scene import H200, TWIN, TX1, first_values, known, shipped, store_run
+from answering_scene import H200, TWIN, TX1, first_values, known, refresh, shipped, store_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -56,7 +56,7 @@ def test_origins_come_in_their_order(store: Store) -> None:
 
     store_run(store, ["scan-lf:N=4"])
     store_run(store, ["scan-lf:N=32"])
-    answers.refresh(store)
+    refresh(answers, store)
     nearest = answers.reply(question)
     assert nearest.origin == "nearest"
     assert "scan-lf:N=32" in nearest.workloads[SCAN]["details"]
@@ -68,7 +68,7 @@ def test_origins_come_in_their_order(store: Store) -> None:
     assert worked_out.answer is None
 
     run = store_run(store, [SCAN], joules=2.0)
-    answers.refresh(store, [SCAN])
+    refresh(answers, store, [SCAN])
     stored = answers.reply(question)
     assert (stored.origin, stored.run, stored.stale) == ("stored", run, ())
     assert stored.answer is not None
@@ -80,7 +80,7 @@ def test_a_set_is_answered_as_a_whole_or_in_parts(store: Store) -> None:
     """Workloads tuned together are answered together; else each has its own, and the least origin is told."""
     answers = answerer()
     alone = store_run(store, [SCAN])
-    answers.refresh(store)
+    refresh(answers, store)
     parts = answers.reply(Question((SCAN, FFT)))
     assert parts.origin == "default"
     assert [parts.workloads[name]["origin"] for name in (SCAN, FFT)] == ["stored", "default"]
@@ -89,7 +89,7 @@ def test_a_set_is_answered_as_a_whole_or_in_parts(store: Store) -> None:
     assert "never tuned together" in parts.notices[-1]
 
     together = store_run(store, [FFT, SCAN])
-    answers.refresh(store, [SCAN, FFT])
+    refresh(answers, store, [SCAN, FFT])
     whole = answers.reply(Question((SCAN, FFT)))
     assert (whole.origin, whole.run, whole.stale) == ("stored", together, ())
     assert answers.reply(Question((SCAN,))).run == alone
@@ -100,7 +100,7 @@ def test_objective_limit_batch_and_clocks_must_be_those_asked_for(store: Store) 
     answers = answerer(settings=Settings(tuning=TuningTable(clocks="all")))
     store_run(store, [SCAN], max_slowdown=0.05)
     clocked = store_run(store, [SCAN], bound={"clocks": "998,691"}, clock_mhz=691)
-    answers.refresh(store)
+    refresh(answers, store)
 
     assert answers.reply(Question((SCAN,), "time")).origin == "default"
     assert answers.reply(Question((SCAN,), max_slowdown=0.1)).origin == "default"
@@ -117,15 +117,15 @@ def test_only_answers_of_this_model_of_gpu_are_served(store: Store) -> None:
     """Another GPU of the same model lends its answer, as stale; another model lends nothing."""
     answers = answerer(H200)
     store_run(store, [SCAN], TX1)
-    answers.refresh(store)
+    refresh(answers, store)
     assert answers.reply(Question((SCAN,))).origin == "default"
     store_run(store, [SCAN], TWIN)
-    answers.refresh(store)
+    refresh(answers, store)
     lent = answers.reply(Question((SCAN,)))
     assert lent.origin == "stored"
     assert lent.stale == ("GPU was GPU-2, is GPU-1",)
     own = store_run(store, [SCAN], replace(H200, driver="1.0"))
-    answers.refresh(store)
+    refresh(answers, store)
     assert answers.reply(Question((SCAN,))).run == own
 
 
@@ -142,7 +142,7 @@ def test_text_sizes_must_be_the_same_for_a_neighbour(store: Store) -> None:
     """The inverse transform of another length lends its configuration to the inverse one only."""
     answers = answerer()
     store_run(store, ["fft-large:N=8192,direction=inverse"], place=0)
-    answers.refresh(store)
+    refresh(answers, store)
     assert answers.reply(Question(("fft-large:N=16384",))).origin == "default"
     inverse = answers.reply(Question(("fft-large:N=16384,direction=inverse",)))
     kernel = shipped().kernel("fft-large")
@@ -277,7 +277,7 @@ def test_a_damaged_record_hides_no_other(store: Store, caplog: pytest.LogCapture
     bad = store_run(store, [SCAN])
     store.end(bad, "finished", {"best": {"configurations": []}})
     answers = answerer()
-    answers.refresh(store)
+    refresh(answers, store)
     assert answers.reply(Question((SCAN,))).run == good
     assert f"run {bad} is skipped" in caplog.text
 
@@ -376,7 +376,7 @@ def test_the_run_that_answers_is_that_of_the_command(
             device = TWIN if elsewhere else H200
             store_run(store, [SCAN], replace(device, driver="1.0") if old else device, status=status)
         answers = answerer(H200)
-        answers.refresh(store)
+        refresh(answers, store)
         reply = answers.reply(Question((SCAN,)))
         kernel = shipped().kernel("scan-lf")
         found = find_answer(

@@ -10,9 +10,8 @@ from service_rig import DEVICE, OTHER, PEER, WORKLOAD, Rig, catalog, plays, sett
 
 from tuner.daemon.answering.present import ANALYSIS_VERSION, analytical_key
 from tuner.daemon.desk import NotNowError, Question
-from tuner.daemon.jobs.board import same_order
-from tuner.daemon.jobs.orders import RANGES, checked, within
-from tuner.daemon.jobs.queuing import missing, orders_of, unwanted
+from tuner.daemon.jobs.orders import RANGES, checked, same_order, within
+from tuner.daemon.jobs.sets import missing, orders_of, unwanted
 from tuner.daemon.running.errand import Ending
 from tuner.errors import InputError
 from tuner.jobs import FOR_AN_ANSWER, OPTIONS, Kind, Order, Origin, State
@@ -106,7 +105,7 @@ def test_a_wrong_set_is_told_and_keeps_no_other() -> None:
 
 @plays
 async def test_sets_are_queued_once(tmp_path: Path) -> None:
-    """A set of daemon.toml is a job once, also over a restart; one that is taken out is cancelled."""
+    """A set is a job once, also over a restart; taken out it is cancelled, put back it is queued again."""
     chosen = settings(set=(SET,))
     async with working(tmp_path, chosen) as rig:
         (job,) = await rig.service.jobs()
@@ -121,7 +120,10 @@ async def test_sets_are_queued_once(tmp_path: Path) -> None:
         assert (job.state, job.reason) == (State.CANCELLED, "daemon.toml does not name it any more")
         rig.situation.settings = chosen
         await rig.service.adopt()
-        assert len(await rig.service.jobs()) == 1
+        again, _ = await rig.service.jobs()
+        await rig.service.cancel(again.id, PEER)
+        await rig.service.adopt()
+        assert len(await rig.service.jobs()) == 2, "what a client has cancelled stays so"
 
 
 @plays

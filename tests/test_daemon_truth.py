@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from answering_scene import H200, known, shipped, store_run
+from answering_scene import H200, known, refresh, shipped, store_run
 
 from tuner.catalog import Catalog
 from tuner.conditions import PROTOCOL
@@ -116,7 +116,7 @@ def test_what_becomes_true_again_is_fresh_again(tmp_path: Path) -> None:
         question = Question((SCAN,))
         for device, run in ((H200, first), (newer, second), (H200, first)):
             answers.adopt(identities={device.spec: device})
-            answers.refresh(store)
+            refresh(answers, store)
             reply = answers.reply(question)
             assert (reply.run, reply.stale) == (run, ())
 

@@ -7,6 +7,12 @@ from typing import Any, Protocol
 from tuner.errors import TunerError
 from tuner.jobs import Event, Job, Order, State
 
+MOST_WORKLOADS = 16
+"""That run together in a question or an order: more than a GPU has room for."""
+
+MOST_LETTERS = 200
+"""Of a workload, or of another name: what none has."""
+
 
 class RefusedError(TunerError):
     """The daemon does not do what was asked for."""

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.chores import Chores
 from tuner.daemon.jobs.board import Board
-from tuner.daemon.jobs.queuing import Queuing, missing, unwanted
+from tuner.daemon.jobs.queuing import Queuing
+from tuner.daemon.jobs.sets import WITHDRAWN, missing, reordered, unwanted
 from tuner.daemon.jobs.storage import Books, Storage
 from tuner.daemon.lanes.budgets import Budgets
 from tuner.daemon.situation import Situation
@@ -19,6 +20,7 @@ _FLUSH_S = 10.0  # what was counted is in the database after so long
 _WISH_S = 0.2  # from a question to the queue: several at once are looked at together
 _SAMPLES_S = 60.0  # whether an answer that is used should be measured again
 _FORGET_S = 86_400.0
+_SETS_S = 600.0  # sets that could not be queued, or that a client's job is doing, are looked at again
 _RETRY_S = 2.0  # what the database did not take is tried again
 _LOG = logging.getLogger(__name__)
 
@@ -154,16 +156,19 @@ class Upkeep:
         )
         for number in unwanted(situation.settings, situation.catalog, situation.devices, self._board.jobs):
             with contextlib.suppress(TunerError):  # it has ended just now
-                await self._board.change(number, State.CANCELLED, "daemon.toml does not name it any more")
+                await self._board.change(number, State.CANCELLED, WITHDRAWN)
+        with contextlib.suppress(StoreError):  # at the next look
+            await self._board.prioritise(reordered(situation.settings, situation.catalog, self._board.jobs))
         for order, priority in orders:
-            if self._answerer.answered(order) is None:
-                await self._queuing.queue(order, Origin.SET, priority)
+            if self._answerer.answered(order) is not None:
+                continue
+            job = await self._queuing.queue(order, Origin.SET, priority)
+            if job is None or job.origin is not Origin.SET:  # a client's, which may be cancelled
+                self._chores.soon("sets", _SETS_S, self.queue_sets)
 
     async def _queue_wanted(self) -> None:
         """Queue what would make answers better or surer."""
-        for wanted in self._answerer.wanted():
-            if await self._queuing.queue(wanted.order, wanted.origin, wanted.priority) is None:
-                return
+        await self._queuing.wish(self._answerer.wanted())
 
     async def _forget(self) -> None:
         """Remove jobs that ended long ago."""

@@ -140,6 +140,13 @@ class Jobs:
 
         return self._database.write(change, synced=True)
 
+    def prioritise(self, priorities: Mapping[int, float]) -> None:
+        """Give jobs, by their numbers, other priorities; all or none."""
+        rows = [(priority, number) for number, priority in priorities.items()]
+        self._database.write(
+            lambda transaction: transaction.execute_many("UPDATE jobs SET priority = ? WHERE id = ?", rows)
+        )
+
     def event(self, number: int, kind: str, data: Mapping[str, Any]) -> Event:
         """Store something that happened to a job.
 

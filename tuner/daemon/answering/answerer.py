@@ -1,28 +1,28 @@
 """Answers what is best from memory, counts what is used, and knows what should be measured next."""
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 from tuner.catalog import Catalog
+from tuner.daemon.answering import ordered
 from tuner.daemon.answering.drift import sample_document
 from tuner.daemon.answering.known import Index, known_from
+from tuner.daemon.answering.ordered import alike
 from tuner.daemon.answering.present import Present, is_current
 from tuner.daemon.answering.questions import asked
-from tuner.daemon.answering.replies import Kept, make, served
+from tuner.daemon.answering.replies import Kept, make
 from tuner.daemon.answering.rests import Rests
 from tuner.daemon.answering.uses import Uses
 from tuner.daemon.answering.wishes import Wanted, Wishes
 from tuner.daemon.desk import NotNowError, Question, Reply
+from tuner.daemon.jobs.orders import without_batch
 from tuner.daemon.settings.tables import Settings
 from tuner.database import Ledger, Store
-from tuner.errors import InputError
 from tuner.jobs import Order
 from tuner.model import DeviceIdentity
-from tuner.records import canonical
 
 MOST_KEPT = 2048
 """Workloads of replies that are kept, 2 KiB each; the reply that was asked for longest ago makes room."""
@@ -33,24 +33,8 @@ MOST_ANALYTICAL = 4096
 SAMPLE_RESTS_S = 900.0
 """So long an answer that is being measured again is not wanted to be, unless that has brought something."""
 
-ENDED_BY_ITSELF = ("finished", "limited")
-"""Status of runs that are not gone on with."""
-
 Analyse = Callable[[str, DeviceIdentity], None]
 """Is told of a workload without an analytical answer, every time it is asked for."""
-
-
-@dataclass(frozen=True)
-class Again:
-    """What a job that measures again is to measure.
-
-    Attributes:
-        run: whose answer it is.
-        trial: as ``tuner.records.trial_record`` writes it.
-    """
-
-    run: int
-    trial: Mapping[str, Any]
 
 
 class Answerer:
@@ -118,6 +102,15 @@ class Answerer:
         found = asked(question, self._present.catalog, self._present.identities)
         self._uses.add(found.key, question.count)
 
+    def topic(self, question: Question) -> str:
+        """Of the search that would answer a question better, as ``tuner.daemon.jobs.orders.topic`` has it.
+
+        Raises:
+            InputError: the question is wrong.
+            NotNowError: a kernel that names no default was never worked out.
+        """
+        return self._found(question).topic
+
     # --- what is known ---------------------------------------------------------------------------
 
     @property
@@ -131,18 +124,14 @@ class Answerer:
         stale = len(index.stale)
         return sum(map(len, index.sets.values())) - stale, stale
 
-    def refresh(self, store: Store, names: Sequence[str] | None = None) -> None:
-        """Read stored answers, and what samples say of them, again.
+    def read(self, store: Store, names: Sequence[str] | None = None) -> Index:
+        """Read stored answers, and what samples say of them, for ``take``; belongs to the database's thread.
 
         Args:
             store: the database.
-            names: a co-running set whose answers have changed; None for all.
+            names: a co-running set whose answers have changed, with or without batches; None for all.
         """
-        self.take(self.read(store, names), names)
-
-    def read(self, store: Store, names: Sequence[str] | None = None) -> Index:
-        """What ``refresh`` reads, for ``take``; a batch in a name does not count."""
-        runs = store.all_answered() if names is None else store.answered(_without_batches(names), None)
+        runs = store.all_answered() if names is None else store.answered([*map(without_batch, names)], None)
         ledger = Ledger(store.database)
         found = (known_from(run, ledger.samples(run.id)) for run in runs)
         return Index.of((known for known in found if known is not None), self._present.stale)
@@ -150,7 +139,7 @@ class Answerer:
     def take(self, read: Index, names: Sequence[str] | None = None) -> None:
         """Answer with what was read."""
         if names is not None:
-            read = self._present.index.with_set(_without_batches(names), read)
+            read = self._present.index.with_set([*map(without_batch, names)], read)
         self._replace(index=read)
 
     def adopt(
@@ -160,7 +149,7 @@ class Answerer:
         identities: Mapping[str, DeviceIdentity] | None = None,
         settings: Settings | None = None,
     ) -> None:
-        """Answer under what is true now; ``refresh`` then finds older answers that have become true again."""
+        """Answer under what is true now; reading then finds older answers that have become true again."""
         now = self._present
         catalog = catalog or now.catalog
         self._rests.clear()
@@ -218,48 +207,28 @@ class Answerer:
         if self._wishes is None:
             self._wishes = Wishes(self._present)
         return self._wishes.wanted(
-            self._uses.per_day(), self._now(), lambda order: _key(order) in self._rests
+            self._uses.per_day(), self._now(), lambda order: alike(order) in self._rests
         )
 
     def tried(self, order: Order) -> None:
         """An order was tried: do not want it again for a while."""
-        self._rests.tried(_key(order), in_vain=self.answered(order) is None)
+        self._rests.tried(alike(order), in_vain=self.answered(order) is None)
 
-    def again(self, order: Order) -> Again | None:
+    def again(self, order: Order) -> ordered.Again | None:
         """What an order of the kind ``sample`` is to measure; None where there is no fresh answer any more.
 
         Raises:
             InputError: its workloads or its device are not known any more.
         """
-        question = Question(
-            order.workloads, order.objective, order.device, order.options.get("max_slowdown"), count=0.0
-        )
-        found = served(asked(question, self._present.catalog, self._present.identities), self._present)
-        if found is None or found.stale:
-            return None
-        known = found.known
-        self._sampling[known.run] = _key(order)
-        self._rests.rest(_key(order), SAMPLE_RESTS_S)
-        configurations = {name: dict(one) for name, one in found.configurations.items()}
-        return Again(known.run, {"configurations": configurations, "clock_mhz": known.clock_mhz})
+        found = ordered.again(order, self._present)
+        if found is not None:
+            self._sampling[found.run] = alike(order)
+            self._rests.rest(alike(order), SAMPLE_RESTS_S)
+        return found
 
     def answered(self, order: Order) -> int | None:
-        """The run whose answer, fresh and of a search that came to its end, is what an order asks for."""
-        question = Question(
-            order.workloads,
-            order.objective,
-            order.device,
-            order.options.get("max_slowdown"),
-            clocks_as_found=order.clocks == "off",
-            count=0.0,
-        )
-        try:
-            found = served(asked(question, self._present.catalog, self._present.identities), self._present)
-        except InputError:  # its kernel, size or device is gone
-            return None
-        if found is None or found.stale or found.known.status not in ENDED_BY_ITSELF:
-            return None
-        return found.known.run
+        """The run whose answer, fresh and of a search as far as the order's, is what an order asks for."""
+        return ordered.answered(order, self._present)
 
     def sampled(self, run: int, measurement: Mapping[str, Any]) -> dict[str, Any] | None:
         """Judge a sample; the answer's standing is known from now on.
@@ -304,14 +273,3 @@ class Answerer:
 def sources_of(catalog: Catalog) -> dict[str, str]:
     """Kernel -> hash of its sources."""
     return {name: kernel.fingerprint for name, kernel in catalog.kernels.items()}
-
-
-def _without_batches(names: Sequence[str]) -> list[str]:
-    return [re.split("[:,]batch=", name, maxsplit=1)[0] for name in names]
-
-
-def _key(order: Order) -> str:
-    """The same for equal orders, whatever order the workloads are named in."""
-    return canonical(
-        [sorted(order.workloads), order.objective, order.device, order.kind.value, dict(order.options)]
-    )

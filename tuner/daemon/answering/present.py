@@ -2,13 +2,17 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tuner.catalog import Catalog
 from tuner.conditions import staleness
 from tuner.daemon.answering.known import Index, Known
 from tuner.daemon.answering.truth import clock_reason
+from tuner.daemon.jobs.orders import asks
+from tuner.daemon.jobs.sets import sets_on
 from tuner.daemon.settings.tables import Settings
+from tuner.jobs import Order
 from tuner.model import DeviceIdentity
 
 ANALYSIS_VERSION = 1
@@ -34,6 +38,15 @@ class Present:
     index: Index
     sources: Mapping[str, str]
     analytical: Mapping[str, Mapping[str, Any]]
+
+    @cached_property
+    def searches(self) -> Mapping[str, Order]:
+        """The orders of the sets of daemon.toml, by the question (``asks``); of several, the first."""
+        orders: dict[str, Order] = {}
+        for device in self.identities:
+            for order in sets_on(device, self.settings, self.catalog).orders.values():
+                orders.setdefault(asks(order), order)
+        return orders
 
     def stale(self, known: Known) -> list[str]:
         """Why a stored answer is stale now, whatever batches are asked for."""

@@ -1,5 +1,6 @@
 """What was asked, checked and in one form, so that equal questions are equal."""
 
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -7,18 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.catalog import Catalog
-from tuner.daemon.desk import Question
+from tuner.daemon.desk import MOST_LETTERS, MOST_WORKLOADS, Question
+from tuner.daemon.jobs.orders import exact
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import DeviceIdentity, Workload
 from tuner.names import suggestion
 from tuner.objective import Objective, described
 from tuner.records import canonical
-
-MOST_WORKLOADS = 16
-"""That run together in one question: each costs a tenth of a millisecond, and a GPU holds fewer."""
-
-MOST_LETTERS = 200
-"""Of a workload: what no name has."""
 
 MOST_COUNT = 1e9
 """Uses that one question may report: more than a client makes between two questions."""
@@ -101,20 +97,12 @@ def asked(question: Question, catalog: Catalog, identities: Mapping[str, DeviceI
         raise InputError(f"{twice}: named more than once; a co-run holds a workload once")
     return Asked(
         workloads=workloads,
-        specs=tuple(spec_of(workload, catalog) for workload in workloads),
+        specs=tuple(map(exact, question.workloads, workloads, itertools.repeat(catalog))),
         batches=batches,
         objective=described(question.objective, question.max_slowdown),
         device=device,
         question=question,
     )
-
-
-def spec_of(workload: Workload, catalog: Catalog) -> str:
-    """A workload as text, with its batch where that is not the kernel file's."""
-    name = str(workload)
-    if catalog.workload(name).batch == workload.batch:
-        return name
-    return f"{name}{',' if ':' in name else ':'}batch={workload.batch}"
 
 
 def check(question: Question) -> None:

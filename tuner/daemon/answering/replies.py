@@ -10,7 +10,9 @@ from tuner.config import KernelFile
 from tuner.daemon.answering.known import Known, allowed
 from tuner.daemon.answering.present import ANALYSIS_VERSION, Present, analytical_key
 from tuner.daemon.answering.questions import Asked
+from tuner.daemon.answering.searches import tuning_order
 from tuner.daemon.desk import NotNowError, Reply
+from tuner.daemon.jobs.orders import topic
 from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
 
 ORIGINS = ("stored", "analytical", "nearest", "default")
@@ -31,12 +33,14 @@ class Kept:
         key: that it is counted by.
         unknown: workloads of which an analytical answer would have been better than what was there.
         device: that was meant.
+        topic: of the search that would know better.
     """
 
     reply: Reply
     key: str
     unknown: tuple[str, ...]
     device: DeviceIdentity
+    topic: str
 
 
 def make(asked: Asked, present: Present) -> Kept:
@@ -46,9 +50,10 @@ def make(asked: Asked, present: Present) -> Kept:
         InputError: a kernel file is wrong at this size.
         NotNowError: a kernel without a default was never worked out.
     """
+    searched = topic(tuning_order(asked, present))
     whole = _whole(asked, present)
     if whole is not None:
-        return Kept(whole, asked.key, (), asked.device)
+        return Kept(whole, asked.key, (), asked.device, searched)
     parts = {str(workload): _part(asked, workload, present) for workload in asked.workloads}
     origin = max((part.origin for part in parts.values()), key=ORIGINS.index)
     reply = Reply(
@@ -69,7 +74,7 @@ def make(asked: Asked, present: Present) -> Kept:
         if parts[str(workload)].origin in ("nearest", "default")
         and _worked_out(asked, workload, present) is None
     )
-    return Kept(reply, asked.key, unknown, asked.device)
+    return Kept(reply, asked.key, unknown, asked.device, searched)
 
 
 @dataclass(frozen=True)

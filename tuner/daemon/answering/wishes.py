@@ -9,17 +9,18 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from tuner.daemon.answering.known import Known
+from tuner.daemon.answering.ordered import searched
 from tuner.daemon.answering.present import Present
 from tuner.daemon.answering.questions import Asked, question_of
 from tuner.daemon.answering.questions import asked as asked_now
 from tuner.daemon.answering.replies import served
+from tuner.daemon.answering.searches import sampling_order, tuning_order
 from tuner.daemon.desk import Question
-from tuner.daemon.settings.tables import Settings
+from tuner.daemon.jobs.orders import with_batch
 from tuner.errors import InputError
-from tuner.jobs import Kind, Order, Origin
+from tuner.jobs import Order, Origin
 
 ASSUMED_POWER_W = 100.0
 """Of a GPU at work whose power nobody has measured: it turns seconds into joules, to compare jobs by."""
@@ -37,6 +38,9 @@ in a day, and looking must not keep the event loop from answering."""
 
 SAMPLE_SHARE = 0.1
 """Of the worth of an answer, what measuring it again is worth: few samples find that it has drifted."""
+
+REST_SHARE = 0.1
+"""Of what an answer saves, what the rest of its search may bring, where a limit or a stop ended it."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,11 @@ def saving_j(known: Known) -> float:
         joules, default_j = power_w * time_s, power_w * default_s
     saved = max(float(default_j) - float(joules), LEAST_SAVING * float(joules))
     return saved if math.isfinite(saved) else ASSUMED_SAVING_J
+
+
+def worth_of(priority: float) -> float:
+    """Joules per day, of a priority that ``priority`` gave."""
+    return max(0.0, -1.0 / priority - 1.0) if priority < 0.0 else math.inf
 
 
 class Wishes:
@@ -137,10 +146,15 @@ class Wishes:
     def _of(self, asked: Asked, uses: float, now: datetime) -> Wanted | None:
         """What would make the answer to a question better or surer; None where nothing would."""
         found = served(asked, self._present)
-        if found is not None and not found.stale:
-            return self._sample(asked, found.known, uses, now) if uses else None
         online = self._present.settings.online
-        order = tuning_order(asked, self._present.settings)
+        order = tuning_order(asked, self._present)
+        if found is not None and not found.stale:
+            if not uses:
+                return None
+            if online.refine and not searched(found.known, order):
+                worth_j = REST_SHARE * uses * saving_j(found.known)
+                return _wanted(order, Origin.REQUEST, worth_j, f"its search was {found.known.status}")
+            return self._sample(asked, found.known, uses, now)
         if found is not None:
             origin = Origin.DRIFT if found.known.standing.drifted else Origin.STALE
             worth_j, reason = uses * saving_j(found.known), "; ".join(found.stale)
@@ -153,7 +167,7 @@ class Wishes:
         if not known.standing.due(known.at, now, settings.online.sample_every_hours):
             return None
         worth_j = uses * saving_j(known)
-        order = sampling_order(asked, known, settings)
+        order = sampling_order(asked, known, self._present)
         if known.standing.doubted:
             return _wanted(order, Origin.CHECK, worth_j, "the last sample was outside its interval")
         return _wanted(order, Origin.CHECK, SAMPLE_SHARE * worth_j, "measured again now and then")
@@ -174,7 +188,7 @@ class Wishes:
         if device is None:
             return None
         tuned = {**dict(known.conditions["workloads"]), **known.conditions["asked"]}
-        specs = [f"{name}{',' if ':' in name else ':'}batch={tuned[name]}" for name in known.names]
+        specs = [with_batch(name, tuned[name]) for name in known.names]
         question = Question(
             tuple(specs), known.objective.split(" ", 1)[0], device.spec, known.max_slowdown, count=0.0
         )
@@ -186,48 +200,3 @@ class Wishes:
 
 def _wanted(order: Order, origin: Origin, worth_j: float, reason: str) -> Wanted:
     return Wanted(order, origin, priority(worth_j), reason, worth_j)
-
-
-def tuning_order(asked: Asked, settings: Settings) -> Order:
-    """The search that answers a question, as daemon.toml has it: a set of its own, else ``[tuning]``."""
-    question, tuning = asked.question, settings.tuning
-    own = next(
-        (
-            one
-            for one in settings.set
-            if sorted(one.workloads) == sorted(asked.specs)
-            and (one.objective or tuning.objective) == question.objective
-        ),
-        None,
-    )
-    policy = (own and own.policy) or tuning.policy
-    clocks = (own and own.clocks) or tuning.clocks
-    options: dict[str, Any] = {
-        "energy_precision": tuning.energy_precision,
-        "trial_timeout_s": tuning.trial_timeout_s,
-    }
-    if question.max_slowdown is not None:
-        options["max_slowdown"] = question.max_slowdown
-    if own and own.runs_per_day is not None:
-        options["runs_per_day"] = own.runs_per_day
-    return Order(
-        workloads=asked.specs,
-        objective=question.objective,
-        policy=policy,
-        clocks="off" if question.clocks_as_found else clocks,
-        device=asked.device.spec,
-        options=options,
-    )
-
-
-def sampling_order(asked: Asked, known: Known, settings: Settings) -> Order:
-    """Measuring an answer again, as it was measured."""
-    options: Mapping[str, Any] = tuning_order(asked, settings).options
-    return Order(
-        workloads=asked.specs,
-        objective=asked.question.objective,
-        clocks="off" if known.clock_mhz is None else str(known.clock_mhz),
-        device=asked.device.spec,
-        kind=Kind.SAMPLE,
-        options=options,
-    )

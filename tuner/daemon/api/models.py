@@ -5,11 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.daemon.desk import Question, Reply
+from tuner.daemon.desk import MOST_LETTERS, MOST_WORKLOADS, Question, Reply
 from tuner.jobs import Event, Job, Order
 
 _LARGEST = 2**63 - 1  # of an id in the database
-_WORKLOADS = 16  # more than this do not run together on one GPU to any use
 _USES = 256  # reports of use in one request
 _PRIORITY = 1e6
 _COUNT = 1e12  # uses of one answer between two requests
@@ -17,8 +16,8 @@ _YEAR_S = 365 * 24 * 3600.0
 _PAGE = 100
 _LARGEST_PAGE = 500
 
-Workload = Annotated[str, Field(min_length=1, max_length=200, pattern="^[!-~]+$")]
-Workloads = Annotated[list[Workload], Field(min_length=1, max_length=_WORKLOADS)]
+Workload = Annotated[str, Field(min_length=1, max_length=MOST_LETTERS, pattern="^[!-~]+$")]
+Workloads = Annotated[list[Workload], Field(min_length=1, max_length=MOST_WORKLOADS)]
 Device = Annotated[
     str,
     Field(

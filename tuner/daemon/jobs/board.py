@@ -1,35 +1,21 @@
 """The jobs that have not ended: in the database first, then in memory, then told to those who follow."""
 
 import asyncio
-import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from tuner.daemon.desk import NoSuchJobError, NotNowError, Reply
+from tuner.daemon.desk import NoSuchJobError, NotNowError
 from tuner.daemon.jobs.following import Following
+from tuner.daemon.jobs.orders import same_order, topic
 from tuner.daemon.jobs.storage import Storage
 from tuner.errors import QueueFullError
 from tuner.jobs import NEXT, Job, Kind, Order, Origin, State
-from tuner.objective import described
-from tuner.records import canonical
 
 T = TypeVar("T")
 
 ACTIVE = (State.QUEUED, State.RUNNING, State.PAUSED)
 _ORIGINS = list(Origin)
-
-
-def same_order(order: Order) -> str:
-    """A text that orders share which ask for the same, whatever their workloads are listed in."""
-    return canonical(
-        {
-            **vars(order),
-            "workloads": sorted(order.workloads),
-            "kind": order.kind.value,
-            "options": dict(order.options),
-        }
-    )
 
 
 def turn(job: Job) -> tuple[float, int, int]:
@@ -52,7 +38,7 @@ class Board:
         self._changed = changed
         self._jobs: dict[int, Job] = {}
         self._orders: dict[str, set[int]] = {}
-        self._topics: dict[tuple[object, ...], set[int]] = {}
+        self._topics: dict[str, set[int]] = {}
         self._lock = asyncio.Lock()
 
     async def load(self) -> list[Job]:
@@ -89,15 +75,14 @@ class Board:
         numbers = self._orders.get(same_order(order))
         return self._jobs[min(numbers)] if numbers else None
 
-    def about(self, order: Order) -> Job | None:
-        """A search that waits or runs for an answer to what an order asks for, whatever its options are."""
-        numbers = self._topics.get(_topic(order))
-        return self._jobs[min(numbers)] if numbers else None
+    def about(self, order: Order) -> list[Job]:
+        """Searches that have not ended and bring what an order asks for, the oldest first."""
+        return [self._jobs[number] for number in sorted(self._topics.get(topic(order), ()))]
 
-    def refining(self, reply: Reply) -> int | None:
-        """The search that will know better than a reply; None where none waits or runs."""
-        numbers = self._topics.get((reply.device["spec"], frozenset(reply.workloads), reply.objective))
-        return min(numbers) if numbers else None
+    def refining(self, searched: str) -> int | None:
+        """The search of a ``topic`` that waits or runs; a paused one is no promise."""
+        numbers = sorted(self._topics.get(searched, ()))
+        return next((number for number in numbers if self._jobs[number].state is not State.PAUSED), None)
 
     async def add(
         self,
@@ -172,6 +157,20 @@ class Board:
         self._changed()
         return job
 
+    async def prioritise(self, priorities: Mapping[int, float]) -> None:
+        """Have jobs taken in another order; those that have ended meanwhile do not care.
+
+        Raises:
+            StoreError: the database cannot be used just now.
+        """
+        if not priorities:
+            return
+        async with self._lock:
+            await self._storage.run(lambda books: books.jobs.prioritise(priorities))
+            for number in priorities.keys() & self._jobs.keys():
+                self._jobs[number] = replace(self._jobs[number], priority=priorities[number])
+        self._changed()
+
     def progress(self, job: int, trials: int) -> None:
         """Take note of trials that its process has stored."""
         known = self._jobs.get(job)
@@ -182,23 +181,12 @@ class Board:
         if job.state.ended:
             self._jobs.pop(job.id, None)
             _leave(self._orders, same_order(job.order), job.id)
-            _leave(self._topics, _topic(job.order), job.id)
+            _leave(self._topics, topic(job.order), job.id)
             return
         self._jobs[job.id] = job
         self._orders.setdefault(same_order(job.order), set()).add(job.id)
         if job.order.kind is Kind.TUNE:
-            self._topics.setdefault(_topic(job.order), set()).add(job.id)
-
-
-def names_of(order: Order) -> list[str]:
-    """The workloads of an order without their batches, as answers name them."""
-    return [re.sub(r"[:,]batch=\d+$", "", spec) for spec in order.workloads]
-
-
-def _topic(order: Order) -> tuple[object, ...]:
-    """What an order's answer is about, as far as a reply says it of itself."""
-    objective = described(order.objective, order.options.get("max_slowdown"))
-    return order.device, frozenset(names_of(order)), objective
+            self._topics.setdefault(topic(job.order), set()).add(job.id)
 
 
 def _leave(numbers: dict[T, set[int]], key: T, number: int) -> None:

@@ -1,5 +1,6 @@
 """What a client may order, checked before it is queued, without opening a device."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,15 +8,16 @@ from typing import Any
 from tuner import registry
 from tuner.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.clock_choice import check_clocks
+from tuner.daemon.desk import MOST_LETTERS, MOST_WORKLOADS
 from tuner.daemon.settings.tables import TuningTable
 from tuner.errors import InputError, UnknownNameError
 from tuner.jobs import OPTIONS, Kind, Order
 from tuner.model import Workload
 from tuner.names import suggestion
 from tuner.objective import Objective
+from tuner.records import canonical
 
-_MOST_WORKLOADS = 16  # that run together: more than a GPU has room for
-_MOST_LETTERS = 200  # of a workload, a sensor: what no name has
+_WAYS = ("seed", "sensor", "window_s")  # options that change how is measured, not what is looked for
 _PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
 
 
@@ -95,8 +97,8 @@ def checked_device(device: str, devices: Sequence[str]) -> str:
         raise InputError("the daemon has no device: none answers here, and daemon.toml names none")
     if device and device not in devices:
         raise UnknownNameError(
-            f"device {device[:_MOST_LETTERS]!r}: the daemon tunes on {', '.join(devices)}"
-            f"{suggestion(device[:_MOST_LETTERS], devices)}"
+            f"device {device[:MOST_LETTERS]!r}: the daemon tunes on {', '.join(devices)}"
+            f"{suggestion(device[:MOST_LETTERS], devices)}"
         )
     return device or devices[0]
 
@@ -107,26 +109,75 @@ def checked_workloads(specs: Sequence[str], catalog: Catalog) -> tuple[str, ...]
     Raises:
         InputError: one is unknown, or named twice, or there are too many.
     """
-    if len(specs) > _MOST_WORKLOADS:
-        raise InputError(f"{len(specs)} workloads: at most {_MOST_WORKLOADS} run together")
-    named, exact = [], []
+    if len(specs) > MOST_WORKLOADS:
+        raise InputError(f"{len(specs)} workloads: at most {MOST_WORKLOADS} run together")
+    named, specified = [], []
     for spec in specs:
-        if len(spec) > _MOST_LETTERS:
-            raise InputError(f"workload {spec[:40]!r}...: {len(spec)} letters, at most {_MOST_LETTERS}")
+        if len(spec) > MOST_LETTERS:
+            raise InputError(f"workload {spec[:40]!r}...: {len(spec)} letters, at most {MOST_LETTERS}")
         workload = catalog.workload(spec)
         named.append(str(workload))
-        exact.append(_exact(spec, workload))
+        specified.append(exact(spec, workload, catalog))
     twice = sorted({name for name in named if named.count(name) > 1})
     if twice:
         raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
-    return tuple(exact)
+    return tuple(specified)
 
 
-def _exact(spec: str, workload: Workload) -> str:
-    """The workload's name, with its batch where one was asked for."""
-    if "batch" not in spec.partition(":")[2]:
-        return str(workload)
-    return f"{workload}{',' if ':' in str(workload) else ':'}batch={workload.batch}"
+def exact(spec: str, workload: Workload, catalog: Catalog) -> str:
+    """A workload as text, with its batch where that is not the kernel file's.
+
+    Args:
+        spec: how it was asked for.
+        workload: that it means.
+        catalog: with its kernel.
+    """
+    name = str(workload)
+    if "batch" not in spec.partition(":")[2] or catalog.workload(name).batch == workload.batch:
+        return name
+    return with_batch(name, workload.batch)
+
+
+def with_batch(name: str, batch: int) -> str:
+    """A workload's name together with a batch."""
+    return f"{name}{',' if ':' in name else ':'}batch={batch}"
+
+
+def without_batch(spec: str) -> str:
+    """A workload without its batch, as answers name it."""
+    return re.sub(r"[:,]batch=\d+$", "", spec)
+
+
+def same_order(order: Order) -> str:
+    """A text that orders share which ask for the same, whatever their workloads are listed in."""
+    return canonical(
+        {
+            **vars(order),
+            "workloads": sorted(order.workloads),
+            "kind": order.kind.value,
+            "options": dict(order.options),
+        }
+    )
+
+
+def topic(order: Order) -> str:
+    """A text that orders share which bring the same answer, in whatever way they measure.
+
+    Limits are part of it: a search that may make one trial is not the one that another order asks for.
+    """
+    options = {
+        name: float(value) if isinstance(value, int) else value  # 5 is 5.0
+        for name, value in order.options.items()
+        if name not in _WAYS
+    }
+    return same_order(replace(order, options=options))
+
+
+def asks(order: Order) -> str:
+    """A text that orders share which answer the same question, however they search."""
+    return canonical(
+        [order.device, sorted(order.workloads), order.objective, order.options.get("max_slowdown")]
+    )
 
 
 def within(order: Order, tuning: TuningTable) -> Order:
@@ -155,14 +206,14 @@ def _check_options(order: Order) -> None:
         if name not in OPTIONS:
             choices = ", ".join(OPTIONS)
             raise UnknownNameError(
-                f"unknown option {name[:_MOST_LETTERS]!r}; choose from {choices}"
-                f"{suggestion(name[:_MOST_LETTERS], OPTIONS)}"
+                f"unknown option {name[:MOST_LETTERS]!r}; choose from {choices}"
+                f"{suggestion(name[:MOST_LETTERS], OPTIONS)}"
             )
         if name == "sensor":
-            if not isinstance(value, str) or not 0 < len(value) <= _MOST_LETTERS or not value.isprintable():
+            if not isinstance(value, str) or not 0 < len(value) <= MOST_LETTERS or not value.isprintable():
                 raise InputError("sensor: write the name of a power reading (`tuner power sensors`)")
         elif not RANGES[name].holds(value):
-            raise InputError(f"{name}: {str(value)[:_MOST_LETTERS]}: write {RANGES[name]}")
+            raise InputError(f"{name}: {str(value)[:MOST_LETTERS]}: write {RANGES[name]}")
     if order.kind is Kind.TUNE and order.objective == "time" and "max_slowdown" in order.options:
         raise InputError("max_slowdown limits a search for energy; with the objective time it says nothing")
     if "runs_per_day" in order.options and order.objective not in _PAID_IN:

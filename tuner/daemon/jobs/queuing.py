@@ -1,95 +1,32 @@
-"""What the daemon wants done without being asked: sets of daemon.toml, and what keeps answers true."""
+"""Queues what the daemon wants without being asked, each once, and keeps places for what clients ask."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Sequence
 
-from tuner.catalog import Catalog
+from tuner.daemon.answering.wishes import MOST_WANTED, Wanted, priority, worth_of
 from tuner.daemon.desk import NotNowError
-from tuner.daemon.jobs.board import Board, same_order
-from tuner.daemon.jobs.orders import checked, with_defaults
-from tuner.daemon.settings.tables import SetTable, Settings
-from tuner.errors import InputError, StoreError
-from tuner.jobs import Job, Kind, Order, Origin
+from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.orders import topic
+from tuner.errors import StoreError, TunerError
+from tuner.jobs import OWN, Job, Kind, Order, Origin, State
+
+_SURELY_MORE = 2.0
+"""So many times as much a wish must be worth as one that makes room for it: of two that are used alike,
+none drives out the other over and over."""
+
+_WORTH_WRITING = 0.05  # a worth that has changed by a smaller share changes no priority: that is written
 
 _LOG = logging.getLogger(__name__)
 
 
-def orders_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Sequence[str]) -> list[Order]:
-    """The orders of a set, one per device.
-
-    Args:
-        group: of daemon.toml.
-        settings: for what the set leaves open.
-        catalog: of the kernels.
-        devices: that the daemon tunes on.
-
-    Raises:
-        InputError: it names what is not there.
-    """
-    tuning = settings.tuning
-    options = {"max_slowdown": group.max_slowdown, "runs_per_day": group.runs_per_day}
-    chosen = {name: value for name, value in options.items() if value is not None}
-    order = Order(
-        workloads=group.workloads,
-        objective=group.objective or tuning.objective,
-        policy=group.policy or tuning.policy,
-        clocks=group.clocks or tuning.clocks,
-        options=with_defaults(chosen, tuning),
-    )
-    return [checked(replace(order, device=device), catalog, devices) for device in group.devices or devices]
-
-
-def missing(
-    settings: Settings, catalog: Catalog, devices: Sequence[str], known: Iterable[Job]
-) -> tuple[list[tuple[Order, float]], list[str]]:
-    """Orders of sets that were never queued, with their priority; and what is wrong with sets.
-
-    Args:
-        settings: with the sets.
-        catalog: of the kernels.
-        devices: that the daemon tunes on.
-        known: jobs that are listed, ended ones too: a set that failed or was cancelled is not tried again
-            until it is another one.
-    """
-    queued = {same_order(job.order) for job in known if job.origin is Origin.SET}
-    orders, wrong = [], []
-    for group in settings.set:
-        try:
-            found = orders_of(group, settings, catalog, devices)
-        except InputError as error:
-            wrong.append(f"set {group.name}: {error}")
-            continue
-        orders += [(order, group.priority) for order in found if same_order(order) not in queued]
-    return orders, wrong
-
-
-def unwanted(
-    settings: Settings, catalog: Catalog, devices: Sequence[str], active: Iterable[Job]
-) -> list[int]:
-    """Numbers of jobs of sets that are no longer in the settings as they were queued.
-
-    Args:
-        settings: with the sets.
-        catalog: of the kernels.
-        devices: that the daemon tunes on.
-        active: jobs that have not ended.
-    """
-    wanted = set()
-    for group in settings.set:
-        with contextlib.suppress(InputError):
-            wanted |= {same_order(order) for order in orders_of(group, settings, catalog, devices)}
-    return [job.id for job in active if job.origin is Origin.SET and same_order(job.order) not in wanted]
-
-
 class Queuing:
-    """Queues what is wanted, once.
+    """What the daemon queues of itself.
 
     Args:
         board: where jobs go.
-        most_waiting: jobs that may wait.
+        most_waiting: jobs that may wait, those of clients included.
     """
 
     def __init__(self, board: Board, most_waiting: Callable[[], int]) -> None:
@@ -104,7 +41,7 @@ class Queuing:
             None where it cannot be queued now; it will be wanted again.
         """
         async with self._lock:
-            known = self._board.about(order) if order.kind is Kind.TUNE else self._board.like(order)
+            known = self._known(order, origin)
             if known is not None:
                 return known
             try:
@@ -116,3 +53,73 @@ class Queuing:
                 return None
         _LOG.info("job %d queued by the daemon (%s): %s", job.id, origin.value, " ".join(order.workloads))
         return job
+
+    async def wish(self, wanted: Sequence[Wanted]) -> None:
+        """Queue what would make answers better or surer, as far as there are places for that.
+
+        At most ``MOST_WANTED`` of the daemon's own jobs wait, and at most half of all that may; where these
+        places are taken, the job that is worth least makes room, one at a time.
+
+        Args:
+            wanted: the most worthwhile first.
+        """
+        places = min(MOST_WANTED, self._most_waiting() // 2)
+        worths = await self._weigh(wanted)
+        for one in wanted[:places]:
+            if self._known(one.order, one.origin) is not None:
+                continue
+            if len(worths) >= places:
+                if await self._make_room(one, worths):
+                    await self.queue(one.order, one.origin, one.priority)
+                return
+            job = await self.queue(one.order, one.origin, one.priority)
+            if job is None:
+                return
+            worths[job.id] = one.worth_j
+
+    async def _weigh(self, wanted: Sequence[Wanted]) -> dict[int, float]:
+        """What each of the daemon's own jobs that wait is worth now; their priorities follow.
+
+        What is not wanted among so many is worth no more than the last that is; where few are wanted, it is
+        worth nothing, but keeps its turn.
+        """
+        now = {topic(one.order): one for one in wanted}
+        least_j = wanted[-1].worth_j if len(wanted) >= MOST_WANTED else 0.0
+        worths, priorities = {}, {}
+        for job in [job for job in self._board.jobs if job.origin in OWN and job.state is State.QUEUED]:
+            one, before_j = now.get(topic(job.order)), worth_of(job.priority)
+            worths[job.id] = min(before_j, least_j) if one is None else one.worth_j
+            changed = not math.isclose(worths[job.id], before_j, rel_tol=_WORTH_WRITING)
+            if changed and (one is not None or least_j):
+                priorities[job.id] = priority(worths[job.id])
+        try:
+            await self._board.prioritise(priorities)
+        except StoreError as error:  # at the next look
+            _LOG.warning("priorities stay as they are for now: %s", error)
+        return worths
+
+    async def _make_room(self, one: Wanted, worths: dict[int, float]) -> bool:
+        """Take back the own job that is worth least, where a wish is surely worth more."""
+        least = min(worths, key=lambda number: (worths[number], -number), default=None)
+        if least is None or one.worth_j <= _SURELY_MORE * worths[least]:
+            return False
+        try:
+            await self._board.change(least, State.CANCELLED, "others are worth more now", of=(State.QUEUED,))
+        except TunerError:  # it was taken just now, or the database is busy
+            return False
+        return True
+
+    def _known(self, order: Order, origin: Origin) -> Job | None:
+        """The job that does what an order asks for; one that a client has paused is no promise of an answer.
+
+        A set does not count on the daemon's own job, which goes after everybody's.
+        """
+        if order.kind is not Kind.TUNE:
+            return self._board.like(order)
+        alike = [
+            job
+            for job in self._board.about(order)
+            if not (job.origin is Origin.CLIENT and job.state is State.PAUSED)
+            and not (origin is Origin.SET and job.origin in OWN)
+        ]
+        return alike[0] if alike else None

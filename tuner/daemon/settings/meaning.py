@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tuner.daemon.jobs.queuing import orders_of
+from tuner.daemon.jobs.sets import orders_of
 from tuner.daemon.lanes.windows import opening
 from tuner.daemon.process.ground import Choices, read, state_directory
 from tuner.daemon.settings.file import SYSTEM_FILE
