@@ -11,7 +11,7 @@ from tuner.daemon.answering import ordered
 from tuner.daemon.answering.drift import sample_document
 from tuner.daemon.answering.known import Index, known_from
 from tuner.daemon.answering.ordered import alike
-from tuner.daemon.answering.present import Present, is_current
+from tuner.daemon.answering.present import Present, is_current, searches_of
 from tuner.daemon.answering.questions import asked
 from tuner.daemon.answering.replies import Kept, make
 from tuner.daemon.answering.rests import Rests
@@ -70,8 +70,15 @@ class Answerer:
         self._replies: dict[tuple[object, ...], Kept] = {}
         self._kept = 0  # workloads in the replies
         self._wishes: Wishes | None = None
+        settings = settings or Settings()
         self._present = Present(
-            catalog, dict(identities), settings or Settings(), Index(), sources_of(catalog), {}
+            catalog,
+            dict(identities),
+            settings,
+            Index(),
+            sources_of(catalog),
+            searches_of(settings, catalog, identities),
+            {},
         )
 
     def reply(self, question: Question) -> Reply:
@@ -151,13 +158,15 @@ class Answerer:
     ) -> None:
         """Answer under what is true now; reading then finds older answers that have become true again."""
         now = self._present
-        catalog = catalog or now.catalog
+        catalog, settings = catalog or now.catalog, settings or now.settings
+        identities = dict(now.identities if identities is None else identities)
         self._rests.clear()
         self._replace(
             catalog=catalog,
             sources=sources_of(catalog),
-            identities=dict(now.identities if identities is None else identities),
-            settings=settings or now.settings,
+            identities=identities,
+            settings=settings,
+            searches=searches_of(settings, catalog, identities),
         )
 
     def remember(self, analytical: Mapping[str, Mapping[str, Any]]) -> None:

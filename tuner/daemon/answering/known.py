@@ -1,14 +1,13 @@
 """Stored answers in memory: what a reply needs of each, and which of several counts."""
 
-import heapq
 import logging
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.config import KernelFile
 from tuner.daemon.answering.drift import Standing, standing
+from tuner.daemon.answering.neighbours import Neighbours, Sizes, sizes_named, sizes_of
 from tuner.database import StoredRun
 from tuner.errors import KernelFileError
 from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
@@ -20,8 +19,6 @@ _TRIAL = (
     *("clock_seen_mhz", "bursts", "window_s", "flags"),
 )
 _DOCUMENT = ("status", "modelled", "against_default", "trade_off", "repeatability")
-
-Sizes = tuple[tuple[str, int | str], ...]
 
 
 @dataclass(frozen=True)
@@ -141,12 +138,14 @@ class Index:
         singles: kernel -> answers of one of its workloads alone.
         stale: answers that were stale when they were read.
         parsed: kernel file and name -> sizes, as they were needed.
+        neighbours: kernel file, objective and model of GPU -> answers by their sizes, likewise.
     """
 
     sets: Mapping[tuple[str, ...], tuple[Known, ...]] = field(default_factory=dict)
     singles: Mapping[str, tuple[Known, ...]] = field(default_factory=dict)
     stale: tuple[Known, ...] = ()
-    parsed: dict[tuple[str, str], Sizes] = field(default_factory=dict, compare=False)
+    parsed: dict[tuple[str, str], Sizes | None] = field(default_factory=dict, compare=False)
+    neighbours: dict[tuple[object, ...], Neighbours[Known]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, answers: Iterable[Known], stale: Staleness) -> "Index":
@@ -179,7 +178,7 @@ class Index:
             sets[changed] = other.sets[changed]
         kept = [known for known in self.stale if known.together != changed]
         new = [known for known in other.stale if known.together == changed]
-        return self._of_sets(sets, (*new, *kept))
+        return replace(self._of_sets(sets, (*new, *kept)), parsed=self.parsed)
 
     @classmethod
     def _of_sets(cls, sets: Mapping[tuple[str, ...], tuple[Known, ...]], stale: tuple[Known, ...]) -> "Index":
@@ -209,46 +208,29 @@ class Index:
     def nearest(
         self, kernel: KernelFile, workload: Workload, objective: str, device: DeviceIdentity, most: int
     ) -> list[Known]:
-        """Answers of the same kernel at other sizes, the nearest first."""
-        ranked = [
-            (distance, known.uuid != device.uuid, -known.run, known)
-            for known in self.singles.get(kernel.name, ())
-            if known.objective == objective and known.on(device)
-            for distance in [_distance(workload.sizes, self._sizes(kernel, known.names[0]))]
-            if 0.0 < distance < math.inf
-        ]
-        return [known for *_, known in heapq.nsmallest(most, ranked, key=lambda one: one[:3])]
+        """Answers of the kernel at other sizes, the nearest first; of a size, rather one that sets no clock."""
+        key = (kernel.text_sha256, objective, device.name, device.modelled)
+        if key not in self.neighbours:
+            self.neighbours[key] = self._neighbours(kernel, objective, device)
+        return self.neighbours[key].nearest(
+            sizes_of(workload),
+            most,
+            lambda known: (known.uuid != device.uuid, known.clock_mhz is not None, -known.run),
+        )
 
-    def _sizes(self, kernel: KernelFile, name: str) -> Sizes:
-        key = kernel.text_sha256, name
-        if key not in self.parsed:
-            self.parsed[key] = _sizes(kernel, name)
-        return self.parsed[key]
-
-
-def _sizes(kernel: KernelFile, name: str) -> Sizes:
-    """Sizes of a stored workload as the kernel file has them now; empty where it has not."""
-    given = dict(pair.split("=", 1) for pair in name.partition(":")[2].split(",") if pair)
-    full = {size: given.get(size, str(values[0])) for size, values in kernel.sizes.items()}
-    if set(given) - set(full):
-        return ()
-    return tuple((size, int(text) if text.isdecimal() else text) for size, text in full.items())
-
-
-def _distance(sizes: Sizes, others: Sizes) -> float:
-    """Sum of the logarithms of the ratios of sizes; infinity where what is no number differs."""
-    if len(sizes) != len(others):
-        return math.inf
-    total = 0.0
-    for (name, value), (other_name, other) in zip(sizes, others, strict=True):
-        if name != other_name:
-            return math.inf
-        if value == other:
-            continue
-        if isinstance(value, str) or isinstance(other, str) or min(value, other) < 1:
-            return math.inf
-        total += abs(math.log(value / other))
-    return total
+    def _neighbours(self, kernel: KernelFile, objective: str, device: DeviceIdentity) -> Neighbours[Known]:
+        found: Neighbours[Known] = Neighbours()
+        for known in self.singles.get(kernel.name, ()):
+            if known.objective != objective or not known.on(device):
+                continue
+            name = known.names[0]
+            key = kernel.text_sha256, name
+            if key not in self.parsed:
+                self.parsed[key] = sizes_named(kernel, name)
+            sizes = self.parsed[key]
+            if sizes is not None:
+                found.add(sizes, known)
+        return found
 
 
 def allowed(

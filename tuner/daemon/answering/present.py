@@ -1,8 +1,7 @@
 """What is known and true now: everything that replies are made of."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from tuner.catalog import Catalog
@@ -29,6 +28,7 @@ class Present:
         settings: of the daemon.
         index: stored answers.
         sources: kernel -> hash of its sources.
+        searches: question -> order of the set of daemon.toml that asks it (``searches_of``).
         analytical: key (``analytical_key``) -> document of ``analysis``.
     """
 
@@ -37,16 +37,8 @@ class Present:
     settings: Settings
     index: Index
     sources: Mapping[str, str]
+    searches: Mapping[str, Order]
     analytical: Mapping[str, Mapping[str, Any]]
-
-    @cached_property
-    def searches(self) -> Mapping[str, Order]:
-        """The orders of the sets of daemon.toml, by the question (``asks``); of several, the first."""
-        orders: dict[str, Order] = {}
-        for device in self.identities:
-            for order in sets_on(device, self.settings, self.catalog).orders.values():
-                orders.setdefault(asks(order), order)
-        return orders
 
     def stale(self, known: Known) -> list[str]:
         """Why a stored answer is stale now, whatever batches are asked for."""
@@ -67,6 +59,15 @@ class Present:
         reasons = staleness(known.conditions, device=device, sources=present, batches=batches)
         clock = clock_reason(known.clock_mhz, self.settings)
         return [*reasons, *filter(None, (clock, known.standing.drifted))]
+
+
+def searches_of(settings: Settings, catalog: Catalog, devices: Iterable[str]) -> dict[str, Order]:
+    """The orders of the sets of daemon.toml, by the question (``asks``); of several, the first."""
+    orders: dict[str, Order] = {}
+    for device in devices:
+        for order in sets_on(device, settings, catalog).orders.values():
+            orders.setdefault(asks(order), order)
+    return orders
 
 
 def is_current(key: str, sources: Collection[str]) -> bool:

@@ -19,9 +19,11 @@ ORIGINS = ("stored", "analytical", "nearest", "default")
 """From the best to the least."""
 
 NEIGHBOURS = 4
-"""Nearest sizes whose configurations are tried: checking one takes a tenth of a millisecond."""
+"""Nearest sizes whose configurations are tried for a workload."""
 
-_FIRST_TRIED = 32  # configurations, where a kernel file names no default: enumerating a space takes too long
+MOST_TRIED = 16
+"""Configurations that are tried for a reply, one per workload at least: the rules of a kernel take two tenths
+of a millisecond, and a reply five milliseconds at most."""
 
 
 @dataclass(frozen=True)
@@ -161,14 +163,14 @@ def _ranked(
         key=lambda one: (
             one[0].uuid != asked.device.uuid,
             bool(one[1]),
-            _distance(one[0], batches),
+            _batches_apart(one[0], batches),
             one[0].status != "finished",
             -one[0].run,
         ),
     )
 
 
-def _distance(known: Known, batches: Mapping[str, int]) -> float:
+def _batches_apart(known: Known, batches: Mapping[str, int]) -> float:
     """How far the batches that were measured are from those asked for, by their ratios."""
     measured = dict(known.conditions["workloads"])
     return sum(abs(math.log2(max(1, measured[name]) / batch)) for name, batch in batches.items())
@@ -193,6 +195,16 @@ def _told(known: Known) -> str:
     return f"run {known.run} of {known.at}{end}"
 
 
+def _clocked(known: Known) -> str:
+    """Said of an answer whose clock is not set with it: its configuration need not be the best without."""
+    return "" if known.clock_mhz is None else f", tuned at {known.clock_mhz} MHz"
+
+
+def _tried(asked: Asked) -> int:
+    """Configurations that may be tried for each workload."""
+    return max(1, MOST_TRIED // len(asked.workloads))
+
+
 def _part(asked: Asked, workload: Workload, present: Present) -> _Part:
     """The best known of one workload."""
     kernel = present.catalog.kernel(workload.kernel)
@@ -210,11 +222,12 @@ def _alone(asked: Asked, workload: Workload, present: Present) -> _Part | None:
     others = ", ".join(other for other in asked.names if other != name)
     if not others:
         return None
-    for known, stale in _ranked(asked, [name], {name: workload.batch}, present):
+    ranked = _ranked(asked, [name], {name: workload.batch}, present)
+    for known, stale in sorted(ranked, key=lambda one: (bool(one[1]), one[0].clock_mhz is not None)):
         found = _configurations(known, [workload], present)
         if found is not None:
             company = f"{name} was tuned alone, is asked for with {others}"
-            return _Part(found[name], "stored", _told(known), (*stale, company))
+            return _Part(found[name], "stored", f"{_told(known)}{_clocked(known)}", (*stale, company))
     return None
 
 
@@ -236,14 +249,17 @@ def _worked_out(asked: Asked, workload: Workload, present: Present) -> Mapping[s
 
 
 def _nearest(asked: Asked, workload: Workload, kernel: KernelFile, present: Present) -> _Part | None:
-    neighbours = present.index.nearest(kernel, workload, asked.objective, asked.device, NEIGHBOURS)
+    most = min(NEIGHBOURS, _tried(asked))
+    neighbours = present.index.nearest(kernel, workload, asked.objective, asked.device, most)
     for known in neighbours:
         (name,) = known.names
         configuration = allowed(kernel, workload, known.configurations[name])
         if configuration is not None:
             stale = present.reasons(known, asked.device, {})
             doubt = f", stale: {'; '.join(stale)}" if stale else ""
-            return _Part(configuration, "nearest", f"the answer for {name}, {_told(known)}{doubt}")
+            return _Part(
+                configuration, "nearest", f"the answer for {name}, {_told(known)}{_clocked(known)}{doubt}"
+            )
     return None
 
 
@@ -251,7 +267,7 @@ def _default(asked: Asked, workload: Workload, kernel: KernelFile, present: Pres
     if kernel.recipe.default:
         return _Part(kernel.default(workload), "default", f"the default of {kernel.name}")
     document = _worked_out(asked, workload, present)
-    values = [document["default"]] if document is not None else _first_values(kernel)
+    values = [document["default"]] if document is not None else _first_values(kernel, _tried(asked))
     for one in values:
         configuration = allowed(kernel, workload, one)
         if configuration is not None:
@@ -261,8 +277,6 @@ def _default(asked: Asked, workload: Workload, kernel: KernelFile, present: Pres
     )
 
 
-def _first_values(kernel: KernelFile) -> list[dict[str, TunableValue]]:
+def _first_values(kernel: KernelFile, most: int) -> list[dict[str, TunableValue]]:
     products = itertools.product(*kernel.tunables.values())
-    return [
-        dict(zip(kernel.tunables, values, strict=True)) for values in itertools.islice(products, _FIRST_TRIED)
-    ]
+    return [dict(zip(kernel.tunables, values, strict=True)) for values in itertools.islice(products, most)]
