@@ -166,12 +166,20 @@ def test_the_socket_is_where_clients_look() -> None:
     assert found["ListenStream"] == [str(SOCKET)]
     assert (found["SocketMode"], found["SocketGroup"], found["DirectoryMode"]) == (
         ["0660"],
-        ["tuner"],
+        ["tuner-clocks"],
         ["0755"],
     )
-    assert re.search(r"^g tuner - -$", (UNITS / "tuner.sysusers.conf").read_text(), re.MULTILINE)
     tmpfiles = (UNITS / "tuner.tmpfiles.conf").read_text()
     assert re.search(rf"^d {SOCKET.parent} 0755 root root -$", tmpfiles, re.MULTILINE)
+
+
+def test_who_may_ask_may_not_set_clocks() -> None:
+    """The two sockets have groups of their own, both are made, and the daemon is in that of the clocks."""
+    asked, clocks = settings(UNITS / "tuner.socket"), settings(UNITS / "tuner-clockd.socket")
+    lines = (UNITS / "tuner.sysusers.conf").read_text().splitlines()
+
+    assert (*asked["SocketGroup"], *clocks["SocketGroup"]) == ("tuner", "tuner-clocks")
+    assert {"g tuner - -", "g tuner-clocks - -", "m tuner tuner-clocks"} <= set(lines)
 
 
 def test_drivers_of_every_age_are_reached() -> None:

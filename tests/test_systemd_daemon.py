@@ -150,6 +150,25 @@ def test_the_group_may_ask_and_others_may_not(site: Site) -> None:
             assert "group tuner" in asked.stderr
 
 
+def test_an_older_installation_gives_clocks_a_group_of_their_own(site: Site) -> None:
+    """Where one group was for both sockets, installing again takes clocks from it; not the daemon's."""
+    site.ready()
+    unit, clocks = site.machine.path("/etc/systemd/system/tuner-clockd.socket"), "tuner-clockd.socket"
+    unit.write_text(unit.read_text().replace("SocketGroup=tuner-clocks", "SocketGroup=tuner"))
+    site.machine.run("systemctl", "daemon-reload")
+    site.machine.run("systemctl", "restart", clocks)
+    owner = ("stat", "--format=%G", "/run/tuner/clockd.sock")
+    assert site.machine.run(*owner).stdout.strip() == "tuner"
+    said = site.tuner("install-service")
+
+    assert f"replace /etc/systemd/system/{clocks}" in said
+    assert site.machine.run(*owner).stdout.strip() == "tuner-clocks"
+    pid = site.ready()
+    status = site.machine.run("cat", f"/proc/{pid}/status").stdout
+    (groups,) = [line.split()[1:] for line in status.splitlines() if line.startswith("Groups:")]
+    assert site.machine.run("getent", "group", "tuner-clocks").stdout.split(":")[2] in groups
+
+
 def test_a_job_runs_in_the_sandbox(site: Site) -> None:
     """A search on the modelled GPU gets from the queue to an answer, kept in the service's directory."""
     site.ready()

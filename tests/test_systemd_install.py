@@ -158,6 +158,16 @@ def test_changed_units_are_replaced_and_taken_into_use(tmp_path: Path) -> None:
     assert "systemctl --user try-restart tuner.service" in systemd.commands
 
 
+def test_changed_sockets_are_made_anew(tmp_path: Path) -> None:
+    """A socket whose unit says another group or mode than before has it after an upgrade."""
+    site, systemd = of_user(tmp_path), Systemd()
+    do(plan.install(site, Systemd()))
+    (site.units / "tuner.socket").write_text("old")
+    do(plan.install(site, systemd))
+
+    assert "systemctl --user try-restart tuner.socket tuner.service" in systemd.commands
+
+
 def test_edited_settings_are_kept(tmp_path: Path) -> None:
     """daemon.toml that the administrator edited, or had before, survives installing and removing."""
     site = image(tmp_path)

@@ -145,12 +145,12 @@ def test_the_first_client_starts_the_helper(site: Site) -> None:
 
 
 def test_the_group_may_use_the_socket(site: Site) -> None:
-    """A member of the group reaches the helper, another user does not."""
-    group = site.machine.run("getent", "group", "tuner").stdout.split(":")[2]
+    """A member of the group reaches the helper; another user does not, nor one who may ask the daemon."""
+    group = site.machine.run("getent", "group", "tuner-clocks").stdout.split(":")[2]
     assert os.stat(site.where.socket).st_mode & 0o777 == 0o660  # noqa: PTH116 - Path.stat follows no /proc root
     assert str(os.stat(site.where.socket).st_gid) == group  # noqa: PTH116 - same
 
-    for name, answer in ((group, "True"), ("nogroup", "False")):
+    for name, answer in ((group, "True"), ("tuner", "False"), ("nogroup", "False")):
         user = ("setpriv", "--reuid=nobody", f"--regid={name}", "--clear-groups")
         library_path = ("env", "LD_LIBRARY_PATH=/opt/python/lib")
         asked = site.machine.run(*user, *library_path, throwaway_systemd.python(), "-c", ASK)
@@ -208,6 +208,7 @@ def test_the_helper_cannot_do_more_than_it_needs(site: Site) -> None:
     assert next(line for line in mounts if line.split()[1] == "/").split()[3].startswith("ro")
 
 
-def test_nothing_is_in_anybodys_group_by_itself(site: Site) -> None:
-    """Installing gives nobody the right to set clocks."""
-    assert site.machine.run("getent", "group", "tuner").stdout.strip().split(":")[3] == ""
+@pytest.mark.parametrize(("group", "members"), [("tuner", ""), ("tuner-clocks", "tuner")])
+def test_nobody_but_the_daemon_is_in_a_group_by_itself(site: Site, group: str, members: str) -> None:
+    """Installing gives nobody the right to ask the daemon, and none but the daemon that to set clocks."""
+    assert site.machine.run("getent", "group", group).stdout.strip().split(":")[3] == members

@@ -55,7 +55,7 @@ def reach(path: Path = SOCKET) -> Link:
         link.socket.close()
         if isinstance(error, PermissionError):
             raise ClockPermissionError(
-                f"{path} is not for this user: join its group (usermod -aG tuner USER) and log in anew"
+                f"{path} is not for this user: join its group (usermod -aG tuner-clocks USER) and log in anew"
             ) from error
         raise ClockError(f"tuner-clockd does not listen on {path}: {error}") from error
     return link

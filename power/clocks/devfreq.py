@@ -287,5 +287,5 @@ def _put(path: Path, value: int) -> None:
 def _how_to_set(node: Path) -> str:
     return (
         f"this process may not write {node}/min_freq and max_freq: let an administrator start "
-        "tuner-clockd.socket and put you into the group tuner, run as root, or use --clocks off"
+        "tuner-clockd.socket and put you into the group tuner-clocks, run as root, or use --clocks off"
     )

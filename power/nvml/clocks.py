@@ -236,6 +236,6 @@ def _capabilities() -> int:
 def _how_to_set(name: str) -> str:
     return (
         f"this process may not set the clocks of {name}: let an administrator start tuner-clockd.socket and "
-        "put you into the group tuner, run as root (in a container also with --cap-add SYS_ADMIN), "
+        "put you into the group tuner-clocks, run as root (in a container also with --cap-add SYS_ADMIN), "
         "or use --clocks off"
     )

@@ -74,6 +74,7 @@ def install_service(
         click.echo("nothing of this was done: --dry-run")
     elif not uninstall and not user and root == _ROOT:
         click.echo("who may ask the daemon: members of the group tuner (`usermod -aG tuner NAME`)")
+        click.echo("who may set GPU clocks without asking it: members of the group tuner-clocks")
 
 
 def _shared() -> dict[str, str]:

@@ -26,7 +26,11 @@ def install(site: Site, runner: Command = steps.execute) -> list[Step]:
     # until all is done both are recorded: whichever of them is there can be removed then
     begun = Record({**had.files, **new.files}, tuple(dict.fromkeys((*had.settings, *new.settings))))
     files = [step for item in items for step in _placed(item, had)]
-    changed = [step for step in files if step.words.startswith(("write", "replace"))]
+    changed = [step.words for step in files if step.words.startswith(("write", "replace"))]
+    # a socket keeps its group and its mode until it is made anew
+    replaced = [name for name in site.started if f"replace {site.units / name}" in changed]
+    sockets = [name for name in replaced if name.endswith(".socket")]
+    again = [*sockets, "tuner.service"] if before is not None and changed else []
     result = [
         *([steps.write(listed, begun.document())] if begun != before else []),
         *files,
@@ -35,7 +39,7 @@ def install(site: Site, runner: Command = steps.execute) -> list[Step]:
     ]
     if begun != new:
         result.append(steps.write(listed, new.document()))
-    return [*result, *_taken_into_use(site, runner, restart=before is not None and bool(changed))]
+    return [*result, *_taken_into_use(site, runner, again)]
 
 
 def uninstall(site: Site, runner: Command = steps.execute, *, with_results: bool = False) -> list[Step]:
@@ -98,7 +102,7 @@ def _removed(path: Path, had: Record) -> Iterator[Step]:
         yield steps.remove(path)
 
 
-def _taken_into_use(site: Site, runner: Command, *, restart: bool) -> Iterator[Step]:
+def _taken_into_use(site: Site, runner: Command, again: list[str]) -> Iterator[Step]:
     enable = ("enable", "--now", *site.started) if site.here else ("enable", *site.started)
     if site.here and not site.user:
         users = [str(item.path) for item in site.items() if item.path.parent.name == "sysusers.d"]
@@ -106,8 +110,8 @@ def _taken_into_use(site: Site, runner: Command, *, restart: bool) -> Iterator[S
         yield steps.run(("systemd-tmpfiles", "--create", str(site.at("/etc/tmpfiles.d/tuner.conf"))), runner)
     if site.here:
         yield steps.run(site.systemctl("daemon-reload"), runner)
-    if site.here and restart:
-        yield steps.run(site.systemctl("try-restart", "tuner.service"), runner)
+    if site.here and again:  # in one call: the daemon ends before the helper that it has clocks of
+        yield steps.run(site.systemctl("try-restart", *again), runner)
     yield steps.run(site.systemctl(*enable), runner)
 
 
@@ -127,4 +131,4 @@ def _results(site: Site, *, remove: bool) -> Iterator[Step]:
     for path in map(site.at, STATE):
         if path.exists():
             yield steps.purge(path) if remove else steps.say(f"keep {path}; --purge removes it")
-    yield steps.say("keep the user and the group tuner: who was in the group is still in it")
+    yield steps.say("keep the user tuner and the groups tuner and tuner-clocks: who was in them still is")
