@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from tuner.daemon.process.ground import Choices
 from tuner.daemon.settings import file as settings_file
 from tuner.daemon.settings.file import MAX_BYTES, load, schema
+from tuner.daemon.settings.meaning import sentences
 from tuner.daemon.settings.messages import MAX_SHOWN, table_of
 from tuner.daemon.settings.tables import SetTable, Settings, WindowTable
 from tuner.errors import InputError
@@ -129,7 +131,24 @@ def test_without_a_file_all_is_default(tmp_path: Path, monkeypatch: pytest.Monke
         ("service.devices = ['cuda:0', 'cuda:0']", "[service] devices: 'cuda:0' stands there more than once"),
         ("service.state = 'here'", "[service] state: 'here' must be a path from the root"),
         (f"service.socket = '/{'x' * 120}'", "longer than the 107 bytes that a socket's path may have"),
-        ("service.group = ''", "[service] group: is empty"),
+        ("service.group = ''", "[service] group: '' is no name of a group; name one, such as tuner"),
+        ('service.group = "x\\u0000y"', "[service] group: 'x\\x00y' is no name of a group"),
+        (
+            'service.state = "/x\\u0000y"',
+            "[service] state: '/x\\x00y' holds a character that no path can have",
+        ),
+        ("service.socket = '/'", "[service] socket: / is a directory; name a file in it"),
+        ("service.state = '/etc/passwd'", "[service] state: /etc/passwd is a file; name a directory"),
+        ("service.devices = ['cuda:99999']", "[service] devices: unknown device 'cuda:99999'"),
+        (
+            "[[set]]\nname = 'a'\nworkloads = ['ünï']",
+            "[[set]] 1 workloads: 'ünï' is no workload; write a kernel",
+        ),
+        ("[[set]]\nname = 'a'\nworkloads = ['x']\npriority = 1e7", "[[set]] 1 priority: 10000000.0 is out"),
+        ("[[set]]\nname = 'a'\nworkloads = ['x']\nruns_per_day = 1e308", "must be at most 1e+15"),
+        ("[limits]\nkeep_days = 1e308", "[limits] keep_days: 1e+308 is out of range; must be at most 36500"),
+        ("[idle]\ncalm_s = 1e308", "[idle] calm_s: 1e+308 is out of range; must be at most 86400"),
+        ("[tcp]\nport = 0\ntoken_file = '/'", "[tcp] token_file: / is a directory; name a file in it"),
         ("kernels.directories = ['~/k']", "[kernels] directories: '~/k' must be a path from the root"),
         ("[[window]]\nstart = '0 22 * *'\nhours = 8", "[[window]] 1 start: '0 22 * *' has 4 fields, not 5"),
         ("[[window]]\nstart = '0 25 * * *'\nhours = 8", "'0 25 * * *' is no cron expression (bad hour)"),
@@ -145,6 +164,40 @@ def test_without_a_file_all_is_default(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
     """Each mistake is refused with the key it is at, and with what would be right."""
     assert said in refusal(tmp_path, text)
+
+
+def test_every_number_has_two_bounds() -> None:
+    """No number may be so large or so small that what it is used for breaks."""
+    properties = [
+        (name, key, choice)
+        for name, table in schema()["$defs"].items()
+        for key, value in table["properties"].items()
+        for choice in value.get("anyOf", [value])
+    ]
+
+    unbounded = [
+        (name, key)
+        for name, key, choice in properties
+        if choice.get("type") in ("number", "integer")
+        and not (choice.keys() & {"minimum", "exclusiveMinimum"} and "maximum" in choice)
+    ]
+    assert unbounded == []
+
+
+def test_a_byte_order_mark_is_none_of_the_text(tmp_path: Path) -> None:
+    """A file that an editor begins with a byte order mark is read as one without."""
+    path = tmp_path / "daemon.toml"
+    path.write_bytes(b"\xef\xbb\xbf[limits]\nqueue = 7\n")
+
+    assert load(path).limits.queue == 7
+
+
+def test_check_looks_at_devices_that_are_named(tmp_path: Path) -> None:
+    """What the command line says is checked as is what the file says."""
+    path = written(tmp_path, "kernels.directories = []")
+
+    with pytest.raises(InputError, match="--device: unknown device 'bogus'; choose cuda:N or one of"):
+        list(sentences(Choices(path, ("bogus",))))
 
 
 def test_every_mistake_has_a_line(tmp_path: Path) -> None:

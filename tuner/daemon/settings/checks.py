@@ -1,5 +1,7 @@
 """What the form of ``daemon.toml`` cannot say: words that must be known, and keys that must fit together."""
 
+import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +18,11 @@ from tuner.names import suggestion
 from tuner.objective import NAMES
 
 _LONGEST_SOCKET = 107  # bytes of a path that unix(7) binds
+_GROUP = re.compile(
+    r"[^\x00-\x1f\x7f:,/]{1,256}"
+)  # a directory's may have spaces; a line of group(5) has no more
+_CUDA = re.compile(r"[0-9]{1,4}")  # as clients may name them
+_WORKLOAD = re.compile(r"[!-~]+")  # as clients may name them
 _CRON_FIELDS = 5  # a sixth would be seconds, and windows do not begin within a minute
 _CRON_HELP = (
     "write minute, hour, day of the month, month and day of the week, such as '0 22 * * 1-5' for 22:00 from"
@@ -43,14 +50,23 @@ def _service(service: ServiceTable) -> Iterator[Complaint]:
             key("service", "socket"),
             f"longer than the {_LONGEST_SOCKET} bytes that a socket's path may have",
         )
-    if not service.group:
-        yield key("service", "group"), "is empty; name a group, such as tuner"
+    if not _GROUP.fullmatch(service.group):
+        yield (
+            key("service", "group"),
+            f"{service.group!r} is no name of a group; name one, such as tuner",
+        )
+    if service.socket is not None and os.path.isdir(service.socket):  # noqa: PTH112 - Path's may raise
+        yield key("service", "socket"), f"{service.socket} is a directory; name a file in it"
+    if service.state is not None and os.path.isfile(service.state):  # noqa: PTH113 - so may this
+        yield key("service", "state"), f"{service.state} is a file; name a directory"
     yield from _devices(key("service", "devices"), service.devices)
 
 
 def _paths(table: str, paths: Iterable[tuple[str, Path | None]]) -> Iterator[Complaint]:
     for name, path in paths:
-        if path is not None and not path.is_absolute():
+        if path is not None and "\0" in str(path):
+            yield key(table, name), f"{str(path)!r} holds a character that no path can have"
+        elif path is not None and not path.is_absolute():
             yield (
                 key(table, name),
                 f"{str(path)!r} must be a path from the root, such as /etc/tuner/{path.name}",
@@ -58,17 +74,23 @@ def _paths(table: str, paths: Iterable[tuple[str, Path | None]]) -> Iterator[Com
 
 
 def _devices(place: str, specs: Sequence[str]) -> Iterator[Complaint]:
-    for spec in specs:
-        kind, _, rest = spec.partition(":")
-        if not rest or (kind == "cuda" and not (rest.isascii() and rest.isdecimal())):
-            known = False
-        else:
-            known = kind in ("cuda", "replay") or (kind == "sim" and rest in gpu_names())
-        if not known:
-            simulated = [f"sim:{name}" for name in gpu_names()]
-            near = suggestion(spec, ["cuda:0", *simulated])
-            yield place, f"unknown device {spec!r}; choose cuda:N or one of {', '.join(simulated)}{near}"
+    yield from ((place, wrong) for wrong in map(wrong_device, specs) if wrong)
     yield from _twice(place, specs)
+
+
+def wrong_device(spec: str) -> str:
+    """What is wrong in the name of a device, and what would be right; empty where nothing is."""
+    kind, _, rest = spec.partition(":")
+    known = {
+        "cuda": _CUDA.fullmatch(rest) is not None,
+        "sim": rest in gpu_names(),
+        "replay": bool(rest) and "\0" not in rest,
+    }
+    if known.get(kind, False):
+        return ""
+    simulated = [f"sim:{name}" for name in gpu_names()]
+    near = suggestion(spec, ["cuda:0", *simulated])
+    return f"unknown device {spec!r}; choose cuda:N or one of {', '.join(simulated)}{near}"
 
 
 def _twice(place: str, names: Sequence[str]) -> Iterator[Complaint]:
@@ -108,8 +130,10 @@ def _set(number: int, group: SetTable, settings: Settings) -> Iterator[Complaint
 
     yield from _tuning("set", number, group)
     yield from _twice(place("workloads"), group.workloads)
-    if not all(spec.strip() for spec in group.workloads):
-        yield place("workloads"), "holds an empty name; write e.g. 'scan-lf:N=1024'"
+    for spec in group.workloads:
+        if not _WORKLOAD.fullmatch(spec):
+            right = "write a kernel and its sizes in ASCII without spaces, e.g. 'scan-lf:N=1024'"
+            yield place("workloads"), f"{spec!r} is no workload; {right}"
     objective = group.objective or settings.tuning.objective
     if group.max_slowdown is not None and objective == "time":
         yield place("max_slowdown"), "limits a search for energy; with the objective time it says nothing"
@@ -151,6 +175,8 @@ def _cron(expression: str) -> str:
 def _tcp(settings: Settings) -> Iterator[Complaint]:
     tcp = settings.tcp
     yield from _paths("tcp", (("token_file", tcp.token_file),))
+    if tcp.token_file is not None and os.path.isdir(tcp.token_file):  # noqa: PTH112 - Path's may raise
+        yield key("tcp", "token_file"), f"{tcp.token_file} is a directory; name a file in it"
     if tcp.port is not None and tcp.token_file is None:
         yield (
             key("tcp", "token_file"),

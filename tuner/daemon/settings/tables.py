@@ -4,6 +4,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+_DAY_S = 86_400.0
+_LONGEST_PERIOD_DAYS = 36_500.0  # beyond a century dates end; nobody waits for that
+_MOST_RUNS = 1e15  # a day; as a client may say
+_MOST_JOULES = 1e12  # a day; ten thousand times what a GPU of 1 kW can spend
+_PRIORITY = 1e6  # as a client may say
+
 
 class Table(BaseModel):
     """A table of the file; a key that is not known is an error, and so are infinity and not-a-number."""
@@ -65,18 +71,26 @@ class SetTable(Table):
     max_slowdown: float | None = Field(
         default=None, gt=0, le=10, description="Over the fastest, as a fraction: 0.05 is 5 %."
     )
-    priority: float = Field(default=0.0, description="The highest goes first; clients' jobs have 0.")
+    priority: float = Field(
+        default=0.0,
+        ge=-_PRIORITY,
+        le=_PRIORITY,
+        description="The highest goes first; clients' jobs have 0.",
+    )
     devices: tuple[str, ...] = Field(default=(), description="Those of [service] otherwise.")
     runs_per_day: float | None = Field(
-        default=None, gt=0, description="How often the answer is used: what a search may cost follows."
+        default=None,
+        gt=0,
+        le=_MOST_RUNS,
+        description="How often the answer is used: what a search may cost follows.",
     )
 
 
 class BudgetTable(Table):
     """What tuning may cost per day and GPU, local time; clients' jobs count too."""
 
-    seconds_per_day: float | None = Field(default=None, ge=0, description="Of measuring.")
-    joules_per_day: float | None = Field(default=None, ge=0, description="Of measuring.")
+    seconds_per_day: float | None = Field(default=None, ge=0, le=_DAY_S, description="Of measuring.")
+    joules_per_day: float | None = Field(default=None, ge=0, le=_MOST_JOULES, description="Of measuring.")
 
 
 class WindowTable(Table):
@@ -91,13 +105,15 @@ class IdleTable(Table):
 
     test: bool = Field(default=True, description="Give way within a second to others who use the GPU.")
     others_allowed: int = Field(
-        default=0, ge=0, description="Processes of others on the GPU that do not count."
+        default=0, ge=0, le=10_000, description="Processes of others on the GPU that do not count."
     )
     busy_percent: float = Field(
         default=10.0, gt=0, le=100, description="Load that counts, where it can be told."
     )
     look_every_s: float = Field(default=0.25, ge=0.05, le=0.5, description="While a job runs or waits.")
-    calm_s: float = Field(default=10.0, ge=0, description="So long free before a job begins or goes on.")
+    calm_s: float = Field(
+        default=10.0, ge=0, le=_DAY_S, description="So long free before a job begins or goes on."
+    )
 
 
 class OnlineTable(Table):
@@ -105,7 +121,10 @@ class OnlineTable(Table):
 
     refine: bool = Field(default=True, description="Queue a search for what was never tuned.")
     sample_every_hours: float = Field(
-        default=24.0, ge=0, description="Measure a served answer again; 0 never."
+        default=24.0,
+        ge=0,
+        le=24 * _LONGEST_PERIOD_DAYS,
+        description="Measure a served answer again; 0 never.",
     )
     retune_stale: bool = Field(
         default=True, description="Search again after a change of driver, CUDA, GPU or kernel source."
@@ -116,12 +135,14 @@ class LimitsTable(Table):
     """What clients may ask of the daemon."""
 
     body_bytes: int = Field(default=65_536, ge=1024, le=2**20, description="Of one request.")
-    requests_per_s: float = Field(default=2000.0, gt=0, description="Of one user.")
+    requests_per_s: float = Field(default=2000.0, gt=0, le=1e6, description="Of one user.")
     connections: int = Field(default=256, ge=4, le=10_000, description="Open at a time.")
     queue: int = Field(default=1000, ge=1, le=100_000, description="Jobs that wait at most.")
     followers: int = Field(default=64, ge=1, le=10_000, description="Event streams open at a time.")
     request_timeout_s: float = Field(default=10.0, gt=0, le=600, description="For a request to arrive whole.")
-    keep_days: float = Field(default=90.0, gt=0, description="How long ended jobs are listed.")
+    keep_days: float = Field(
+        default=90.0, gt=0, le=_LONGEST_PERIOD_DAYS, description="How long ended jobs are listed."
+    )
 
 
 class TcpTable(Table):
