@@ -1,15 +1,15 @@
 """The jobs that have not ended: in the database first, then in memory, then told to those who follow."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tuner.daemon.desk import NoSuchJobError, NotNowError
 from tuner.daemon.jobs.following import Following
 from tuner.daemon.jobs.orders import same_order, topic
-from tuner.daemon.jobs.storage import Storage
-from tuner.errors import QueueFullError
+from tuner.daemon.jobs.storage import Books, Storage
+from tuner.errors import JobError, QueueFullError
 from tuner.jobs import NEXT, Job, Kind, Order, Origin, State
 
 T = TypeVar("T")
@@ -40,6 +40,7 @@ class Board:
         self._orders: dict[str, set[int]] = {}
         self._topics: dict[str, set[int]] = {}
         self._lock = asyncio.Lock()
+        self._under_way: set[asyncio.Task[Job]] = set()
 
     async def load(self) -> list[Job]:
         """Take over what a daemon before this one left; returns those jobs that it was killed in.
@@ -75,9 +76,9 @@ class Board:
         numbers = self._orders.get(same_order(order))
         return self._jobs[min(numbers)] if numbers else None
 
-    def about(self, order: Order) -> list[Job]:
-        """Searches that have not ended and bring what an order asks for, the oldest first."""
-        return [self._jobs[number] for number in sorted(self._topics.get(topic(order), ()))]
+    def about(self, searched: str) -> list[Job]:
+        """Searches of a ``topic`` that have not ended, the oldest first."""
+        return [self._jobs[number] for number in sorted(self._topics.get(searched, ()))]
 
     def refining(self, searched: str) -> int | None:
         """The search of a ``topic`` that waits or runs; a paused one is no promise."""
@@ -99,22 +100,23 @@ class Board:
             NotNowError: the queue is full.
             StoreError: the database cannot be used just now.
         """
-        async with self._lock:
-            try:
-                job = await self._storage.run(
-                    lambda books: books.jobs.add(
-                        order,
-                        origin=origin,
-                        priority=priority,
-                        submitter=submitter,
-                        most_waiting=most_waiting,
-                    )
-                )
-            except QueueFullError as error:
-                raise NotNowError(str(error)) from error
-            self._keep(job)
-        self._changed()
-        return job
+
+        def new(books: Books) -> Job:
+            return books.jobs.add(
+                order, origin=origin, priority=priority, submitter=submitter, most_waiting=most_waiting
+            )
+
+        async def add() -> Job:
+            async with self._lock:
+                try:
+                    job = await self._storage.run(new)
+                except QueueFullError as error:
+                    raise NotNowError(str(error)) from error
+                self._keep(job)
+            self._changed()
+            return job
+
+        return await self._whole(add())
 
     async def change(
         self,
@@ -139,6 +141,11 @@ class Board:
             NotNowError: its state does not allow that.
             StoreError: the database cannot be used just now.
         """
+        return await self._whole(self._change(number, state, reason, of=of, started=started))
+
+    async def _change(
+        self, number: int, state: State, reason: str, *, of: Collection[State], started: bool
+    ) -> Job:
         async with self._lock:
             before = self._jobs.get(number) or await self._storage.run(lambda books: books.jobs.job(number))
             if before is None:
@@ -148,11 +155,17 @@ class Board:
                 raise NotNowError(f"job {number} is {before.state.value}")
             if (state, reason, started) == (before.state, before.reason, False):
                 return before
-            job, event = await self._storage.run(
-                lambda books: books.jobs.change(number, state, reason=reason, started=started)
-            )
+            try:
+                job, event = await self._storage.run(
+                    lambda books: books.jobs.change(number, state, reason=reason, started=started)
+                )
+            except JobError as error:
+                await self._read_again(before)
+                raise NotNowError(str(error)) from error
             self._keep(job)
-            if event is not None:
+            if event is None:
+                self._following.missed(number)
+            else:
                 self._following.publish(event)
         self._changed()
         return job
@@ -171,11 +184,24 @@ class Board:
                 self._jobs[number] = replace(self._jobs[number], priority=priorities[number])
         self._changed()
 
-    def progress(self, job: int, trials: int) -> None:
-        """Take note of trials that its process has stored."""
-        known = self._jobs.get(job)
-        if known is not None:
-            self._jobs[job] = replace(known, trials=trials)
+    async def settled(self) -> None:
+        """Return when nothing is under way."""
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+
+    async def _whole(self, change: Coroutine[Any, Any, Job]) -> Job:
+        """Do something to its end, even where its caller is cancelled: the database does not stop halfway."""
+        task = asyncio.get_running_loop().create_task(change)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
+
+    async def _read_again(self, known: Job) -> None:
+        """Know a job as the database does, which has it otherwise."""
+        job = await self._storage.run(lambda books: books.jobs.job(known.id))
+        self._keep(job or replace(known, state=State.CANCELLED))
+        self._following.missed(known.id)
+        self._changed()
 
     def _keep(self, job: Job) -> None:
         if job.state.ended:

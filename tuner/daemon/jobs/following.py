@@ -54,6 +54,11 @@ class Follower:
         self._events.append(event)
         self._come.set()
 
+    def miss(self) -> None:
+        """Something is stored that was not told."""
+        self._behind = True
+        self._come.set()
+
     def close(self) -> None:
         """Say that nothing will come any more."""
         self._closed = True
@@ -101,6 +106,11 @@ class Following:
         """Tell all who follow the job."""
         for follower in self._followers.get(event.job, ()):
             follower.hear(event)
+
+    def missed(self, job: int) -> None:
+        """Have all who follow the job read it again from the database."""
+        for follower in self._followers.get(job, ()):
+            follower.miss()
 
     def close(self) -> None:
         """End all streams: the daemon stops."""
