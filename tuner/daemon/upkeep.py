@@ -1,5 +1,6 @@
 """What the daemon does on its own: it reads answers again, writes down counts, and queues what is wanted."""
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
@@ -168,6 +169,8 @@ class Upkeep:
 
     async def _queue_wanted(self) -> None:
         """Queue what would make answers better or surer."""
+        while self._answerer.work_out():  # noqa: ASYNC110 - nothing is waited for
+            await asyncio.sleep(0)  # questions go first
         await self._queuing.wish(self._answerer.wanted())
 
     async def _forget(self) -> None:

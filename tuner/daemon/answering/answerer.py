@@ -213,11 +213,18 @@ class Answerer:
 
     def wanted(self) -> list[Wanted]:
         """Jobs that would make answers better or surer, the most worthwhile first."""
-        if self._wishes is None:
-            self._wishes = Wishes(self._present)
-        return self._wishes.wanted(
+        return self._looking().wanted(
             self._uses.per_day(), self._now(), lambda order: alike(order) in self._rests
         )
+
+    def work_out(self) -> bool:
+        """Do some of the work of ``wanted``; True where more is left, for after others had their turn."""
+        return self._looking().work_out(self._uses.per_day())
+
+    def _looking(self) -> Wishes:
+        if self._wishes is None:
+            self._wishes = Wishes(self._present)
+        return self._wishes
 
     def tried(self, order: Order) -> None:
         """An order was tried: do not want it again for a while."""

@@ -208,7 +208,7 @@ class Index:
     def nearest(
         self, kernel: KernelFile, workload: Workload, objective: str, device: DeviceIdentity, most: int
     ) -> list[Known]:
-        """Answers of the kernel at other sizes, the nearest first; of a size, rather one that sets no clock."""
+        """Answers of the kernel at other sizes, the nearest first; of a size, rather one without a clock."""
         key = (kernel.text_sha256, objective, device.name, device.modelled)
         if key not in self.neighbours:
             self.neighbours[key] = self._neighbours(kernel, objective, device)

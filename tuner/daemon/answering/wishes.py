@@ -4,21 +4,23 @@ The worth of a job is what its answer would save: uses per day times the joules 
 the daemon's own jobs among each other; whatever a client or daemon.toml asks for goes first.
 """
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from tuner.daemon.answering.known import Known
 from tuner.daemon.answering.ordered import searched
 from tuner.daemon.answering.present import Present
 from tuner.daemon.answering.questions import Asked, question_of
 from tuner.daemon.answering.questions import asked as asked_now
-from tuner.daemon.answering.replies import served
+from tuner.daemon.answering.replies import Served, served
 from tuner.daemon.answering.searches import sampling_order, tuning_order
 from tuner.daemon.desk import Question
-from tuner.daemon.jobs.orders import with_batch
+from tuner.daemon.jobs.orders import topic, with_batch
 from tuner.errors import InputError
 from tuner.jobs import Order, Origin
 
@@ -42,6 +44,10 @@ SAMPLE_SHARE = 0.1
 REST_SHARE = 0.1
 """Of what an answer saves, what the rest of its search may bring, where a limit or a stop ended it."""
 
+_AT_ONCE = (
+    8  # workloads that are looked at before others have their turn: each takes a tenth of a millisecond
+)
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -49,6 +55,7 @@ class Wanted:
 
     Attributes:
         order: what to do.
+        topic: of the order.
         origin: why.
         priority: from -1 to 0, where 0 is what clients and daemon.toml ask for by default.
         reason: in words.
@@ -56,6 +63,7 @@ class Wanted:
     """
 
     order: Order
+    topic: str
     origin: Origin
     priority: float
     reason: str
@@ -96,7 +104,8 @@ class Wishes:
 
     def __init__(self, present: Present) -> None:
         self._present = present
-        self._asked: dict[str, Asked | None] = {}
+        self._looks: dict[str, _Look | None] = {}
+        self._stale: dict[int, _Look | None] = {}  # by run
         self._savings: dict[tuple[str, str], list[float]] = {}
         for known in present.index.answers:
             device = str(known.conditions["device"]["name"])
@@ -119,18 +128,32 @@ class Wishes:
         """
         found: dict[str, Wanted] = {}
         for key, uses in itertools.islice(per_day.items(), MOST_WANTED):
-            asked = self._question(key)
-            one = None if asked is None else self._of(asked, uses, now)
+            look = self._question(key)
+            one = None if look is None else self._of(look, uses, now)
             if one is not None and not tried(one.order):
                 found[key] = one
         for known in self._present.index.stale[:MOST_WANTED]:
-            asked = self._of_stale(known)
-            if asked is None or asked.key in per_day:
+            look = self._of_stale(known)
+            if look is None or look.asked.key in per_day:
                 continue
-            one = self._of(asked, 0.0, now)
+            one = self._of(look, 0.0, now)
             if one is not None and not tried(one.order):
-                found[asked.key] = one
+                found[look.asked.key] = one
         return sorted(found.values(), key=lambda one: -one.priority)[:MOST_WANTED]
+
+    def work_out(self, per_day: Mapping[str, float]) -> bool:
+        """Look at some of what ``wanted`` looks at; True where more is left, for after others had a turn."""
+        left = _AT_ONCE
+        new = itertools.chain(
+            (key for key in itertools.islice(per_day, MOST_WANTED) if key not in self._looks),
+            (known for known in self._present.index.stale[:MOST_WANTED] if known.run not in self._stale),
+        )
+        for one in new:
+            if left <= 0:
+                return True
+            look = self._question(one) if isinstance(one, str) else self._of_stale(one)
+            left -= 1 if look is None else len(look.asked.workloads)
+        return False
 
     def expected_saving_j(self, asked: Asked) -> float:
         """Joules that tuning what was never tuned is taken to save per use.
@@ -143,60 +166,69 @@ class Wishes:
         values = [self._savings.get((device, workload.kernel)) or every for workload in asked.workloads]
         return math.fsum(math.fsum(one) / len(one) for one in values)
 
-    def _of(self, asked: Asked, uses: float, now: datetime) -> Wanted | None:
+    def _of(self, look: "_Look", uses: float, now: datetime) -> Wanted | None:
         """What would make the answer to a question better or surer; None where nothing would."""
-        found = served(asked, self._present)
-        online = self._present.settings.online
-        order = tuning_order(asked, self._present)
+        online, found = self._present.settings.online, look.found
         if found is not None and not found.stale:
             if not uses:
                 return None
-            if online.refine and not searched(found.known, order):
-                worth_j = REST_SHARE * uses * saving_j(found.known)
-                return _wanted(order, Origin.REQUEST, worth_j, f"its search was {found.known.status}")
-            return self._sample(asked, found.known, uses, now)
+            if online.refine and not searched(found.known, look.order):
+                worth_j, reason = REST_SHARE * uses * saving_j(found.known), "its search came to no end"
+                return look.wanted(Origin.REQUEST, worth_j, reason)
+            return self._sample(look, found.known, uses, now)
         if found is not None:
             origin = Origin.DRIFT if found.known.standing.drifted else Origin.STALE
             worth_j, reason = uses * saving_j(found.known), "; ".join(found.stale)
-            return _wanted(order, origin, worth_j, reason) if online.retune_stale else None
-        worth_j = uses * self.expected_saving_j(asked)
-        return _wanted(order, Origin.REQUEST, worth_j, "never tuned") if online.refine and uses else None
+            return look.wanted(origin, worth_j, reason) if online.retune_stale else None
+        worth_j = uses * self.expected_saving_j(look.asked)
+        return look.wanted(Origin.REQUEST, worth_j, "never tuned") if online.refine and uses else None
 
-    def _sample(self, asked: Asked, known: Known, uses: float, now: datetime) -> Wanted | None:
-        settings = self._present.settings
-        if not known.standing.due(known.at, now, settings.online.sample_every_hours):
+    def _sample(self, look: "_Look", known: Known, uses: float, now: datetime) -> Wanted | None:
+        if not known.standing.due(known.at, now, self._present.settings.online.sample_every_hours):
             return None
-        worth_j = uses * saving_j(known)
-        order = sampling_order(asked, known, self._present)
-        if known.standing.doubted:
-            return _wanted(order, Origin.CHECK, worth_j, "the last sample was outside its interval")
-        return _wanted(order, Origin.CHECK, SAMPLE_SHARE * worth_j, "measured again now and then")
+        worth_j, reason = uses * saving_j(known), "the last sample was outside its interval"
+        if not known.standing.doubted:
+            worth_j, reason = SAMPLE_SHARE * worth_j, "measured again now and then"
+        order = sampling_order(look.asked, known, self._present)
+        return Wanted(order, topic(order), Origin.CHECK, priority(worth_j), reason, worth_j)
 
-    def _question(self, key: str) -> Asked | None:
+    def _question(self, key: str) -> "_Look | None":
         """The question that is counted by a key; None where it cannot be asked any more."""
-        if key not in self._asked:
-            present = self._present
+        if key not in self._looks:
             try:
-                self._asked[key] = asked_now(question_of(key), present.catalog, present.identities)
+                self._looks[key] = self._look(question_of(key))
             except InputError:  # its kernel, size or device is gone: it counts until it fades
-                self._asked[key] = None
-        return self._asked[key]
+                self._looks[key] = None
+        return self._looks[key]
 
-    def _of_stale(self, known: Known) -> Asked | None:
+    def _of_stale(self, known: Known) -> "_Look | None":
         """The question that an answer was made for; None where it cannot be asked any more."""
-        device = self._present.device(known)
-        if device is None:
-            return None
-        tuned = {**dict(known.conditions["workloads"]), **known.conditions["asked"]}
-        specs = [with_batch(name, tuned[name]) for name in known.names]
-        question = Question(
-            tuple(specs), known.objective.split(" ", 1)[0], device.spec, known.max_slowdown, count=0.0
-        )
-        try:
-            return asked_now(question, self._present.catalog, self._present.identities)
-        except InputError:  # its kernel or size is gone
-            return None
+        if known.run not in self._stale:
+            device = self._present.device(known)
+            tuned = {**dict(known.conditions["workloads"]), **known.conditions["asked"]}
+            specs = tuple(with_batch(name, tuned[name]) for name in known.names)
+            objective = known.objective.split(" ", 1)[0]
+            self._stale[known.run] = None
+            with contextlib.suppress(InputError):  # its kernel or size is gone
+                if device is not None:
+                    question = Question(specs, objective, device.spec, known.max_slowdown, count=0.0)
+                    self._stale[known.run] = self._look(question)
+        return self._stale[known.run]
+
+    def _look(self, question: Question) -> "_Look":
+        asked = asked_now(question, self._present.catalog, self._present.identities)
+        order = tuning_order(asked, self._present)
+        return _Look(asked, served(asked, self._present), order, topic(order))
 
 
-def _wanted(order: Order, origin: Origin, worth_j: float, reason: str) -> Wanted:
-    return Wanted(order, origin, priority(worth_j), reason, worth_j)
+class _Look(NamedTuple):
+    """What is known of a question, as long as nothing changes."""
+
+    asked: Asked
+    found: Served | None
+    order: Order
+    topic: str
+
+    def wanted(self, origin: Origin, worth_j: float, reason: str) -> Wanted:
+        """Its search."""
+        return Wanted(self.order, self.topic, origin, priority(worth_j), reason, worth_j)

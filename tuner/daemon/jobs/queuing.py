@@ -83,15 +83,18 @@ class Queuing:
         What is not wanted among so many is worth no more than the last that is; where few are wanted, it is
         worth nothing, but keeps its turn.
         """
-        now = {topic(one.order): one for one in wanted}
         least_j = wanted[-1].worth_j if len(wanted) >= MOST_WANTED else 0.0
-        worths, priorities = {}, {}
-        for job in [job for job in self._board.jobs if job.origin in OWN and job.state is State.QUEUED]:
-            one, before_j = now.get(topic(job.order)), worth_of(job.priority)
-            worths[job.id] = min(before_j, least_j) if one is None else one.worth_j
-            changed = not math.isclose(worths[job.id], before_j, rel_tol=_WORTH_WRITING)
-            if changed and (one is not None or least_j):
-                priorities[job.id] = priority(worths[job.id])
+        own = {job.id: job for job in self._board.jobs if job.origin in OWN and job.state is State.QUEUED}
+        before = {number: worth_of(job.priority) for number, job in own.items()}
+        worths = {number: min(worth_j, least_j) for number, worth_j in before.items()}
+        listed = {job.id: one.worth_j for one in wanted for job in self._alike(one.order, one.topic)}
+        worths |= {number: worth_j for number, worth_j in listed.items() if number in own}
+        priorities = {
+            number: priority(worth_j)
+            for number, worth_j in worths.items()
+            if (number in listed or least_j)
+            and not math.isclose(worth_j, before[number], rel_tol=_WORTH_WRITING)
+        }
         try:
             await self._board.prioritise(priorities)
         except StoreError as error:  # at the next look
@@ -114,12 +117,16 @@ class Queuing:
 
         A set does not count on the daemon's own job, which goes after everybody's.
         """
-        if order.kind is not Kind.TUNE:
-            return self._board.like(order)
-        alike = [
-            job
-            for job in self._board.about(order)
-            if not (job.origin is Origin.CLIENT and job.state is State.PAUSED)
-            and not (origin is Origin.SET and job.origin in OWN)
-        ]
-        return alike[0] if alike else None
+        for job in self._alike(order, topic(order)):
+            waits_for_client = job.origin is Origin.CLIENT and job.state is State.PAUSED
+            gives_way = origin is Origin.SET and job.origin in OWN
+            if not waits_for_client and not gives_way:
+                return job
+        return None
+
+    def _alike(self, order: Order, searched: str) -> list[Job]:
+        """Jobs that have not ended and bring what an order asks for."""
+        if order.kind is Kind.TUNE:
+            return self._board.about(searched)
+        job = self._board.like(order)
+        return [] if job is None else [job]
