@@ -16,9 +16,6 @@ from prometheus_client import (
 
 from tuner.jobs import State
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""Of what ``Metrics.render`` returns."""
-
 # Around what is promised: 2 ms in the median, 10 ms at the 99th percentile; a client gives up after seconds.
 _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0)
 _GPU = ("gpu",)

@@ -12,7 +12,6 @@ from tuner.jobs import NEXT, Event, Job, Kind, Order, Origin, State
 from tuner.records import canonical
 
 _ENDED_RUNS = ("finished", "limited")  # a limit of the order is an end too
-_ORIGINS = tuple(Origin)
 _JOB = (
     "SELECT id, ordered, origin, priority, state, reason, run_id, attempts,"
     " (SELECT count(*) FROM trials JOIN runs ON trials.run_id = runs.id WHERE runs.job_id = jobs.id),"
@@ -86,11 +85,6 @@ class Jobs:
         clause += " ORDER BY id DESC LIMIT ?"
         most = -1 if limit is None else limit
         return self._database.read(lambda view: self._some(view, clause, *values, most))
-
-    def waiting(self) -> list[Job]:
-        """Queued jobs in the order in which they are to be taken."""
-        found = self.jobs((State.QUEUED,))
-        return sorted(found, key=lambda job: (-job.priority, _ORIGINS.index(job.origin), job.id))
 
     def change(
         self, number: int, state: State, *, reason: str = "", run: int | None = None, started: bool = False
@@ -203,7 +197,7 @@ class Jobs:
         run, status = self._last_run(number)
         if status in _ENDED_RUNS:
             return self.change(number, State.FINISHED, run=run)[0]
-        return self.change(number, State.QUEUED, reason="the daemon was stopped", run=run)[0]
+        return self.change(number, State.QUEUED, reason="the daemon ended in the middle", run=run)[0]
 
     def forget(self, before: datetime) -> int:
         """Remove jobs that ended before a time, with their events; their runs stay.
