@@ -2,11 +2,14 @@
 
 import shutil
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cli_process import FAULTY, SMALL, TX1, document, tuner
+from cli_process import COMMAND, FAULTY, PATIENCE_S, SMALL, TX1, document, tuner
+
+from tuner.database import Store
 
 
 @pytest.fixture
@@ -53,6 +56,7 @@ def test_order_of_workloads_does_not_matter(db: Path) -> None:
 
 def test_nothing_stored_says_how_to_get_it(db: Path) -> None:
     """Without an answer: exit code 1, the command that makes one, and nothing on standard output."""
+    Store(db).close()
     result = tuner("best", *SMALL, "--objective", "time", "--database", db, "--json", "-")
 
     assert result.exit_code == 1
@@ -136,10 +140,11 @@ def test_best_names_what_is_wrong(words: tuple[str, ...], says: str, db: Path) -
 
 
 def test_unreadable_record_is_an_error(db: Path) -> None:
-    """A record that was damaged is named with its file, and no traceback is shown."""
+    """A record that was damaged in database and mirror is named with its file, and no traceback is shown."""
     tuner("run", *SMALL, "--budget", "1", "--database", db)
-    with closing(sqlite3.connect(db)) as connection, connection:
-        connection.execute("UPDATE runs SET answer = '{'")
+    for path in (db, db.with_name(f"{db.name}.mirror")):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("UPDATE runs SET answer = '{'")
     for command in (("best", *SMALL), ("history",)):
         result = tuner(*command, "--database", db)
         assert result.exit_code == 1
@@ -186,4 +191,62 @@ def test_history_shows_so_many(db: Path) -> None:
 
 def test_history_of_nothing_is_empty(db: Path) -> None:
     """A new database has no runs, and that is no error."""
+    Store(db).close()
     assert document("history", "--database", db) == {"runs": []}
+
+
+# --- questions -----------------------------------------------------------------------------------
+
+QUESTIONS = (("best", *SMALL), ("history",), ("db", "repair"), ("db", "export"))
+
+
+@pytest.mark.parametrize("words", QUESTIONS)
+def test_a_question_makes_no_database(words: tuple[str, ...], tmp_path: Path) -> None:
+    """A file that was named and holds nothing is called so, and nothing is written beside it or into it."""
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    for path in (empty, tmp_path / "not" / "there.db"):
+        result = tuner(*words, "--database", path)
+
+        assert result.exit_code == 2
+        assert f"--database {path}: no results are there" in result.stderr
+    assert list(tmp_path.iterdir()) == [empty]
+    assert empty.stat().st_size == 0
+
+
+@pytest.mark.parametrize(("words", "code"), list(zip(QUESTIONS, (1, 0, 0, 2), strict=True)))
+def test_a_question_before_the_first_run(
+    words: tuple[str, ...], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has to have stored anything: the default database is not there then, and is not made."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert tuner(*words).exit_code == code
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("best", *SMALL), ("history",), ("history", "--json", "-")])
+def test_output_that_cannot_be_written(words: tuple[str, ...], db: Path) -> None:
+    """Where standard output takes no more, one line says so, and the exit code is 1."""
+    tuner("run", *SMALL, "--budget", "1", "--policy", "random", "--database", db)
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*COMMAND, *words, "--database", str(db)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    assert ended.returncode == 1
+    assert ended.stderr == "Error: the output cannot be written: No space left on device\n"
+
+
+def test_an_empty_path_is_no_path() -> None:
+    """The empty text names no file: it is not taken for the working directory."""
+    for words in (("best", *SMALL, "--database", ""), ("daemon", "--check", "--state", "")):
+        result = tuner(*words)
+
+        assert result.exit_code == 2
+        assert "is empty; name a path" in result.stderr

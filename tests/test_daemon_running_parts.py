@@ -42,12 +42,16 @@ def workshop(tmp_path: Path) -> Workshop:
 
 @pytest.fixture
 def stopping() -> Iterator[Stopping]:
-    """Heeds SIGTERM in this process."""
+    """Heeds SIGTERM in this process, which other tests expect to end by it."""
+    before = signal.getsignal(signal.SIGTERM)
     stopping = Stopping()
-    with stopping.noted():
-        stopping.listen()
-        yield stopping
-        stopping.done()
+    try:
+        with stopping.noted():
+            stopping.listen()
+            yield stopping
+            stopping.done()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # --- lines ---------------------------------------------------------------------------------------
