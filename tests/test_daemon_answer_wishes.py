@@ -322,3 +322,49 @@ def test_analytical_answers_of_other_sources_are_dropped() -> None:
     answers.remember({key: {} for key in (now, old, older)})
     assert answers.forget_outdated() == {now}
     assert answers.forget_outdated() == {now}
+
+
+def test_an_answer_of_an_unfinished_search_wants_the_rest(store: Store) -> None:
+    """A run that a limit or a stop ended answers, and what was not tried yet is wanted."""
+    for status, wanted in (("limited", 1), ("interrupted", 1), ("finished", 0)):
+        store_run(store, [SCAN], status=status)
+        answers = answerer(Settings(online=OnlineTable(sample_every_hours=0)))
+        refresh(answers, store)
+        reply = answers.reply(Question((SCAN,)))
+        assert (reply.origin, reply.stale) == ("stored", ())
+        assert len(answers.wanted()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({}, True),
+        ({"workloads": ("fft:N=64,batch=2000000000", SCAN)}, False),
+        ({"workloads": (f"{SCAN},dtype=float32", FFT)}, True),
+        ({"max_slowdown": 0.05}, False),
+        ({"devices": ("cuda:7",)}, False),
+        ({"objective": "time"}, False),
+    ],
+)
+def test_only_a_set_that_asks_the_same_lends_its_policy(changes: dict[str, Any], same: bool) -> None:
+    """A set is the question's where workloads, objective, limit and device mean the same."""
+    group = SetTable(
+        **{"name": "s", "workloads": (SCAN, FFT), "policy": "random", "clocks": "all", **changes}
+    )
+    answers = answerer(Settings(set=(group,)))
+    answers.reply(Question((FFT, SCAN)))
+    order = the_one(answers).order
+    assert (order.policy, order.clocks) == (("random", "all") if same else ("auto", "off"))
+
+
+def test_what_is_wanted_is_worked_out_in_pieces() -> None:
+    """Some workloads at a time, until nothing is left; what is wanted then is the same as at once."""
+    at_once, in_pieces = answerer(), answerer()
+    for answers in (at_once, in_pieces):
+        for batch in range(1, MOST_WANTED):
+            answers.reply(Question((f"{SCAN},batch={batch}", FFT), count=float(batch)))
+    pieces = 0
+    while in_pieces.work_out():
+        pieces += 1
+    assert MOST_WANTED / 8 < pieces < MOST_WANTED
+    assert [one.order for one in in_pieces.wanted()] == [one.order for one in at_once.wanted()]

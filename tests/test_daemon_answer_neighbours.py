@@ -1,0 +1,85 @@
+"""Which sizes are near to another one, and how much is looked at for a reply."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from answering_scene import TX1, known, shipped
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.daemon.answering import replies
+from tuner.daemon.answering.answerer import Answerer
+from tuner.daemon.answering.known import Index, Known
+from tuner.daemon.answering.neighbours import Neighbours, sizes_named, sizes_of
+from tuner.daemon.desk import MOST_WORKLOADS, Question
+from tuner.daemon.settings.tables import Settings, TuningTable
+
+SCAN = "scan-lf:N=64"
+
+
+def answerer(*answers: Known) -> Answerer:
+    found = Answerer(shipped(), {TX1.spec: TX1}, Settings(tuning=TuningTable(clocks="all")))
+    found.take(Index.of(answers, lambda _: ()))
+    return found
+
+
+@given(st.lists(st.integers(1, 10**6), unique=True, max_size=20), st.integers(1, 10**6), st.integers(1, 5))
+def test_the_nearest_have_the_least_ratios(tuned: list[int], asked: int, most: int) -> None:
+    """Of many sizes those with the smallest ratio come first, and the size itself never."""
+    neighbours: Neighbours[int] = Neighbours()
+    for size in tuned:
+        neighbours.add(((("N", ""),), (math.log(size),)), size)
+    found = neighbours.nearest(((("N", ""),), (math.log(asked),)), most, lambda size: size)
+    apart = [abs(math.log(size / asked)) for size in found]
+    others = [abs(math.log(size / asked)) for size in tuned if size not in found and size != asked]
+    assert len(found) == min(most, len(set(tuned) - {asked}))
+    assert apart == pytest.approx(sorted(apart))
+    assert not others or not apart or min(others) >= max(apart) - 1e-9
+
+
+def test_a_size_is_the_same_asked_for_or_stored() -> None:
+    """What a workload's name says, with what it leaves out, are its sizes; a size that is gone is nowhere."""
+    for kernel in shipped().kernels.values():
+        for workload in kernel.workloads()[:5]:
+            assert sizes_named(kernel, str(workload)) == sizes_of(workload)
+    assert sizes_named(shipped().kernel("scan-lf"), "scan-lf:M=4") is None
+
+
+def test_a_lent_answer_says_at_which_clock_it_was_tuned() -> None:
+    """Of a neighbour, or of a workload alone, the reply sets no clock: it says which one was set, if any."""
+    near = replace(known(["scan-lf:N=32"]), clock_mhz=691)
+    for answers, asked in (
+        (answerer(near), (SCAN,)),
+        (answerer(replace(known([SCAN]), clock_mhz=691)), (SCAN, "fft:N=64")),
+    ):
+        reply = answers.reply(Question(asked))
+        assert reply.clock_mhz is None
+        assert ", tuned at 691 MHz" in reply.workloads[SCAN]["details"]
+
+
+def test_a_lent_answer_is_rather_one_without_a_clock() -> None:
+    """Of two answers for the same, one with clocks as found fits a reply that sets none, however old."""
+    for name, asked in (("scan-lf:N=32", (SCAN,)), (SCAN, (SCAN, "fft:N=64"))):
+        found, clocked = known([name], run=1), known([name], run=2)
+        conditions = {**clocked.conditions, "clocks": "691,998"}
+        answers = answerer(found, replace(clocked, clock_mhz=691, conditions=conditions))
+        details = answers.reply(Question(asked)).workloads[SCAN]["details"]
+        assert "run 1 of" in details
+        assert "MHz" not in details
+
+
+def test_few_configurations_are_tried_for_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many neighbours there are, and workloads are named, the rules are looked at a few times."""
+    names = [str(workload) for workload in shipped().kernel("scan-lf").workloads()]
+    tuned, asked = names[: len(names) // 2], names[len(names) // 2 :]
+    answers = answerer(
+        *(replace(known([name], run=run), configurations={name: {"P": -1}}) for run, name in enumerate(tuned))
+    )
+    tried: list[object] = []
+    really = replies.allowed
+    monkeypatch.setattr(replies, "allowed", lambda *one: (tried.append(one), really(*one))[1])
+    for count in (1, 4, MOST_WORKLOADS):
+        tried.clear()
+        answers.reply(Question(tuple(asked[:count])))
+        assert len(tried) == min(replies.NEIGHBOURS * count, replies.MOST_TRIED)

@@ -1,0 +1,229 @@
+"""What the daemon queues of itself: sets, also those that cannot be read now, and wishes by their worth."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from answering_scene import store_run
+from service_rig import DEVICE, LOADED, OTHER, PEER, WORKLOAD, Rig, catalog, plays, settings, working
+
+from tuner.catalog import Catalog
+from tuner.daemon.answering.wishes import MOST_WANTED, priority, worth_of
+from tuner.daemon.desk import Question
+from tuner.daemon.jobs.sets import WITHDRAWN, missing, unwanted
+from tuner.jobs import Job, Order, Origin, State
+
+SET = {"name": "one", "workloads": (WORKLOAD,), "policy": "random"}
+TUNED = {"refine": True}
+LOOK_S = 5.0  # of fast time: after a question, what is wanted is in the queue
+
+MINUTE_S = 61.0  # likewise: uses were looked at
+
+
+async def ask(rig: Rig, workload: str, count: float = 1.0, limit: float | None = None) -> int | None:
+    """Ask for the best, wait until what that leads to is queued, and ask which job will know better."""
+    rig.service.best(Question((workload,), max_slowdown=limit, count=count), PEER)
+    await asyncio.sleep(LOOK_S)
+    return rig.service.best(Question((workload,), max_slowdown=limit, count=0.0), PEER).refinement
+
+
+def states(jobs: Sequence[Job]) -> list[State]:
+    return [job.state for job in reversed(jobs)]
+
+
+@plays
+async def test_a_set_keeps_its_job_while_its_device_is_missing(tmp_path: Path) -> None:
+    """A GPU that does not answer at one start costs no set its job."""
+    chosen = settings(set=(SET,))
+    async with working(tmp_path, chosen) as rig:
+        (job,) = await rig.service.jobs()
+    async with working(tmp_path, chosen, (OTHER,)) as rig:
+        assert (await rig.service.job(job.id)).state is State.QUEUED
+    async with working(tmp_path, chosen) as rig:
+        assert [one.order.device for one in await rig.service.jobs()] == [OTHER, DEVICE]
+        assert (await rig.attempts.get()).errand.job == job.id
+
+
+@plays
+async def test_a_set_keeps_its_job_while_its_kernel_file_is_broken(tmp_path: Path) -> None:
+    """A kernel file that is half saved ends no job, also not one that runs; the trouble is told."""
+    async with working(tmp_path, settings(set=(SET,))) as rig:
+        job = (await rig.attempts.get()).errand.job
+        rig.situation.catalog = Catalog(
+            {name: one for name, one in catalog().kernels.items() if name != "scan-lf"}
+        )
+        await rig.service.adopt()
+        assert states(await rig.service.jobs()) == [State.RUNNING]
+        assert any("unknown kernel 'scan-lf'" in trouble for trouble in rig.situation.troubles["sets"])
+        rig.situation.catalog = catalog()
+        await rig.service.adopt()
+        assert (await rig.service.job(job)).state is State.RUNNING
+        assert rig.situation.troubles["sets"] == []
+
+
+def test_what_daemon_toml_takes_out_is_withdrawn() -> None:
+    """A set that is gone, and a device that [service] devices no longer names, want no job."""
+    job = Job(
+        *(
+            1,
+            Order((WORKLOAD,), policy="random", device=OTHER),
+            Origin.SET,
+            0.0,
+            State.QUEUED,
+            "",
+            None,
+            0,
+            0,
+        ),
+        *(None, "", None, None),
+    )
+    orders, _ = missing(settings(set=(SET,)), catalog(), (OTHER,), ())
+    job = replace(job, order=orders[0][0])
+    for chosen, devices, numbers in (
+        (settings(set=(SET,)), (OTHER,), []),
+        (settings(set=(SET,)), (DEVICE,), []),
+        (settings(), (DEVICE,), [1]),
+        (settings(set=({**SET, "devices": (DEVICE,)},)), (DEVICE,), [1]),
+        (settings(set=(SET,), service={"devices": (DEVICE,)}), (DEVICE,), [1]),
+        (settings(set=(SET,), service={"devices": (DEVICE, OTHER)}), (DEVICE,), []),
+    ):
+        assert unwanted(chosen, catalog(), devices, (job,)) == numbers
+    withdrawn = replace(job, state=State.CANCELLED, reason=WITHDRAWN)
+    for known, count in ((withdrawn, 1), (replace(withdrawn, reason="by user 7"), 0)):
+        assert len(missing(settings(set=(SET,)), catalog(), (OTHER,), (known,))[0]) == count
+
+
+def test_a_missing_device_keeps_no_other_from_its_job() -> None:
+    """A set that names two devices is queued on the one that is there; the other one is told."""
+    chosen = settings(set=({**SET, "devices": (DEVICE, OTHER)},))
+    orders, wrong = missing(chosen, catalog(), (DEVICE,), ())
+    assert [order.device for order, _ in orders] == [DEVICE]
+    assert wrong == [f"set one: device '{OTHER}' is not there; the daemon tunes on {DEVICE}"]
+
+
+@plays
+async def test_a_set_has_the_priority_that_daemon_toml_gives_it_now(tmp_path: Path) -> None:
+    """Another priority at a reload holds for the job that waits, also after a restart."""
+    async with working(tmp_path, settings(set=(SET,))) as rig:
+        rig.presence = LOADED
+        (job,) = await rig.service.jobs()
+        rig.situation.settings = settings(set=({**SET, "priority": 3.5},))
+        await rig.service.adopt()
+        (changed,) = await rig.service.jobs()
+        assert (changed.id, changed.priority) == (job.id, 3.5)
+        assert [one.priority for one in rig.service._board.jobs] == [3.5]
+
+
+@plays
+async def test_own_jobs_are_worth_what_they_are_worth_now(tmp_path: Path) -> None:
+    """Uses that come after a job was queued count: what is used most goes first."""
+    async with working(tmp_path, settings(online=TUNED)) as rig:
+        await rig.submit()
+        await rig.attempts.get()  # so that all others wait
+        first = await ask(rig, "scan-lf:N=64")
+        second = await ask(rig, "scan-lf:N=128", 100.0)
+        waiting = [job.id for job in rig.service._board.waiting(DEVICE)]
+        assert waiting == [second, first]
+        await ask(rig, "scan-lf:N=64", 3e6)
+        await asyncio.sleep(MINUTE_S)
+        assert [job.id for job in rig.service._board.waiting(DEVICE)] == [first, second]
+        stored = await rig.storage.run(lambda books: books.jobs.job(first or 0))
+        assert stored is not None
+        assert worth_of(stored.priority) == pytest.approx(3e6 * 0.01 * 0.099, rel=0.02)
+
+
+@plays
+async def test_own_jobs_leave_places_for_clients(tmp_path: Path) -> None:
+    """Half of the places stay for clients, whatever is asked; what is surely worth more gets in."""
+    async with working(tmp_path, settings(online=TUNED, limits={"queue": 8})) as rig:
+        await rig.submit()
+        await rig.attempts.get()
+        for number in range(1, 10):
+            await ask(rig, "scan-lf:N=64", 1.0, number / 1000)
+        own = [job for job in rig.service._board.jobs if job.origin is Origin.REQUEST]
+        assert len(own) == 4
+        assert [await ask(rig, "fft:N=64", count) is None for count in (0.5, 1.0, 50.0)] == [
+            True,
+            True,
+            False,
+        ]
+        own = [job for job in rig.service._board.jobs if job.origin is Origin.REQUEST]
+        assert len(own) == 4
+        gone = [job for job in await rig.service.jobs() if job.state is State.CANCELLED]
+        assert [job.reason for job in gone] == ["others are worth more now"]
+        for _ in range(4):
+            await rig.submit()
+
+
+def test_the_daemon_wants_few_jobs_at_a_time() -> None:
+    """The cap is small beside the queue's own default, and a priority tells its worth."""
+    assert settings().limits.queue >= 2 * MOST_WANTED
+    for worth_j in (0.0, 1e-3, 1.0, 1e6):
+        assert worth_of(priority(worth_j)) == pytest.approx(worth_j, rel=1e-6)
+    assert worth_of(0.0) > 1e300
+
+
+@pytest.mark.parametrize(
+    ("workload", "options"),
+    [(WORKLOAD, {"budget": 1}), (WORKLOAD, {"time_limit_s": 5.0}), (f"{WORKLOAD},batch=7", {})],
+)
+def test_another_search_is_no_refinement(tmp_path: Path, workload: str, options: dict[str, float]) -> None:
+    """A job with a limit, or of another batch, promises nothing; the daemon queues its own search."""
+
+    @plays
+    async def scene(folder: Path) -> None:
+        async with working(folder, settings(online=TUNED)) as rig:
+            await rig.submit()
+            await rig.attempts.get()
+            theirs = await rig.service.submit(Order((workload,), options=options), PEER)
+            refinement = await ask(rig, WORKLOAD)
+            assert refinement not in (None, theirs.id)
+            assert (await rig.service.job(refinement or 0)).origin is Origin.REQUEST
+
+    scene(tmp_path)
+
+
+@plays
+async def test_a_paused_job_is_no_refinement(tmp_path: Path) -> None:
+    """A client's paused job promises nothing; the daemon's own that a client paused is not queued again."""
+    async with working(tmp_path, settings(online=TUNED)) as rig:
+        await rig.submit()
+        await rig.attempts.get()
+        theirs = await rig.service.submit(Order((f"{WORKLOAD}",), options={"seed": 5}), PEER)
+        assert await ask(rig, WORKLOAD) == theirs.id, "a seed is another way to the same answer"
+        await rig.service.pause(theirs.id, PEER)
+        ours = await ask(rig, WORKLOAD)
+        assert ours not in (None, theirs.id)
+        await rig.service.pause(ours or 0, PEER)
+        assert await ask(rig, WORKLOAD) is None
+        assert len(await rig.service.jobs()) == 3
+
+
+@plays
+async def test_a_set_waits_for_no_job_of_lesser_rank(tmp_path: Path) -> None:
+    """The daemon's own search of the same keeps no set from its place."""
+    async with working(tmp_path, settings(online=TUNED)) as rig:
+        await rig.submit()
+        await rig.attempts.get()
+        ours = await ask(rig, "fft:N=4")
+        rig.situation.settings = settings(
+            online=TUNED, set=({**SET, "policy": "auto", "workloads": ("fft:N=4",)},)
+        )
+        await rig.service.adopt()
+        (job, *_) = rig.service._board.waiting(DEVICE)
+        assert (job.origin, job.id == ours) == (Origin.SET, False)
+
+
+@plays
+async def test_a_limited_run_does_not_stand_for_a_set(tmp_path: Path) -> None:
+    """The answer of a run that a client's limit ended keeps no set from its search."""
+    async with working(tmp_path) as rig:
+        device = rig.situation.identities[DEVICE]
+        await rig.storage.run(lambda books: store_run(books.store, [WORKLOAD], device, status="limited"))
+        await rig.service._upkeep.refresh(None)
+        rig.situation.settings = settings(set=(SET,))
+        await rig.service.adopt()
+        (job,) = await rig.service.jobs()
+        assert job.origin is Origin.SET
