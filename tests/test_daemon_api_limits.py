@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import json
 import math
 import socket
 from typing import Any
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served_desk import Served, ask, connected, served
 
+from tuner.daemon.api import protocol
 from tuner.daemon.api.gate import Gate
 from tuner.daemon.api.limits import SHARE, Places, Rate, Seldom
 from tuner.daemon.api.peers import Caller
@@ -174,19 +176,42 @@ def test_an_answer_that_is_not_taken_ends_the_connection() -> None:
         assert api.ask("GET", "/v1/status").status == 200
 
 
-def test_connections_beyond_the_limit_are_closed() -> None:
-    """One user gets a share of the connections; one more is closed at once, and has room when one leaves."""
+def test_connections_beyond_the_limit_are_told_so() -> None:
+    """One user gets a share of the connections; one more is told 429, and has room when one leaves."""
     with served(connections=4) as api, contextlib.ExitStack() as stack:
         held = [stack.enter_context(connected(api.path)) for _ in range(3)]
         for connection in held:
             connection.sendall(REQUEST)
             assert connection.recv(12) == b"HTTP/1.1 200"
-        with connected(api.path) as beyond:
-            assert until_closed(beyond) == b""
+        assert api.ask("GET", "/v1/status").status == 429
+        with connected(api.path) as late, connected(api.path) as silent:
+            assert silent.recv(12) == b"HTTP/1.1 429"
+            late.sendall(b"POST /v1/jobs HTTP/1.1\r\nContent-Length: 9\r\n\r\n123456789")
+            answer = until_closed(late)
+            assert answer.startswith(b"HTTP/1.1 429 ")
+            assert b"retry-after: 1" in answer
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["kind"] == "too-many"
         held[0].close()
         while len(api.server._house.places) > 2:
             api.wait(asyncio.sleep(0))
         assert api.ask("GET", "/v1/status").status == 200
+
+
+def test_those_who_are_refused_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections too many are waited for a moment, some at a time, and leave nothing behind."""
+    monkeypatch.setattr(protocol, "_MOST_REFUSED", 4)
+    monkeypatch.setattr(protocol, "_REFUSED_S", 0.05)
+    with served(connections=4) as api, contextlib.ExitStack() as stack:
+        for _ in range(3):
+            held = stack.enter_context(connected(api.path))
+            held.sendall(REQUEST)
+            assert held.recv(12) == b"HTTP/1.1 200"
+        for _ in range(20):
+            beyond = stack.enter_context(connected(api.path))
+            assert beyond.recv(12) == b"HTTP/1.1 429"
+        while len(api.server.server_state.connections) > 3:
+            api.wait(asyncio.sleep(0.01))
+        assert len(api.server._house.door) == 0
 
 
 def test_a_silent_desk_is_given_up() -> None:

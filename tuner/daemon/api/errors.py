@@ -1,7 +1,6 @@
 """Every error has one shape: ``{"error": {"kind": ..., "message": ...}}``."""
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,6 @@ _KINDS = {
     422: "input",
     429: "too-many",
 }
-_LOG = logging.getLogger(__name__)
 
 
 def error_body(kind: str, message: str) -> bytes:
@@ -67,8 +65,7 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 def refusal_answer(error: Exception) -> Response:
     """The answer to what the desk does not do."""
-    if isinstance(error, StoreError):
-        _LOG.error("the database cannot be used: %s", error)
+    if isinstance(error, StoreError):  # told in the log once, not for each who asks
         retry = {"retry-after": str(_RETRY_S)}
         return error_answer(503, f"the database cannot be used: {error}", kind="store", headers=retry)
     if isinstance(error, InputError):

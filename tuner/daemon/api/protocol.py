@@ -17,7 +17,10 @@ from tuner.daemon.settings.tables import LimitsTable
 
 HEAD_BYTES = 16_384  # of request line and headers; the longest question takes a quarter of it
 _DISCARD_BYTES = 2**20  # beyond a body that was refused: read and dropped, so that the answer arrives
+_REFUSED_S = 1.0  # for a connection too many to take its answer
+_MOST_REFUSED = 64  # at a time; beyond it the answer is sent and nobody waits until it is taken
 _TOLD_EVERY_S = 10.0  # in the log, of what anybody can bring about as often as he likes
+_COME_BACK = (("retry-after", "1"),)  # seconds
 _SENDING = (h11.IDLE, h11.SEND_RESPONSE)  # states in which an answer can still be begun
 _LOG = logging.getLogger(__name__)
 
@@ -27,6 +30,7 @@ class House:
 
     Attributes:
         places: connections that there may be.
+        door: places of connections too many, which only hear that.
         request_timeout_s: for a request to arrive whole, and for an answer to be taken.
         most_bytes: of a request, with all that is not wanted of it.
         groups: of each Unix socket's path, the group that owns it.
@@ -36,6 +40,7 @@ class House:
 
     def __init__(self, limits: LimitsTable) -> None:
         self.places = Places(limits.connections)
+        self.door = Places(_MOST_REFUSED)
         self.request_timeout_s = limits.request_timeout_s
         self.most_bytes = HEAD_BYTES + limits.body_bytes + _DISCARD_BYTES
         self.groups: Mapping[str, int | None] = {}
@@ -46,8 +51,9 @@ class House:
 class Connection(H11Protocol):
     """A connection of a client.
 
-    It is closed when there are too many, when a request does not arrive in time or is far too long, and when
-    an answer is not taken in time. The application finds its ``Caller`` in the scope's state.
+    It is answered 429 and closed when there are too many, whatever it asks. It is closed when a request does not
+    arrive in time or is far too long, and when an answer is not taken in time. The application finds its
+    ``Caller`` in the scope's state.
     """
 
     def __init__(
@@ -65,6 +71,8 @@ class Connection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None  # for the request that arrives
         self._stalled: asyncio.TimerHandle | None = None  # while the client takes nothing
         self._received_bytes = 0
+        self._refused = False
+        self._at_the_door: Caller | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """See who comes, and whether there is room."""
@@ -78,8 +86,8 @@ class Connection(H11Protocol):
             return
         if not self._house.places.take(caller.peer.uid):
             if times := self._house.crowded.times():
-                _LOG.warning("closed %d connections, the last of %s: there are too many", times, caller)
-            transport.abort()
+                _LOG.warning("refused %d connections, the last of %s: there are too many", times, caller)
+            self._refuse(transport, caller)
             return
         if not (caller.admitted or caller.tcp) and (times := self._house.refused.times()):
             _LOG.warning("refused %d connections, the last of %s: not of the socket's group", times, caller)
@@ -97,12 +105,17 @@ class Connection(H11Protocol):
         if self._caller is not None:
             self._house.places.leave(self._caller.peer.uid)
             self._caller = None
+        if self._at_the_door is not None:
+            self._house.door.leave(self._at_the_door.peer.uid)
+            self._at_the_door = None
 
     def data_received(self, data: bytes) -> None:
         """Take a piece of a request."""
         self._received_bytes += len(data)
         if self._received_bytes > self._house.most_bytes:
             self._end()
+            return
+        if self._refused:  # read, so that the answer arrives
             return
         super().data_received(data)
         self._watch()
@@ -120,15 +133,7 @@ class Connection(H11Protocol):
             cycle.disconnected = True  # the application has nobody to answer any more
             cycle.message_event.set()
         if self.conn.our_state in _SENDING:
-            body = error_body("input", msg)
-            headers = [
-                ("content-type", "application/json"),
-                ("content-length", str(len(body))),
-                ("connection", "close"),
-            ]
-            answer = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
-            for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+            self._answer(400, b"Bad Request", error_body("input", msg))
         self.transport.close()
 
     def pause_writing(self) -> None:
@@ -143,6 +148,29 @@ class Connection(H11Protocol):
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+
+    def _refuse(self, transport: asyncio.Transport, caller: Caller) -> None:
+        """Answer one connection too many, and wait a moment until its client has asked and heard."""
+        self._refused = True
+        self._answer(429, b"Too Many Requests", error_body("too-many", "too many connections"), *_COME_BACK)
+        if not self._house.door.take(caller.peer.uid):
+            transport.close()
+            return
+        self._at_the_door = caller
+        transport.write_eof()
+        self._deadline = self.loop.call_later(_REFUSED_S, self._end)
+
+    def _answer(self, status: int, reason: bytes, body: bytes, *more: tuple[str, str]) -> None:
+        """Write an error as the last answer."""
+        headers = [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+            *more,
+        ]
+        answer = h11.Response(status_code=status, headers=headers, reason=reason)
+        for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
 
     def _should_upgrade(self) -> bool:
         return False  # there is nothing but HTTP/1.1
