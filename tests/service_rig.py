@@ -31,7 +31,7 @@ NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
 PATIENCE_S = 20.0  # for what must come; never waited for in full unless something is broken
 _SPEED = 50.0  # seconds of the daemon in one of ours
 FINISHED = Ending("finished")
-LOADED = Presence(busy=True, why="the GPU is loaded to 19 %, and not by us")
+LOADED = Presence(busy=True, why="it is loaded, and not by us", figure="19 %")
 
 
 class _FastSelector(selectors.DefaultSelector):

@@ -8,7 +8,7 @@ import pytest
 from service_rig import DEVICE, LOADED, OTHER, PEER, Rig, plays, settings, working
 
 from tuner.daemon.desk import NotNowError
-from tuner.daemon.lanes.lane import MOST_CRASHES, wait_s
+from tuner.daemon.lanes.failures import MOST_CRASHES, wait_s
 from tuner.daemon.running.errand import Ending
 from tuner.daemon.running.presence import FREE, Presence
 from tuner.jobs import OWN, Job, Order, Origin, State
@@ -368,5 +368,5 @@ async def test_load_that_lasts_is_others(tmp_path: Path) -> None:
         await rig.told(first.id)
         await asyncio.sleep(3.0)
         second = await rig.submit()
-        await rig.until(second.id, "queued", reason="loaded to 19 %")
+        await rig.until(second.id, "queued", reason="the GPU is busy: it is loaded, and not by us")
         assert rig.attempts.empty()

@@ -10,26 +10,29 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
+from tuner.daemon import standing
 from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.desk import NoSuchJobError, NotNowError, Peer, Question, Reply
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.following import Following, follow
+from tuner.daemon.jobs.handing_on import HandingOn
 from tuner.daemon.jobs.orders import checked, within
 from tuner.daemon.jobs.storage import Storage
-from tuner.daemon.jobs.telling import Telling
+from tuner.daemon.lanes.absence import absences, tell_absence
 from tuner.daemon.lanes.budgets import Budgets
-from tuner.daemon.lanes.gates import Gates, Look
-from tuner.daemon.lanes.lane import Lane, Launch
-from tuner.daemon.lanes.office import Clerk
-from tuner.daemon.metrics import Metrics, Snapshot
+from tuner.daemon.lanes.gates import Look
+from tuner.daemon.lanes.lane import Launch
+from tuner.daemon.lanes.lanes import Lanes, lanes
+from tuner.daemon.lanes.office import Office
+from tuner.daemon.metrics import Metrics
 from tuner.daemon.savings import saving
 from tuner.daemon.situation import Situation, local_now
-from tuner.daemon.standing import device_document, queue_document, troubles, windows_document
 from tuner.daemon.upkeep import Upkeep
 from tuner.errors import InputError, StoreError
 from tuner.jobs import OWN, Event, Job, Kind, Order, Origin, State
 
 _STOP_S = 7.0  # for lanes to stop: below the ten seconds that a service has, with something left for the rest
+_CANCEL_S = 1.0  # for lanes that were cancelled to write down what they know
 _RETRY_S = 1.0  # a database that cannot be used at the start
 _LOG = logging.getLogger(__name__)
 
@@ -65,6 +68,7 @@ class Service:
         self._wall = wall
         self._begun_at = wall()
         self._following = Following()
+        self._handing_on = HandingOn(storage, self._following)
         self._board = Board(storage, self._following, self._changed)
         self._budgets = Budgets(storage)
         self._upkeep = Upkeep(
@@ -75,33 +79,34 @@ class Service:
             answerer=answerer,
             wall=wall,
         )
-        clerk = Clerk(
-            situation,
-            storage=storage,
-            board=self._board,
-            telling=Telling(storage, self._following),
-            budgets=self._budgets,
-            answerer=answerer,
-            metrics=metrics,
-            upkeep=self._upkeep,
-            wall=wall,
-        )
-
-        def lane(device: str) -> Lane:
-            gates = Gates(
-                device,
-                situation.uuid(device),
-                settings=lambda: situation.settings,
-                budgets=self._budgets,
-                look=look,
-                wall=wall,
-            )
-            return Lane(device, self._board, gates, clerk, launch)
-
-        self._lanes = {device: lane(device) for device in situation.devices}
+        self._lanes = self._new_lanes(launch, look)
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = asyncio.Event()
         storage.failed = metrics.store_error
+
+    def _new_lanes(self, launch: Launch, look: Look) -> Lanes:
+        situation = self._situation
+        office = Office(
+            situation,
+            storage=self._storage,
+            board=self._board,
+            handing_on=self._handing_on,
+            budgets=self._budgets,
+            answerer=self._answerer,
+            metrics=self._metrics,
+            upkeep=self._upkeep,
+            wall=self._wall,
+        )
+
+        return lanes(
+            situation,
+            board=self._board,
+            budgets=self._budgets,
+            office=office,
+            launch=launch,
+            look=look,
+            wall=self._wall,
+        )
 
     # --- its life ------------------------------------------------------------------------------------
 
@@ -117,11 +122,12 @@ class Service:
         try:
             for job in await self._board.load():
                 _LOG.info("job %d was running when the daemon ended: now %s", job.id, job.state.value)
+            await tell_absence(self._board, self._situation.devices)
             await self._upkeep.begin()
         except StoreError as error:
             _LOG.error("no job is done: %s", error)
             return False
-        self._tasks = [asyncio.create_task(lane.live(), name=device) for device, lane in self._lanes.items()]
+        self._tasks = self._lanes.begin()
         return True
 
     async def _take_over_later(self) -> None:
@@ -132,12 +138,15 @@ class Service:
     async def end(self) -> None:
         """Stop what runs, and put away what is only in memory; takes some seconds at most."""
         self._ending.set()
-        for lane in self._lanes.values():
-            lane.stop("the daemon was stopped")
+        self._lanes.stop("the daemon was stopped")
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_STOP_S)
             for task in late:
                 task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=_CANCEL_S)
+        self._handing_on.close()
+        await self._board.settled()
         self._following.close()
         await self._upkeep.end()
 
@@ -148,11 +157,11 @@ class Service:
 
     def runs(self, device: str) -> bool:
         """True where a job runs on a device."""
-        return self._lanes[device].running is not None
+        return self._lanes.runs(device)
 
     def idle(self, device: str) -> bool:
         """True where no job runs on a device or waits for it."""
-        return device in self._lanes and self._lanes[device].idle
+        return self._lanes.idle(device)
 
     async def adopt(self) -> None:
         """Go on in a situation that has changed."""
@@ -160,6 +169,7 @@ class Service:
         self._answerer.adopt(
             catalog=situation.catalog, settings=situation.settings, identities=situation.identities
         )
+        await tell_absence(self._board, situation.devices)
         await self._upkeep.refresh(None)
         await self._upkeep.prune()
         await self._upkeep.queue_sets()
@@ -167,8 +177,7 @@ class Service:
         self._changed()
 
     def _changed(self) -> None:
-        for lane in self._lanes.values():
-            lane.look()
+        self._lanes.look()
 
     # --- jobs ----------------------------------------------------------------------------------------
 
@@ -213,7 +222,9 @@ class Service:
     async def resume(self, number: int, peer: Peer) -> Job:
         """See ``Desk.resume``."""
         del peer
-        return await self._board.change(number, State.QUEUED, of=(State.PAUSED, State.QUEUED))
+        job = await self._board.change(number, State.QUEUED, of=(State.PAUSED, State.QUEUED))
+        await tell_absence(self._board, self._situation.devices)
+        return self._board.get(number) or job
 
     def events(self, number: int, after: int = 0) -> AsyncIterator[Event]:
         """See ``Desk.events``."""
@@ -229,7 +240,7 @@ class Service:
         self._note_use(reply, question.count)
         if reply.origin == "stored" and not reply.stale:
             return reply
-        refinement = self._board.refining(reply)
+        refinement = self._board.refining(self._answerer.topic(question))
         if refinement is not None:
             return replace(reply, refinement=refinement)
         self._upkeep.wishes_may_have_changed()
@@ -256,24 +267,23 @@ class Service:
 
     def sentence(self) -> str:
         """What is done just now, for the service manager."""
-        running = [lane.running.id for lane in self._lanes.values() if lane.running is not None]
-        waiting = sum(job.state is State.QUEUED for job in self._board.jobs)
-        work = f"job {', '.join(map(str, running))} runs" if running else "no job runs"
-        holds = "; ".join(sorted({lane.holds for lane in self._lanes.values() if lane.holds}))
-        return f"{work}, {waiting} wait{f' ({holds})' if holds else ''}"
+        return standing.sentence(self._lanes, self._board.jobs)
 
     async def status(self) -> Mapping[str, Any]:
         """See ``Desk.status``."""
         situation, now = self._situation, self._wall()
+        here = {"database": [self._storage.trouble], "jobs": absences(self._board.jobs, situation.devices)}
         return {
             "version": version("tuner"),
             "pid": os.getpid(),
             "begun_at": self._begun_at.isoformat(timespec="seconds"),
-            "troubles": troubles({"database": [self._storage.trouble], **situation.troubles}),
-            "queue": queue_document(self._board.jobs),
-            "windows": windows_document(situation.settings, now),
+            "troubles": standing.troubles({**here, **situation.troubles}),
+            "queue": standing.queue_document(self._board.jobs),
+            "windows": standing.windows_document(situation.settings, now),
             "devices": [
-                device_document(identity, self._lanes[device], self._budgets, situation.settings, now)
+                standing.device_document(
+                    identity, self._lanes[device], self._budgets, situation.settings, now
+                )
                 for device, identity in situation.identities.items()
             ],
             "followers": self._following.count,
@@ -281,17 +291,8 @@ class Service:
 
     def metrics(self) -> bytes:
         """See ``Desk.metrics``."""
-        states = [job.state for job in self._board.jobs]
-        fresh, stale = self._answerer.counts()
-        return self._metrics.render(
-            Snapshot(
-                jobs={state: states.count(state) for state in set(states)},
-                waiting=states.count(State.QUEUED),
-                fresh=fresh,
-                stale=stale,
-                followers=self._following.count,
-            )
-        )
+        jobs, answers = self._board.jobs, self._answerer.counts()
+        return self._metrics.render(standing.snapshot(jobs, answers, self._following.count))
 
 
 def _by(peer: Peer) -> str:

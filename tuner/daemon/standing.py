@@ -6,10 +6,38 @@ from typing import Any
 
 from tuner.daemon.lanes.budgets import Budgets
 from tuner.daemon.lanes.lane import Lane
+from tuner.daemon.lanes.lanes import Lanes
 from tuner.daemon.lanes.windows import Opening, opening
+from tuner.daemon.metrics import Snapshot
 from tuner.daemon.settings.tables import Settings
 from tuner.jobs import Job, State
 from tuner.model import DeviceIdentity
+
+
+def sentence(lanes: Lanes, jobs: Iterable[Job]) -> str:
+    """What is done just now, in a few words."""
+    waiting = sum(job.state is State.QUEUED for job in jobs)
+    work = f"job {', '.join(map(str, lanes.running))} runs" if lanes.running else "no job runs"
+    holds = "; ".join(lanes.holds)
+    return f"{work}, {waiting} wait{f' ({holds})' if holds else ''}"
+
+
+def snapshot(jobs: Iterable[Job], answers: tuple[int, int], followers: int) -> Snapshot:
+    """What metrics tell of this moment.
+
+    Args:
+        jobs: that have not ended.
+        answers: how many are fresh, and how many stale.
+        followers: of jobs.
+    """
+    states = [job.state for job in jobs]
+    return Snapshot(
+        jobs={state: states.count(state) for state in set(states)},
+        waiting=states.count(State.QUEUED),
+        fresh=answers[0],
+        stale=answers[1],
+        followers=followers,
+    )
 
 
 def queue_document(jobs: Iterable[Job]) -> dict[str, int]:
@@ -41,7 +69,7 @@ def device_document(
     identity: DeviceIdentity, lane: Lane, budgets: Budgets, settings: Settings, now: datetime
 ) -> dict[str, Any]:
     """A device, what is done on it, and what that has cost today."""
-    spent = budgets.today(identity.uuid, now.date().isoformat())
+    spent = budgets.on(now.date().isoformat(), identity.uuid)
     return {
         **vars(identity),
         "job": None if lane.running is None else lane.running.id,

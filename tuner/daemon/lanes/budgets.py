@@ -1,11 +1,14 @@
 """What tuning has cost today on each GPU, and whether there is something left."""
 
+import itertools
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
 from tuner.daemon.jobs.storage import Storage
 from tuner.daemon.settings.tables import BudgetTable
+
+_DAYS_AROUND = 7  # read at the start: a wall clock that is put right leaps hardly further
 
 
 class Spent(NamedTuple):
@@ -18,7 +21,8 @@ class Spent(NamedTuple):
 class Budgets:
     """Spending by day and GPU: known here, kept in the database.
 
-    What could not be stored yet counts all the same, and is stored with what comes next.
+    What could not be stored yet counts all the same, and is stored with what comes next. No day is forgotten:
+    a wall clock that was wrong for a while comes back to the right one.
 
     Args:
         storage: where it is kept.
@@ -26,12 +30,11 @@ class Budgets:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._day = ""
-        self._spent: dict[str, Spent] = {}
+        self._spent: dict[tuple[str, str], Spent] = {}
         self._unstored: dict[tuple[str, str], Spent] = {}
 
     async def load(self, day: str, uuids: Iterable[str]) -> None:
-        """Read what a day has cost so far.
+        """Read what a day has cost so far, and those around it.
 
         Args:
             day: local date, ISO 8601.
@@ -40,25 +43,21 @@ class Budgets:
         Raises:
             StoreError: the database cannot be used just now.
         """
-        for uuid in uuids:
-            seconds, joules = await self._storage.run(
-                lambda books, uuid=uuid: books.ledger.spent(day, uuid)  # type: ignore[misc]  # bound at once
-            )
-            self._spent[uuid] = Spent(seconds, joules)
-        self._day = day
+        around = range(-_DAYS_AROUND, _DAYS_AROUND + 1)
+        days = [(date.fromisoformat(day) + timedelta(days=away)).isoformat() for away in around]
+        keys = list(itertools.product(days, uuids))
+        found = await self._storage.run(lambda books: [books.ledger.spent(*key) for key in keys])
+        self._spent.update((key, Spent(*spent)) for key, spent in zip(keys, found, strict=True))
 
-    def today(self, uuid: str, day: str) -> Spent:
-        """What was spent on a GPU on a day, which is today's."""
-        if day != self._day:
-            self._day, self._spent = day, {}
-        return self._spent.get(uuid, Spent())
+    def on(self, day: str, uuid: str) -> Spent:
+        """What was spent on a GPU on a day."""
+        return self._spent.get((day, uuid), Spent())
 
     def spend(self, uuid: str, day: str, seconds: float, joules: float) -> None:
         """Count what was spent; ``store`` makes it durable."""
-        before = self.today(uuid, day)
-        self._spent[uuid] = Spent(before.seconds + seconds, before.joules + joules)
-        waiting = self._unstored.get((day, uuid), Spent())
-        self._unstored[day, uuid] = Spent(waiting.seconds + seconds, waiting.joules + joules)
+        for counts in (self._spent, self._unstored):
+            before = counts.get((day, uuid), Spent())
+            counts[day, uuid] = Spent(before.seconds + seconds, before.joules + joules)
 
     async def store(self) -> None:
         """Make durable what was counted.

@@ -29,6 +29,10 @@ class Presence(Protocol):
     def why(self) -> str:
         """Who or what."""
 
+    @property
+    def figure(self) -> str:
+        """How much of it, which is another with each look; empty where that is not measured."""
+
 
 class Look(Protocol):
     """Looks whether others compute on a device (``tuner.daemon.running.company.Company.look``)."""
@@ -44,11 +48,13 @@ class Hold(NamedTuple):
         reason: for people.
         again_s: when to ask again at the latest.
         tell: False for what passes by itself at once, and is no news.
+        figure: what is another with each look, and no news either; empty where there is none.
     """
 
     reason: str
     again_s: float
     tell: bool = True
+    figure: str = ""
 
 
 class Gates:
@@ -120,7 +126,7 @@ class Gates:
             until_s = window.changes_at.timestamp() - now.timestamp()
             reason = f"outside of the windows: the next opens at {window.changes_at:%Y-%m-%d %H:%M}"
             return Hold(reason, min(max(until_s, 0.0), _RECHECK_S))
-        spent_up = exhausted(settings.budget, self._budgets.today(self._uuid, now.date().isoformat()))
+        spent_up = exhausted(settings.budget, self._budgets.on(now.date().isoformat(), self._uuid))
         if spent_up:
             return Hold(f"{spent_up}; it goes on tomorrow", min(until_tomorrow_s(now), _RECHECK_S))
         return None
@@ -140,7 +146,7 @@ class Gates:
         now_s = self._looked_s = asyncio.get_running_loop().time()
         if seen.busy:
             self.forget()
-            return Hold(f"the GPU is busy: {seen.why}", idle.look_every_s)
+            return Hold(f"the GPU is busy: {seen.why}", idle.look_every_s, figure=seen.figure)
         if self._free_since_s is None:
             self._free_since_s = now_s
         calm_s = now_s - self._free_since_s

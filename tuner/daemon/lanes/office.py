@@ -1,31 +1,34 @@
 """What lanes are told before an attempt at a job, and what becomes of what it tells and brings."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.desk import NotNowError
-from tuner.daemon.jobs.board import Board, names_of
+from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.handing_on import HandingOn
+from tuner.daemon.jobs.orders import without_batch
 from tuner.daemon.jobs.storage import Storage
-from tuner.daemon.jobs.telling import Telling
 from tuner.daemon.lanes.budgets import Budgets, Spent
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.running.errand import Ending, Errand
 from tuner.daemon.situation import Situation
 from tuner.daemon.upkeep import Upkeep
+from tuner.errors import StoreError
 from tuner.jobs import Job, Kind
 
 
-class Clerk:
-    """Implements ``tuner.daemon.lanes.lane.Office``.
+class Office:
+    """Whom lanes ask what to tell their attempts, and tell what came of them.
 
     Args:
         situation: settings, kernels, devices.
         storage: the database.
         board: of jobs.
-        telling: hands events on.
+        handing_on: of events.
         budgets: what was spent.
         answerer: what is known.
         metrics: count.
@@ -39,7 +42,7 @@ class Clerk:
         *,
         storage: Storage,
         board: Board,
-        telling: Telling,
+        handing_on: HandingOn,
         budgets: Budgets,
         answerer: Answerer,
         metrics: Metrics,
@@ -49,7 +52,7 @@ class Clerk:
         self._situation = situation
         self._storage = storage
         self._board = board
-        self._telling = telling
+        self._handing_on = handing_on
         self._budgets = budgets
         self._answerer = answerer
         self._metrics = metrics
@@ -88,7 +91,8 @@ class Clerk:
             self._metrics.sensed(uuid, data.get("watts"), data.get("clock_mhz"))
             if not data.get("confirming"):  # what is measured again is no further trial
                 self._metrics.trial(uuid, str(data.get("status")))
-        self._telling.tell(job.id, kind, data)
+        if self._board.get(job.id) is not None:  # nobody listens to a cancelled job any more
+            self._handing_on.tell(job.id, kind, data)
 
     def spent(self, job: Job, seconds: float, joules: float) -> None:
         """What an attempt has taken so far; what was not counted yet is counted."""
@@ -102,6 +106,24 @@ class Clerk:
         self._metrics.spent(uuid, *more)
         self._upkeep.spent()
 
+    async def received(self, job: Job, ending: Ending) -> Ending:
+        """Store all that an attempt told and brought, before its job is concluded: then nothing can be lost.
+
+        Returns:
+            The ending; another one where what it brought is of no use.
+        """
+        await self._handing_on.done()
+        run = self._sampled.pop(job.id, None)
+        if run is None or ending.sample is None:
+            return ending
+        try:
+            document = self._answerer.sampled(run, ending.sample)
+        except StoreError as error:
+            return replace(ending, status="refused", message=f"run {run} was measured again in vain: {error}")
+        if document is not None:
+            await self._storage.insist(lambda books: books.ledger.add_sample(run, document))
+        return ending
+
     async def concluded(self, job: Job, ending: Ending) -> None:
         """An attempt has ended, and its job is in its next state."""
         self.spent(job, ending.seconds, ending.joules)
@@ -110,10 +132,9 @@ class Clerk:
         self._metrics.idle(self._situation.uuid(job.order.device))
         for gpu in ending.clocks_left:
             self._metrics.clock_not_restored(gpu)
-        if job.order.kind is Kind.SAMPLE:
-            await self._keep_sample(self._sampled.pop(job.id, None), ending)
+        self._sampled.pop(job.id, None)
         if ending.run is not None:
-            await self._upkeep.refresh(names_of(job.order))
+            await self._upkeep.refresh([without_batch(spec) for spec in job.order.workloads])
         if job.order.kind is Kind.TUNE and self._board.get(job.id) is None:
             self._answerer.tried(job.order)  # whatever came of it, the same again brings no more
         await self._upkeep.flush()
@@ -126,11 +147,3 @@ class Clerk:
             raise NotNowError("its answer is not served any more: there is nothing to measure again")
         self._sampled[job.id] = again.run
         return again.trial
-
-    async def _keep_sample(self, run: int | None, ending: Ending) -> None:
-        """Judge and store what measuring again has given."""
-        if run is None or ending.sample is None:
-            return
-        document = self._answerer.sampled(run, ending.sample)
-        if document is not None:
-            await self._storage.insist(lambda books: books.ledger.add_sample(run, document))

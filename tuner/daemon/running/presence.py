@@ -17,11 +17,14 @@ class Presence:
 
     Attributes:
         busy: others compute on it.
-        why: who or what; of a free GPU, why nobody can tell (empty where somebody can).
+        why: who or what; of a free GPU, why nobody can tell (empty where somebody can). The same as long as
+            it is the same: whoever tells it on tells it once.
+        figure: how much of it now; empty where that is not measured.
     """
 
     busy: bool
     why: str = ""
+    figure: str = ""
 
 
 FREE = Presence(busy=False)
@@ -100,7 +103,7 @@ class Watcher:
     def _loaded(self, percent: float) -> Presence:
         if percent < self._busy_percent:
             return FREE
-        return Presence(busy=True, why=f"the GPU is loaded to {percent:.0f} %, and not by us")
+        return Presence(busy=True, why="it is loaded, and not by us", figure=f"{percent:.0f} %")
 
     def _on_a_jetson(self, why: str, *, our_load: bool) -> Presence:
         """By the kernel's own figure, where the board has one."""

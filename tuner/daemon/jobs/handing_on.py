@@ -16,10 +16,11 @@ STORED = ("run", "told", "answer")
 """Kinds of events that are stored, beside changes of state: few, and of use to who comes later."""
 
 _MOST_WAITING = 1000  # events; beyond it progress is left out
+_RETRY_S = 1.0  # until the database is asked again
 _LOG = logging.getLogger(__name__)
 
 
-class Telling:
+class HandingOn:
     """Hands events on, one after the other.
 
     Args:
@@ -44,10 +45,16 @@ class Telling:
         if self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._hand_on())
 
-    async def told(self) -> None:
-        """Return when all that was told before is handed on."""
+    async def done(self) -> None:
+        """Return when all that was told before is handed on, however long the database lets that wait."""
         if self._pump is not None:
             await asyncio.shield(self._pump)
+
+    def close(self) -> None:
+        """Hand nothing more on."""
+        self._waiting.clear()
+        if self._pump is not None:
+            self._pump.cancel()
 
     async def _hand_on(self) -> None:
         try:
@@ -60,11 +67,14 @@ class Telling:
             self._pump = None
 
     async def _stored(self, job: int, kind: str, data: Mapping[str, Any]) -> Event:
-        try:
-            return await self._storage.run(lambda books: books.jobs.event(job, kind, data))
-        except (StoreError, JobError) as error:  # those who listen now hear it all the same
-            _LOG.warning("job %d: %s is not kept: %s", job, kind, error)
-            return _progress(job, kind, data)
+        while True:
+            try:
+                return await self._storage.run(lambda books: books.jobs.event(job, kind, data))
+            except StoreError:  # noqa: PERF203 - that is what it is tried again for
+                await asyncio.sleep(_RETRY_S)
+            except JobError as error:  # those who listen hear it all the same
+                _LOG.warning("job %d: %s is not kept: %s", job, kind, error)
+                return _progress(job, kind, data)
 
 
 def _progress(job: int, kind: str, data: Mapping[str, Any]) -> Event:
