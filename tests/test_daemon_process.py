@@ -41,7 +41,7 @@ class Machine:
         self.log = folder / "log"
         # the shipped example, but for the wait for a calm GPU, which nobody shares here
         self.settings.write_text(EXAMPLE.read_text().replace("calm_s = 10.0", "calm_s = 0.0"))
-        self.words = (
+        self.words: tuple[str, ...] = (
             *("daemon", "--foreground", "--config", str(self.settings), "--device", "sim:jetson-tx1"),
             *("--state", str(self.database.parent), "--socket", str(self.socket)),
         )
@@ -316,7 +316,7 @@ def test_pings_do_not_wait_for_the_main_loop(tmp_path: Path, monkeypatch: pytest
     let = threading.Event()
 
     async def scene() -> None:
-        daemon._analysing = asyncio.create_task(asyncio.Event().wait())
+        daemon._analysing = asyncio.create_task(asyncio.sleep(PATIENCE_S))
         assert daemon.alive
         monkeypatch.setattr(main, "_DATABASE_S", 0.0)
         begun = threading.Event()
@@ -339,6 +339,16 @@ def test_pings_do_not_wait_for_the_main_loop(tmp_path: Path, monkeypatch: pytest
         asked.listening.close()
 
     asyncio.run(scene())
+
+
+def test_the_log_is_json_where_that_is_wanted(machine: Machine) -> None:
+    """--log-format json makes every line of the log an object."""
+    machine.words += ("--log-format", "json")
+    machine.start().terminate()
+    machine.processes[-1].wait(PATIENCE_S)
+    lines = [json.loads(line) for line in machine.log.read_text().splitlines()]
+
+    assert {"ready: sim:jetson-tx1", "stopping"} <= {line["message"] for line in lines}
 
 
 def test_lost_socket_is_made_anew(machine: Machine) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -35,6 +36,13 @@ import click
     metavar="PATH",
     help="Where to listen. Default: what systemd passes, else as the settings say, else the user's.",
 )
+@click.option(
+    "--log-format",
+    "log_format",
+    type=click.Choice(["auto", "journal", "text", "json"]),
+    default="auto",
+    help="Of the log on standard error. Default: the journal where it goes there, else text.",
+)
 @click.option("--check", is_flag=True, help="Say what the settings mean and what is wrong in them, and end.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the settings, and end.")
 def daemon(
@@ -44,6 +52,7 @@ def daemon(
     devices: tuple[str, ...],
     state: Path | None,
     socket: Path | None,
+    log_format: Literal["auto", "journal", "text", "json"],
     check: bool,
     schema: bool,
 ) -> None:
@@ -71,4 +80,4 @@ def daemon(
         raise click.UsageError(
             "say --foreground to run it here; `tuner install-service` makes a service of it"
         )
-    sys.exit(run(choices))
+    sys.exit(run(choices, log_format))

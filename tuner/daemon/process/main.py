@@ -43,13 +43,17 @@ _FACES = ("limits", "tcp", "tuning")  # tables that the server knows from its st
 _LOG = logging.getLogger(__name__)
 
 
-def run(choices: Choices) -> int:
+def run(choices: Choices, log_format: logs.Format = "auto") -> int:
     """Be the daemon until it is told to end; returns the exit code.
+
+    Args:
+        choices: of the command line.
+        log_format: see ``logs.configure``.
 
     Raises:
         InputError: a file is wrong, or another daemon is there already.
     """
-    logs.configure()
+    logs.configure(log_format)
     if os.getpid() == _INIT:
         _LOG.warning("process 1: what killed jobs leave is not reaped; start the container with --init")
     manager = ServiceManager()
