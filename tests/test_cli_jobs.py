@@ -16,6 +16,7 @@ from scripted_daemon import Held, Request, ScriptedDaemon, answer, best, error, 
 
 from tuner.cli import remote
 from tuner.client import addresses
+from tuner.database import Store
 
 FOUND = best(
     origin="stored",
@@ -108,6 +109,13 @@ def test_submit_alone_tunes_one_of_each_family(daemon: Daemon) -> None:
         ("submit", "scan-lf:N=4", "--max-slowdown", "7"),
         ("submit", "scan-lf:N=4", "--budget", "0"),
         ("submit", "scan-lf:N=4", "--time-limit", "nan"),
+        ("submit", "scan-lf:N=4", "--priority", "nan"),
+        ("submit", ""),
+        ("submit", "scan-lf: N=4"),
+        ("submit", "ünï:N=4"),
+        ("submit", "\udcff\udcfe"),
+        ("best", "\udcff\udcfe"),
+        ("best", "scan-lf:N=4", "--device", "\udcff"),
         ("jobs", "--state", "asleep"),
         ("cancel", "0"),
         ("follow", "all"),
@@ -301,6 +309,7 @@ def test_best_is_asked_of_the_daemon(of_environment: Daemon) -> None:
 @pytest.mark.parametrize("words", [("--no-daemon",), ("--database", "DB"), ("--kernel", "FILE")])
 def test_best_of_the_database(of_environment: Daemon, tmp_path: Path, words: tuple[str, ...]) -> None:
     """Who names a database or a kernel file, or wants no daemon, has none asked."""
+    Store(tmp_path / "tuner.db").close()
     places = {"DB": tmp_path / "tuner.db", "FILE": Path(__file__).parent / "faulty" / "kernel.toml"}
     result = tuner("best", *SMALL, *(places.get(word, word) for word in words))
 

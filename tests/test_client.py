@@ -121,6 +121,17 @@ def test_best_asks_for_workloads_that_run_together(serve: Serve) -> None:
     assert (found.origin, found.stale, found.refinement) == ("nearest", ("driver 1, now 2",), 7)
 
 
+def test_numbers_that_json_lacks_are_not_sent(serve: Serve) -> None:
+    """Infinity and not-a-number are wrong input before anything is sent."""
+    daemon = serve(always(answer(job(1), 201)))
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(InputError, match="not finite"):
+            asking(daemon).submit("scan-lf:N=4", priority=number)
+        with pytest.raises(InputError, match="not finite"):
+            asking(daemon).used(Use(("scan-lf:N=4",), count=number))
+    assert daemon.asked == []
+
+
 def test_uses_are_told(serve: Serve) -> None:
     """Uses are sent with all that makes up their question."""
     daemon = serve(always(b"HTTP/1.1 204 No Content\r\n\r\n"))
@@ -477,6 +488,8 @@ def test_default_sockets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
+        ("", "write the path"),
+        ("/a\0b", "write the path"),
         ("https://127.0.0.1:1", "write the path"),
         ("http://127.0.0.1", "write the path"),
         ("http://127.0.0.1:99999", "Port out of range"),

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from tuner.cli import completing
+from tuner.cli.options import finite
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, socket_option
 from tuner.cli.run import run
@@ -50,6 +51,7 @@ def _options_of_run() -> list[click.Parameter]:
 @click.option(
     "--priority",
     type=click.FloatRange(-1e6, 1e6),
+    callback=finite,
     default=0.0,
     show_default=True,
     help="The highest goes first.",

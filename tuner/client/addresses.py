@@ -12,6 +12,7 @@ from tuner.errors import InputError
 SOCKET_VARIABLE = "TUNER_SOCKET"
 TOKEN_VARIABLE = "TUNER_TOKEN_FILE"  # noqa: S105 - the name of a file, not what is in it
 SYSTEM_SOCKET = Path("/run/tuner/tunerd.sock")
+_RIGHT = "write the path of a socket, or a URL such as http://127.0.0.1:8750"
 _NAME = Path("tuner/tunerd.sock")
 
 
@@ -50,8 +51,10 @@ def address(socket: str | Path | None, environment: Mapping[str, str] = os.envir
     """The address that was named; the first default socket that exists where none was, else the last.
 
     Raises:
-        InputError: a URL that is none of a port of this machine.
+        InputError: a URL that is none of a port of this machine, or a path that cannot be one.
     """
+    if socket == "" or (socket is not None and "\0" in str(socket)):
+        raise InputError(f"daemon at {str(socket)!r}: {_RIGHT}")
     named = socket if socket is not None else environment.get(SOCKET_VARIABLE) or None
     if named is not None:
         return _of_url(str(named)) if "://" in str(named) else Address(Path(named))
@@ -60,14 +63,13 @@ def address(socket: str | Path | None, environment: Mapping[str, str] = os.envir
 
 
 def _of_url(url: str) -> Address:
-    right = "write the path of a socket, or a URL such as http://127.0.0.1:8750"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        raise InputError(f"daemon at {url!r}: {error}; {right}") from error
+        raise InputError(f"daemon at {url!r}: {error}; {_RIGHT}") from error
     if parts.scheme != "http" or port is None or parts.path not in ("", "/") or parts.query:
-        raise InputError(f"daemon at {url!r}: {right}")
+        raise InputError(f"daemon at {url!r}: {_RIGHT}")
     if not _is_here(host):
         raise InputError(
             f"daemon at {url!r}: the token would cross the network readable by all; forward a local port"

@@ -1,6 +1,7 @@
 """``tuner.Client``: what a program asks of the daemon."""
 
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -12,12 +13,13 @@ from tuner.client.addresses import Address, address
 from tuner.client.stream import Message, messages
 from tuner.client.transport import Transport
 from tuner.client.values import Best, Event, Job, Use, is_ended, read
-from tuner.errors import DaemonError, DaemonUnavailableError
+from tuner.errors import DaemonError, DaemonUnavailableError, InputError
 
 _Value = TypeVar("_Value")
 
 DEFAULT_TIMEOUT_S = 10.0  # the daemon answers within milliseconds; its database may wait for a slow disk
 DEFAULT_PATIENCE_S = 60.0  # a service manager starts a daemon that fell over within seconds
+_WORKLOAD = re.compile(r"[!-~]+")  # of any kernel at any size
 _SILENCE_S = 45.0  # three of the daemon's signs of life, one every 15 s
 _PAUSE_S = 0.1  # before the first attempt to find the daemon again ...
 _LONGEST_PAUSE_S = 2.0  # ... and, doubling, at most
@@ -84,7 +86,7 @@ class Client:
             count: how often the answer will be used, or was since it was last asked for.
         """
         query = {
-            "workload": workloads,
+            "workload": _named(workloads),
             "objective": objective,
             "device": device or None,
             "max_slowdown": max_slowdown,
@@ -121,7 +123,7 @@ class Client:
                 those that are None are left to the daemon.
         """
         order = {
-            "workloads": list(workloads),
+            "workloads": _named(workloads),
             "objective": objective,
             "policy": policy,
             "clocks": clocks,
@@ -216,6 +218,24 @@ class Client:
             raise self._transport.misunderstood(str(error)) from error
 
 
+def _named(workloads: Sequence[str]) -> list[str]:
+    """Workloads as the daemon takes them.
+
+    Raises:
+        InputError: one cannot be the name of any.
+    """
+    for spec in workloads:
+        if not _WORKLOAD.fullmatch(spec):
+            raise InputError(
+                f"workload {spec!r:.120}: write a kernel and its sizes in ASCII without spaces, e.g."
+                " 'scan-lf:N=1024'"
+            )
+    return list(workloads)
+
+
 def _target(path: str, query: dict[str, Any]) -> str:
     given = {name: value for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(given, doseq=True)}"
+    try:
+        return f"{path}?{urlencode(given, doseq=True)}"
+    except UnicodeEncodeError as error:
+        raise InputError(f"{error.object!r:.120} holds bytes that are no text") from error

@@ -150,7 +150,7 @@ class Transport:
         headers: Mapping[str, str],
     ) -> http.client.HTTPResponse:
         """The response to a request, when it is a good one."""
-        content = None if body is None else json.dumps(body, allow_nan=False).encode()
+        content = None if body is None else _json(body)
         sent = {"Accept": "application/json", **headers, **self._authorisation()}
         if content is not None:
             sent["Content-Type"] = "application/json"
@@ -212,6 +212,13 @@ class Transport:
             raise self.misunderstood(repr(error)[:_SHOWN]) from error
         except OSError as error:
             raise _unreachable(self.address, error) from error
+
+
+def _json(body: object) -> bytes:
+    try:
+        return json.dumps(body, allow_nan=False).encode()
+    except ValueError as error:
+        raise InputError(f"a number that is not finite cannot be sent: {body!r:.{_SHOWN}}") from error
 
 
 def _error(kind: str, status: int, message: str, address: Address) -> TunerError:
