@@ -112,6 +112,7 @@ def test_a_kernel_that_has_changed_is_exported_without_launches(tmp_path: Path) 
 def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
     """An empty database, an unknown run, a replay, and a file that cannot be one are refused."""
     db, out = tmp_path / "db", tmp_path / "a.zip"
+    Store(db).close()
 
     def refused(*words: str | Path) -> str:
         result = tuner("db", "export", "--database", db, *words)

@@ -407,6 +407,8 @@ def test_a_dry_run_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (("--user", "--uninstall", "--purge"), "--purge is of the machine's service"),
         (("--user", "--tcp"), "--tcp is of the machine's service"),
         (("--prefix", "relative"), "must be a path from the root"),
+        (("--root", "/dev/null"), "--root /dev/null: is no directory"),
+        (("--prefix", ""), "is empty; name a path"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(words: tuple[str, ...], says: str) -> None:

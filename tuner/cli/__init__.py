@@ -3,6 +3,7 @@
 import click
 
 from tuner.cli.lazy import LazyGroup
+from tuner.cli.telling import written
 from tuner.errors import Interrupted, TunerError
 
 COMMANDS = {
@@ -44,7 +45,8 @@ class MainGroup(LazyGroup):
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
         try:
-            return super().invoke(ctx)
+            with written():
+                return super().invoke(ctx)
         except TunerError as error:
             raise _failure(error) from error
         except KeyboardInterrupt:

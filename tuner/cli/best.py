@@ -10,6 +10,7 @@ import click
 from tuner.cli import completing
 from tuner.cli.options import database_option, device_option, fraction, kernel_option
 from tuner.cli.output import console, json_option, write_json
+from tuner.cli.reading import reading
 from tuner.cli.remote import client_of, socket_option
 from tuner.errors import DaemonError, InputError
 
@@ -118,22 +119,25 @@ def _show_stored(
 ) -> None:
     from tuner.answers import find_answer
     from tuner.catalog import Catalog
-    from tuner.database import Store
     from tuner.objective import Objective, described
     from tuner.report.tables import show_run
     from tuner.request import asked_for
 
     Objective(objective)
     asked = asked_for(Catalog.load(kernel_files), workloads, device)
-    with Store(database) as store:
-        answer = find_answer(
-            store,
-            list(asked.batches),
-            described(objective, max_slowdown),
-            device=asked.device,
-            sources=asked.sources,
-            batches=asked.batches,
-            clocks_as_found=clocks_as_found,
+    with reading(database) as store:
+        answer = (
+            None
+            if store is None
+            else find_answer(
+                store,
+                list(asked.batches),
+                described(objective, max_slowdown),
+                device=asked.device,
+                sources=asked.sources,
+                batches=asked.batches,
+                clocks_as_found=clocks_as_found,
+            )
         )
     if answer is None or answer.run.answer is None:
         limit = "" if max_slowdown is None else f" --max-slowdown {100 * max_slowdown:g}%"

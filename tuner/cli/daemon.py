@@ -8,12 +8,14 @@ from typing import Literal
 
 import click
 
+from tuner.cli.options import NamedPath
+
 
 @click.command(short_help="Tune as a service: answer at once, measure when the GPU is free.")
 @click.option("--foreground", is_flag=True, help="Run here, until Ctrl-C or SIGTERM.")
 @click.option(
     "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Settings. Default: /etc/tuner/daemon.toml where it is there.",
 )
@@ -26,13 +28,13 @@ import click
 )
 @click.option(
     "--state",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NamedPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Where results are kept. Default: as the settings say, else the user's state directory.",
 )
 @click.option(
     "--socket",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     metavar="PATH",
     help="Where to listen. Default: what systemd passes, else as the settings say, else the user's.",
 )

@@ -6,6 +6,7 @@ import click
 
 from tuner.cli.options import database_option, kernel_option
 from tuner.cli.output import console, writable
+from tuner.cli.reading import is_stored, reading
 
 
 @click.group(
@@ -33,6 +34,9 @@ def repair(*, database: Path | None) -> None:
     """
     from tuner.database import Database
 
+    if not is_stored(database):
+        click.echo("nothing is stored, and nothing to repair")
+        return
     with Database(database) as there:
         there.examine()
         click.echo(f"{there.path} and its mirror are whole")
@@ -63,14 +67,15 @@ def export(
     with `tuner run --device replay:FILE`.
     """
     from tuner.catalog import Catalog
-    from tuner.database import Store
     from tuner.errors import InputError
     from tuner.recordings import write
     from tuner.stored_space import covered, stored_space
 
     if out == "-":
         raise InputError("--out -: a recording is no text; name a file")
-    with Store(database) as store:
+    with reading(database) as store:
+        if store is None:
+            raise InputError("nothing is stored, so there is nothing to export")
         stored = stored_space(store, Catalog.load(kernel_files), run_id)
     target = Path(out or f"run-{run_id or stored.runs[0]}.zip")
     try:

@@ -7,6 +7,7 @@ import click
 
 from tuner.cli.options import database_option
 from tuner.cli.output import console, json_option, write_json
+from tuner.cli.reading import reading
 
 _ROOM_FOR_ALL = 110  # characters
 
@@ -26,12 +27,11 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from tuner.database import Store
     from tuner.report.labels import label
     from tuner.report.units import si
 
-    with Store(database) as store:
-        rows = [_row(run) for run in store.history(limit)]
+    with reading(database) as store:
+        rows = [] if store is None else [_row(run) for run in store.history(limit)]
     if json_path is not None:
         write_json(json_path, {"runs": rows})
     out = console(json_path)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from tuner.cli.options import NamedPath
+
 _ROOT = Path("/")
 
 
@@ -17,14 +19,14 @@ _ROOT = Path("/")
 @click.option("--tcp", is_flag=True, help="Let the service reach the loopback, for [tcp] of daemon.toml.")
 @click.option(
     "--root",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    type=NamedPath(file_okay=False, exists=True, path_type=Path),
     default=_ROOT,
     metavar="DIR",
     help="Install into the image of a machine that is there; nothing is started.",
 )
 @click.option(
     "--prefix",
-    type=click.Path(path_type=Path),
+    type=NamedPath(path_type=Path),
     default=Path(sys.prefix),
     metavar="DIR",
     help="The environment whose bin/tuner the service runs. Default: the one of this program.",
@@ -95,6 +97,8 @@ def _shared() -> dict[str, str]:
 def _check_options(*, user: bool, uninstall: bool, purge: bool, tcp: bool, root: Path) -> None:
     from tuner.errors import InputError
 
+    if not root.is_dir():  # a device, which is no file to click either
+        raise InputError(f"--root {root}: is no directory; name the root of a machine's image")
     if purge and not uninstall:
         raise InputError("--purge goes with --uninstall: it removes results")
     if user and (purge or tcp or root != _ROOT):

@@ -1,11 +1,25 @@
 """Options that several commands share."""
 
 import math
+import os
 from pathlib import Path
 
 import click
 
 from tuner.cli import completing
+
+
+class NamedPath(click.Path):
+    """A path with a name: the empty text, such as that of an unset variable, is not the working directory."""
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """The path."""
+        if value == "":
+            self.fail("is empty; name a path", param, ctx)
+        return super().convert(value, param, ctx)
+
 
 device_option = click.option(
     "--device",
@@ -22,7 +36,7 @@ sensor_option = click.option(
 
 database_option = click.option(
     "--database",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     envvar="TUNER_DATABASE",
     help="Where results are kept. Default: tuner/tuner.db in the user's state directory.",
@@ -31,7 +45,7 @@ database_option = click.option(
 kernel_option = click.option(
     "--kernel",
     "kernel_files",
-    type=click.Path(path_type=Path),
+    type=NamedPath(path_type=Path),
     metavar="FILE",
     multiple=True,
     help="A kernel.toml beside the catalogue; may be given several times.",

@@ -1,6 +1,6 @@
 """What outlives a process: runs and trials, jobs and their events, in one SQLite file and its mirror."""
 
-from tuner.database.connection import Database, default_path
+from tuner.database.connection import Database, default_path, holds_something
 from tuner.database.faults import BUSY_TIMEOUT_S
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
@@ -17,5 +17,6 @@ __all__ = [
     "Store",
     "StoredRun",
     "default_path",
+    "holds_something",
     "workload_key",
 ]

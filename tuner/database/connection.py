@@ -13,6 +13,7 @@ import platformdirs
 from tuner.database.faults import MovedError, SuspectError, advice, damaged, translated
 from tuner.database.mirror import put_right
 from tuner.database.pair import Pair, Transaction
+from tuner.database_check import mirror_of
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 
 if TYPE_CHECKING:
@@ -27,6 +28,25 @@ T = TypeVar("T")
 def default_path() -> Path:
     """Where results are kept: ``tuner/tuner.db`` in the user's state directory (``$XDG_STATE_HOME``)."""
     return platformdirs.user_state_path("tuner") / "tuner.db"
+
+
+def holds_something(path: Path | None = None) -> bool:
+    """Whether there is a database to read: something in the file, or in its mirror; nothing is made.
+
+    Args:
+        path: the file; None for the default one.
+    """
+    path = path or default_path()
+    return any(map(_has_content, (path, mirror_of(path))))
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # opening it says why
+        return True
 
 
 class Database:
