@@ -1,6 +1,7 @@
 """Which sizes are near to another one, and how much is looked at for a reply."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -8,12 +9,14 @@ from answering_scene import TX1, known, shipped
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.config import KernelFile
 from tuner.daemon.answering import replies
 from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.answering.known import Index, Known
+from tuner.daemon.answering.known import Index, Known, allowed
 from tuner.daemon.answering.neighbours import Neighbours, sizes_named, sizes_of
 from tuner.daemon.desk import MOST_WORKLOADS, Question
 from tuner.daemon.settings.tables import Settings, TuningTable
+from tuner.model import Configuration, TunableValue, Workload
 
 SCAN = "scan-lf:N=64"
 
@@ -30,7 +33,7 @@ def test_the_nearest_have_the_least_ratios(tuned: list[int], asked: int, most: i
     neighbours: Neighbours[int] = Neighbours()
     for size in tuned:
         neighbours.add(((("N", ""),), (math.log(size),)), size)
-    found = neighbours.nearest(((("N", ""),), (math.log(asked),)), most, lambda size: size)
+    found = neighbours.nearest(((("N", ""),), (math.log(asked),)), most, lambda size: (size,))
     apart = [abs(math.log(size / asked)) for size in found]
     others = [abs(math.log(size / asked)) for size in tuned if size not in found and size != asked]
     assert len(found) == min(most, len(set(tuned) - {asked}))
@@ -76,9 +79,15 @@ def test_few_configurations_are_tried_for_a_reply(monkeypatch: pytest.MonkeyPatc
     answers = answerer(
         *(replace(known([name], run=run), configurations={name: {"P": -1}}) for run, name in enumerate(tuned))
     )
-    tried: list[object] = []
-    really = replies.allowed
-    monkeypatch.setattr(replies, "allowed", lambda *one: (tried.append(one), really(*one))[1])
+    tried = []
+
+    def counted(
+        kernel: KernelFile, workload: Workload, values: Mapping[str, TunableValue]
+    ) -> Configuration | None:
+        tried.append(workload)
+        return allowed(kernel, workload, values)
+
+    monkeypatch.setattr(replies, "allowed", counted)
     for count in (1, 4, MOST_WORKLOADS):
         tried.clear()
         answers.reply(Question(tuple(asked[:count])))

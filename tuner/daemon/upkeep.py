@@ -111,6 +111,7 @@ class Upkeep:
         for job in tuple(self._board.jobs):
             if job.state is not State.QUEUED or job.origin not in FOR_AN_ANSWER:
                 continue
+            await asyncio.sleep(0)  # questions go first
             run = self._answerer.answered(job.order)
             if run is None:
                 continue

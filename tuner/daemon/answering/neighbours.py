@@ -31,7 +31,7 @@ class Neighbours(Generic[T]):
         texts, logarithms = sizes
         self.alike.setdefault(texts, {}).setdefault(logarithms, []).append(known)
 
-    def nearest(self, sizes: Sizes, most: int, rank: Callable[[T], object]) -> list[T]:
+    def nearest(self, sizes: Sizes, most: int, rank: Callable[[T], tuple[int, ...]]) -> list[T]:
         """The first by ``rank`` of each of so many sizes, the nearest first, this size itself left out."""
         texts, logarithms = sizes
         there = self.alike.get(texts, {})
@@ -42,7 +42,8 @@ class Neighbours(Generic[T]):
 
 def _distance(one: tuple[float, ...], other: tuple[float, ...]) -> float:
     """Sum of the logarithms of the ratios of sizes."""
-    return sum(map(abs, map(operator.sub, one, other)))
+    total: float = sum(map(abs, map(operator.sub, one, other)))
+    return total
 
 
 def sizes_of(workload: Workload) -> Sizes:

@@ -7,7 +7,7 @@ the daemon's own jobs among each other; whatever a client or daemon.toml asks fo
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -144,7 +144,7 @@ class Wishes:
     def work_out(self, per_day: Mapping[str, float]) -> bool:
         """Look at some of what ``wanted`` looks at; True where more is left, for after others had a turn."""
         left = _AT_ONCE
-        new = itertools.chain(
+        new: Iterator[str | Known] = itertools.chain(
             (key for key in itertools.islice(per_day, MOST_WANTED) if key not in self._looks),
             (known for known in self._present.index.stale[:MOST_WANTED] if known.run not in self._stale),
         )

@@ -33,6 +33,7 @@ class Queuing:
         self._board = board
         self._most_waiting = most_waiting
         self._lock = asyncio.Lock()
+        self._wishing = asyncio.Lock()
 
     async def queue(self, order: Order, origin: Origin, priority: float) -> Job | None:
         """The job that does what the order asks for, queued now if there was none.
@@ -63,7 +64,10 @@ class Queuing:
         Args:
             wanted: the most worthwhile first.
         """
-        places = min(MOST_WANTED, self._most_waiting() // 2)
+        async with self._wishing:
+            await self._wish(wanted, min(MOST_WANTED, self._most_waiting() // 2))
+
+    async def _wish(self, wanted: Sequence[Wanted], places: int) -> None:
         worths = await self._weigh(wanted)
         for one in wanted[:places]:
             if self._known(one.order, one.origin) is not None:
