@@ -152,6 +152,37 @@ def test_an_error_names_the_field(api: Served) -> None:
     assert "a secret" not in message
 
 
+@pytest.mark.parametrize(
+    ("method", "target", "document", "says"),
+    [
+        ("GET", "/v1/best?workload=", None, "workload.0: must be a kernel and its sizes in ASCII"),
+        ("GET", "/v1/best?workload=a%0Ab", None, "workload.0: must be a kernel and its sizes in ASCII"),
+        ("GET", "/v1/best", None, "workload: is needed"),
+        ("GET", "/v1/best?workload=a&device=x", None, "device: must be cuda:N or sim:NAME"),
+        ("GET", "/v1/best?workload=a&objective=x", None, "must be one of time, energy, edp, ed2p"),
+        ("GET", "/v1/best?workload=a&colour=red", None, "colour: is not known here"),
+        ("GET", "/v1/jobs/9223372036854775808", None, "number: must be at most 9223372036854775807"),
+        ("GET", "/v1/jobs/x", None, "number: must be a whole number"),
+        ("POST", "/v1/jobs", b"{", "body: is no JSON"),
+        ("POST", "/v1/jobs", b"\xff", "the body is no JSON that can be read"),
+        ("POST", "/v1/jobs", [1], "body: must be an object"),
+        ("POST", "/v1/jobs", {"workloads": []}, "workloads: must hold at least 1"),
+        ("POST", "/v1/jobs", {"workloads": ["ünï"]}, "workloads.0: must be a kernel and its sizes in ASCII"),
+        ("POST", "/v1/jobs", {**JOB, "clocks": "Off"}, "clocks: must be off, all, a list in MHz"),
+        ("POST", "/v1/jobs", {**JOB, "options": {"window_s": 1e9}}, "options.window_s: must be at most 600"),
+    ],
+)
+def test_a_refusal_says_what_would_be_right(
+    api: Served, method: str, target: str, document: object, says: str
+) -> None:
+    """What is wrong in a request is said in words of this program, and nothing of how it was found."""
+    answer = api.ask(method, target, document, {"Content-Type": "application/json"})
+    message = answer.document["error"]["message"]
+
+    assert says in message
+    assert not any(word in message for word in ("Input", "String", "pattern", "parsing"))
+
+
 def test_a_wrong_method_learns_the_right_ones(api: Served) -> None:
     """405 names all methods of the path, not those of one route."""
     assert api.ask("PUT", "/v1/jobs").headers["allow"] == "GET, POST"

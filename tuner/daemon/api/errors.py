@@ -10,12 +10,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
+from tuner.daemon.api.wording import worded
 from tuner.daemon.desk import NoSuchJobError
 from tuner.errors import InputError, StoreError, TunerError
 
 _LONGEST_MESSAGE = 1000  # characters; what a client sent must not come back at any length
 _FAULTS_NAMED = 5  # of a request that is wrong in many places
 _RETRY_S = 1  # a database that is locked is free again after about so long
+_NO_BODY = 400  # said by the framework of nothing else
 _NO_PATH = 404
 _WRONG_METHOD = 405
 _LONGEST_METHOD = 20  # characters of it in a message
@@ -81,15 +83,9 @@ async def _invalid(_: Request, error: Exception) -> Response:
 
 def invalid_answer(faults: Sequence[Mapping[str, Any]]) -> Response:
     """The answer to a request that is not as documented; faults are as pydantic tells them."""
-    named = [_fault(fault) for fault in faults[:_FAULTS_NAMED]]
+    named = [worded(fault) for fault in faults[:_FAULTS_NAMED]]
     more = len(faults) - len(named)
     return error_answer(422, "; ".join(named) + (f"; and {more} more" if more > 0 else ""))
-
-
-def _fault(fault: Mapping[str, Any]) -> str:
-    """Where a fault is and what would be right; the value itself is not repeated."""
-    where = ".".join(str(part)[:64] for part in fault["loc"][1:]) or str(fault["loc"][0])
-    return f"{where}: {fault['msg']}"
 
 
 async def _of_http(request: Request, error: Exception) -> Response:
@@ -99,7 +95,8 @@ async def _of_http(request: Request, error: Exception) -> Response:
         allowed = ", ".join(sorted(_methods(request)))
         text = f"this path takes {allowed}, not {request.method[:_LONGEST_METHOD]}"
         return error_answer(_WRONG_METHOD, text, headers={"allow": allowed})
-    text = "no such path; see /openapi.json" if error.status_code == _NO_PATH else str(error.detail)
+    said = {_NO_PATH: "no such path; see /openapi.json", _NO_BODY: "the body is no JSON that can be read"}
+    text = said.get(error.status_code) or str(error.detail)
     return error_answer(error.status_code, text, headers=error.headers)
 
 
