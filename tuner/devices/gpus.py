@@ -268,4 +268,4 @@ def gpu_model(name: str) -> GpuModel:
         return _TABLE[key]
     near = difflib.get_close_matches(key, _TABLE, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise UnknownNameError(f"no simulated GPU {name!r}{hint} Choose from {', '.join(_TABLE)}")
+    raise UnknownNameError(f"no simulated GPU {name!r}; choose from {', '.join(_TABLE)}{hint}")
