@@ -11,7 +11,7 @@ from service_rig import DEVICE, PEER, WORKLOAD, Rig, plays, working
 
 from tuner.daemon.lanes.failures import MOST_CRASHES
 from tuner.daemon.running.errand import Ending
-from tuner.errors import StoreError
+from tuner.errors import InputError, StoreError
 from tuner.jobs import Job, Kind, Order, Origin, State
 
 
@@ -116,3 +116,19 @@ async def test_a_result_that_cannot_be_read_fails_its_job(tmp_path: Path) -> Non
         assert (state, reason) == ("failed", "run 7 was measured again in vain: measurement: no time")
         assert not stored
         assert not (await rig.service.status())["devices"][0]["holds"]
+
+
+@plays
+async def test_what_is_not_known_any_more_is_not_tried(tmp_path: Path) -> None:
+    """A job whose kernel was taken away fails at once, with what is wrong, and starts no process."""
+
+    def unknown(_: Order) -> None:
+        raise InputError("unknown kernel 'gone'")
+
+    async with working(tmp_path) as rig:
+        answerer: Any = rig.answerer
+        answerer.again = unknown
+        order = Order((WORKLOAD,), device=DEVICE, kind=Kind.SAMPLE)
+        job = await rig.service._board.add(order, origin=Origin.CHECK)
+        assert (await rig.told(job.id))[-2:] == [("running", ""), ("failed", "unknown kernel 'gone'")]
+        assert rig.attempts.empty()

@@ -12,7 +12,7 @@ from tuner.daemon.lanes.gates import Gates
 from tuner.daemon.lanes.office import Office
 from tuner.daemon.logs import about
 from tuner.daemon.running.errand import Ending, Errand
-from tuner.errors import ChildError, StoreError
+from tuner.errors import ChildError, InputError, StoreError
 from tuner.jobs import OWN, Job, State
 
 GRACE_S = 5.0
@@ -162,7 +162,6 @@ class Lane:
         """How an attempt ended, all that it brought being stored; and why it was stopped if it was."""
         try:
             ending, why = await self._run(job)
-            self._gates.left()
             return await self._office.received(job, ending), why
         except Exception as error:  # noqa: BLE001 - a job must not be stuck because of what nobody thought of
             _LOG.exception("an error of the daemon")
@@ -180,7 +179,7 @@ class Lane:
             attempt = await self._launch(self._office.errand(job), tell)
         except ChildError as error:
             return Ending("unavailable", str(error)), ""
-        except RefusedError as error:
+        except (RefusedError, InputError) as error:
             return Ending("refused", str(error)), ""
         ended = asyncio.create_task(attempt.ended())
         try:
@@ -188,6 +187,7 @@ class Lane:
         finally:
             if not ended.done():
                 await attempt.stop(GRACE_S)
+            self._gates.left()
         return await ended, why
 
     async def _watch(self, job: Job, attempt: Attempt, ended: "asyncio.Task[Ending]") -> str:

@@ -72,6 +72,7 @@ class Office:
 
         Raises:
             NotNowError: there is nothing to do any more.
+            InputError: what it names is not known any more.
         """
         idle = self._situation.settings.idle
         return Errand(
