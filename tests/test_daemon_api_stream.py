@@ -9,7 +9,7 @@ import pytest
 from fake_desk import FakeDesk
 from hypothesis import given
 from hypothesis import strategies as st
-from served_desk import PATIENCE_S, Served, ask, served
+from served_desk import PATIENCE_S, Served, ask, connected, served
 
 from tuner.daemon.api.events import EventStream, event_text
 from tuner.daemon.desk import Peer
@@ -78,6 +78,19 @@ def test_a_stream_goes_on_where_it_was(api: Served, target: str, headers: dict[s
     api.wait(api.desk.change(number, State.CANCELLED))
     with following(api, f"/v1/jobs/{number}/events{target}", **headers) as response:
         assert [block["id"] for block in blocks(response)] == ["3"]
+
+
+def test_a_reader_who_left_is_noticed_behind_further_requests(api: Served) -> None:
+    """Requests behind a stream keep its end from being read; what is sent next finds nobody there."""
+    number = submitted(api)
+    request = f"GET /v1/jobs/{number}/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connected(api.path) as connection:
+        connection.sendall(request.encode() * 3)
+        assert connection.recv(12) == b"HTTP/1.1 200"
+    api.wait(api.desk.tell(number, "trial", {}, stored=False))
+    while api.server.server_state.connections or api.desk.following:
+        api.wait(asyncio.sleep(0.01))
+    assert not len(api.server._house.places)
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "9223372036854775808"])
