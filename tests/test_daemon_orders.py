@@ -13,7 +13,7 @@ from tuner.daemon.desk import NotNowError, Question
 from tuner.daemon.jobs.orders import RANGES, checked, same_order, within
 from tuner.daemon.jobs.sets import missing, orders_of, unwanted
 from tuner.daemon.running.errand import Ending
-from tuner.errors import InputError
+from tuner.errors import DeviceUnavailableError, InputError
 from tuner.jobs import FOR_AN_ANSWER, OPTIONS, Kind, Order, Origin, State
 
 DEVICES = (DEVICE, OTHER)
@@ -56,6 +56,12 @@ def test_a_wrong_order_is_refused(changes: dict[str, Any], says: str) -> None:
     """The message names what is wrong and what would be right."""
     with pytest.raises(InputError, match=says.replace("(", r"\(")):
         checked(Order(**{"workloads": (WORKLOAD,), **changes}), catalog(), DEVICES)
+
+
+def test_an_order_without_any_device_is_not_wrong() -> None:
+    """That no device answers is nobody's wrong input: the same order may be taken later."""
+    with pytest.raises(DeviceUnavailableError, match="`tuner status` says why"):
+        checked(Order((WORKLOAD,)), catalog(), ())
 
 
 def test_every_option_has_its_range() -> None:

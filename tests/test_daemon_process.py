@@ -22,7 +22,8 @@ from tuner.daemon.process import ground, main
 from tuner.daemon.process.ground import Choices
 from tuner.daemon.process.listening import Listener
 from tuner.daemon.process.machine import Found, driver_signs
-from tuner.errors import DaemonUnavailableError
+from tuner.daemon.process.survey import find
+from tuner.errors import DaemonUnavailableError, InputError
 from tuner.model import DeviceIdentity
 from tuner.service_manager import ServiceManager
 
@@ -408,3 +409,19 @@ def test_daemon_does_not_go_to_the_background() -> None:
 
     assert result.exit_code == 2
     assert "tuner install-service" in result.stderr
+
+
+def test_a_socket_below_a_file_is_explained(tmp_path: Path) -> None:
+    """Where a file stands in the way of a directory, it is named."""
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(InputError, match=f"cannot listen on {file}/socket: {file} is no directory"):
+        Listener(None, file / "socket")
+
+
+def test_a_device_that_cannot_be_used_is_named_once() -> None:
+    """The reason does not begin with the name that it is told with."""
+    _, missing = find(("cuda:9999", "sim:nope"))
+
+    assert missing.keys() == {"cuda:9999", "sim:nope"}
+    assert not any(why.startswith(spec) for spec, why in missing.items())

@@ -71,4 +71,7 @@ def damaged(error: sqlite3.Error) -> bool:
 
 def advice(path: Path) -> str:
     """What a user can do about a database that cannot be used."""
-    return f"free {path.name}, move it and its mirror aside, or name another file with --database"
+    return (
+        f"free {path.name}, move it and its mirror aside, or name another file with --database"
+        " (of the daemon: a directory with --state)"
+    )

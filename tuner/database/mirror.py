@@ -115,7 +115,7 @@ def _bring_up(path: Path, found: _Found) -> None:
     if unknown:
         raise StoreError(
             f"{path} was written by a newer tuner (migrations {', '.join(sorted(unknown))});"
-            " upgrade tuner or name another file with --database"
+            " upgrade tuner or name another file with --database (of the daemon: a directory with --state)"
         )
     if not path.exists():
         _remove_side_files(path)  # of one that was there before

@@ -10,7 +10,7 @@ from tuner.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.clock_choice import check_clocks
 from tuner.daemon.desk import MOST_LETTERS, MOST_WORKLOADS
 from tuner.daemon.settings.tables import TuningTable
-from tuner.errors import InputError, UnknownNameError
+from tuner.errors import DeviceUnavailableError, InputError, UnknownNameError
 from tuner.jobs import OPTIONS, Kind, Order
 from tuner.model import Workload
 from tuner.names import suggestion
@@ -76,6 +76,7 @@ def checked(order: Order, catalog: Catalog, devices: Sequence[str]) -> Order:
 
     Raises:
         InputError: the order names what is not there, or cannot be; the message says what would be right.
+        DeviceUnavailableError: the daemon has no device now.
     """
     Objective(order.objective)
     if order.policy not in registry.names("policy"):
@@ -92,9 +93,10 @@ def checked_device(device: str, devices: Sequence[str]) -> str:
 
     Raises:
         UnknownNameError: the daemon does not tune on it; the message says on which it does.
+        DeviceUnavailableError: it has none now.
     """
     if not devices:
-        raise InputError("the daemon has no device: none answers here, and daemon.toml names none")
+        raise DeviceUnavailableError("no device of the daemon answers now; `tuner status` says why of each")
     if device and device not in devices:
         raise UnknownNameError(
             f"device {device[:MOST_LETTERS]!r}: the daemon tunes on {', '.join(devices)}"

@@ -138,7 +138,10 @@ def _first(paths: Sequence[Path], group: str) -> Listener:
 def _listen(path: Path, group: str) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(error.errno, f"{path.parent} is no directory") from error
         _unlink_dead(path)
         mask = os.umask(0o777 & ~_FOR_OWNER)  # nobody else connects before the group is known
         try:

@@ -39,7 +39,7 @@ def find(
         try:
             identity = identify(spec)
         except TunerError as error:
-            missing[spec] = str(error)
+            missing[spec] = str(error).removeprefix(f"{spec}: ")
         else:
             identities[identity.spec] = identity
     return identities, missing
