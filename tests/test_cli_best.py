@@ -1,5 +1,6 @@
 """``tuner best`` and ``tuner history``: what is stored, and why it need not be true any more."""
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -225,13 +226,16 @@ def test_a_question_before_the_first_run(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("words", [("best", *SMALL), ("history",), ("history", "--json", "-")])
+@pytest.mark.parametrize(
+    "words", [("best", *SMALL, "--no-daemon"), ("history",), ("history", "--json", "-"), ("--help",)]
+)
 def test_output_that_cannot_be_written(words: tuple[str, ...], db: Path) -> None:
     """Where standard output takes no more, one line says so, and the exit code is 1."""
     tuner("run", *SMALL, "--budget", "1", "--policy", "random", "--database", db)
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
-            [*COMMAND, *words, "--database", str(db)],
+            [*COMMAND, *words],
+            env={**os.environ, "TUNER_DATABASE": str(db)},
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -241,6 +245,21 @@ def test_output_that_cannot_be_written(words: tuple[str, ...], db: Path) -> None
 
     assert ended.returncode == 1
     assert ended.stderr == "Error: the output cannot be written: No space left on device\n"
+
+
+def test_json_without_standard_output(db: Path) -> None:
+    """Who closes standard output and wants the document there is told so."""
+    Store(db).close()
+    ended = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *COMMAND, "history", "--json", "-", "--database", str(db)],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+    assert ended.returncode == 2
+    assert ended.stderr == "Error: --json -: there is no standard output; name a file\n"
 
 
 def test_an_empty_path_is_no_path() -> None:

@@ -1,5 +1,7 @@
 """The command line. Commands are imported when they are named, so that ``tuner --help`` is instant."""
 
+from typing import Any
+
 import click
 
 from tuner.cli.lazy import LazyGroup
@@ -41,6 +43,17 @@ def _failure(error: TunerError) -> click.ClickException:
 
 class MainGroup(LazyGroup):
     """The root group; turns this package's errors into messages and exit codes."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - click's own
+    ) -> click.Context:
+        """Read the options; ``--help`` and ``--version`` print already."""
+        with written():
+            return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""

@@ -55,6 +55,8 @@ def write_json(path: str, document: object) -> None:
     """
     text = json.dumps(document, indent=2, allow_nan=False) + "\n"
     if path == "-":
+        if sys.stdout is None:  # closed by who called
+            raise InputError("--json -: there is no standard output; name a file")
         sys.stdout.write(text)
         return
     target = Path(path)
