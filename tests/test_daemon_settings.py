@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_process import tuner
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from tuner.daemon.process.ground import Choices
 from tuner.daemon.settings import file as settings_file
 from tuner.daemon.settings.file import MAX_BYTES, load, schema
-from tuner.daemon.settings.meaning import sentences
 from tuner.daemon.settings.messages import MAX_SHOWN, table_of
 from tuner.daemon.settings.tables import SetTable, Settings, WindowTable
 from tuner.errors import InputError
@@ -192,12 +191,15 @@ def test_a_byte_order_mark_is_none_of_the_text(tmp_path: Path) -> None:
     assert load(path).limits.queue == 7
 
 
-def test_check_looks_at_devices_that_are_named(tmp_path: Path) -> None:
-    """What the command line says is checked as is what the file says."""
+@pytest.mark.parametrize("way", ["--check", "--foreground"])
+def test_devices_of_the_command_line_are_checked(way: str, tmp_path: Path) -> None:
+    """A name that no device can have is wrong input, as it is in the file."""
     path = written(tmp_path, "kernels.directories = []")
+    result = tuner("daemon", way, "--config", path, "--device", "bogus", "--state", tmp_path / "state")
 
-    with pytest.raises(InputError, match="--device: unknown device 'bogus'; choose cuda:N or one of"):
-        list(sentences(Choices(path, ("bogus",))))
+    assert result.exit_code == 2
+    assert "Error: --device: unknown device 'bogus'; choose cuda:N or one of" in result.stderr
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_every_mistake_has_a_line(tmp_path: Path) -> None:

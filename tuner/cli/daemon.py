@@ -70,7 +70,12 @@ def daemon(
         return
     from tuner.daemon.process.ground import Choices
     from tuner.daemon.process.main import run
+    from tuner.daemon.settings.checks import wrong_device
+    from tuner.errors import InputError
 
+    unknown = [f"--device: {wrong}" for wrong in map(wrong_device, devices) if wrong]
+    if unknown:
+        raise InputError("\n".join(unknown))
     choices = Choices(config, devices, state, socket)
     if check:
         from tuner.daemon.settings.meaning import sentences

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from tuner.daemon.jobs.sets import orders_of
 from tuner.daemon.lanes.windows import opening
 from tuner.daemon.process.ground import Choices, read, state_directory
-from tuner.daemon.settings.checks import wrong_device
 from tuner.daemon.settings.file import SYSTEM_FILE
 from tuner.daemon.settings.tables import Settings, WindowTable
 from tuner.daemon.situation import local_now
@@ -18,11 +17,8 @@ def sentences(choices: Choices) -> Iterator[str]:
     """What a daemon with these choices would do, line by line.
 
     Raises:
-        InputError: a device that was named, a file, or a set in it, is wrong.
+        InputError: a file, or a set in it, is wrong.
     """
-    unknown = [f"--device: {wrong}" for wrong in map(wrong_device, choices.devices) if wrong]
-    if unknown:
-        raise InputError("\n".join(unknown))
     ground = read(choices)
     settings = ground.settings
     devices = choices.devices or settings.service.devices
