@@ -51,8 +51,8 @@ class House:
 class Connection(H11Protocol):
     """A connection of a client.
 
-    It is answered 429 and closed when there are too many, whatever it asks. It is closed when a request does not
-    arrive in time or is far too long, and when an answer is not taken in time. The application finds its
+    It is answered 429 and closed when there are too many, whatever it asks. It is closed when a request does
+    not arrive in time or is far too long, and when an answer is not taken in time. The application finds its
     ``Caller`` in the scope's state.
     """
 
