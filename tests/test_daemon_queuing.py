@@ -1,6 +1,7 @@
 """What the daemon queues of itself: sets, also those that cannot be read now, and wishes by their worth."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,49 @@ async def ask(rig: Rig, workload: str, count: float = 1.0, limit: float | None =
 
 def states(jobs: Sequence[Job]) -> list[State]:
     return [job.state for job in reversed(jobs)]
+
+
+@plays
+async def test_the_first_reply_says_what_comes_next(tmp_path: Path) -> None:
+    """Of what was never seen it is said that a search follows; then its job, or why none does."""
+    asked = Question((WORKLOAD,))
+    async with working(tmp_path, settings(online=TUNED)) as rig:
+        first = rig.service.best(asked, PEER)
+        assert first.refinement is None
+        assert any("analytical answer of scan-lf:N=4 is not there yet" in one for one in first.notices)
+        assert any("a search is queued for it" in one for one in first.notices)
+        await asyncio.sleep(LOOK_S)
+        then = rig.service.best(asked, PEER)
+        assert then.refinement is not None
+        assert not any("search is queued" in one for one in then.notices)
+        await rig.service.cancel(then.refinement, PEER)
+        assert any("cancelled, of late" in one for one in rig.service.best(asked, PEER).notices)
+        rig.situation.settings = settings()
+        await rig.service.adopt()
+        assert any("[online] refine is off" in one for one in rig.service.best(asked, PEER).notices)
+
+
+@plays
+async def test_asking_saves_nothing(tmp_path: Path) -> None:
+    """Whoever polls an answer saves no joules; only uses that a client tells of do."""
+    async with working(tmp_path) as rig:
+        device = rig.situation.identities[DEVICE]
+        await rig.storage.run(lambda books: store_run(books.store, [WORKLOAD], device, saves_j=0.5))
+        await rig.service._upkeep.refresh(None)
+        told = Question((WORKLOAD,), count=4.0)
+        for asked, saved_j in ((Question((WORKLOAD,)), 0.0), (told, 2.0)):
+            assert rig.service.best(asked, PEER).origin == "stored"
+            assert saved(rig) == pytest.approx(saved_j)
+        await rig.service.used([told], PEER)
+        assert saved(rig) == pytest.approx(4.0)
+        assert sum(rig.answerer.take_uses().values()) == pytest.approx(9.0)  # what is asked for is wanted
+
+
+def saved(rig: Rig) -> float:
+    (line,) = re.findall(
+        rb"^tuner_expected_saved_joules_total{.*} (.+)$", rig.service.metrics(), re.MULTILINE
+    )
+    return float(line)
 
 
 @plays

@@ -73,7 +73,7 @@ class Client:
         device: str = "",
         max_slowdown: float | None = None,
         clocks_as_found: bool = False,
-        count: float = 1.0,
+        count: float | None = None,
     ) -> Best:
         """The best configurations known now of workloads that run together; never waits for a measurement.
 
@@ -83,7 +83,8 @@ class Client:
             device: empty for the daemon's first.
             max_slowdown: as a fraction of the fastest's time; None for no limit.
             clocks_as_found: take only answers that set no GPU clock.
-            count: how often the answer will be used, or was since it was last asked for.
+            count: uses of the answer to tell the daemon of. With None, being asked counts as one for what is
+                tuned first, and as none for what is saved.
         """
         query = {
             "workload": _named(workloads),

@@ -46,7 +46,7 @@ class Question:
     Attributes:
         device: empty for the daemon's first.
         max_slowdown: as a fraction; None for no limit.
-        count: uses of the answer since the client asked last; they decide what is tuned first.
+        count: uses of the answer that the client tells of; None where it tells of none.
     """
 
     workloads: tuple[str, ...]
@@ -54,7 +54,12 @@ class Question:
     device: str = ""
     max_slowdown: float | None = None
     clocks_as_found: bool = False
-    count: float = 1.0
+    count: float | None = None
+
+    @property
+    def demand(self) -> float:
+        """Uses by which it is decided what is tuned first; being asked is one where no count is told."""
+        return 1.0 if self.count is None else self.count
 
 
 @dataclass(frozen=True)

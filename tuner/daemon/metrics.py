@@ -75,7 +75,7 @@ class Metrics:
         )
         self._saved = Counter(
             "tuner_expected_saved_joules_total",
-            "Expected, not metered: uses that clients told x (default - answer) joules per use.",
+            "Expected, not metered: uses that clients told of x (default - answer) joules; asking is none.",
             _GPU,
             registry=registry,
         )

@@ -237,27 +237,27 @@ class Service:
         del peer
         reply = self._answerer.reply(question)
         self._metrics.best("stale" if reply.origin == "stored" and reply.stale else reply.origin)
-        self._note_use(reply, question.count)
+        self._note_use(reply, question.count or 0.0)
         if reply.origin == "stored" and not reply.stale:
             return reply
         refinement = self._board.refining(self._answerer.topic(question))
         if refinement is not None:
             return replace(reply, refinement=refinement)
         self._upkeep.wishes_may_have_changed()
-        return reply
+        return replace(reply, notices=(*reply.notices, *self._answerer.coming(question)))
 
     async def used(self, uses: Sequence[Question], peer: Peer) -> None:
         """See ``Desk.used``."""
         del peer
         for question in uses:
             try:
-                self._note_use(self._answerer.reply(question), question.count)
+                self._note_use(self._answerer.reply(question), question.count or 0.0)
             except NotNowError:  # nothing is known of it yet; that it is used counts
                 self._answerer.used(question)
             await asyncio.sleep(0)  # each takes a millisecond where many workloads run together
 
     def _note_use(self, reply: Reply, count: float) -> None:
-        """Count what uses of an answer have saved; the uses are counted where the reply is made."""
+        """Count what uses that a client told of have saved; demand is counted where the reply is made."""
         self._upkeep.used()
         saved = None if reply.stale else saving(reply.answer)
         if saved is not None and count > 0:

@@ -13,7 +13,7 @@ from tuner.daemon.answering.known import Index, known_from
 from tuner.daemon.answering.ordered import alike
 from tuner.daemon.answering.present import Present, is_current, searches_of
 from tuner.daemon.answering.questions import asked
-from tuner.daemon.answering.replies import Kept, make
+from tuner.daemon.answering.replies import Kept, coming, make
 from tuner.daemon.answering.rests import Rests
 from tuner.daemon.answering.uses import Uses
 from tuner.daemon.answering.wishes import Wanted, Wishes
@@ -82,7 +82,7 @@ class Answerer:
         )
 
     def reply(self, question: Question) -> Reply:
-        """The best known now; the question counts as ``question.count`` uses.
+        """The best known now; the question counts as ``question.demand`` uses.
 
         Raises:
             InputError: the question is wrong, or a kernel file is at this size.
@@ -95,7 +95,7 @@ class Answerer:
             for name in found.names:
                 self._analyse(name, found.device)
             raise
-        self._uses.add(kept.key, question.count)
+        self._uses.add(kept.key, question.demand)
         for name in kept.unknown:
             self._analyse(name, kept.device)
         return kept.reply
@@ -107,7 +107,7 @@ class Answerer:
             InputError: the question is wrong.
         """
         found = asked(question, self._present.catalog, self._present.identities)
-        self._uses.add(found.key, question.count)
+        self._uses.add(found.key, question.demand)
 
     def topic(self, question: Question) -> str:
         """Of the search that would answer a question better, as ``tuner.daemon.jobs.orders.topic`` has it.
@@ -117,6 +117,17 @@ class Answerer:
             NotNowError: a kernel that names no default was never worked out.
         """
         return self._found(question).topic
+
+    def coming(self, question: Question) -> tuple[str, ...]:
+        """What follows from a question whose answer no job makes better yet, in sentences.
+
+        Raises:
+            InputError: the question is wrong.
+            NotNowError: a kernel that names no default was never worked out.
+        """
+        kept = self._found(question)
+        resting = alike(kept.search) in self._rests
+        return coming(kept, question, self._present.settings.online, resting=resting)
 
     # --- what is known ---------------------------------------------------------------------------
 

@@ -121,8 +121,8 @@ def check(question: Question) -> None:
     longest = max(question.workloads, key=len)
     if len(longest) > MOST_LETTERS:
         raise InputError(f"workload {longest[:40]!r}...: {len(longest)} letters, at most {MOST_LETTERS}")
-    if not 0.0 <= question.count <= MOST_COUNT:
-        raise InputError(f"count: {question.count:g} is not a number of uses from 0 to {MOST_COUNT:g}")
+    if not 0.0 <= question.demand <= MOST_COUNT:
+        raise InputError(f"count: {question.demand:g} is not a number of uses from 0 to {MOST_COUNT:g}")
     if question.max_slowdown is None:
         return
     if question.objective == "time":

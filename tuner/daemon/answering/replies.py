@@ -11,8 +11,10 @@ from tuner.daemon.answering.known import Known, allowed
 from tuner.daemon.answering.present import ANALYSIS_VERSION, Present, analytical_key
 from tuner.daemon.answering.questions import Asked
 from tuner.daemon.answering.searches import tuning_order
-from tuner.daemon.desk import NotNowError, Reply
+from tuner.daemon.desk import NotNowError, Question, Reply
 from tuner.daemon.jobs.orders import topic
+from tuner.daemon.settings.tables import OnlineTable
+from tuner.jobs import Order
 from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
 
 ORIGINS = ("stored", "analytical", "nearest", "default")
@@ -35,13 +37,15 @@ class Kept:
         key: that it is counted by.
         unknown: workloads of which an analytical answer would have been better than what was there.
         device: that was meant.
-        topic: of the search that would know better.
+        search: that would know better.
+        topic: of that search.
     """
 
     reply: Reply
     key: str
     unknown: tuple[str, ...]
     device: DeviceIdentity
+    search: Order
     topic: str
 
 
@@ -52,10 +56,11 @@ def make(asked: Asked, present: Present) -> Kept:
         InputError: a kernel file is wrong at this size.
         NotNowError: a kernel without a default was never worked out.
     """
-    searched = topic(tuning_order(asked, present))
+    search = tuning_order(asked, present)
+    known_by = topic(search)
     whole = _whole(asked, present)
     if whole is not None:
-        return Kept(whole, asked.key, (), asked.device, searched)
+        return Kept(whole, asked.key, (), asked.device, search, known_by)
     parts = {str(workload): _part(asked, workload, present) for workload in asked.workloads}
     origin = max((part.origin for part in parts.values()), key=ORIGINS.index)
     reply = Reply(
@@ -76,7 +81,7 @@ def make(asked: Asked, present: Present) -> Kept:
         if parts[str(workload)].origin in ("nearest", "default")
         and _worked_out(asked, workload, present) is None
     )
-    return Kept(reply, asked.key, unknown, asked.device, searched)
+    return Kept(reply, asked.key, unknown, asked.device, search, known_by)
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,31 @@ class _Part:
         """As a reply has it."""
         values: dict[str, TunableValue] = dict(self.configuration)
         return {"configuration": values, "origin": self.origin, "details": self.details}
+
+
+def coming(kept: Kept, question: Question, online: OnlineTable, *, resting: bool) -> tuple[str, ...]:
+    """What follows from a question whose answer no job makes better yet, in sentences.
+
+    Args:
+        kept: the reply.
+        question: that was asked.
+        online: what may follow.
+        resting: its search is not wanted for a while.
+    """
+    sentences = []
+    if kept.unknown:
+        names = ", ".join(kept.unknown)
+        sentences.append(f"the analytical answer of {names} is not there yet: it is worked out in its turn")
+    switch = "retune_stale" if kept.reply.origin == "stored" else "refine"
+    if not getattr(online, switch):
+        why = f"[online] {switch} is off"
+    elif resting:
+        why = "one was tried, or cancelled, of late"
+    elif question.demand:
+        return (*sentences, "a search is queued for it where there is a place: ask again for its number")
+    else:
+        return tuple(sentences)
+    return (*sentences, f"no search is queued for it, as {why}; submit one")
 
 
 def _notices(asked: Asked, parts: Mapping[str, _Part]) -> tuple[str, ...]:

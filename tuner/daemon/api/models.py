@@ -29,9 +29,7 @@ Device = Annotated[
 ]
 Objective = Literal["time", "energy", "edp", "ed2p"]
 Slowdown = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False, description="As a fraction, e.g. 0.05.")]
-Count = Annotated[
-    float, Field(ge=0, le=_COUNT, allow_inf_nan=False, description="Uses of the answer since asked last.")
-]
+Count = Annotated[float, Field(ge=0, le=_COUNT, allow_inf_nan=False)]
 Id = Annotated[int, Field(ge=1, le=_LARGEST)]
 After = Annotated[int, Field(ge=0, le=_LARGEST)]
 StateName = Literal["queued", "running", "paused", "finished", "failed", "cancelled"]
@@ -53,7 +51,11 @@ class BestQuery(Asked):
     device: Device = ""
     max_slowdown: Slowdown | None = None
     clocks_as_found: bool = Field(default=False, description="Only answers that set no GPU clock.")
-    count: Count = 1.0
+    count: Count | None = Field(
+        default=None,
+        description="Uses of the answer that are told of. Without it, being asked counts as one for what is"
+        " tuned first, and as none for what is saved.",
+    )
 
     def question(self) -> Question:
         """What the desk is asked."""
@@ -77,7 +79,7 @@ class Use(Asked):
     device: Device = ""
     max_slowdown: Slowdown | None = None
     clocks_as_found: bool = False
-    count: Count = 1.0
+    count: Count = Field(default=1.0, description="Uses of the answer since they were told last.")
 
     def question(self) -> Question:
         """The question whose answer was used."""
