@@ -23,6 +23,7 @@ from tuner.daemon.process.ground import Choices
 from tuner.daemon.process.listening import Listener
 from tuner.daemon.process.machine import Found, driver_signs
 from tuner.daemon.process.survey import find
+from tuner.daemon.settings.meaning import sentences
 from tuner.errors import DaemonUnavailableError, InputError
 from tuner.model import DeviceIdentity
 from tuner.service_manager import ServiceManager
@@ -379,10 +380,35 @@ def test_check_says_what_would_be_done(machine: Machine) -> None:
     result = tuner("daemon", "--check", "--config", machine.settings, "--device", "sim:k40c")
 
     assert result.exit_code == 0, result.stderr
-    assert "set pair: scan-lf:N=4 fft:N=4 for energy by auto, clocks off, on sim:k40c" in result.stdout
+    limit = "at most 5 % slower than the fastest"
+    assert f"scan-lf:N=4 fft:N=4 for energy, {limit} by auto, clocks off, on sim:k40c" in result.stdout
     assert "budget: 50000 J of measuring a day and GPU" in result.stdout
     assert "window: '0 22 * * *' for 8 h" in result.stdout
     assert not machine.database.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "where nobody says otherwise: energy by auto, clocks off, energy to ± 1 % (95 %)"),
+        ("", "clients may choose clocks: off, no others"),
+        ('[tuning]\nclocks = "all"', "clients may choose clocks: off and all, no others"),
+        ("[tuning]\nclient_clocks = true", "clients may choose clocks: any"),
+        ('[service]\nsocket = "/run/a.sock"', "socket: /run/a.sock"),
+        ('[service]\ngroup = "no-such-group"', "group: no-such-group is not on this machine"),
+        ("", "TCP: off"),
+        ('[tcp]\nport = 8750\ntoken_file = "/t"', "TCP: port 8750 of the loopback, with the token in /t"),
+        ("[online]\nsample_every_hours = 0", "answers in use are measured again: never"),
+        ('[[set]]\nname = "a"\nworkloads = ["scan-lf:N=4"]', "clocks off, on every GPU found"),
+        ('[[set]]\nname = "a"\nworkloads = ["scan-lf:N=4"]\ndevices = ["cuda:1"]', "clocks off, on cuda:1"),
+    ],
+)
+def test_check_says_of_every_setting_what_it_means(tmp_path: Path, text: str, sentence: str) -> None:
+    """Who may ask, what is searched how and where, and what follows from questions: all of it is told."""
+    path = tmp_path / "daemon.toml"
+    path.write_text(f"{text}\n[kernels]\ndirectories = []\n")
+
+    assert sentence in "\n".join(sentences(Choices(config=path)))
 
 
 def test_check_refuses_a_set_of_unknown_workloads(machine: Machine) -> None:

@@ -1,16 +1,19 @@
 """What the settings mean, in sentences, without doing anything."""
 
+import grp
 from collections.abc import Iterator
 
+from tuner.client.addresses import default_sockets
 from tuner.daemon.jobs.sets import orders_of
 from tuner.daemon.lanes.windows import opening
 from tuner.daemon.process.ground import Choices, read, state_directory
 from tuner.daemon.settings.file import SYSTEM_FILE
-from tuner.daemon.settings.tables import Settings, WindowTable
+from tuner.daemon.settings.tables import OnlineTable, Settings, TcpTable, TuningTable, WindowTable
 from tuner.daemon.situation import local_now
 from tuner.errors import InputError
+from tuner.jobs import Order
 
-_ANY_DEVICE = "the first GPU"
+_EVERY_DEVICE = "every GPU found"
 
 
 def sentences(choices: Choices) -> Iterator[str]:
@@ -25,30 +28,73 @@ def sentences(choices: Choices) -> Iterator[str]:
     yield f"settings: {_file(choices)}"
     yield f"state: {state_directory(choices, settings)}"
     yield f"devices: {', '.join(devices) or 'every GPU found; without one, sim:jetson-tx1, modelled'}"
+    yield from _access(choices, settings)
     yield f"kernels: {len(ground.catalog.names)}, of {1 + len(ground.directories)} directories"
     for broken in ground.catalog.broken:
         yield f"left out: {broken}"
+    yield from _tuning(settings.tuning)
     wrong = []
     for group in settings.set:
         try:
-            orders = orders_of(group, settings, ground.catalog, devices or (_ANY_DEVICE,))
+            orders = orders_of(group, settings, ground.catalog, devices or group.devices or (_EVERY_DEVICE,))
         except InputError as error:
             wrong.append(f"set {group.name}: {error}")
             continue
-        for order in orders:
-            what = (
-                f"{' '.join(order.workloads)} for {order.objective} by {order.policy}, clocks {order.clocks}"
-            )
-            yield f"set {group.name}: {what}, on {order.device}"
+        yield from (f"set {group.name}: {_search(order)}, on {order.device}" for order in orders)
     if wrong:
         raise InputError("\n".join(wrong))
     yield from _limits(settings)
+    yield from _online(settings.online)
 
 
 def _file(choices: Choices) -> str:
     if choices.config is not None:
         return str(choices.config)
     return str(SYSTEM_FILE) if SYSTEM_FILE.exists() else f"none ({SYSTEM_FILE} is not there): all defaults"
+
+
+def _access(choices: Choices, settings: Settings) -> Iterator[str]:
+    service = settings.service
+    named = choices.socket or service.socket
+    where = str(named) if named else " or ".join(map(str, default_sockets()))
+    yield f"socket: {where}; under systemd, that of its socket unit"
+    try:
+        grp.getgrnam(service.group)
+    except KeyError:
+        yield f"group: {service.group} is not on this machine: only the daemon's own user may connect"
+    else:
+        yield f"group: {service.group} may connect, where the daemon may give it the socket"
+    yield f"TCP: {_tcp(settings.tcp)}"
+
+
+def _tcp(tcp: TcpTable) -> str:
+    if tcp.port is None:
+        return "off"
+    where = f"port {tcp.port}" if tcp.port else "any free port"
+    token = f"with the token in {tcp.token_file}" if tcp.token_file else "refused, as token_file is missing"
+    return f"{where} of the loopback, {token}"
+
+
+def _tuning(tuning: TuningTable) -> Iterator[str]:
+    found = f"{tuning.objective} by {tuning.policy}, clocks {tuning.clocks}"
+    yield f"where nobody says otherwise: {found}, energy to ± {100 * tuning.energy_precision:g} % (95 %)"
+    others = "" if tuning.clocks == "off" else f" and {tuning.clocks}"
+    yield f"clients may choose clocks: {'any' if tuning.client_clocks else f'off{others}, no others'}"
+
+
+def _search(order: Order) -> str:
+    limit = order.options.get("max_slowdown")
+    within = "" if limit is None else f", at most {100 * limit:g} % slower than the fastest"
+    return (
+        f"{' '.join(order.workloads)} for {order.objective}{within} by {order.policy}, clocks {order.clocks}"
+    )
+
+
+def _online(online: OnlineTable) -> Iterator[str]:
+    hours = online.sample_every_hours
+    yield f"answers in use are measured again: {f'every {hours:g} h' if hours else 'never'}"
+    yield f"what is asked for and was never tuned: {'is searched' if online.refine else 'is not searched'}"
+    yield f"stale answers: {'are searched again' if online.retune_stale else 'are not searched again'}"
 
 
 def _limits(settings: Settings) -> Iterator[str]:
