@@ -9,11 +9,12 @@ from typing import Any
 from tuner.catalog import Catalog
 from tuner.daemon.answering import ordered
 from tuner.daemon.answering.drift import sample_document
+from tuner.daemon.answering.following import coming
 from tuner.daemon.answering.known import Index, known_from
 from tuner.daemon.answering.ordered import alike
 from tuner.daemon.answering.present import Present, is_current, searches_of
 from tuner.daemon.answering.questions import asked
-from tuner.daemon.answering.replies import Kept, coming, make
+from tuner.daemon.answering.replies import Kept, make
 from tuner.daemon.answering.rests import Rests
 from tuner.daemon.answering.uses import Uses
 from tuner.daemon.answering.wishes import Wanted, Wishes

@@ -11,9 +11,8 @@ from tuner.daemon.answering.known import Known, allowed
 from tuner.daemon.answering.present import ANALYSIS_VERSION, Present, analytical_key
 from tuner.daemon.answering.questions import Asked
 from tuner.daemon.answering.searches import tuning_order
-from tuner.daemon.desk import NotNowError, Question, Reply
+from tuner.daemon.desk import NotNowError, Reply
 from tuner.daemon.jobs.orders import topic
-from tuner.daemon.settings.tables import OnlineTable
 from tuner.jobs import Order
 from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
 
@@ -97,31 +96,6 @@ class _Part:
         """As a reply has it."""
         values: dict[str, TunableValue] = dict(self.configuration)
         return {"configuration": values, "origin": self.origin, "details": self.details}
-
-
-def coming(kept: Kept, question: Question, online: OnlineTable, *, resting: bool) -> tuple[str, ...]:
-    """What follows from a question whose answer no job makes better yet, in sentences.
-
-    Args:
-        kept: the reply.
-        question: that was asked.
-        online: what may follow.
-        resting: its search is not wanted for a while.
-    """
-    sentences = []
-    if kept.unknown:
-        names = ", ".join(kept.unknown)
-        sentences.append(f"the analytical answer of {names} is not there yet: it is worked out in its turn")
-    switch = "retune_stale" if kept.reply.origin == "stored" else "refine"
-    if not getattr(online, switch):
-        why = f"[online] {switch} is off"
-    elif resting:
-        why = "one was tried, or cancelled, of late"
-    elif question.demand:
-        return (*sentences, "a search is queued for it where there is a place: ask again for its number")
-    else:
-        return tuple(sentences)
-    return (*sentences, f"no search is queued for it, as {why}; submit one")
 
 
 def _notices(asked: Asked, parts: Mapping[str, _Part]) -> tuple[str, ...]:
