@@ -1,5 +1,6 @@
 """Identities of processes."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,21 @@ def test_ended_process_is_not_alive() -> None:
 
     assert not is_alive(owner)
     assert pid_of(owner) is not None
+
+
+def test_a_process_that_nobody_has_reaped_is_dead() -> None:
+    """A killed process whose parent has not noticed yet holds nothing any more."""
+    code = "from tuner.owner import this_process; print(this_process(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        owner = process.stdout.readline().strip()
+        assert is_alive(owner)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is left as it is
+
+        assert not is_alive(owner)
 
 
 def test_reused_number_is_another_process() -> None:

@@ -5,15 +5,17 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _START_FIELD = 19  # "starttime" is field 22 of proc_pid_stat(5); the name, field 2, ends with the last ")"
+_DEAD = ("Z", "X", "x")  # states, field 3: it has let go of all it held, and waits for its parent to notice
 
 
 def _start_time(pid: int) -> str | None:
-    """Start time of a process in clock ticks since boot; None when there is no such process."""
+    """Start time of a process in clock ticks since boot; None when there is no such process any more."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")  # its name may be any bytes
     except OSError:
         return None
-    return text.rpartition(")")[2].split()[_START_FIELD]
+    state, *fields = text.rpartition(")")[2].split()
+    return None if state in _DEAD else fields[_START_FIELD - 1]
 
 
 def _boot_id() -> str:
