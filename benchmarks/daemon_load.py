@@ -114,6 +114,7 @@ def kept_promises(found: Mapping[str, Any]) -> bool:
     every, idle = found["answers"]["all"], found["idle"]
     return (
         not found["errors"]
+        and found["jobs"]["left"] > 0
         and every["median_s"] < PROMISED_MEDIAN_S
         and every["p99_s"] < PROMISED_P99_S
         and idle["cpu"] < PROMISED_CPU
