@@ -1,5 +1,6 @@
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from served_desk import served
 
 from tuner.daemon.api.app import application
 from tuner.daemon.api.asgi import App
+from tuner.daemon.api.models import BestAnswer, JobAnswer
 from tuner.daemon.api.peers import Caller
 from tuner.daemon.api.published import published
 from tuner.daemon.api.shortcut import Shortcut
@@ -37,6 +39,17 @@ def test_the_committed_interface_is_the_one_that_is_served(document: Any) -> Non
 
     assert served_document == document
     assert json.loads((DOCS / "openapi.json").read_text()) == document, HOW
+
+
+def test_the_shown_replies_are_those_of_the_interface() -> None:
+    """The page shows a reply of best and a job, each with every field that there is."""
+    page = (DOCS / "daemon-api.md").read_text()
+    best, job = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+    assert set(json.loads(best)) == set(BestAnswer.model_fields)
+    assert BestAnswer.model_validate_json(best).workloads
+    assert set(json.loads(job)) == set(JobAnswer.model_fields)
+    assert JobAnswer.model_validate_json(job).workloads
 
 
 def test_everything_a_client_sends_is_bounded(document: Any) -> None:
