@@ -9,7 +9,7 @@ CUDA_EXTRA := $(shell nvidia-smi 2>/dev/null | grep -q 'CUDA Version: 13' && ech
 # A file's tests share what was compiled for them.
 SIDE_BY_SIDE := --numprocesses auto --dist loadfile
 
-.PHONY: run test test-all man clean
+.PHONY: run test test-all test-systemd man clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/tuner run --objective energy
@@ -27,6 +27,10 @@ test-all: $(VENV)/.test-ready
 # Manual pages of all commands; `man -l build/man/tuner.1` shows one.
 man: $(VENV)/.run-ready
 	$(BIN)/python -m tuner.cli.manual build/man
+
+# The units, installed into a throw-away systemd: needs root and systemd-nspawn; skipped, with the reason, elsewhere.
+test-systemd: $(VENV)/.test-ready
+	$(BIN)/pytest -m systemd -rs
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
