@@ -12,7 +12,7 @@ from daemon_breaking import FAULTS, OF_THE_PLAYED_GPU
 from daemon_scene import MODELLED, PATIENCE_S, PLAYED, Process, Scene
 
 from tuner.client import Client
-from tuner.errors import TunerError
+from tuner.errors import DaemonUnavailableError, TunerError
 
 ANSWER_S = (
     15.0  # within which somebody who asks gets an answer; a socket that was removed is missed after five
@@ -111,17 +111,27 @@ class Trial:
         own: dict[str, Any] = {"clocks": "all", "budget": 60}
         if device == PLAYED:
             own = {"clocks": "345:1980:105", "budget": 6, "window_s": 0.02}
-        job = self._scene.client().submit(
-            _WORKLOAD,
-            objective="energy",
-            policy="random",
-            device=device,
-            priority=self._rng.random(),
-            seed=self._rng.randrange(2**31),
-            energy_precision=0.2,
+        order: dict[str, Any] = {
+            "objective": "energy",
+            "policy": "random",
+            "device": device,
+            "priority": self._rng.random(),
+            "seed": self._rng.randrange(2**31),
+            "energy_precision": 0.2,
             **own,
-        )
-        return job.id
+        }
+        numbers: list[int] = []
+
+        def taken() -> bool:
+            try:
+                numbers.append(self._scene.client().submit(_WORKLOAD, **order).id)
+            except DaemonUnavailableError:  # it says so while the database cannot be used: ask again
+                return False
+            return True
+
+        if not self._scene.until(taken):
+            raise RuntimeError(f"no job is taken: {self._scene.log.read_text()[-2000:]}")
+        return numbers[0]
 
     def _note(self) -> None:
         """Remember what is stored: from now on it must stay so."""
