@@ -5,7 +5,7 @@ configuration not tried before; one that failed counts. The score is the median 
 100 x optimum / best found after some numbers of evaluations. Kernel Tuner plays through its own simulation
 runner, with the defaults of its strategies. Searches that were played are kept and not played again.
 
-    pip install 'tuner[search]'
+    pip install '.[search]'
     python benchmarks/search.py FOLDER_OR_FILES... [--h200] --out benchmarks/results/search.json --jobs 2
 """
 

@@ -91,6 +91,14 @@ def test_a_link_is_followed_and_its_target_judged(top: Path) -> None:
     refused(top, "else: can be written by others", "link")
 
 
+def test_rights_that_others_need_are_not_to_be_taken(top: Path) -> None:
+    """Where others are meant to write the remedy is to go elsewhere: no command takes their right away."""
+    top.chmod(0o1777)
+    with pytest.raises(InputError, match="move what is to be used out of it") as caught:
+        trusted(top / "kernels.d", below=top)
+    assert "chmod" not in str(caught.value)
+
+
 def test_links_inside_are_followed(top: Path) -> None:
     """A link inside that leads to what others can write is refused, also behind a further link."""
     outside = top / "outside"

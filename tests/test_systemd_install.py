@@ -349,6 +349,8 @@ def test_a_program_that_others_can_write_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="root must run nothing that others can write: /") as caught:
         program.check(where, trusted)
     assert "python3 -m venv /opt/tuner" in str(caught.value)
+    # what a package index has under the name is another project's, and would run as root
+    assert "pip install '.[cuda12]'" in str(caught.value)
 
 
 def test_what_the_program_imports_is_looked_at(tmp_path: Path) -> None:

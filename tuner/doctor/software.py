@@ -71,7 +71,7 @@ def cupy(installed: dict[str, str] | None = None, libcuda: str = "libcuda.so.1")
             "CuPy",
             "note",
             "not installed: nothing can run on a GPU",
-            "pip install 'tuner[cuda12]' or '[cuda13]'",
+            "in tuner's checkout: pip install '.[cuda12]' or '.[cuda13]'",
         )
         return
     named = ", ".join(f"{name} {version}" for name, version in sorted(found.items()))
@@ -88,7 +88,7 @@ def cupy(installed: dict[str, str] | None = None, libcuda: str = "libcuda.so.1")
             "CuPy",
             "error",
             f"{named} needs CUDA {wanted[1]}, and the driver serves CUDA {served}",
-            f"pip install 'tuner[cuda{served}]', or a newer driver",
+            f"in tuner's checkout: pip install '.[cuda{served}]', or a newer driver",
         )
         return
     yield Finding("CuPy", "ok", named)

@@ -17,8 +17,10 @@ own = [path for package in (tuner, tuner.policies, tuner.power) for path in pack
 print(json.dumps([sysconfig.get_path("stdlib"), *own, *filter(None, sys.path)]))
 """
 
-_REMEDY = f"""install the program for root alone:
-  python3 -m venv {SHIPPED_PREFIX} && {SHIPPED_PREFIX}/bin/pip install tuner
+# from the checkout: what the package index has under the name is another project
+_REMEDY = f"""install the program for root alone, from the directory of its source:
+  python3 -m venv {SHIPPED_PREFIX}
+  {SHIPPED_PREFIX}/bin/pip install '.[cuda12]'
   {SHIPPED_PREFIX}/bin/tuner install-service"""
 
 Trusted = Callable[..., Path]

@@ -77,7 +77,7 @@ def need_matplotlib() -> None:
     try:
         import matplotlib.figure  # noqa: F401, PLC0415 - heavy, and optional
     except ImportError as error:
-        raise InputError("--plot needs matplotlib: pip install 'tuner[plot]'") from error
+        raise InputError("--plot needs matplotlib: pip install '.[plot]' in tuner's checkout") from error
 
 
 def draw(picture: Picture, path: Path) -> None:

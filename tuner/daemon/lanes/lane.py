@@ -152,7 +152,8 @@ class Lane:
             try:
                 ending, why = await self._outcome(job)
                 said = ": ".join(filter(None, (ending.status, why or ending.message)))
-                _LOG.info("attempt %d has ended, %s", job.attempts, said)
+                run = "" if ending.run is None else f"run {ending.run}, "
+                _LOG.info("attempt %d has ended, %s: %s%d trials", job.attempts, said, run, self._trials)
                 await self._conclude(job, ending, why)
             finally:
                 self.running = None

@@ -167,7 +167,13 @@ def _open_to(group: str, path: Path) -> None:
         os.chown(path, -1, grp.getgrnam(group).gr_gid)
     except (KeyError, PermissionError) as error:
         why = "there is no such group" if isinstance(error, KeyError) else "this user is not in it"
-        _LOG.warning("only user %d may connect to %s: group %s: %s", os.geteuid(), path, group, why)
+        _LOG.info(
+            "only user %d may connect to %s: group %s: %s; as usual without `tuner install-service`",
+            os.geteuid(),
+            path,
+            group,
+            why,
+        )
         return
     path.chmod(_FOR_GROUP)
 

@@ -23,6 +23,9 @@ from tuner.errors import InputError, KernelFileError
 
 ROOT = Path("/")
 MAX_ENTRIES = 20_000  # in one kernel directory; far more than any has, and looked through in a second
+_OF_THE_SYSTEM = frozenset(
+    map(Path, ("/", "/dev/shm", "/home", "/mnt", "/opt", "/run", "/srv", "/tmp", "/usr", "/var", "/var/tmp"))  # noqa: S108
+)  # whose rights are the system's, not ours to change
 _MAX_LINKS = 40  # on one path, as path_resolution(7) has it
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH  # an ACL that lets anybody write shows as the group's right
 
@@ -157,9 +160,15 @@ class _Look:
                 f" see that it is as it should be, then: chown -h root {quoted}"
             )
         if mode & _WRITABLE_BY_OTHERS and not stat.S_ISLNK(mode):  # rights of a link mean nothing
+            shared = mode & stat.S_ISVTX or path in _OF_THE_SYSTEM  # others need their right to write there
+            remedy = (
+                "move what is to be used out of it, to where only root can write"
+                if shared
+                else f"see that it is as it should be, then: chmod go-w {quoted}"
+            )
             raise InputError(
                 f"{path}: can be written by others ({stat.filemode(mode)}), who could change what is run;"
-                f" see that it is as it should be, then: chmod go-w {quoted}"
+                f" {remedy}"
             )
 
 

@@ -64,7 +64,7 @@ def import_cupy(caller: str) -> ModuleType:
     except ImportError as error:
         raise DeviceUnavailableError(
             f"{caller}: CuPy cannot be imported ({error}):"
-            " pip install 'tuner[cuda12]' or 'tuner[cuda13]', whichever the driver serves"
+            " in tuner's checkout, pip install '.[cuda12]' or '.[cuda13]', whichever the driver serves"
         ) from error
 
 
