@@ -60,14 +60,20 @@ def test_a_few_minutes_of_a_day(proofs: SimpleNamespace, tmp_path: Path) -> None
 
 
 def test_a_late_answer_breaks_the_promise(proofs: SimpleNamespace) -> None:
-    """Median, 99th percentile, errors, processor time and memory each decide."""
+    """Median, 99th percentile, errors, jobs left, processor time and memory each decide."""
     spread = proofs.load._spread([0.001] * 197 + [0.009, 0.009, 0.5])
-    kept = {"errors": {}, "answers": {"all": spread}, "idle": {"cpu": 5e-4, "rss_bytes": 7e7}}
+    kept = {
+        "errors": {},
+        "jobs": {"left": 1},
+        "answers": {"all": spread},
+        "idle": {"cpu": 5e-4, "rss_bytes": 7e7},
+    }
 
     assert proofs.load.kept_promises(kept)
     assert spread == {"count": 200, "median_s": 0.001, "p99_s": 0.009, "max_s": 0.5}
     for broken in (
         {"errors": {"HTTP 503": 1}},
+        {"jobs": {"left": 0}},
         {"answers": {"all": {**spread, "median_s": 0.0021}}},
         {"answers": {"all": {**spread, "p99_s": 0.011}}},
         {"idle": {"cpu": 2e-3, "rss_bytes": 7e7}},
