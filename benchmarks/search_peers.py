@@ -1,6 +1,6 @@
 """Kernel Tuner's strategies, played through its own simulation runner.
 
-Needs the extra ``search`` (``pip install '.[search]'`` in the checkout); nothing of it is imported before a play starts.
+Needs the extra ``search`` (``pip install '.[search]'``); nothing of it is imported before a play starts.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ def version() -> str:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError as error:
         raise InputError(
-            "Kernel Tuner is not installed: in the checkout pip install '.[search]', or give --strategies none"
+            "Kernel Tuner is not installed: pip install '.[search]', or give --strategies none"
         ) from error
 
 

@@ -350,7 +350,8 @@ def test_the_log_is_json_where_that_is_wanted(machine: Machine) -> None:
     machine.processes[-1].wait(PATIENCE_S)
     lines = [json.loads(line) for line in machine.log.read_text().splitlines()]
 
-    assert {"ready: sim:jetson-tx1", "stopping"} <= {line["message"] for line in lines}
+    ready = f"ready: sim:jetson-tx1; listening at {machine.socket}, state in {machine.database.parent}"
+    assert {ready, "stopping"} <= {line["message"] for line in lines}
 
 
 def test_lost_socket_is_made_anew(machine: Machine) -> None:

@@ -83,6 +83,12 @@ class Listener:
         self.socket = given
 
     @property
+    def name(self) -> str:
+        """Where clients find it, for people."""
+        name = self._path if self._path is not None else self.socket.getsockname()
+        return str(name) if isinstance(name, str | Path) and str(name) else "a socket without a name"
+
+    @property
     def lost(self) -> bool:
         """True where the file of a socket made here is gone, or is another's."""
         if self._made is None or self._path is None:

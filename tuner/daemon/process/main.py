@@ -145,7 +145,12 @@ class Daemon:
         except InputError as error:
             self._note("tcp", error)
         self._manager.say("READY=1", self._status())
-        _LOG.info("ready: %s", ", ".join(self._situation.devices) or "no device")
+        _LOG.info(
+            "ready: %s; listening at %s, state in %s",
+            ", ".join(self._situation.devices) or "no device",
+            self._listening.name,
+            self._storage.path.parent,
+        )
         others = [asyncio.create_task(self._work(), name="main"), asyncio.create_task(self._ping())]
         stopping = asyncio.create_task(self._stop.wait())
         done, _ = await asyncio.wait({stopping, *others}, return_when=asyncio.FIRST_COMPLETED)
