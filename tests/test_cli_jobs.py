@@ -91,6 +91,7 @@ def test_submit_sends_what_was_given_and_nothing_else(daemon: Daemon) -> None:
     }
     assert "job 12 queued: scan-lf:N=4, energy on sim:jetson-tx1" in result.stdout
     assert "tuner follow 12" in result.stdout
+    assert "`tuner best scan-lf:N=4 --objective energy --device sim:jetson-tx1`" in result.stdout
 
 
 def test_submit_alone_tunes_one_of_each_family(daemon: Daemon) -> None:
@@ -141,7 +142,7 @@ def test_jobs_are_listed(daemon: Daemon) -> None:
     table = daemon.call("jobs", "--state", "running", "--state", "queued", "--limit", "7").stdout
 
     assert daemon.asked[0].query == {"state": ["running", "queued"], "limit": ["7"]}
-    for part in ("running", "(measuring)", "2026-11-21 22:00:00", "scan-lf:N=4", "17", "queued"):
+    for part in ("running", "(measuring)", "2026-11-21 22:00:00 UTC", "scan-lf:N=4", "17", "queued"):
         assert part in table
     assert daemon.document("jobs") == listed
 
@@ -151,7 +152,7 @@ def test_one_job_is_shown(daemon: Daemon) -> None:
     daemon.answers["/v1/jobs/2"] = answer(job(2, options={"budget": 9}, run=5, trials=3))
     shown = daemon.call("jobs", "2").stdout
 
-    for part in ("job 2, tune", "budget 9", "client, user 1000", "5, 3 trials"):
+    for part in ("job 2, tune", "budget 9", "submitted, ", "5, 3 trials"):
         assert part in shown
     assert daemon.document("jobs", "2")["options"] == {"budget": 9}
 
@@ -161,9 +162,32 @@ def test_one_job_is_shown(daemon: Daemon) -> None:
 )
 def test_what_is_done_to_a_job(daemon: Daemon, verb: str, state: str) -> None:
     """Each command says how the job stands now."""
+    daemon.answers["/v1/jobs/2"] = answer(job(2, state="paused" if verb == "resume" else "running"))
     daemon.answers[f"/v1/jobs/2/{verb}"] = answer(job(2, state=state, reason="asked for"))
     assert daemon.call(verb, "2").stdout.startswith(f"job 2 {state} (asked for): scan-lf:N=4")
     assert daemon.document(verb, "2")["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("verb", "state"), [("pause", "paused"), ("resume", "queued"), ("resume", "running")]
+)
+def test_what_was_so_already_is_said_to_be(daemon: Daemon, verb: str, state: str) -> None:
+    """Pausing a paused job and resuming one that goes on change nothing, and say so."""
+    daemon.answers["/v1/jobs/2"] = daemon.answers[f"/v1/jobs/2/{verb}"] = answer(job(2, state=state))
+    assert daemon.call(verb, "2").stdout.startswith(f"nothing to do: job 2 {state}: ")
+
+
+def test_own_work_of_the_daemon_is_told_as_such(daemon: Daemon) -> None:
+    """A job that nobody submitted says why it is there; its priority is the daemon's own affair."""
+    own = job(
+        2, origin="request", priority=-0.998874, submitter=None, clocks="all", options={"max_slowdown": 0.05}
+    )
+    daemon.answers["/v1/jobs/2"] = answer(own)
+    shown = daemon.call("jobs", "2").stdout
+
+    for part in ("the daemon, after a question", "priority:   own", "clocks all", "at most 5 % slower"):
+        assert part in shown
+    assert "-0.99" not in shown
 
 
 def test_without_a_daemon(tmp_path: Path) -> None:
@@ -196,13 +220,15 @@ def test_status_shows_whatever_the_daemon_says(daemon: Daemon) -> None:
         ],
         "troubles": [],
         "ready": True,
+        "begun_at": "2026-11-21T23:00:00+01:00",
+        "uptime_s": 3720,
     }
     daemon.answers["/v1/status"] = answer(standing)
     shown = daemon.call("status").stdout
 
     assert "queue: queued 2, running 1\nwindows: none, allowed always\n" in shown
-    assert "device cuda:0\n  spent today: 2.500 s, 12,346 J\n  job: 3\n" in shown
-    assert "troubles: –\nready: yes\n" in shown
+    assert "device cuda:0\n  spent today: 2.500 s, 12,346 J (as metered, sum of trials)\n  job: 3\n" in shown
+    assert "troubles: –\nready: yes\nbegun at: 2026-11-21 22:00:00 UTC\nup for: 1 h 2 min\n" in shown
     assert daemon.document("status") == standing
 
 
@@ -301,7 +327,14 @@ def test_best_is_asked_of_the_daemon(of_environment: Daemon) -> None:
 
     assert result.exit_code == 0, result.stderr
     assert of_environment.asked[0].query["device"] == ["sim:jetson-tx1"]
-    for part in ("of the daemon", "nearest", "of N=8", "stale: the driver was 1, is 2", "`tuner follow 7`"):
+    for part in (
+        "of the daemon",
+        "nearest",
+        "of N=8",
+        "nothing was measured",
+        "stale: the driver was 1, is 2",
+        "`tuner follow 7`",
+    ):
         assert part in result.stdout
     assert document("best", *SMALL)["refinement"] == 7
 
@@ -325,6 +358,16 @@ def test_best_without_an_answer_of_the_daemon(of_environment: Daemon) -> None:
     assert result.exit_code == 1
     assert "the daemon gave no answer: device: not tuned here" in result.stderr
     assert "nothing is stored" in result.stderr
+
+
+def test_wrong_words_for_best_are_told_once(of_environment: Daemon) -> None:
+    """What is wrong for daemon and database alike is an error, and no reason to go on with the other."""
+    of_environment.answers["/v1/best"] = error("input", "unknown kernel 'scan-l'", 400)
+    result = tuner("best", "scan-l:N=4", "--device", "sim:jetson-tx1")
+
+    assert result.exit_code == 2
+    assert result.stderr.count("scan-l'") == 1
+    assert "the database is read" not in result.stderr
 
 
 def test_best_of_a_daemon_that_was_named(daemon: Daemon) -> None:

@@ -192,16 +192,16 @@ async def test_windows_open_and_close(tmp_path: Path) -> None:
     night = settings(window=({"start": "0 22 * * *", "hours": 8.0},))
     async with working(tmp_path, night) as rig:
         job = await rig.submit()
-        await rig.until(job.id, "queued", reason="the next opens at 2026-03-02 22:00")
+        await rig.until(job.id, "queued", reason="the next opens at 2026-03-02 22:00:00 UTC")
         assert rig.attempts.empty()
         windows = (await rig.service.status())["windows"]
         assert windows["changes_at"] == "2026-03-02T22:00:00+00:00"
-        assert windows["summary"] == "closed until 2026-03-02 22:00"
+        assert windows["summary"] == "closed until 2026-03-02 22:00:00 UTC"
         rig.wait(hours=10)
         attempt = await rig.attempts.get()
         rig.wait(hours=8)
         await attempt.stopped.wait()
-        await rig.until(job.id, "queued", reason="the next opens at 2026-03-03 22:00")
+        await rig.until(job.id, "queued", reason="the next opens at 2026-03-03 22:00:00 UTC")
         rig.wait(hours=-10)  # somebody sets the clock: to an evening before the window
         await asyncio.sleep(70.0)  # of fast time: long enough to be noticed
         assert rig.attempts.empty()

@@ -191,6 +191,17 @@ def test_a_byte_order_mark_is_none_of_the_text(tmp_path: Path) -> None:
     assert load(path).limits.queue == 7
 
 
+def test_check_says_that_more_may_be_found(tmp_path: Path) -> None:
+    """Mistakes of form hide those of meaning, and the check says so; what is found last says no more."""
+    form = tuner("daemon", "--check", "--config", written(tmp_path, "[tuning]\npolcy = 'greedy'"))
+    assert form.exit_code == 2
+    assert form.stderr.endswith("did you mean 'policy'?\nfurther checks wait for these\n")
+    unknown = "[[set]]\nname = 'a'\nworkloads = ['scan-l:N=4']"
+    meaning = tuner("daemon", "--check", "--config", written(tmp_path, unknown))
+    assert meaning.exit_code == 2
+    assert "further checks" not in meaning.stderr
+
+
 @pytest.mark.parametrize("way", ["--check", "--foreground"])
 def test_devices_of_the_command_line_are_checked(way: str, tmp_path: Path) -> None:
     """A name that no device can have is wrong input, as it is in the file."""

@@ -13,6 +13,7 @@ from tuner.cli.output import console, json_option, write_json
 from tuner.cli.reading import reading
 from tuner.cli.remote import client_of, socket_option
 from tuner.errors import DaemonError, InputError
+from tuner.report.moments import moment
 
 if TYPE_CHECKING:
     from tuner.client import Best
@@ -90,10 +91,26 @@ def _of_daemon(
     except (DaemonError, InputError) as error:
         if socket is not None:
             raise
+        if isinstance(error, InputError):
+            _check(workloads, objective, device)  # what is wrong here too is said once
         path = client.address.path
         if path is not None and path.exists():
             click.echo(f"the database is read, as the daemon gave no answer: {error}", err=True)
         return None
+
+
+def _check(workloads: tuple[str, ...], objective: str, device: str | None) -> None:
+    """Refuse what cannot be asked of any database.
+
+    Raises:
+        InputError: the message says what would be right.
+    """
+    from tuner.catalog import Catalog
+    from tuner.objective import Objective
+    from tuner.request import asked_for
+
+    Objective(objective)
+    asked_for(Catalog.load(()), workloads, device)
 
 
 def _show_served(best: "Best", json_path: str | None) -> None:
@@ -147,7 +164,7 @@ def _show_stored(
     out = console(json_path)
     if json_path is not None:
         write_json(json_path, {**answer.run.answer, "stale": list(answer.stale), "run": answer.run.id})
-    out.print(f"run {answer.run.id} of {answer.run.started_at}", markup=False, highlight=False)
+    out.print(f"run {answer.run.id} of {moment(answer.run.started_at)}", markup=False, highlight=False)
     show_run(answer.run.answer, out)
     for reason in answer.stale:
         out.print(f"stale: {reason}", markup=False, highlight=False)

@@ -4,11 +4,14 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from tuner.cli.options import NamedPath
+
+if TYPE_CHECKING:
+    from tuner.daemon.process.ground import Choices
 
 
 @click.command(short_help="Tune as a service: answer at once, measure when the GPU is free.")
@@ -78,13 +81,30 @@ def daemon(
         raise InputError("\n".join(unknown))
     choices = Choices(config, devices, state, socket)
     if check:
-        from tuner.daemon.settings.meaning import sentences
-
-        for sentence in sentences(choices):
-            click.echo(sentence)
+        _check(choices)
         return
     if not foreground and "NOTIFY_SOCKET" not in os.environ:
         raise click.UsageError(
             "say --foreground to run it here; `tuner install-service` makes a service of it"
         )
     sys.exit(run(choices, log_format))
+
+
+def _check(choices: "Choices") -> None:
+    """Say what settings mean.
+
+    Raises:
+        InputError: something is wrong in them; the message says where more may be found.
+    """
+    from tuner.daemon.settings.meaning import sentences
+    from tuner.errors import InputError
+
+    told = False
+    try:
+        for sentence in sentences(choices):
+            told = True
+            click.echo(sentence)
+    except InputError as error:
+        if told:  # what is found while the meaning is told is found last, and whole
+            raise
+        raise InputError(f"{error}\nfurther checks wait for these") from error

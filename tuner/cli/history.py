@@ -28,6 +28,7 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
     from rich.table import Table
 
     from tuner.report.labels import label
+    from tuner.report.moments import MOMENT_WIDTH, moment
     from tuner.report.units import si
 
     with reading(database) as store:
@@ -37,8 +38,9 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
     out = console(json_path)
     roomy = out.width >= _ROOM_FOR_ALL
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("run", "started (UTC)", "status", "workloads", *(("device", "search") if roomy else ())):
-        table.add_column(title, no_wrap=title != "search", overflow="fold")
+    for title in ("run", "started", "status", "workloads", *(("device", "search") if roomy else ())):
+        whole = MOMENT_WIDTH if title == "started" else None
+        table.add_column(title, no_wrap=title != "search", overflow="fold", min_width=whole)
     for title in ("trials", "time", "energy"):
         table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
@@ -49,7 +51,7 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
         )
         table.add_row(
             str(row["run"]),
-            row["started_at"][:16].replace("T", " "),
+            moment(row["started_at"]),
             row["status"],
             "\n".join(row["workloads"]),
             *(where if roomy else ()),

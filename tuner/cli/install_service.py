@@ -1,14 +1,20 @@
 """``tuner install-service``: the daemon as a service of the machine, or of one user."""
 
+import itertools
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tuner.cli.options import NamedPath
 
+if TYPE_CHECKING:
+    from tuner.installing.steps import Step
+
 _ROOT = Path("/")
+_MANUAL = "/usr/local/share/man/man1"
 
 
 @click.command("install-service", short_help="Install the daemon as a service, or remove it.")
@@ -68,15 +74,29 @@ def install_service(
 
             program.check(prefix, trusted, root)
         steps = plan.install(site)
-    for step in steps:
-        click.echo(step.words)
-        if not dry_run:
-            step.action()
+    for manual, group in itertools.groupby(steps, _of_a_manual_page):
+        done = list(group)
+        if manual and len(done) > 1:
+            click.echo(f"{manual} {len(done)} manual pages in {_MANUAL}")
+        for step in done:
+            if not manual or len(done) == 1:
+                click.echo(step.words)
+            if not dry_run:
+                step.action()
     if dry_run:
         click.echo("nothing of this was done: --dry-run")
     elif not uninstall and not user and root == _ROOT:
-        click.echo("who may ask the daemon: members of the group tuner (`usermod -aG tuner NAME`)")
+        click.echo("who may ask the daemon: members of the group tuner")
         click.echo("who may set GPU clocks without asking it: members of the group tuner-clocks")
+        click.echo("next: `sudo usermod -aG tuner YOU`, log in again, then `tuner status`")
+    elif not uninstall and user:
+        click.echo("next: `tuner status`")
+
+
+def _of_a_manual_page(step: "Step") -> str:
+    """What is done to a page of the manual, such as ``write``; empty for any other step."""
+    verb, _, rest = step.words.partition(" ")
+    return verb if f"{_MANUAL}/" in rest and rest.partition(",")[0].endswith(".1") else ""
 
 
 def _shared() -> dict[str, str]:

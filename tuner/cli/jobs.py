@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tuner.client import Job
 
 _MOST = 500  # in one answer of the daemon
+_GOES_ON = (State.QUEUED.value, State.RUNNING.value)
 
 
 @click.command(short_help="List the daemon's jobs, or show one.")
@@ -76,7 +77,9 @@ def cancel(number: int, *, socket: str | None, json_path: str | None) -> None:
 @json_option
 def pause(number: int, *, socket: str | None, json_path: str | None) -> None:
     """Stop a job until `tuner resume`; it keeps what it measured."""
-    _show(client_of(socket).pause(number), json_path)
+    client = client_of(socket)
+    before = client.job(number).state
+    _show(client.pause(number), json_path, already=before == State.PAUSED.value)
 
 
 @click.command(short_help="Let a paused job go on.")
@@ -85,10 +88,13 @@ def pause(number: int, *, socket: str | None, json_path: str | None) -> None:
 @json_option
 def resume(number: int, *, socket: str | None, json_path: str | None) -> None:
     """Queue a paused job again; it goes on where it was and measures nothing twice."""
-    _show(client_of(socket).resume(number), json_path)
+    client = client_of(socket)
+    before = client.job(number).state
+    _show(client.resume(number), json_path, already=before in _GOES_ON)
 
 
-def _show(job: "Job", json_path: str | None) -> None:
+def _show(job: "Job", json_path: str | None, *, already: bool = False) -> None:
     if json_path is not None:
         write_json(json_path, document_of(job))
-    console(json_path).print(one_line(job), markup=False, highlight=False, soft_wrap=True)
+    words = f"nothing to do: {one_line(job)}" if already else one_line(job)
+    console(json_path).print(words, markup=False, highlight=False, soft_wrap=True)

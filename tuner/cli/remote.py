@@ -1,10 +1,14 @@
 """What the commands that talk to the daemon share."""
 
+import pwd
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from tuner.jobs import OWN, Origin
+from tuner.report.moments import MOMENT_WIDTH, moment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,7 +18,16 @@ if TYPE_CHECKING:
 # those of tuner.client.addresses, whose import would take a tenth of what `tuner --help` may
 SOCKET_VARIABLE = "TUNER_SOCKET"
 TOKEN_VARIABLE = "TUNER_TOKEN_FILE"  # noqa: S105 - the name of a file, not what is in it
-_ROOM_FOR_ALL = 110  # characters
+_ROOM_FOR_ALL = 130  # characters
+_ASKED_BY = {
+    Origin.CLIENT.value: "submitted",
+    Origin.SET.value: "a set of daemon.toml",
+    Origin.STALE.value: "the daemon, as an answer went stale",
+    Origin.DRIFT.value: "the daemon, as a sample drifted",
+    Origin.REQUEST.value: "the daemon, after a question",
+    Origin.CHECK.value: "the daemon, to check an answer",
+}
+_OWN = frozenset(origin.value for origin in OWN)
 
 
 def socket_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,19 +67,21 @@ def show_jobs(jobs: Sequence["Job"], out: "Console") -> None:
 
     roomy = out.width >= _ROOM_FOR_ALL
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("job", "submitted (UTC)", "state", "workloads", *(("device", "search") if roomy else ())):
-        table.add_column(title, no_wrap=title not in ("state", "search"), overflow="fold")
+    for title in ("job", "submitted", "state", "workloads", *(("device", "search") if roomy else ())):
+        narrow = title in ("workloads", "state", "search")  # which fold before a time is broken
+        whole = MOMENT_WIDTH if title == "submitted" else None
+        table.add_column(title, no_wrap=not narrow, overflow="fold", min_width=whole)
     for title in ("priority", "trials", "run"):
         table.add_column(title, justify="right", no_wrap=True)
     for job in jobs:
-        where = (job.device or "–", f"{job.objective}, {job.policy}, for {job.origin}")
+        where = (job.device or "–", f"{_search(job)}; {_asked_for(job)}")
         table.add_row(
             str(job.id),
             moment(job.created_at),
             f"{job.state}\n({job.reason})" if job.reason else job.state,
             "\n".join(job.workloads),
             *(where if roomy else ()),
-            f"{job.priority:g}",
+            _priority(job),
             str(job.trials),
             "–" if job.run is None else str(job.run),
         )
@@ -78,11 +93,11 @@ def show_job(job: "Job", out: "Console") -> None:
     lines = {
         "state": f"{job.state} ({job.reason})" if job.reason else job.state,
         "workloads": " ".join(job.workloads),
-        "search": f"{job.objective}, policy {job.policy}, clocks {job.clocks}",
+        "search": _search(job),
         "options": ", ".join(f"{name} {value}" for name, value in job.options.items()) or "–",
         "device": job.device or "–",
-        "asked for": f"{job.origin}{'' if job.submitter is None else f', user {job.submitter}'}",
-        "priority": f"{job.priority:g}",
+        "asked by": _asked_for(job),
+        "priority": _priority(job),
         "submitted": moment(job.created_at),
         "started": f"{moment(job.started_at)} (attempts: {job.attempts})",
         "ended": moment(job.ended_at),
@@ -93,6 +108,27 @@ def show_job(job: "Job", out: "Console") -> None:
         out.print(f"  {name + ':':<11} {value}", markup=False, highlight=False)
 
 
-def moment(at: str | None) -> str:
-    """A point in time, UTC, to the second."""
-    return "–" if at is None else at[:19].replace("T", " ")
+def _asked_for(job: "Job") -> str:
+    """Who asked for a job, in words; what a newer daemon says is shown as it is."""
+    who = _ASKED_BY.get(job.origin, job.origin)
+    return who if job.submitter is None else f"{who}, {_user(job.submitter)}"
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _priority(job: "Job") -> str:
+    """The daemon's own work has one that only says what of it goes first."""
+    return "own" if job.origin in _OWN else f"{job.priority:g}"
+
+
+def _search(job: "Job") -> str:
+    """Objective, limit and clocks of a job, as far as they were chosen."""
+    slower = job.options.get("max_slowdown")
+    limit = "" if slower is None else f", at most {100 * slower:g} % slower"
+    clocks = "" if job.clocks == "off" else f", clocks {job.clocks}"
+    return f"{job.objective}{limit}, {job.policy}{clocks}"

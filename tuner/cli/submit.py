@@ -1,7 +1,8 @@
 """``tuner submit``: hand a search to the daemon."""
 
 import copy
-from typing import Any
+import shlex
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +11,9 @@ from tuner.cli.options import finite
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, socket_option
 from tuner.cli.run import run
+
+if TYPE_CHECKING:
+    from tuner.client import Job
 
 _LIKE_RUN = (
     "objective",
@@ -89,9 +93,16 @@ def submit(
         write_json(json_path, document_of(job))
     out = console(json_path)
     out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)
-    out.print(
-        f"`tuner follow {job.id}` shows how it goes, `tuner best` its answer", markup=False, highlight=False
-    )
+    for line in (f"`tuner follow {job.id}` shows how it goes", f"`{_best(job)}` shows its answer"):
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _best(job: "Job") -> str:
+    """The command that asks for what a job finds."""
+    slower = job.options.get("max_slowdown")
+    words = [*job.workloads, "--objective", job.objective]
+    words += [] if slower is None else ["--max-slowdown", f"{100 * slower:g}%"]
+    return shlex.join(["tuner", "best", *words, *(["--device", job.device] if job.device else [])])
 
 
 def _default_workloads() -> tuple[str, ...]:

@@ -25,6 +25,8 @@ class Situation:
         catalog: of the kernels that may be named.
         identities: devices that are tuned on, the first first.
         troubles: what is wrong, for people, by what it concerns.
+        notices: what is not wrong, and yet to be known.
+        places: of the socket, the state, the settings and the TCP port, for people.
     """
 
     settings: Settings
@@ -32,6 +34,8 @@ class Situation:
     identities: dict[str, DeviceIdentity]
     directories: tuple[Path, ...] = ()
     troubles: dict[str, list[str]] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+    places: dict[str, str] = field(default_factory=dict)
 
     @property
     def devices(self) -> list[str]:

@@ -12,6 +12,7 @@ from tuner.daemon.metrics import Snapshot
 from tuner.daemon.settings.tables import Settings
 from tuner.jobs import Job, State
 from tuner.model import DeviceIdentity
+from tuner.report.moments import moment
 
 
 def sentence(lanes: Lanes, jobs: Iterable[Job]) -> str:
@@ -61,7 +62,7 @@ def windows_document(settings: Settings, now: datetime) -> dict[str, Any]:
 def _summary(allowed: Opening, count: int) -> str:
     if not count:
         return "none, tuning is allowed always"
-    when = "for ever" if allowed.changes_at is None else f"until {allowed.changes_at:%Y-%m-%d %H:%M}"
+    when = "for ever" if allowed.changes_at is None else f"until {moment(allowed.changes_at)}"
     return f"{'open' if allowed.open else 'closed'} {when}"
 
 

@@ -12,9 +12,11 @@ from tuner.client import Best
 from tuner.model import shown_values
 from tuner.objective import COVERAGE
 from tuner.report.labels import MODELLED
+from tuner.report.moments import moment
 from tuner.report.units import si, with_uncertainty
 
 _UNITS = {"s": "s", "j": "J", "w": "W", "mhz": "MHz", "bytes": "bytes"}
+_NAMES = {"runtime": "CUDA", "state_directory": "state"}  # where a field's own name says too little
 
 
 def show_best(best: Best, console: Console) -> None:
@@ -38,7 +40,8 @@ def _lines(best: Best) -> Iterator[str]:
     clock = "as found" if best.clock_mhz is None else f"{best.clock_mhz} MHz"
     modelled = f", {MODELLED}" if best.device.get("modelled") else ""
     trial = (best.answer or {}).get("best")
-    numbers = f"{_totals(trial)} per round, " if trial and best.origin == "stored" else ""
+    stored = trial if best.origin == "stored" else None
+    numbers = f"{_totals(stored)} per round, " if stored else "nothing was measured, "
     yield f"answer ({best.objective}{modelled}): {numbers}clock {clock}"
     yield from (f"stale: {reason}" for reason in best.stale)
     if best.refinement is not None:
@@ -73,6 +76,8 @@ def _rows(name: str, rows: list[dict[str, Any]], console: Console) -> None:
         for field, value in row.items():
             if value not in (None, "", [], {}) and value != title:
                 words, _, shown = _named(field, value).partition(": ")
+                if field == "spent_today_j":
+                    shown += f" ({MODELLED if row.get('modelled') else 'as metered, sum of trials'})"
                 lines.setdefault(words, []).append(shown)  # of a quantity in several units, one line
         for words, values in lines.items():
             console.print(Text(f"  {words}: {', '.join(values)}"))
@@ -80,10 +85,23 @@ def _rows(name: str, rows: list[dict[str, Any]], console: Console) -> None:
 
 def _named(field: str, value: object) -> str:
     """A field and its value, with the unit that the field's name ends in."""
-    *words, last = field.split("_")
+    *words, last = _NAMES.get(field, field).split("_")
+    if field.endswith("_at") and isinstance(value, str):
+        return f"{' '.join((*words, last))}: {moment(value)}"
+    if field == "uptime_s" and isinstance(value, int | float):
+        return f"up for: {_lasting(value)}"
     if words and last in _UNITS and isinstance(value, int | float):
         return f"{' '.join(words)}: {si(float(value), _UNITS[last])}"
     return f"{' '.join((*words, last))}: {_shown(value)}"
+
+
+def _lasting(seconds: float) -> str:
+    """A duration in days, hours, minutes and seconds, from the largest that there is."""
+    minutes, rest_s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest_s, "s"))
+    return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 s"
 
 
 def _shown(value: object) -> str:

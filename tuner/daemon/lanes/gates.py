@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from tuner.daemon.lanes.budgets import Budgets, exhausted, until_tomorrow_s
 from tuner.daemon.lanes.windows import opening
 from tuner.daemon.settings.tables import Settings
+from tuner.report.moments import moment
 
 _RECHECK_S = 60.0  # a wall clock that was set is noticed after so long
 _LOOK_TIMEOUT_S = 10.0  # a look that takes longer: the driver hangs
@@ -124,7 +125,7 @@ class Gates:
             if window.changes_at is None:
                 return Hold("outside of all windows, and none opens any more", _RECHECK_S)
             until_s = window.changes_at.timestamp() - now.timestamp()
-            reason = f"outside of the windows: the next opens at {window.changes_at:%Y-%m-%d %H:%M}"
+            reason = f"outside of the windows: the next opens at {moment(window.changes_at)}"
             return Hold(reason, min(max(until_s, 0.0), _RECHECK_S))
         spent_up = exhausted(settings.budget, self._budgets.on(now.date().isoformat(), self._uuid))
         if spent_up:

@@ -23,12 +23,16 @@ class Front:
         desk: what answers.
         listener: the socket; its owner closes it.
         observe: hears how long answers take.
+
+    Attributes:
+        port: of the loopback, where it is served; None where it is not.
     """
 
     def __init__(self, desk: Desk, listener: Listener, observe: Observe = nobody) -> None:
         self._desk = desk
         self._observe = observe
         self._listener = listener
+        self.port: int | None = None
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -49,6 +53,7 @@ class Front:
             tcp = _loopback(settings.tcp)
         except InputError as error:
             trouble = error
+        self.port = None if tcp is None else tcp.port
         self._server = Server(self._desk, settings.limits, settings.tuning, self._observe)
         # a copy: the server closes what it is given, and the next one needs it again
         sockets = [_copy(self._listener.socket)]

@@ -53,6 +53,14 @@ class Ground:
         return {"kernels": [str(error) for error in self.catalog.broken]}
 
 
+def settings_name(choices: Choices) -> str:
+    """The file that settings are read from, for people."""
+    if choices.config is not None:
+        return str(choices.config.absolute())
+    system = settings_file.SYSTEM_FILE
+    return str(system) if system.exists() else f"all defaults, as {system} is not there"
+
+
 def read(choices: Choices) -> Ground:
     """Read and check all files.
 

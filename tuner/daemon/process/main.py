@@ -106,7 +106,13 @@ class Daemon:
             files.catalog,
             dict(found.identities),
             files.directories,
-            {"devices": list(found.missing), **files.troubles},
+            {"devices": [] if found.stands_in else list(found.missing), **files.troubles},
+            found.missing if found.stands_in else (),
+            {
+                "socket": listening.name,
+                "state_directory": str(storage.path.parent),
+                "settings": ground.settings_name(choices),
+            },
         )
         self._company = self._new_company()
         self._watch = files.watch
@@ -144,6 +150,7 @@ class Daemon:
             await self._front.start(self._situation.settings)
         except InputError as error:
             self._note("tcp", error)
+        self._tell_port()
         self._manager.say("READY=1", self._status())
         _LOG.info(
             "ready: %s; listening at %s, state in %s",
@@ -210,6 +217,11 @@ class Daemon:
             self._note("socket", error)
         else:
             self._situation.troubles.pop("socket", None)
+        self._tell_port()
+
+    def _tell_port(self) -> None:
+        port = self._front.port
+        self._situation.places["TCP"] = "off" if port is None else f"port {port} of the loopback"
 
     async def _read_again(self) -> None:
         """Take over settings and kernels as they are now; wrong ones change nothing."""
@@ -264,8 +276,8 @@ class Daemon:
         specs = [*known, *self._found.absent] if self._wanted else []
         found = await apart(restore_and_ask, specs, running)
         self._tell_clocks(found)
-        identities, stood_in = self._situation.identities, self._found.stands_in
-        self._situation.troubles["devices"] = [*(self._found.missing if stood_in else ()), *found.missing]
+        identities = self._situation.identities
+        self._situation.troubles["devices"] = list(found.missing)
         identities.update({spec: one for spec, one in found.identities.items() if spec in identities})
         self._found = replace(self._found, signs=self._found.signs | found.signs)
         new = [spec for spec in found.identities if spec not in identities]
