@@ -252,6 +252,7 @@ def test_follow_shows_the_search_and_its_answer(daemon: Daemon) -> None:
     result = daemon.call("follow", "1")
 
     assert result.exit_code == 0
+    assert "measuring 1/9: trial 500.0 mJ, best 500.0 mJ (modelled), 3.000 J spent" in result.stderr
     for line in ("job 1 running", "run 5, resumed", "nothing left to gain", "job 1 finished"):
         assert line in result.stderr.splitlines()
     for part in ("P=2 L=64", "run 5 of", "1.230 ms, 500 ± 20 mJ, 406.5 W per round", "modelled"):

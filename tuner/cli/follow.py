@@ -39,10 +39,13 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
     """
     from tuner.cli.progress import RunProgress
     from tuner.objective import UNITS
+    from tuner.report.labels import MODELLED
 
     try:
+        label = MODELLED if job.device.startswith("sim:") else ""
         # an objective of a newer daemon is shown without its unit rather than not at all
-        with RunProgress(job.objective if job.objective in UNITS else "time") as progress:
+        known = job.objective if job.objective in UNITS else "time"
+        with RunProgress(known, label, tells_trials=True) as progress:
             for event in client.follow(job.id):
                 _tell(event, progress)
     except KeyboardInterrupt:

@@ -19,13 +19,23 @@ if TYPE_CHECKING:
 _HOUR_S = 3600.0
 _ROOM_FOR_BAR = 130  # characters: on fewer the numbers are what is wanted
 _PLAIN_INTERVAL_S = 5.0  # between lines where there is no terminal
+_TOLD_EVERY = 10  # trials
 
 
 class RunProgress:
-    """A progress display on standard error; on something that is no terminal, a line now and then."""
+    """A progress display on standard error; on something that is no terminal, a line now and then.
 
-    def __init__(self, objective: str) -> None:
+    Args:
+        objective: whose costs are shown.
+        label: of what the numbers are, such as modelled.
+        tells_trials: on what is no terminal, a line for every new best and every tenth trial.
+    """
+
+    def __init__(self, objective: str, label: str = "", *, tells_trials: bool = False) -> None:
         self._unit = UNITS[objective]
+        self._label = f" ({label})" if label else ""
+        self._tells_trials = tells_trials
+        self._lowest = math.inf
         self._console = Console(stderr=True)
         bar = [BarColumn(bar_width=24)] if self._console.width >= _ROOM_FOR_BAR else []
         self._display = Progress(
@@ -90,8 +100,12 @@ class RunProgress:
         lowest = self._cost(best) or "none yet"
         spent = f"{si(joules, 'J')} spent" if joules else ""
         left = self._left(number, expected, confirming=confirming)
-        parts = (f"trial {self._cost(cost) or status}", f"best {lowest}", spent, left)
+        parts = (f"trial {self._cost(cost) or status}", f"best {lowest}{self._label}", spent, left)
         detail = ", ".join(part for part in parts if part)
+        better = best is not None and best < self._lowest
+        self._lowest = best if best is not None and better else self._lowest
+        if self._tells_trials and (better or number % _TOLD_EVERY == 0):
+            self._told_s = -math.inf
         self._show("confirming" if confirming else "measuring", number, expected, detail)
 
     def told(self, sentence: str) -> None:

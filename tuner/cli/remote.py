@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # those of tuner.client.addresses, whose import would take a tenth of what `tuner --help` may
 SOCKET_VARIABLE = "TUNER_SOCKET"
 TOKEN_VARIABLE = "TUNER_TOKEN_FILE"  # noqa: S105 - the name of a file, not what is in it
-_ROOM_FOR_ALL = 130  # characters
+_ROOM_FOR_ALL = 110  # characters
 _ASKED_BY = {
     Origin.CLIENT.value: "submitted",
     Origin.SET.value: "a set of daemon.toml",

@@ -1,8 +1,10 @@
 """Points in time, as people read them."""
 
+import re
 from datetime import datetime, timezone
 
 MOMENT_WIDTH = len("2026-11-21 22:00:00 UTC")
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?")
 
 
 def moment(at: str | datetime | None) -> str:
@@ -23,3 +25,8 @@ def moment(at: str | datetime | None) -> str:
     if known.tzinfo is None:
         known = known.replace(tzinfo=timezone.utc)
     return f"{known.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def with_moments(text: str) -> str:
+    """A sentence, each ISO 8601 stamp in it as ``moment`` writes it."""
+    return _STAMP.sub(lambda found: moment(found.group()), text)

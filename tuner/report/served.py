@@ -12,7 +12,7 @@ from tuner.client import Best
 from tuner.model import shown_values
 from tuner.objective import COVERAGE
 from tuner.report.labels import MODELLED
-from tuner.report.moments import moment
+from tuner.report.moments import moment, with_moments
 from tuner.report.units import si, with_uncertainty
 
 _UNITS = {"s": "s", "j": "J", "w": "W", "mhz": "MHz", "bytes": "bytes"}
@@ -30,7 +30,7 @@ def show_best(best: Best, console: Console) -> None:
     table.add_column("origin", no_wrap=True)
     table.add_column("", overflow="fold")
     for name, placed in best.workloads.items():
-        table.add_row(name, shown_values(placed.configuration), placed.origin, placed.details)
+        table.add_row(name, shown_values(placed.configuration), placed.origin, with_moments(placed.details))
     console.print(table)
     for line in _lines(best):
         console.print(Text(line))
@@ -43,7 +43,7 @@ def _lines(best: Best) -> Iterator[str]:
     stored = trial if best.origin == "stored" else None
     numbers = f"{_totals(stored)} per round, " if stored else "nothing was measured, "
     yield f"answer ({best.objective}{modelled}): {numbers}clock {clock}"
-    yield from (f"stale: {reason}" for reason in best.stale)
+    yield from (f"stale: {with_moments(reason)}" for reason in best.stale)
     if best.refinement is not None:
         yield f"job {best.refinement} will know better: `tuner follow {best.refinement}`"
     yield from best.notices
