@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from tuner.objective import UNITS
 from tuner.report.units import si
@@ -41,7 +41,7 @@ class RunProgress:
         self._display = Progress(
             TextColumn("{task.description}"),
             *bar,
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[count]}"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[detail]}"),
             console=self._console,
@@ -123,16 +123,16 @@ class RunProgress:
         return f"{left_s:.0f} s left" if left_s < _HOUR_S else f"{left_s / _HOUR_S:.1f} h left"
 
     def _show(self, phase: str, done: int, total: int | None, detail: str) -> None:
+        count = f"{done}" if total is None else f"{done}/{total}"
         if phase != self._phase:
             self._phase, self._begun_s = phase, time.monotonic()
             if self._task is not None:
                 self._display.remove_task(self._task)
-            self._task = self._display.add_task(phase, total=total, detail=detail)
+            self._task = self._display.add_task(phase, total=total, detail=detail, count=count)
         if self._task is not None:
-            self._display.update(self._task, completed=done, total=total, detail=detail)
+            self._display.update(self._task, completed=done, total=total, detail=detail, count=count)
         now_s = time.monotonic()
         if self._display.disable and now_s - self._told_s >= _PLAIN_INTERVAL_S:
             self._told_s = now_s
-            count = f"{done}" if total is None else f"{done}/{total}"
             line = f"{phase} {count}: {detail}" if detail else f"{phase} {count}"
             self._console.print(line, markup=False, highlight=False)
