@@ -443,3 +443,17 @@ def test_the_command_installs_into_an_image(tmp_path: Path) -> None:
 
     assert result.exit_code == 2  # below /tmp, where everybody may write
     assert "root must run nothing that others can write: /" in result.output
+
+
+def test_manual_pages_are_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages of the manual, one of each command, do not hide the steps that matter."""
+    monkeypatch.setattr(program, "check", lambda *_: None)
+    shown = tuner(
+        "install-service", "--root", tmp_path, "--prefix", "/opt/tuner", "--dry-run"
+    ).output.splitlines()
+    pages = [line for line in shown if "/man/man1" in line]
+
+    assert len(pages) == 1
+    assert pages[0].startswith("write ")
+    assert pages[0].endswith(" manual pages in /usr/local/share/man/man1")
+    assert f"write {tmp_path}/etc/systemd/system/tuner.service" in shown
