@@ -28,6 +28,7 @@ from fake_nvml_state import State, fake_nvml, library
 from nvml_gpu import play
 
 from tuner.client import Client
+from tuner.database import Database
 
 MODELLED, PLAYED = "sim:jetson-tx1", "cuda:0"
 PATIENCE_S = 60.0  # for what must come; never waited for in full unless something is broken
@@ -299,6 +300,11 @@ class Scene:
             rows = database.execute("SELECT run_id, number, trial || measurement FROM trials")
             return {(run, number): text for run, number, text in rows}
         return {}
+
+    def put_right(self) -> None:
+        """Have the database looked at whole, as whoever opens it next and meets damage does."""
+        with Database(self.database) as database:
+            database.examine()
 
     def twice(self) -> int:
         """Trials that a job has measured and stored more than once."""

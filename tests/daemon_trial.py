@@ -192,6 +192,9 @@ class Trial:
             outcome.left += [f"{one.role} {one.state}" for one in self._strays()]
         outcome.clock_set = not scene.until(lambda: not (scene.clock_set() or scene.journals()), patience_s)
         now = scene.trials()
+        if any(now.get(key) != text for key, text in self._seen.items()):
+            scene.put_right()  # damage that nobody has met yet is still there
+            now = scene.trials()
         outcome.lost = sum(now.get(key) != text for key, text in self._seen.items())
         outcome.twice = scene.twice()
         self._seen = dict(now)  # a loss is counted once

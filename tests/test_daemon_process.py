@@ -1,6 +1,7 @@
 """The daemon as a process: from the command line, killed in the middle, stopped, reloaded."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -52,18 +53,28 @@ class Machine:
         self._manager.settimeout(PATIENCE_S)
         self.processes: list[subprocess.Popen[str]] = []
 
-    def start(self) -> "subprocess.Popen[str]":
-        """Start the daemon, and return when it says that it is ready."""
+    def begin(self) -> "subprocess.Popen[str]":
+        """Start the daemon."""
         with self.log.open("a") as log:
             process = subprocess.Popen(
                 [*COMMAND, *self.words],
                 stderr=log,
                 text=True,
-                env={**os.environ, "NOTIFY_SOCKET": str(self._manager.getsockname())},
+                env={**os.environ, "NOTIFY_SOCKET": self.manager},
             )
         self.processes.append(process)
+        return process
+
+    def start(self) -> "subprocess.Popen[str]":
+        """Start the daemon, and return when it says that it is ready."""
+        process = self.begin()
         self.hear("READY=1")
         return process
+
+    @property
+    def manager(self) -> str:
+        """Where the daemon tells how it is."""
+        return str(self._manager.getsockname())
 
     def hear(self, line: str) -> str:
         """Return what the daemon says to its service manager, once a line begins so."""
@@ -161,6 +172,34 @@ def test_stopped_daemon_leaves_a_job_that_goes_on(machine: Machine) -> None:
         state, reason = connection.execute("SELECT state, reason FROM jobs").fetchone()
         (status,) = connection.execute("SELECT status FROM runs").fetchone()
     assert (job.id, state, reason, status) == (1, "queued", "the daemon was stopped", "interrupted")
+
+
+def test_signals_while_it_starts_are_heeded_in_order(machine: Machine) -> None:
+    """SIGHUP before the daemon is ready ends nothing, and SIGTERM ends it in order, without a socket left."""
+    process = machine.begin()
+    machine.hear("STATUS=looking for GPUs")
+    process.send_signal(signal.SIGHUP)
+    machine.hear("READY=1")
+    machine.hear("RELOADING=1")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_S) == 0
+    process = machine.begin()
+    machine.hear("STATUS=looking for GPUs")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_S) == 0
+
+    assert not machine.socket.exists()
+
+
+def test_a_storm_of_signals_ends_it_in_order(machine: Machine) -> None:
+    """However often SIGTERM comes, the daemon ends once, in order."""
+    process = machine.start()
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.001)
+
+    assert process.returncode == 0
 
 
 def test_second_daemon_is_refused(machine: Machine) -> None:

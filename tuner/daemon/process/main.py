@@ -22,6 +22,7 @@ from tuner.daemon.process.front import Front
 from tuner.daemon.process.ground import Choices, Ground
 from tuner.daemon.process.listening import Listener, Lock, listener
 from tuner.daemon.process.machine import Found, driver_signs, restore_and_ask, restore_and_find
+from tuner.daemon.process.signals import ENDING, deaf, early
 from tuner.daemon.running.company import Company
 from tuner.daemon.running.presence import Presence
 from tuner.daemon.running.runner import start
@@ -60,7 +61,7 @@ def run(choices: Choices, log_format: logs.Format = "auto") -> int:
     found_in_files = ground.read(choices)
     service = found_in_files.settings.service
     state = ground.state_directory(choices, found_in_files.settings)
-    with contextlib.ExitStack() as stack:
+    with early() as heard, contextlib.ExitStack() as stack:
         stack.callback(Lock(state).close)
         listening = listener(choices.socket or service.socket, service.group)
         stack.callback(listening.close)
@@ -68,10 +69,18 @@ def run(choices: Choices, log_format: logs.Format = "auto") -> int:
         found = restore_and_find(choices.devices or service.devices)
         storage = Storage(state / "tuner.db")
         daemon = Daemon(choices, found_in_files, found, storage=storage, listening=listening, manager=manager)
-        code = asyncio.run(daemon.live())
+        if heard.reload:
+            daemon.reload()
+        code = asyncio.run(_to_the_end(daemon))
         if not storage.closed:  # its thread hangs, and would be waited for
             logging.shutdown()
             os._exit(code)
+    return code
+
+
+async def _to_the_end(daemon: "Daemon") -> int:
+    code = await daemon.live()
+    deaf(asyncio.get_running_loop())
     return code
 
 
@@ -141,9 +150,9 @@ class Daemon:
     async def live(self) -> int:
         """Work until a signal ends it; returns the exit code."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ENDING:
             loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
         await self._service.begin()
         self._analysing = asyncio.create_task(self._analyst.run(), name="analyst")
         try:
@@ -168,6 +177,10 @@ class Daemon:
         for task in done:
             task.result()  # what broke the main loop
         return self._code
+
+    def reload(self) -> None:
+        """Read settings and kernels again, and ask the GPUs."""
+        self._reload.set()
 
     # --- the main loop -------------------------------------------------------------------------------
 
