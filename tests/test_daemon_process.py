@@ -19,7 +19,7 @@ from cli_process import COMMAND, PATIENCE_S, await_rows, rows, tuner
 
 from tuner.client import Client
 from tuner.daemon.jobs.storage import Storage
-from tuner.daemon.process import ground, main
+from tuner.daemon.process import gpus, ground, main
 from tuner.daemon.process.ground import Choices
 from tuner.daemon.process.listening import Listener
 from tuner.daemon.process.machine import Found, driver_signs
@@ -245,7 +245,7 @@ class Asked:
         self.wanted: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
         self.gpus = ["sim:jetson-tx1"]
         self.driver = "1"
-        monkeypatch.setattr(main, "restore_and_ask", self._ask)
+        monkeypatch.setattr(gpus, "restore_and_ask", self._ask)
         self.storage = Storage(folder / "tuner.db")
         self.listening = Listener(None, folder / "socket")
         choices = Choices(folder / "daemon.toml", devices)
@@ -334,7 +334,7 @@ def test_driver_that_comes_later_has_the_daemon_started_again(
     """More of a driver than at the start is reason enough while something stands in: sandboxes hide GPUs."""
     asked = Asked(tmp_path, monkeypatch, found, managed=True)
     asked.gpus = []
-    monkeypatch.setattr(main, "driver_signs", lambda: frozenset({"195 nvidia"}))
+    monkeypatch.setattr(gpus, "driver_signs", lambda: frozenset({"195 nvidia"}))
     asyncio.run(asked.daemon._notice_changes())
     asyncio.run(asked.reload())
 

@@ -7,21 +7,20 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 from tuner.daemon import logs
 from tuner.daemon.answering.analysis import Analyst
 from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.apart import apart
 from tuner.daemon.jobs.storage import Storage
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.process import ground
 from tuner.daemon.process.front import Front
+from tuner.daemon.process.gpus import Gpus
 from tuner.daemon.process.ground import Choices, Ground
 from tuner.daemon.process.listening import Listener, Lock, listener
-from tuner.daemon.process.machine import Found, driver_signs, restore_and_ask, restore_and_find
+from tuner.daemon.process.machine import Found, restore_and_find
 from tuner.daemon.process.signals import ENDING, deaf, early
 from tuner.daemon.running.company import Company
 from tuner.daemon.running.presence import Presence
@@ -125,8 +124,7 @@ class Daemon:
         )
         self._company = self._new_company()
         self._watch = files.watch
-        self._found = found
-        self._wanted = choices.devices or files.settings.service.devices
+        self._gpus = Gpus(found, choices.devices or files.settings.service.devices)
         self._looking: asyncio.Task[None] | None = None
         self._analyst = Analyst(lambda: self._situation.catalog, self._remember, may_open=self._may_open)
         self._answerer = Answerer(files.catalog, found.identities, files.settings, analyse=self._analyst.ask)
@@ -262,7 +260,7 @@ class Daemon:
         if files is not None:
             others = others or (await asyncio.to_thread(self._watch.look)).devices
             self._watch = files.watch
-        came = self._driver_came()
+        came = self._gpus.driver_came(self._situation.devices)
         if others or came:
             _LOG.info("the driver or the GPUs have changed")
             await self._ask_devices()
@@ -283,31 +281,16 @@ class Daemon:
             return None
 
     async def _ask_devices(self) -> None:
-        """Ask devices again who they are; not those on which a job runs: nobody takes their driver away."""
+        """Ask devices again who they are, but those on which a job runs."""
         known = self._situation.devices
-        running = [device for device in known if self._service.runs(device)]
-        specs = [*known, *self._found.absent] if self._wanted else []
-        found = await apart(restore_and_ask, specs, running)
+        found = await self._gpus.ask(known, [device for device in known if self._service.runs(device)])
         self._tell_clocks(found)
         identities = self._situation.identities
         self._situation.troubles["devices"] = list(found.missing)
         identities.update({spec: one for spec, one in found.identities.items() if spec in identities})
-        self._found = replace(self._found, signs=self._found.signs | found.signs)
         new = [spec for spec in found.identities if spec not in identities]
         if new:
             self._start_again(f"{', '.join(new)}: found after the start")
-
-    def _driver_came(self) -> bool:
-        """True where more of a driver is there than at the start, and a GPU is missing.
-
-        A sandbox opens only what was there when it was made, so that not to find a GPU may say nothing.
-        """
-        lacking = self._found.stands_in or self._found.absent or not self._situation.devices
-        new = driver_signs() - self._found.signs
-        if not lacking or not new:
-            return False
-        self._found = replace(self._found, signs=self._found.signs | new)
-        return True
 
     def _start_again(self, why: str) -> None:
         """End, where somebody starts the daemon again: lanes are made at the start."""
