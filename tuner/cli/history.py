@@ -10,6 +10,8 @@ from tuner.cli.output import console, json_option, write_json
 from tuner.cli.reading import reading
 
 _ROOM_FOR_ALL = 110  # characters
+_STARTED = "started (UTC)"
+_UTC = " UTC"
 
 
 @click.command()
@@ -38,8 +40,8 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
     out = console(json_path)
     roomy = out.width >= _ROOM_FOR_ALL
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("run", "started", "status", "workloads", *(("device", "search") if roomy else ())):
-        whole = MOMENT_WIDTH if title == "started" else None
+    for title in ("run", _STARTED, "status", "workloads", *(("device", "search") if roomy else ())):
+        whole = MOMENT_WIDTH - len(_UTC) if title == _STARTED else None
         table.add_column(title, no_wrap=title != "search", overflow="fold", min_width=whole)
     for title in ("trials", "time", "energy"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -51,7 +53,7 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
         )
         table.add_row(
             str(row["run"]),
-            moment(row["started_at"]),
+            moment(row["started_at"]).removesuffix(_UTC),
             row["status"],
             "\n".join(row["workloads"]),
             *(where if roomy else ()),

@@ -58,6 +58,7 @@ def write_json(path: str, document: object) -> None:
         if sys.stdout is None:  # closed by who called
             raise InputError("--json -: there is no standard output; name a file")
         sys.stdout.write(text)
+        sys.stdout.flush()  # what cannot be written is told before anything else is
         return
     target = Path(path)
     if target.exists() and not target.is_file():  # a pipe or a device: nothing to replace
