@@ -290,8 +290,10 @@ def test_ctrl_c_stops_following_not_the_job(daemon: Daemon) -> None:
     """Ctrl-C ends the command with 130 and a sentence; nothing is asked of the daemon."""
     daemon.answers["/v1/jobs/1"] = answer(job(1, state="running"))
     daemon.answers["/v1/jobs/1/events"] = Held(stream(event(1, "told", sentence="here"), whole=False))
+    # a shell that runs tests in the background has Ctrl-C ignored for all below it
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     with subprocess.Popen(
-        [*COMMAND, "follow", "1", "--socket", str(daemon.socket)],
+        [COMMAND[0], "-c", f"{heeding}\n{COMMAND[2]}", "follow", "1", "--socket", str(daemon.socket)],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
