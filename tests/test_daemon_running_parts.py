@@ -42,16 +42,12 @@ def workshop(tmp_path: Path) -> Workshop:
 
 @pytest.fixture
 def stopping() -> Iterator[Stopping]:
-    """Heeds SIGTERM in this process, which other tests expect to end by it."""
-    before = signal.getsignal(signal.SIGTERM)
+    """Heeds SIGTERM in this process."""
     stopping = Stopping()
-    try:
-        with stopping.noted():
-            stopping.listen()
-            yield stopping
-            stopping.done()
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with stopping.noted():
+        stopping.listen()
+        yield stopping
+        stopping.done()
 
 
 # --- lines ---------------------------------------------------------------------------------------
@@ -463,3 +459,13 @@ def test_errors_say_what_becomes_of_the_job(
     assert (ending.status, ending.message) == (status, says)
     assert any(record.exc_info for record in caplog.records) == (status == "crashed")
     assert workshop.runs()[0].status == "failed"
+
+
+def test_signals_are_afterwards_what_they_were() -> None:
+    """Who heeds SIGTERM for a while leaves it as it was: what is started later must end by it."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    with Stopping().noted():
+        assert signal.getsignal(signal.SIGTERM) != before[0]
+
+    assert [signal.getsignal(number) for number in numbers] == before

@@ -29,6 +29,6 @@ def main(telling: int, lifeline: int) -> NoReturn:
         with logs.about(job=errand.job, gpu=errand.order.device):
             teller = Teller(telling, errand.order.objective)
             teller.end(Attempt(errand, teller, stopping).go())
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # at once: nothing of the interpreter is worth an orderly end
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)  # at once, and still deaf: nothing of the interpreter is worth an orderly end

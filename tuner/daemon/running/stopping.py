@@ -35,7 +35,7 @@ class Stopping:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, signal.SIG_IGN if number is signal.SIGTERM else handler)
+                signal.signal(number, handler)
 
     def listen(self) -> None:
         """From here on an order to stop is raised where the program is; one that has come is raised now.
