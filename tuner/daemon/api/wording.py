@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.daemon.bounds import bound
+
 _WORKLOAD = "must be a kernel and its sizes in ASCII without spaces, e.g. scan-lf:N=1024"
 _FORMS = {
     "workload": _WORKLOAD,
@@ -15,12 +17,6 @@ _FORMS = {
 """By field, what a text must be."""
 
 _TEXTS = ("string_pattern_mismatch", "string_too_short")
-_BOUNDS = {
-    "greater_than": ("more than", "gt"),
-    "greater_than_equal": ("at least", "ge"),
-    "less_than": ("less than", "lt"),
-    "less_than_equal": ("at most", "le"),
-}
 _LENGTHS = {
     "string_too_long": "must be of at most {max_length} characters",
     "too_long": "must hold at most {max_length}",
@@ -65,12 +61,8 @@ def _right(field: list[str], fault: Mapping[str, Any]) -> str:
     kind, context = fault["type"], fault.get("ctx") or {}
     if kind in _TEXTS and field and field[0] in _FORMS:
         return _FORMS[field[0]]
-    if kind in _BOUNDS:
-        words, bound = _BOUNDS[kind]
-        limit = context[bound]
-        return f"must be {words} {limit if isinstance(limit, int) else format(limit, 'g')}"
     if kind in _LENGTHS:
         return _LENGTHS[kind].format(**context)
     if kind == "literal_error":
         return f"must be one of {context['expected'].replace(chr(39), '').replace(' or ', ', ')}"
-    return _SIMPLE.get(kind) or str(fault["msg"])
+    return bound(kind, context) or _SIMPLE.get(kind) or str(fault["msg"])

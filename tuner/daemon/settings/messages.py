@@ -7,6 +7,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from tuner.config import messages
+from tuner.daemon.bounds import bound
 from tuner.daemon.settings.tables import Settings
 
 MAX_SHOWN = 10  # lines; who has more mistakes than that starts with these
@@ -15,12 +16,6 @@ _ARRAYS = ("set", "window")
 Complaint = tuple[str, str]
 """A key as the file writes it, and what is wrong with it."""
 
-_BOUNDS = {
-    "greater_than": ("more than", "gt"),
-    "greater_than_equal": ("at least", "ge"),
-    "less_than": ("less than", "lt"),
-    "less_than_equal": ("at most", "le"),
-}
 _SIMPLE = {
     "path_type": "must be text",
     "tuple_type": "must be a list",
@@ -65,9 +60,9 @@ def _explained(detail: Any) -> Complaint:  # noqa: ANN401 - a dict of pydantic
 
 def _message(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noqa: ANN401 - a dict of pydantic
     kind, context = detail["type"], detail.get("ctx", {})
-    if kind in _BOUNDS:
-        words, bound = _BOUNDS[kind]
-        return f"{detail['input']} is out of range; must be {words} {context[bound]:g}"
+    broken = bound(kind, context)
+    if broken:
+        return f"{detail['input']} is out of range; {broken}"
     if kind in ("model_type", "tuple_type") and name in _ARRAYS:
         return f"must be tables of the form [[{name}]]"
     return _SIMPLE.get(kind) or messages.worded(name, detail, model)

@@ -61,11 +61,6 @@ def trusted(
     return found
 
 
-def trusted_path(path: Path, owners: Collection[int] | None = None, *, below: Path = ROOT) -> Path:
-    """The same of a single file or directory and all above it; what is inside is not looked at."""
-    return _Look(service_owners() if owners is None else frozenset(owners), below).resolved(path)
-
-
 def kernel_directories(
     directories: Iterable[Path], owners: Collection[int] | None = None, *, below: Path = ROOT
 ) -> tuple[Path, ...]:
