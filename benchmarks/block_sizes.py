@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.round_model import RoundModel
 from tuner.interfaces import Candidate, Search
-from tuner.launches import candidate, launches
 from tuner.model import Configuration, Energy, Measurement, Plan, Resources, Status, Trial, WorkloadResult
-from tuner.objective import Objective
+from tuner.model.objective import Objective
+from tuner.space.launches import candidate, launches
 
 NOISE = 0.003  # relative standard deviation of modelled measurements
 JETSON_SHARE = 8  # a GPU with little memory takes so many times fewer problems

@@ -29,8 +29,8 @@ from tuner.daemon.running.company import Company
 from tuner.daemon.running.errand import Ending, Errand
 from tuner.daemon.running.runner import Runner, start
 from tuner.database import Database, Jobs, Store
-from tuner.jobs import Order, Origin
-from tuner.worker import identify
+from tuner.devices.worker import identify
+from tuner.model.jobs import Order, Origin
 
 PROMISED_S = 1.0
 _LOOK_EVERY_S = 0.25  # the daemon's default

@@ -18,10 +18,10 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner.bench import open_bench
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.model import Configuration, Trial
-from tuner.request import Request, resolve
+from tuner.search.request import Request, resolve
+from tuner.search.setup import open_bench
 
 OBJECTIVES = ("energy", "time")
 STUDENT_95 = {8: 2.365, 12: 2.201, 16: 2.131}  # two-sided, for that many repeats

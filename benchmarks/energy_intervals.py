@@ -28,11 +28,11 @@ import numpy.typing as npt
 from tuner.power.energy.meter import SamplingMeter
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.bursts import join
 from tuner.errors import InputError
+from tuner.measurement.pooling import join
+from tuner.measurement.window import suggested_window_s
 from tuner.model import Energy, Measurement, Status, WorkloadResult
-from tuner.objective import COVERAGE
-from tuner.window import suggested_window_s
+from tuner.model.objective import COVERAGE
 
 SENSORS: dict[str, dict[str, Any]] = {
     "lag 0.02 s, every 20 ms": {"kind": "ring", "period_s": 0.02, "capacitance_s": 0.02},

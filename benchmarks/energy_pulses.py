@@ -14,7 +14,7 @@ import numpy as np
 
 from tuner.errors import InputError
 from tuner.interfaces import Meter, PowerReading, Recording
-from tuner.objective import COVERAGE
+from tuner.model.objective import COVERAGE
 
 PULSES = [(period_s, duty) for period_s in (0.02, 0.063, 0.2) for duty in (0.2, 0.5, 0.8)]
 PULSED_S = 4.0

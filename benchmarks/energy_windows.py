@@ -32,17 +32,16 @@ from energy_pulses import PULSED_S, Sensors, pulsed_loads, show_pulsed
 from provenance import provenance
 
 from tuner import registry
-from tuner.candidates import fit_batches
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.devices.sensors import open_clocks, open_meter, open_reading
+from tuner.devices.worker import open_device
 from tuner.errors import InputError
-from tuner.held_clock import HeldClock
 from tuner.interfaces import Device
+from tuner.measurement.clock_lock import HeldClock
+from tuner.measurement.window import WindowRunner, suggested_window_s
 from tuner.model import Configuration, Plan
-from tuner.objective import COVERAGE
-from tuner.one_window import WindowRunner
-from tuner.window import suggested_window_s
-from tuner.worker import open_device
+from tuner.model.objective import COVERAGE
+from tuner.search.candidates import fit_batches
 
 WORKLOAD = "scan-lf:N=512"
 CONFIGURATIONS = (  # 590 to 675 W even on an H200 that draws much: at its limit of 700 W power swings

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from provenance import provenance
 
-from tuner.answers import find_answer
-from tuner.conditions import Conditions
 from tuner.database import Store
+from tuner.database.answers import find_answer
+from tuner.database.conditions import Conditions
 from tuner.model import Configuration, DeviceIdentity, Energy, Measurement, Status, Trial, WorkloadResult
 
 RUNS, TRIALS = 1000, 100

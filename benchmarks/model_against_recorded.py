@@ -29,7 +29,7 @@ from provenance import provenance
 from scipy.stats import spearmanr
 
 import tuner
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.device import MODEL_VERSION
 from tuner.devices.simulated.round_model import RoundModel

@@ -24,17 +24,17 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner.answer_checks import AnswerChecks
-from tuner.candidates import Prepared, prepare
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.devices.sensors import open_meter
-from tuner.exporting import recorded_space
-from tuner.held_clock import HeldClock
+from tuner.devices.worker import WorkerDevice
 from tuner.interfaces import Meter
+from tuner.measurement.clock_lock import HeldClock
+from tuner.measurement.verification import AnswerChecks
+from tuner.measurement.window import WindowRunner
 from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
-from tuner.one_window import WindowRunner
 from tuner.recordings import RecordedSpace, RecordingFile, read, write
-from tuner.worker import WorkerDevice
+from tuner.search.candidates import Prepared, prepare
+from tuner.search.exporting import recorded_space
 
 TIME_S, ENERGY_S = 0.04, 0.2  # windows
 CHECKED_TO = 2**16  # larger problems are checked for the fastest only: the reference is made on the host

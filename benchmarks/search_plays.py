@@ -16,8 +16,8 @@ from search_spaces import OBJECTIVE, Game, key
 from tuner import registry
 from tuner.interfaces import Policy, Search
 from tuner.model import Measurement, Trial
-from tuner.playing import play
 from tuner.recordings.searching import search_of
+from tuner.search.evaluation import play
 
 IDLE_LIMIT_S = 10.0  # of CPU time; no search took a tenth of it, but some go round in circles for ever
 

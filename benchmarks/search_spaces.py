@@ -11,7 +11,7 @@ from typing import Any
 
 from tuner.errors import InputError
 from tuner.model import Status, Trial, TunableValue
-from tuner.objective import Objective
+from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace
 from tuner.recordings.opening import open_recording
 

@@ -15,9 +15,9 @@ import answers
 from cold_timing import Timer, median
 from provenance import provenance
 
-from tuner.catalog import Catalog
 from tuner.compiler import Compiler
 from tuner.config import KernelFile
+from tuner.config.catalog import Catalog
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
 from tuner.errors import CompileError, TunerError

@@ -19,7 +19,7 @@ import numpy as np
 from provenance import provenance
 
 from tuner.interfaces import Response, Sample, SensorInfo
-from tuner.objective import COVERAGE
+from tuner.model.objective import COVERAGE
 from tuner.tracing import Timeline, TracedEnergy, traced_energy
 from tuner.tracing.curve import Curve
 from tuner.tracing.series import Series

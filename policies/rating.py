@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tuner.interfaces import Candidate, Launch
 from tuner.model import DeviceLimits, TunableValue
-from tuner.occupancy import warps_and_blocks
+from tuner.space.occupancy import warps_and_blocks
 
 RADIX = "radix"
 

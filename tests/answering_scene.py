@@ -6,11 +6,11 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from tuner.catalog import Catalog, kernels_root
-from tuner.conditions import Conditions
+from tuner.config.catalog import Catalog, kernels_root
 from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.answering.known import Known, known_from
 from tuner.database import Store, StoredRun
+from tuner.database.conditions import Conditions
 from tuner.model import (
     Configuration,
     DeviceIdentity,
@@ -20,8 +20,8 @@ from tuner.model import (
     TunableValue,
     WorkloadResult,
 )
-from tuner.objective import described
-from tuner.records import measurement_record
+from tuner.model.objective import described
+from tuner.model.records import measurement_record
 
 TX1 = DeviceIdentity(
     "sim:jetson-tx1", "NVIDIA Jetson TX1 (modelled)", "sim:jetson-tx1", "model-2", "12.9", modelled=True

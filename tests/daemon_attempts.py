@@ -12,7 +12,6 @@ from typing import Any
 
 from modelled import NoNvrtc
 
-from tuner import bench
 from tuner.daemon.running import runner
 from tuner.daemon.running.attempt import Attempt
 from tuner.daemon.running.errand import Ending, Errand
@@ -20,11 +19,12 @@ from tuner.daemon.running.stopping import Stopping
 from tuner.daemon.running.telling import Teller
 from tuner.database import Database, Jobs, Store, StoredRun
 from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.worker import Opened, WorkerDevice
 from tuner.errors import CompileError
 from tuner.interfaces import Check, Progress, RunRecord
-from tuner.jobs import Job, Kind, Order, Origin
 from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources
-from tuner.worker import Opened, WorkerDevice
+from tuner.model.jobs import Job, Kind, Order, Origin
+from tuner.search import setup as bench
 
 PATIENCE_S = 30.0  # for what must come; never waited for in full unless something is broken
 BOOT_PLAYED = runner._BOOT.replace(

@@ -43,9 +43,9 @@ def _hurry(warmth: Any) -> None:
 
 
 PATCHES: dict[str, Callable[[Any], None]] = {
-    "tuner.worker": _play_gpu,
+    "tuner.devices.worker": _play_gpu,
     "tuner.power.clocks.controls": _play_clocks,
-    "tuner.warmth": _hurry,
+    "tuner.measurement.warmup": _hurry,
 }
 
 

@@ -12,8 +12,8 @@ from fake_cupy import DeviceArray, FakeCupy, Kernel
 
 from tuner.application.calls import Application, Asked
 from tuner.application.choice import Chosen
-from tuner.catalog import Catalog
 from tuner.compiler import Compiled
+from tuner.config.catalog import Catalog
 from tuner.devices.cuda import direct, probe
 from tuner.errors import CompileError
 from tuner.model import DeviceIdentity, Resources, Stage

@@ -27,7 +27,7 @@ from tuner.model import (
     Work,
     Workload,
 )
-from tuner.occupancy import device_limits
+from tuner.space.occupancy import device_limits
 
 ROWS, N = 64, 128
 LIMITS = device_limits((9, 0), multiprocessors=132, memory_bytes=2**30, l2_bytes=2**17)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.daemon.desk import NoSuchJobError, NotNowError, Peer, Question, Reply
 from tuner.errors import InputError
-from tuner.jobs import NEXT, Event, Job, Order, Origin, State
+from tuner.model.jobs import NEXT, Event, Job, Order, Origin, State
 
 WHEN = "2026-01-02T03:04:05+00:00"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tuner.database import Database, Jobs, Ledger
 from tuner.database.pair import Transaction
-from tuner.jobs import Order, Origin
+from tuner.model.jobs import Order, Origin
 
 ENTRIES = 120  # some hundred thousand bytes: pages of all kinds, and records that need several
 

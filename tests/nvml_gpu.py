@@ -18,9 +18,9 @@ from modelled import NoNvrtc
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.power_model import idle_watts
+from tuner.devices.worker import Opened
 from tuner.interfaces import RunRecord
 from tuner.model import DeviceIdentity, Plan
-from tuner.worker import Opened
 
 TICK_US = 1000  # of the energy counter: windows may be short
 _HURRY = 0.1  # what an idle GPU is watched for, of the time asked for
@@ -99,6 +99,6 @@ def attached() -> State:
 def opened(
     spec: str | None, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
 ) -> Opened:
-    """Stands for ``tuner.worker.open_device``."""
+    """Stands for ``tuner.devices.worker.open_device``."""
     del spec, seed, run_timeout_s, workloads
     return Opened(NvmlGpu(attached()), "")

@@ -7,7 +7,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tuner.launches import candidate, launch
 from tuner.model import (
     Configuration,
     DeviceIdentity,
@@ -21,6 +20,7 @@ from tuner.model import (
     WorkloadResult,
 )
 from tuner.recordings import RecordedSpace, RecordedWorkload, RecordingFile, write
+from tuner.space.launches import candidate, launch
 
 LIMITS = DeviceLimits(
     compute_capability=(9, 0),

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuner.catalog import Catalog, kernels_root
+from tuner.config.catalog import Catalog, kernels_root
 from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.desk import Peer
 from tuner.daemon.jobs.storage import Books, Storage
@@ -20,8 +20,8 @@ from tuner.daemon.service import Service
 from tuner.daemon.settings.tables import Settings
 from tuner.daemon.situation import Situation
 from tuner.errors import StoreError
-from tuner.jobs import Event, Job, Order
 from tuner.model import DeviceIdentity
+from tuner.model.jobs import Event, Job, Order
 
 T = TypeVar("T")
 DEVICE, OTHER = "sim:jetson-tx1", "sim:k40c"

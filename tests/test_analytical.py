@@ -15,10 +15,10 @@ from policy_driver import makespan, play, result, search_over
 from tuner import registry
 from tuner.errors import InputError
 from tuner.interfaces import Candidate, Search
-from tuner.launches import candidate, launch
 from tuner.model import Configuration, DeviceLimits, Measurement, Trial, TunableValue, Work
-from tuner.occupancy import device_limits
 from tuner.recordings import RecordingFile
+from tuner.space.launches import candidate, launch
+from tuner.space.occupancy import device_limits
 
 choose = registry.load("explain", "choose")
 analytical = registry.load("policy", "analytical")

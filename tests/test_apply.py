@@ -18,8 +18,8 @@ from fake_cupy import CUDADriverError, DeviceArray
 
 import tuner
 from tuner.application import signature
-from tuner.catalog import Catalog
 from tuner.config import KernelFile
+from tuner.config.catalog import Catalog
 from tuner.errors import DeviceError, DeviceUnavailableError, InputError, TunerError, UnknownNameError
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from fake_apply import GPU, Bench, fake_bench
 
-from tuner.conditions import Conditions
 from tuner.database import Store
+from tuner.database.conditions import Conditions
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import Configuration, DeviceIdentity
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tuner
-from tuner.catalog import Catalog, kernels_root
 from tuner.compiler import Compiler
 from tuner.config import KernelFile
+from tuner.config.catalog import Catalog, kernels_root
 from tuner.config.sizes import listed
 from tuner.errors import CompileError, InputError
 from tuner.model import Stage

@@ -12,10 +12,10 @@ from tuner.policies.bayesian import ALL_FAIL, PATIENCE, bayesian
 
 from tuner.interfaces import Candidate, Known, Payback, Search
 from tuner.model import Measurement, Status, Trial, WorkloadResult
-from tuner.playing import play as play_to_budget
 from tuner.recordings import RecordedSpace
 from tuner.recordings.opening import open_recording
 from tuner.recordings.searching import search_of
+from tuner.search.evaluation import play as play_to_budget
 
 
 def space() -> list[Candidate]:

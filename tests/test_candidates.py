@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from modelled import device
 
-from tuner.candidates import PAPER_MIN_OCCUPANCY, Prepared, fit_batches, plan_bytes, prepare
-from tuner.catalog import Catalog
 from tuner.config import KernelFile, load_kernel_file
+from tuner.config.catalog import Catalog
 from tuner.devices.simulated import Faults
 from tuner.errors import EmptySpaceError, InputError, KernelFileError
 from tuner.model import Plan, Status, Workload
+from tuner.search.candidates import PAPER_MIN_OCCUPANCY, Prepared, fit_batches, plan_bytes, prepare
 
 CATALOG = Catalog.load()
 SCAN = CATALOG.kernel("scan-lf")

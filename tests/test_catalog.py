@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.catalog import Catalog, default_search_path, kernels_root, origin
+from tuner.config.catalog import Catalog, default_search_path, kernels_root, origin
 from tuner.errors import InputError, KernelFileError, UnknownNameError
 
 TEXT = """

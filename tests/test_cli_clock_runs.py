@@ -20,8 +20,8 @@ from nvml_gpu import NvmlGpu, play
 from tuner.power.clocks import controls
 from tuner.power.clocks.actuator import Where
 
-from tuner import held_clock, warmth
-from tuner.worker import Opened
+from tuner.devices.worker import Opened
+from tuner.measurement import clock_lock, warmup
 
 WORDS = ("scan-lf:N=4", "--clocks", "345:1980:105", "--objective", "energy")
 LONG_S, SHORT_S = "0.1", "0.02"  # windows: long enough to see the clock in, and for all else
@@ -34,15 +34,15 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[:0] = [sys.argv.pop(1)]
 import nvml_gpu
-import tuner.bench, tuner.warmth
+import tuner.search.setup, tuner.measurement.warmup
 from pathlib import Path
 from tuner.power.clocks import controls
 from tuner.power.clocks.actuator import Where
 library, folder = sys.argv.pop(1), Path(sys.argv.pop(1))
 nothing = folder / "nothing"
 controls.SYSTEM = Where(library, nothing, nothing, folder / "run", nothing)
-tuner.bench.open_device = nvml_gpu.opened
-tuner.warmth._APART_S = 0.0
+tuner.search.setup.open_device = nvml_gpu.opened
+tuner.measurement.warmup._APART_S = 0.0
 from tuner.cli import main
 main()
 """
@@ -67,8 +67,8 @@ def gpu(nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlGpu
         socket=tmp_path / "clockd.sock",
     )
     monkeypatch.setattr(controls, "SYSTEM", where)
-    monkeypatch.setattr(warmth, "_APART_S", 0.0)  # the power of this GPU is settled at once
-    monkeypatch.setattr("tuner.bench.open_device", lambda *_, **__: Opened(device, ""))
+    monkeypatch.setattr(warmup, "_APART_S", 0.0)  # the power of this GPU is settled at once
+    monkeypatch.setattr("tuner.search.setup.open_device", lambda *_, **__: Opened(device, ""))
     return device
 
 
@@ -138,7 +138,7 @@ def test_a_clock_that_is_not_followed_is_flagged(
     nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that says yes and does nothing is found out under load, in every trial."""
-    monkeypatch.setattr(held_clock, "SETTLE_S", 0.2)
+    monkeypatch.setattr(clock_lock, "SETTLE_S", 0.2)
     nvml.disobedient = 1
     result, found = run(tmp_path, *FEW, window_s=LONG_S)
 

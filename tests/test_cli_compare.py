@@ -222,7 +222,7 @@ def test_another_objective_is_another_ground_truth(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("here")
 def test_a_stopped_ground_truth_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while it is measured keeps its trials; the same command measures only the others."""
-    from tuner.measure import Measurer  # noqa: PLC0415 - patched here only
+    from tuner.measurement.measurer import Measurer  # noqa: PLC0415 - patched here only
 
     database = tmp_path / "tuner.db"
     words = ("compare", *SMALL, *PLAYERS, "--database", database)

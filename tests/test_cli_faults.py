@@ -9,8 +9,8 @@ import pytest
 from cli_process import FAULTY, TX1, document, rows, tuner
 
 from tuner.devices.simulated import Faults, SimulatedDevice
+from tuner.devices.worker import Opened, WorkerDevice
 from tuner.model import Plan, Status
-from tuner.worker import Opened, WorkerDevice
 
 MODES = {0: "ok", 1: "crashed", 2: "wrong-answer", 3: "wrong-answer", 4: "timeout"}
 WORKLOAD = "faulty:N=256"
@@ -30,7 +30,7 @@ def install(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
         del workloads
         return Opened(SimulatedDevice(spec, seed, faults=faults, timeout_s=run_timeout_s), "")
 
-    monkeypatch.setattr("tuner.bench.open_device", opened)
+    monkeypatch.setattr("tuner.search.setup.open_device", opened)
 
 
 def by_mode(found: dict[str, Any]) -> dict[int, set[str]]:
@@ -170,7 +170,7 @@ def test_worker_that_hangs_or_dies_is_replaced(tmp_path: Path, monkeypatch: pyte
         target = "hosted_device:Hosted"
         return Opened(WorkerDevice(spec, target=target, args=(str(pids),), run_timeout_s=run_timeout_s), "")
 
-    monkeypatch.setattr("tuner.bench.open_device", opened)
+    monkeypatch.setattr("tuner.search.setup.open_device", opened)
     words = (WORKLOAD, "--kernel", FAULTY, "--device", "cuda:0", "--objective", "time")
     found = document(
         *("run", *words, "--policy", "exhaustive", "--trial-timeout", "1"),

@@ -62,7 +62,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def _no_shipped_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty catalogue: to list the shipped one counts thousands of configurations."""
-    monkeypatch.setattr("tuner.catalog.kernels_root", lambda: tmp_path / "shipped")
+    monkeypatch.setattr("tuner.config.catalog.kernels_root", lambda: tmp_path / "shipped")
 
 
 def run(*arguments: str | Path) -> Result:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_process import COMMAND, SMALL, document, refused, rows, tuner
-from fake_bench import FakeClocks
+from fake_setup import FakeClocks
 
 from tuner.database import Store
 from tuner.devices.cuda.probe import driver_problem
@@ -126,7 +126,7 @@ def test_no_gpu(db: Path) -> None:
 
 
 def install_clocks(monkeypatch: pytest.MonkeyPatch, clocks: ClockControl | None, reason: str = "") -> None:
-    monkeypatch.setattr("tuner.bench.open_clocks", lambda _device: (clocks, reason))
+    monkeypatch.setattr("tuner.search.setup.open_clocks", lambda _device: (clocks, reason))
 
 
 def test_clocks_that_cannot_be_set(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from tuner.errors import (
     InputError,
     TunerError,
 )
-from tuner.jobs import Job as StoredJob
+from tuner.model.jobs import Job as StoredJob
 
 Serve = Callable[[Script], ScriptedDaemon]
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.clock_choice import choose_clocks
 from tuner.errors import ClockError, InputError
+from tuner.search.clock_choice import choose_clocks
 
 K40C = (875, 810, 745, 666)
 

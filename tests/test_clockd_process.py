@@ -25,7 +25,7 @@ from tuner.power.clocks.journal import Place
 from tuner.power.clocks.lease import LeasedClocks
 
 from tuner.errors import ClockError
-from tuner.service_manager import ServiceManager, passed_socket
+from tuner.system.service_manager import ServiceManager, passed_socket
 
 MOST_GROWTH_KIB = 8192
 RUBBISH = (

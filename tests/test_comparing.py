@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from small_spaces import space
 
 from tuner import registry
-from tuner.catalog import Catalog
 from tuner.comparing.choices import catalog_groups, operation, policies, recorded_groups
 from tuner.comparing.efficiency import efficiency, evaluations_to, improvements, lowest_after, phi
 from tuner.comparing.plays import Job, Play, Rules, jobs, play_all, play_one
 from tuner.comparing.summary import document
 from tuner.comparing.truth import Truth
+from tuner.config.catalog import Catalog
 from tuner.errors import InputError, UnknownNameError
 from tuner.interfaces import Search
 from tuner.model import Measurement, Trial
-from tuner.objective import Objective
+from tuner.model.objective import Objective
 
 EFFICIENCIES = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=20)
 COSTS = st.lists(st.one_of(st.floats(1e-6, 1e6), st.just(math.inf)), max_size=30)

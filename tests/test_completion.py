@@ -13,9 +13,9 @@ from click.shell_completion import ShellComplete
 from scripted_daemon import ScriptedDaemon, answer, job
 
 from tuner import registry
-from tuner.catalog import Catalog
 from tuner.cli import main
-from tuner.objective import NAMES
+from tuner.config.catalog import Catalog
+from tuner.model.objective import NAMES
 
 
 def offered(*words: str) -> list[str]:

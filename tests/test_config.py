@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tuner.catalog import Catalog, kernels_root
 from tuner.config import KernelFile, json_schema, load_kernel_file
+from tuner.config.catalog import Catalog, kernels_root
 from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
 from tuner.model import Buffer, Configuration, Resources, Scalar
 

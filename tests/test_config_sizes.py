@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.candidates import fit_batches
-from tuner.catalog import Catalog
 from tuner.config import KernelFile, load_kernel_file
+from tuner.config.catalog import Catalog
 from tuner.config.sizes import listed
 from tuner.errors import KernelFileError, UnknownNameError
 from tuner.problems import problem_for
+from tuner.search.candidates import fit_batches
 
 TEXT = """
 [kernel]

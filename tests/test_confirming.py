@@ -7,15 +7,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tuning import REQUEST, tune
+from tuning_runs import REQUEST, tune
 
 from tuner.database import Store
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import ClockError, DeviceError, PowerError
 from tuner.interfaces import RunRecord
+from tuner.measurement.paired import ASSUMED_REPEATABILITY, LEAST_BURSTS, MOST_BURSTS, Turns
 from tuner.model import Plan, Trial
-from tuner.objective import Objective, choose
-from tuner.turns import ASSUMED_REPEATABILITY, LEAST_BURSTS, MOST_BURSTS, Turns
+from tuner.model.objective import Objective, choose
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ from typing import Any, Literal
 
 import pytest
 
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.devices.cuda import CudaDevice
 from tuner.devices.cuda.rounds import WARM_S
+from tuner.devices.worker import WorkerDevice, describe_devices, open_device
 from tuner.interfaces import Check
-from tuner.measure import Measurer, open_clocks, open_meter, suggested_window_s
+from tuner.measurement.measurer import Measurer, open_clocks, open_meter, suggested_window_s
 from tuner.model import (
     Buffer,
     Configuration,
@@ -29,7 +30,6 @@ from tuner.model import (
     Work,
     Workload,
 )
-from tuner.worker import WorkerDevice, describe_devices, open_device
 
 pytestmark = pytest.mark.gpu
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from answering_scene import H200, TX1, shipped
 
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.daemon.answering.analysis import MOST_QUEUED, Analyst, stand_in
 from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.answering.explainer import Explainer
 from tuner.daemon.answering.known import allowed
 from tuner.daemon.desk import Question
-from tuner.process import Child
+from tuner.system.process import Child
 
 SCAN = "scan-lf:N=4"
 PATIENCE_S = 60.0

@@ -14,7 +14,7 @@ from scipy.stats import multivariate_normal
 from tuner.daemon.answering.drift import LEAST_REPEATABILITY, Standing, sample_document, standing
 from tuner.errors import StoreError
 from tuner.model import Status
-from tuner.objective import COVERAGE
+from tuner.model.objective import COVERAGE
 
 NOW = datetime(2026, 1, 10, tzinfo=timezone.utc)
 SCAN = "scan-lf:N=64"

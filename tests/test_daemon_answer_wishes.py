@@ -26,8 +26,8 @@ from tuner.daemon.answering.wishes import (
 from tuner.daemon.desk import Question
 from tuner.daemon.settings.tables import OnlineTable, SetTable, Settings
 from tuner.database import Ledger, Store
-from tuner.jobs import OPTIONS, Kind, Order, Origin
-from tuner.request import Request
+from tuner.model.jobs import OPTIONS, Kind, Order, Origin
+from tuner.search.request import Request
 
 SCAN, FFT = "scan-lf:N=64", "fft:N=64"
 LATER = datetime.now(timezone.utc) + timedelta(days=2)

@@ -14,8 +14,7 @@ from answering_scene import H200, TWIN, TX1, first_values, known, refresh, shipp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tuner.answers import find_answer
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.daemon.answering.answerer import MOST_ANALYTICAL, MOST_KEPT, Answerer
 from tuner.daemon.answering.known import Index, allowed
 from tuner.daemon.answering.present import ANALYSIS_VERSION, analytical_key
@@ -25,6 +24,7 @@ from tuner.daemon.answering.uses import MOST_QUESTIONS
 from tuner.daemon.desk import NotNowError, Question
 from tuner.daemon.settings.tables import OnlineTable, Settings, TuningTable
 from tuner.database import Store
+from tuner.database.answers import find_answer
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import Configuration, DeviceIdentity
 
@@ -289,7 +289,14 @@ def test_the_answering_process_stays_light() -> None:
         " tuner.daemon.answering.truth; print(*sys.modules)"
     )
     names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    heavy = {"scipy", "cupy", "tuner.request", "tuner.worker", "tuner.session", "tuner.explaining"}
+    heavy = {
+        "scipy",
+        "cupy",
+        "tuner.search.request",
+        "tuner.devices.worker",
+        "tuner.search.session",
+        "tuner.search.explaining",
+    }
     assert heavy.isdisjoint(names.split())
 
 

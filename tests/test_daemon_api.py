@@ -6,7 +6,7 @@ from served_desk import Served, ask, served
 
 from tuner.daemon.settings.tables import TuningTable
 from tuner.errors import DeviceUnavailableError, StoreError
-from tuner.jobs import OPTIONS, Origin, State
+from tuner.model.jobs import OPTIONS, Origin, State
 
 JOB = {"workloads": ["scan-lf:N=1024"]}
 

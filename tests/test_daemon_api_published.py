@@ -21,7 +21,7 @@ from tuner.daemon.api.published import published
 from tuner.daemon.api.shortcut import Shortcut
 from tuner.daemon.desk import Peer
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
-from tuner.objective import NAMES
+from tuner.model.objective import NAMES
 
 DOCS = Path(__file__).parent.parent / "docs"
 HOW = "python -m tuner.daemon.api.published > docs/openapi.json"
@@ -164,7 +164,15 @@ ROUTE = application(FakeDesk(), LimitsTable(), TuningTable())
 
 def test_the_face_stays_light() -> None:
     """Importing the server does not bring in what the daemon's process must not hold."""
-    heavy = ("scipy", "numpy", "tuner.session", "tuner.worker", "tuner.request", "httpx", "sqlite3")
+    heavy = (
+        "scipy",
+        "numpy",
+        "tuner.search.session",
+        "tuner.devices.worker",
+        "tuner.search.request",
+        "httpx",
+        "sqlite3",
+    )
     code = f"import sys, tuner.daemon.api.serving; print([n for n in {heavy!r} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

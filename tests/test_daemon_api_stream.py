@@ -13,7 +13,7 @@ from served_desk import PATIENCE_S, Served, ask, connected, served
 
 from tuner.daemon.api.events import EventStream, event_text
 from tuner.daemon.desk import Peer
-from tuner.jobs import Event, Order, State
+from tuner.model.jobs import Event, Order, State
 
 ORDER = Order(("scan-lf:N=64",))
 

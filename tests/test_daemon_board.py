@@ -14,7 +14,7 @@ from tuner.daemon.desk import NotNowError
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.following import Following
 from tuner.daemon.jobs.storage import Books, Storage
-from tuner.jobs import Job, Order, Origin, State
+from tuner.model.jobs import Job, Order, Origin, State
 
 T = TypeVar("T")
 ORDER = Order((WORKLOAD,), device=DEVICE)

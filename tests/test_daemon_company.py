@@ -19,7 +19,7 @@ from tuner.daemon.running.company import Company
 from tuner.daemon.running.presence import FREE, Presence, Watcher
 from tuner.devices.occupants import VARIABLE, Occupant, is_present, present
 from tuner.devices.simulated import SimulatedDevice
-from tuner.process import Child
+from tuner.system.process import Child
 
 
 @pytest.fixture

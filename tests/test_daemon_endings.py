@@ -12,7 +12,7 @@ from service_rig import DEVICE, PEER, WORKLOAD, Rig, plays, working
 from tuner.daemon.lanes.failures import MOST_CRASHES
 from tuner.daemon.running.errand import Ending
 from tuner.errors import InputError, StoreError
-from tuner.jobs import Job, Kind, Order, Origin, State
+from tuner.model.jobs import Job, Kind, Order, Origin, State
 
 
 async def kinds(rig: Rig, number: int) -> list[str]:

@@ -8,7 +8,7 @@ from service_rig import PEER, plays, working
 
 from tuner.daemon.desk import NoSuchJobError
 from tuner.daemon.jobs.following import Following
-from tuner.jobs import Event
+from tuner.model.jobs import Event
 
 
 def event(number: int | None, kind: str = "state") -> Event:

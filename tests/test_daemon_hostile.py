@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from served_desk import Served, connected, served
 
 from tuner.daemon.desk import Peer
-from tuner.jobs import Order
+from tuner.model.jobs import Order
 
 QUICK_S = 0.1  # for a request to arrive: an attack that stops in the middle costs so long
 CODE = (".py", ".pyc", ".so")

@@ -19,7 +19,7 @@ from served_desk import PATIENCE_S, Served, served
 
 from tuner.daemon.api.published import published
 from tuner.daemon.desk import Peer
-from tuner.jobs import Event, Order
+from tuner.model.jobs import Event, Order
 
 CHECKS = [
     not_a_server_error,

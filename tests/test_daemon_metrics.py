@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from tuner.daemon.api.asgi import Message, Receive, Scope, Send
 from tuner.daemon.api.timing import Timed, route
 from tuner.daemon.metrics import Metrics, Snapshot
-from tuner.jobs import State
+from tuner.model.jobs import State
 
 DASHBOARD = Path(__file__).parent.parent / "systemd" / "grafana-dashboard.json"
 GPU = "GPU-00000000-0000-4000-8000-000000000001"

@@ -14,7 +14,7 @@ from tuner.daemon.jobs.orders import RANGES, checked, same_order, within
 from tuner.daemon.jobs.sets import missing, orders_of, unwanted
 from tuner.daemon.running.errand import Ending
 from tuner.errors import DeviceUnavailableError, InputError
-from tuner.jobs import FOR_AN_ANSWER, OPTIONS, Kind, Order, Origin, State
+from tuner.model.jobs import FOR_AN_ANSWER, OPTIONS, Kind, Order, Origin, State
 
 DEVICES = (DEVICE, OTHER)
 SET = {"name": "pair", "workloads": ("fft:N=4", WORKLOAD), "policy": "random", "priority": 2.0}

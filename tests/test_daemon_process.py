@@ -27,7 +27,7 @@ from tuner.daemon.process.survey import find
 from tuner.daemon.settings.meaning import sentences
 from tuner.errors import DaemonUnavailableError, InputError
 from tuner.model import DeviceIdentity
-from tuner.service_manager import ServiceManager
+from tuner.system.service_manager import ServiceManager
 
 EXAMPLE = Path(__file__).parent.parent / "systemd" / "daemon.toml"
 TWO = ("scan-lf:N=4", "fft:N=4")  # thousands of trials of few configurations

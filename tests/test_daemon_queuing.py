@@ -10,11 +10,11 @@ import pytest
 from answering_scene import store_run
 from service_rig import DEVICE, LOADED, OTHER, PEER, WORKLOAD, Rig, catalog, plays, settings, working
 
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.daemon.answering.wishes import MOST_WANTED, priority, worth_of
 from tuner.daemon.desk import Question
 from tuner.daemon.jobs.sets import WITHDRAWN, missing, unwanted
-from tuner.jobs import Job, Order, Origin, State
+from tuner.model.jobs import Job, Order, Origin, State
 
 SET = {"name": "one", "workloads": (WORKLOAD,), "policy": "random"}
 TUNED = {"refine": True}

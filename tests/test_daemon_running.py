@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from daemon_attempts import BOOT_PLAYED, PATIENCE_S, Workshop, gone, sampling, until
 
-from tuner.catalog import kernels_root
+from tuner.config.catalog import kernels_root
 from tuner.daemon.running import attempt, ownership, runner
 from tuner.daemon.running.errand import Ending
 from tuner.daemon.running.wire import errand_text
 from tuner.database import Store
 from tuner.devices.occupants import VARIABLE, present
 from tuner.model import Status
-from tuner.records import measurement_from
+from tuner.model.records import measurement_from
 
 
 @pytest.fixture

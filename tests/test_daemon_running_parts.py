@@ -30,8 +30,8 @@ from tuner.errors import (
     StoreError,
     StoreFullError,
 )
-from tuner.jobs import Kind, Order
-from tuner.records import trial_record
+from tuner.model.jobs import Kind, Order
+from tuner.model.records import trial_record
 
 
 @pytest.fixture
@@ -453,7 +453,7 @@ def test_errors_say_what_becomes_of_the_job(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("tuner.measure.Measurer.measure", fail)
+    monkeypatch.setattr("tuner.measurement.measurer.Measurer.measure", fail)
     ending = workshop.here()
 
     assert (ending.status, ending.message) == (status, says)

@@ -11,7 +11,7 @@ from tuner.daemon.desk import NotNowError
 from tuner.daemon.lanes.failures import MOST_CRASHES, wait_s
 from tuner.daemon.running.errand import Ending
 from tuner.daemon.running.presence import FREE, Presence
-from tuner.jobs import OWN, Job, Order, Origin, State
+from tuner.model.jobs import OWN, Job, Order, Origin, State
 
 BUSY = Presence(busy=True, why="1 process of others on the GPU")
 

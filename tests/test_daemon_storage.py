@@ -12,7 +12,7 @@ from tuner.daemon.jobs import storage as module
 from tuner.daemon.jobs.storage import Storage
 from tuner.database import Database, faults
 from tuner.errors import StoreBusyError, StoreDamagedError, StoreError, StoreFullError
-from tuner.jobs import Order, Origin
+from tuner.model.jobs import Order, Origin
 
 ORDER = Order(("scan-lf:N=4",), device="sim:jetson-tx1")
 PATIENCE_S = 20.0

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tuner.catalog import kernels_root
+from tuner.config.catalog import kernels_root
 from tuner.daemon.settings.trust import kernel_directories, service_owners, trusted
 from tuner.errors import InputError
 

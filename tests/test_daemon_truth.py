@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from answering_scene import H200, known, refresh, shipped, store_run
 
-from tuner.catalog import Catalog
-from tuner.conditions import PROTOCOL
+from tuner.config.catalog import Catalog
 from tuner.daemon.answering.answerer import Answerer
 from tuner.daemon.answering.known import Index
 from tuner.daemon.answering.truth import Changes, Watch, clock_reason
@@ -20,6 +19,7 @@ from tuner.daemon.desk import Question
 from tuner.daemon.process import ground
 from tuner.daemon.settings.tables import SetTable, Settings, TuningTable
 from tuner.database import Store
+from tuner.database.conditions import PROTOCOL
 from tuner.model import DeviceIdentity
 
 SCAN = "scan-lf:N=64"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.answers import find_answer
-from tuner.conditions import Conditions
 from tuner.database import Store
-from tuner.database_check import mirror_of
+from tuner.database.answers import find_answer
+from tuner.database.check import mirror_of
+from tuner.database.conditions import Conditions
 from tuner.errors import InputError, StoreDamagedError, StoreError
 from tuner.model import Configuration, DeviceIdentity, Energy, Measurement, Status, Trial, WorkloadResult
 
@@ -150,7 +150,7 @@ def test_numbers_of_another_protocol_are_stale(path: Path, monkeypatch: pytest.M
     with Store(path) as store:
         run = store.begin(CONDITIONS)
         store.end(run, "finished", {"best": 1})
-        monkeypatch.setattr("tuner.conditions.PROTOCOL", 2)
+        monkeypatch.setattr("tuner.database.conditions.PROTOCOL", 2)
         found = find(store)
 
     assert found is not None

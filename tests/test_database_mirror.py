@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from mirrored import ENTRIES, content, filled
 
 from tuner.database import Database, Jobs, Ledger
+from tuner.database.check import check_mirror, mirror_of
 from tuner.database.files import make_like, side_file
-from tuner.database_check import check_mirror, mirror_of
 from tuner.errors import (
     StoreDamagedError,
     StoreFullError,
 )
-from tuner.jobs import Order, Origin, State
+from tuner.model.jobs import Order, Origin, State
 
 QUICK = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -14,11 +14,11 @@ from tuner.power.clocks.journal import Place
 from tuner.power.clocks.ownership import Ownership
 
 from tuner.database import Store
-from tuner.database_check import check_database, check_mirror, mirror_of
+from tuner.database.check import check_database, check_mirror, mirror_of
 from tuner.doctor import Finding, Surroundings, examine, host, software, worst
 from tuner.doctor.jetson import jetson, power_mode
 from tuner.errors import StoreError
-from tuner.owner import this_process
+from tuner.system.owner import this_process
 
 NO_CUDA = "libcuda-of-no-machine.so.1"
 COMPATIBLE = b"nvidia,p3737-0000+p3701-0000\0nvidia,tegra234\0"

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 import recorded_samples as samples
 from cli_process import document, tuner
-from tuning import tune
+from tuning_runs import tune
 
-from tuner.candidates import Prepared, prepare
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import InputError
-from tuner.exporting import recorded_space
 from tuner.model import Trial
 from tuner.recordings import RecordingFile
-from tuner.request import Request
-from tuner.stored_space import covered, stored_space
+from tuner.search.candidates import Prepared, prepare
+from tuner.search.exporting import recorded_space
+from tuner.search.request import Request
+from tuner.search.stored_space import covered, stored_space
 
 GPU = "sim:k40c"
 SPEC = "scan-lf:N=4"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tuner
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.model import Configuration
 
 pytestmark = pytest.mark.gpu

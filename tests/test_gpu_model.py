@@ -13,7 +13,7 @@ from modelled import ELEMENTS, REGISTERS, device, joules, makespan, scan
 from scipy.stats import spearmanr
 
 import tuner
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.devices.gpus import gpu_model, gpu_names
 from tuner.devices.simulated.launch_model import describe
 from tuner.devices.simulated.round_model import RoundModel

@@ -11,7 +11,7 @@ from policy_tables import FAILED, K40C, Row, Table, replay, row
 from tuner import registry
 from tuner.interfaces import Search
 from tuner.model import Configuration, Energy, Measurement, Trial
-from tuner.objective import Objective
+from tuner.model.objective import Objective
 
 greedy = registry.load("policy", "greedy")
 

@@ -7,9 +7,9 @@ import pytest
 
 from tuner import registry
 from tuner.interfaces import Candidate
-from tuner.launches import candidate, launch
 from tuner.model import Configuration, TunableValue
-from tuner.occupancy import device_limits
+from tuner.space.launches import candidate, launch
+from tuner.space.occupancy import device_limits
 
 choose = registry.load("explain", "choose")
 TX1 = device_limits((5, 3), multiprocessors=2, memory_bytes=2**32, l2_bytes=2**18)

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from fake_bench import PLANS, FakeMeter, Watched, trial_of
+from fake_setup import PLANS, FakeMeter, Watched, trial_of
 
 from tuner.devices.simulated.power_model import idle_watts
-from tuner.idle import IdlePower
 from tuner.interfaces import Response
-from tuner.measure import Measurer, open_clocks, open_meter
+from tuner.measurement.idle import IdlePower
+from tuner.measurement.measurer import Measurer, open_clocks, open_meter
 
 
 def test_net_joules_are_those_above_idle() -> None:

@@ -15,11 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tuner.conditions import Conditions
 from tuner.database import Database, Jobs, Ledger, Store
+from tuner.database.conditions import Conditions
 from tuner.errors import JobStateError, QueueFullError, UnknownJobError
-from tuner.jobs import NEXT, Job, Kind, Order, Origin, State
 from tuner.model import Configuration, DeviceIdentity, Measurement, Status, Trial, WorkloadResult
+from tuner.model.jobs import NEXT, Job, Kind, Order, Origin, State
 
 ORDER = Order(
     ("scan-lf:N=4", "fft:N=4"), "time", "random", "off", "sim:k40c", Kind.SAMPLE, {"budget": 3, "seed": 1}
@@ -284,7 +284,7 @@ KILLED = """
 import json, os, signal, sys
 from pathlib import Path
 from tuner.database import Database, Jobs
-from tuner.jobs import State
+from tuner.model.jobs import State
 
 path = Path(sys.argv[1])
 stages = []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import UnknownNameError
 from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
-from tuner.objective import NAMES, Objective, choose
+from tuner.model.objective import NAMES, Objective, choose
 
 OK = (WorkloadResult(Status.OK, 1e-3),)
 

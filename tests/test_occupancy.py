@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import InputError
 from tuner.model import DeviceLimits
-from tuner.occupancy import device_limits, occupancy, upper_bound, warps_and_blocks
+from tuner.space.occupancy import device_limits, occupancy, upper_bound, warps_and_blocks
 
 CAPABILITIES = [
     *((2, 0), (2, 1), (3, 0), (3, 2), (3, 5), (3, 7), (5, 0), (5, 2), (5, 3), (6, 0), (6, 1), (6, 2)),

@@ -7,7 +7,7 @@ import pytest
 
 from tuner.compiler import Compiled, Compiler
 from tuner.model import DeviceLimits, Source, Stage
-from tuner.occupancy import device_limits, occupancy
+from tuner.space.occupancy import device_limits, occupancy
 
 pytestmark = pytest.mark.gpu
 

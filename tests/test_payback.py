@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from policy_driver import candidate, play, result, search_over
 from tuner.policies.payback import GAPS, Prospects, paying
 
-from tuner import playing, registry
+from tuner import registry
 from tuner.interfaces import Payback
 from tuner.model import Measurement, Trial
-from tuner.objective import Objective
+from tuner.model.objective import Objective
 from tuner.recordings.opening import open_recording
 from tuner.recordings.searching import search_of
-from tuner.report.break_even import break_even, shown
+from tuner.report.break_even import shown
+from tuner.search import evaluation
+from tuner.search.break_even import break_even
 
 RANDOM = registry.load("policy", "random")
 AUTO = registry.load("policy", "auto")
@@ -86,9 +88,9 @@ def test_stopping_comes_near_the_best_moment(name: str) -> None:
     excess = []
     for seed in range(9):
         search = search_of(space, cost, seed=seed, payback=Payback(runs, lambda _: spent_s))
-        costs = [cost(measurement) for _, measurement in playing.play(RANDOM, search, space.look)]
+        costs = [cost(measurement) for _, measurement in evaluation.play(RANDOM, search, space.look)]
         totals = [spent_s * n + runs * least for n, least in enumerate(accumulate(costs, min), start=1)]
-        stopped = playing.play(lambda s: paying(RANDOM(s), s), search, space.look)
+        stopped = evaluation.play(lambda s: paying(RANDOM(s), s), search, space.look)
         excess.append(totals[len(stopped) - 1] / min(totals) - 1)
 
     assert statistics.fmean(excess) <= 0.10

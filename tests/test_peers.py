@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.model import Configuration
 
 ROOT = Path(__file__).parent.parent

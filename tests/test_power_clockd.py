@@ -27,7 +27,7 @@ from tuner.power.clocks.clockd_server import MAX_CLIENTS_OF_A_USER, Server
 from tuner.power.clocks.journal import Entry, Place
 
 from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
-from tuner.owner import this_process
+from tuner.system.owner import this_process
 
 if TYPE_CHECKING:
     from typing_extensions import Self

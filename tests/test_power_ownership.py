@@ -21,7 +21,7 @@ from tuner.power.clocks.journal import Entry, Place, places, runtime_directory
 from tuner.power.clocks.ownership import HeldError, Outcome, Ownership, owner_of, restore_stale
 
 from tuner.errors import ClockError, ClockPermissionError
-from tuner.owner import this_process
+from tuner.system.owner import this_process
 
 GPU = "GPU-1"
 NOBODY = 65534

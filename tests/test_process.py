@@ -16,7 +16,7 @@ from types import FrameType
 import pytest
 
 from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError, DeviceUnavailableError
-from tuner.process import Child
+from tuner.system.process import Child
 
 PATIENCE_S = 60.0  # for what must come; never waited for in full unless something is broken
 
@@ -341,7 +341,7 @@ def test_a_child_dies_with_its_parent(method: str) -> None:
     """SIGKILL of the parent ends a child at work, even one that never gives the interpreter back."""
     script = (
         "import sys, threading\n"
-        "from tuner.process import Child\n"
+        "from tuner.system.process import Child\n"
         "child = Child('served:Server')\n"
         f"child.ready({PATIENCE_S})\n"
         "print(child.pid, flush=True)\n"

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from modelled import NoNvrtc
 
-from tuner.candidates import Prepared, prepare
 from tuner.compiler import Compiled
 from tuner.config import KernelFile, load_kernel_file
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import CompileError, EmptySpaceError
 from tuner.interfaces import Progress
 from tuner.model import Resources, Stage, Status
-from tuner.task import default_configuration
+from tuner.search.candidates import Prepared, prepare
+from tuner.search.task import default_configuration
 
 TEXT = """
 [kernel]

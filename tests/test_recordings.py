@@ -15,16 +15,16 @@ import recorded_samples as samples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.errors import InputError
 from tuner.model import Energy, Measurement, Status, Trial, WorkloadResult
-from tuner.objective import Objective
-from tuner.playing import play
+from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace, RecordingFile, checks, files, read, write
 from tuner.recordings.encoding import document
 from tuner.recordings.opening import matching, open_recording
 from tuner.recordings.searching import search_of
 from tuner.registry import load
+from tuner.search.evaluation import play
 
 Change = Callable[[dict[str, Any]], Any]
 

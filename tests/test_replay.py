@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 import recorded_samples as samples
-from tuning import tune
+from tuning_runs import tune
 
-from tuner.bench import open_bench
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.devices.replay import RecordedClocks, ReplayDevice
+from tuner.devices.worker import open_device
 from tuner.errors import ClockError, CompileError, EmptySpaceError, InputError
 from tuner.interfaces import ClockControl, Device
 from tuner.model import Configuration, Resources, Status, Trial
-from tuner.objective import Objective
-from tuner.replaying import changed, measured_as, prepared, workload_of
-from tuner.request import Request, choose_run_clocks, conditions_of, resolve
-from tuner.worker import open_device
+from tuner.model.objective import Objective
+from tuner.search.replaying import changed, measured_as, prepared, workload_of
+from tuner.search.request import Request, choose_run_clocks, conditions_of, resolve
+from tuner.search.setup import open_bench
 
 TIME = Request(workloads=("scan-lf:N=64",), objective="time", policy="exhaustive")
 

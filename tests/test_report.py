@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from modelled import device
 from rich.console import Console
 
-from tuner.candidates import Prepared, prepare
-from tuner.catalog import Catalog
-from tuner.conditions import Conditions
-from tuner.driver import Limits
+from tuner.config.catalog import Catalog
+from tuner.database.conditions import Conditions
+from tuner.measurement.paired import ASSUMED_REPEATABILITY, Repeats, Turns
 from tuner.model import Energy, Measurement, Status, Trial, WorkloadResult
-from tuner.objective import COVERAGE, Objective, choose
-from tuner.report.summary import Timing, document, energy_share
+from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.report.tables import show_run
 from tuner.report.units import percent, si, significant, with_uncertainty
-from tuner.session import Outcome
-from tuner.task import Task
-from tuner.turns import ASSUMED_REPEATABILITY, Repeats, Turns
+from tuner.search.candidates import Prepared, prepare
+from tuner.search.document import Timing, document, energy_share
+from tuner.search.driver import Limits
+from tuner.search.session import Outcome
+from tuner.search.task import Task
 
 PREFIXES = {"": 1.0, "m": 1e-3, "µ": 1e-6, "n": 1e-9}
 

@@ -1,12 +1,12 @@
 """From the words of `tuner run` to a task: what is refused, and what an answer is bound to."""
 
 import pytest
-from fake_bench import FakeClocks
+from fake_setup import FakeClocks
 from modelled import device
 
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.errors import ClockError, InputError, UnknownNameError
-from tuner.request import Request, choose_run_clocks, conditions_of, make_task, resolve
+from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve
 
 
 def test_defaults_are_right() -> None:

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fake_bench import Watched
 from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, script, sensors_of_h200
+from fake_setup import Watched
 from jetson_trees import build
 from modelled import NoNvrtc
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tuning import REQUEST, tune
+from tuning_runs import REQUEST, tune
 
 from tuner.database import Store
-from tuner.driver import Measured
 from tuner.errors import Interrupted
 from tuner.model import Status
-from tuner.session import Outcome
+from tuner.search.driver import Measured
+from tuner.search.session import Outcome
 
 
 @pytest.fixture

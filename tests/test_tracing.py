@@ -14,8 +14,8 @@ import pytest
 
 from tuner.errors import ClockError, InputError, Interrupted, PowerError
 from tuner.interfaces import ClockReading, Response, Sample, SensorInfo
-from tuner.marks import MarkPipe
 from tuner.tracing import run as module
+from tuner.tracing.marks import MarkPipe
 from tuner.tracing.recorder import Recorder, pause_s
 from tuner.tracing.run import Idle, Outcome, run_traced
 
@@ -139,7 +139,7 @@ def test_marks_have_the_times_of_the_command(tmp_path: Path) -> None:
 
 def test_python_programs_set_marks() -> None:
     """A program sets marks by the function, as often as it likes."""
-    outcome = run(*python("from tuner.marks import mark\nfor i in range(50): mark(f'step {i}')"))
+    outcome = run(*python("from tuner.tracing.marks import mark\nfor i in range(50): mark(f'step {i}')"))
 
     assert [label for _, label in outcome.marks] == [f"step {i}" for i in range(50)]
 
@@ -188,7 +188,7 @@ def test_signals_reach_the_command(number: signal.Signals, monkeypatch: pytest.M
     code = (
         "import signal, sys\n"
         f"signal.signal({int(number)}, lambda *_: sys.exit(9))\n"
-        "from tuner.marks import mark\nmark('ready')\n"
+        "from tuner.tracing.marks import mark\nmark('ready')\n"
         "while True: signal.pause()"
     )
     outcome = _when_ready(python(code), lambda: os.kill(os.getpid(), number))
@@ -203,7 +203,7 @@ def test_the_terminals_signals_are_not_doubled(monkeypatch: pytest.MonkeyPatch) 
         "import signal, sys\n"
         "signal.signal(signal.SIGINT, lambda *_: sys.exit(9))\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))\n"
-        "from tuner.marks import mark\nmark('ready')\n"
+        "from tuner.tracing.marks import mark\nmark('ready')\n"
         "while True: signal.pause()"
     )
 
@@ -273,6 +273,6 @@ def test_no_room_for_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(**_: str) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tuner.marks.tempfile.mkdtemp", full)
+    monkeypatch.setattr("tuner.tracing.marks.tempfile.mkdtemp", full)
     with pytest.raises(InputError, match="No space left on device; set TMPDIR"):
         run("true")

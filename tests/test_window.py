@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.interfaces import Response, SensorInfo
-from tuner.window import suggested_window_s
+from tuner.measurement.window import suggested_window_s
 
 COUNTER = SensorInfo("counter", "counter", "gpu", period_s=0.1)
 RING = SensorInfo("ring", "ring", "gpu", period_s=0.02, response=Response("lag", 0.017))

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner import worker
+from tuner.devices import worker
 from tuner.devices.cuda.probe import driver_problem
 from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.worker import WorkerDevice, describe_devices, open_device
 from tuner.errors import DeviceError, DeviceUnavailableError, UnknownNameError
 from tuner.interfaces import Device
 from tuner.model import (
@@ -22,7 +23,6 @@ from tuner.model import (
     Work,
     Workload,
 )
-from tuner.worker import WorkerDevice, describe_devices, open_device
 
 SERVED = '''
 import os, signal

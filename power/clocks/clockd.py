@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner.errors import ClockError, InputError, TunerError
-from tuner.service_manager import ServiceManager, passed_socket
+from tuner.system.service_manager import ServiceManager, passed_socket
 
 from . import config as clock_config
 from .actuator import Where

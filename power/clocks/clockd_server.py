@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tuner.errors import ClockPermissionError, TunerError
-from tuner.service_manager import ServiceManager
+from tuner.system.service_manager import ServiceManager
 
 from .clockd_leases import Leases
 from .clockd_protocol import (

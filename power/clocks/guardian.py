@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner.errors import ClockError
-from tuner.owner import this_process
+from tuner.system.owner import this_process
 
 from .actuator import Where
 from .clockd_client import Link

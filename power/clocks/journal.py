@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import ClockError
-from tuner.owner import is_of_this_boot, pid_of
+from tuner.system.owner import is_of_this_boot, pid_of
 
 OF_ROOT = Path("/run/tuner")  # journals of root's programs and of tuner-clockd
 _MODE = 0o644  # that a clock is set is no secret: whoever may not act on it is told all the same
@@ -22,7 +22,7 @@ class Entry:
     Attributes:
         control: which clock control can undo the change, e.g. ``nvml``.
         gpu: what that control knows the GPU by, e.g. its UUID.
-        owner: identity of the process for which it is set (``tuner.owner``), which tells its boot too.
+        owner: identity of the process for which it is set (``tuner.system.owner``), which tells its boot too.
         old: what was there before, in the words of the control (``Actuator.before``).
         new_mhz: the clock that is or was about to be set.
     """

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner.errors import ClockError, ClockPermissionError, TunerError
-from tuner.owner import is_alive, pid_of, this_process
+from tuner.system.owner import is_alive, pid_of, this_process
 
 from .journal import Entry, Place, is_undone, places
 

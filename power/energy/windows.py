@@ -1,8 +1,9 @@
 """Mean power over a time window from the samples of one sensor, with an uncertainty that covers.
 
 What is wanted is the mean of the true power over this very window; how far the next window of the same work
-would be from it, several bursts tell (``tuner.bursts``). Samples give the mean between the first and the last
-of them in the window, and the drift they show carries it to the window's middle. The uncertainty is made of
+would be from it, several bursts tell (``tuner.measurement.pooling``). Samples give the mean between the first
+and the last of them in the window, and the drift they show carries it to the window's middle. The
+uncertainty is made of
 
 - the samples' noise, estimated from their scatter around smooth curves (``noise``), as the energy's weights
   carry it, with Student's t for its degrees of freedom: of a counter, two ends; of a trace, every sample;

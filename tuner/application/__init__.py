@@ -7,7 +7,7 @@ from typing import Any
 from tuner.application.advice import Advisor
 from tuner.application.calls import Application, Asked
 from tuner.application.choice import Chosen
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.database import default_path
 from tuner.model import TunableValue
 

@@ -15,8 +15,8 @@ from tuner.application.advice import Advisor, Tally
 from tuner.application.arrays import Array, Stream, check_array, checked_stream, overlap
 from tuner.application.choice import Chosen, choose, given
 from tuner.application.signature import Form, check_count, check_forms, is_flat, shape_of, taken, workload_for
-from tuner.catalog import Catalog
 from tuner.config import KernelFile
+from tuner.config.catalog import Catalog
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.direct import DirectGpu, enqueue
 from tuner.devices.cuda.launches import Program

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from tuner.application.advice import Advisor
 from tuner.client import Best
-from tuner.conditions import staleness
 from tuner.config import KernelFile
 from tuner.database import Store, StoredRun
+from tuner.database.conditions import staleness
 from tuner.errors import InputError, StoreError, UnknownNameError
 from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
-from tuner.names import suggestion
+from tuner.system.names import suggestion
 
 _LOG = logging.getLogger(__name__)
 

@@ -105,9 +105,9 @@ def _check(workloads: tuple[str, ...], objective: str, device: str | None) -> No
     Raises:
         InputError: the message says what would be right.
     """
-    from tuner.catalog import Catalog
-    from tuner.objective import Objective
-    from tuner.request import asked_for
+    from tuner.config.catalog import Catalog
+    from tuner.model.objective import Objective
+    from tuner.search.request import asked_for
 
     Objective(objective)
     asked_for(Catalog.load(()), workloads, device)
@@ -134,11 +134,11 @@ def _show_stored(
     clocks_as_found: bool,
     device: str | None,
 ) -> None:
-    from tuner.answers import find_answer
-    from tuner.catalog import Catalog
-    from tuner.objective import Objective, described
+    from tuner.config.catalog import Catalog
+    from tuner.database.answers import find_answer
+    from tuner.model.objective import Objective, described
     from tuner.report.tables import show_run
-    from tuner.request import asked_for
+    from tuner.search.request import asked_for
 
     Objective(objective)
     asked = asked_for(Catalog.load(kernel_files), workloads, device)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from tuner.cli.compare_progress import CompareProgress
     from tuner.comparing.plays import Play, Rules
     from tuner.comparing.truth import Truth
-    from tuner.conditions import Conditions
-    from tuner.objective import Objective
-    from tuner.request import Request
-    from tuner.session import Outcome
-    from tuner.task import Task
+    from tuner.database.conditions import Conditions
+    from tuner.model.objective import Objective
+    from tuner.search.request import Request
+    from tuner.search.session import Outcome
+    from tuner.search.task import Task
 
 _REPLAY = "replay:"
 _SEEDS = 10  # fewer say little about a policy that draws at random
@@ -117,7 +117,7 @@ def compare(
     """
     from tuner.comparing.choices import policies
     from tuner.comparing.plays import Rules
-    from tuner.objective import Objective
+    from tuner.model.objective import Objective
 
     rules = Rules(policies(policy_words), seeds, objective, budget)
     _check_plot(plot_path)
@@ -158,7 +158,7 @@ def _progress(objective: str) -> "CompareProgress":
 
 
 def _request(objective: str, sensor: str | None, kernel_files: Sequence[Path]) -> "Request":
-    from tuner.request import Request
+    from tuner.search.request import Request
 
     return Request(objective=objective, sensor=sensor, kernel_files=kernel_files)
 
@@ -184,11 +184,11 @@ def _measured(
     database: Path | None,
 ) -> None:
     """Take the ground truths of exhaustive runs, and make those that the database lacks."""
-    from tuner.catalog import Catalog
     from tuner.comparing.choices import TOGETHER, catalog_groups
     from tuner.comparing.measuring import Watch, measured
+    from tuner.config.catalog import Catalog
     from tuner.database import Store
-    from tuner.report.summary import Timing, document
+    from tuner.search.document import Timing, document
 
     catalog = Catalog.load(request.kernel_files)
     watch = Watch(progress.compiled, progress.measured, progress.warming)

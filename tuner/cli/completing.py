@@ -15,7 +15,7 @@ _JOBS = 50  # as many numbers as somebody may still read
 def workloads(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Kernels of the catalogue, with the problem they solve."""
     del ctx, parameter
-    from tuner.catalog import Catalog
+    from tuner.config.catalog import Catalog
 
     kernels = Catalog.load().kernels
     return [
@@ -42,7 +42,7 @@ def policies(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
 def objectives(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """What can be minimised."""
     del ctx, parameter
-    from tuner.objective import NAMES
+    from tuner.model.objective import NAMES
 
     return _starting(NAMES, incomplete)
 

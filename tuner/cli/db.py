@@ -66,10 +66,10 @@ def export(
     Trials of all runs that measured the same workloads on the same GPU in the same way go with it. Replay it
     with `tuner run --device replay:FILE`.
     """
-    from tuner.catalog import Catalog
+    from tuner.config.catalog import Catalog
     from tuner.errors import InputError
     from tuner.recordings import write
-    from tuner.stored_space import covered, stored_space
+    from tuner.search.stored_space import covered, stored_space
 
     if out == "-":
         raise InputError("--out -: a recording is no text; name a file")

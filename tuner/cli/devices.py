@@ -7,7 +7,7 @@ import click
 from tuner.cli.output import console, json_option, write_json
 
 if TYPE_CHECKING:
-    from tuner.worker import DeviceReport
+    from tuner.devices.worker import DeviceReport
 
 
 @click.command(short_help="List GPUs, simulated devices and recordings.")
@@ -17,7 +17,7 @@ def devices(*, json_path: str | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from tuner.worker import describe_devices
+    from tuner.devices.worker import describe_devices
 
     rows = [_row(report) for report in describe_devices()]
     if json_path is not None:

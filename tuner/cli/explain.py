@@ -48,8 +48,8 @@ def explain(
     is kept) and listed in the order of the rule, best first.
     """
     from tuner.cli.progress import RunProgress
-    from tuner.explaining import SHOWN
-    from tuner.explaining import explain as explained
+    from tuner.search.explaining import SHOWN
+    from tuner.search.explaining import explain as explained
 
     with RunProgress("time") as progress:
         document = explained(

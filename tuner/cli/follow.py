@@ -10,7 +10,7 @@ from tuner.cli import completing
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, socket_option
 from tuner.errors import DaemonError, InputError, Interrupted
-from tuner.jobs import State
+from tuner.model.jobs import State
 
 if TYPE_CHECKING:
     from tuner.cli.progress import RunProgress
@@ -38,7 +38,7 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
         The exit code: 0 for a finished job.
     """
     from tuner.cli.progress import RunProgress
-    from tuner.objective import UNITS
+    from tuner.model.objective import UNITS
     from tuner.report.labels import MODELLED
 
     try:

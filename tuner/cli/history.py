@@ -65,7 +65,7 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
 
 
 def _joules(best: dict[str, Any]) -> str:
-    from tuner.objective import COVERAGE
+    from tuner.model.objective import COVERAGE
     from tuner.report.units import with_uncertainty
 
     energy_j = best.get("energy_j")
@@ -75,7 +75,7 @@ def _joules(best: dict[str, Any]) -> str:
 
 
 def _row(run: Any) -> dict[str, Any]:  # noqa: ANN401 - StoredRun, imported late
-    from tuner.owner import is_alive
+    from tuner.system.owner import is_alive
 
     return {
         "run": run.id,

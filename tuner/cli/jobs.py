@@ -7,7 +7,7 @@ import click
 from tuner.cli import completing
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, show_job, show_jobs, socket_option
-from tuner.jobs import State
+from tuner.model.jobs import State
 
 if TYPE_CHECKING:
     from tuner.client import Job

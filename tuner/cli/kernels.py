@@ -10,8 +10,8 @@ from tuner.cli.options import kernel_option
 from tuner.cli.output import console, json_option, write_json
 
 if TYPE_CHECKING:
-    from tuner.catalog import Catalog
     from tuner.config import KernelFile
+    from tuner.config.catalog import Catalog
     from tuner.config.sizes import SizeValues
     from tuner.model import Buffer, Workload
 
@@ -30,7 +30,7 @@ def list_(*, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tuner.catalog import Catalog
+    from tuner.config.catalog import Catalog
 
     catalog = Catalog.load(kernel_files)
     rows = [_summary(catalog.kernel(name)) for name in catalog.names]
@@ -58,7 +58,7 @@ def list_(*, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
 @json_option
 def show(*, name: str, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
     """Show everything about one kernel."""
-    from tuner.catalog import Catalog
+    from tuner.config.catalog import Catalog
 
     kernel = Catalog.load(kernel_files).kernel(name)
     document = _details(kernel)
@@ -110,7 +110,7 @@ def schema(*, file: str, json_path: str | None) -> None:
 
 
 def _summary(kernel: "KernelFile") -> dict[str, Any]:
-    from tuner.catalog import origin
+    from tuner.config.catalog import origin
 
     return {
         "name": kernel.name,

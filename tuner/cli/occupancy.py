@@ -28,9 +28,9 @@ def occupancy(
     *, device: str | None, threads: int, registers: int, shared_bytes: int, json_path: str | None
 ) -> None:
     """Print resident blocks, warps and occupancy of a kernel, and which limit binds."""
+    from tuner.devices.worker import open_device
     from tuner.errors import InputError
-    from tuner.occupancy import occupancy as fill
-    from tuner.worker import open_device
+    from tuner.space.occupancy import occupancy as fill
 
     opened = open_device(device)
     try:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from tuner.objective import UNITS
+from tuner.model.objective import UNITS
 from tuner.report.units import si
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tuner.driver import Measured
+    from tuner.search.driver import Measured
 
 _HOUR_S = 3600.0
 _ROOM_FOR_BAR = 130  # characters: on fewer the numbers are what is wanted

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.jobs import OWN, Origin
+from tuner.model.jobs import OWN, Origin
 from tuner.report.moments import MOMENT_WIDTH, moment
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from tuner.cli.stopping import orderly_stop
 from tuner.errors import Interrupted
 
 if TYPE_CHECKING:
-    from tuner.request import Request
-    from tuner.tuning import Tuned
+    from tuner.search.request import Request
+    from tuner.search.tuning import Tuned
 
 
 @click.command()
@@ -132,8 +132,8 @@ def run(
     of each family is tuned. `tuner kernels list` shows what there is.
     """
     from tuner.report.tables import show_run
-    from tuner.request import Request
-    from tuner.tuning import no_answer
+    from tuner.search.request import Request
+    from tuner.search.tuning import no_answer
 
     request = Request(
         workloads=workloads,
@@ -159,11 +159,11 @@ def run(
 
 
 def _tune(request: "Request", device_spec: str | None, database: Path | None, *, resume: bool) -> "Tuned":
-    from tuner.bench import open_bench
-    from tuner.catalog import Catalog
     from tuner.cli.progress import RunProgress
+    from tuner.config.catalog import Catalog
     from tuner.database import Store
-    from tuner.tuning import tune
+    from tuner.search.setup import open_bench
+    from tuner.search.tuning import tune
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(orderly_stop())

@@ -106,7 +106,7 @@ def _best(job: "Job") -> str:
 
 
 def _default_workloads() -> tuple[str, ...]:
-    from tuner.catalog import DEFAULT_WORKLOADS
+    from tuner.config.catalog import DEFAULT_WORKLOADS
 
     return DEFAULT_WORKLOADS
 

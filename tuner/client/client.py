@@ -120,7 +120,7 @@ class Client:
             clocks: GPU clocks to search: ``off``, ``all``, a list or a range in MHz.
             device: empty for the daemon's first.
             priority: of jobs that may run, the highest goes first.
-            options: those of ``tuner run`` by their names in ``tuner.jobs.OPTIONS``, e.g. ``budget=100``;
+            options: those of ``tuner run``, by their names in ``tuner.model.jobs.OPTIONS``: ``budget=100``;
                 those that are None are left to the daemon.
         """
         order = {

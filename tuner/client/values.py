@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from tuner.jobs import State
+from tuner.model.jobs import State
 
 _Value = TypeVar("_Value")
 _ENDED = frozenset(state.value for state in State if state.ended)
@@ -64,7 +64,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a job; see ``tuner.jobs.Event`` for the kinds.
+    """Something that happened to a job; see ``tuner.model.jobs.Event`` for the kinds.
 
     Attributes:
         id: of a stored event; None for progress.

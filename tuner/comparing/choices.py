@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from tuner import registry
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.errors import InputError, UnknownNameError
 from tuner.interfaces import Policy
-from tuner.names import suggestion
 from tuner.recordings.opening import listed
+from tuner.system.names import suggestion
 
 TOGETHER = "+"  # between the workloads of a co-run
 

@@ -9,8 +9,8 @@ from tuner.comparing.efficiency import efficiency, evaluations_to, lowest_after
 from tuner.comparing.plays import Play
 from tuner.comparing.truth import Truth
 from tuner.model import Measurement, Trial
-from tuner.objective import Objective
-from tuner.records import Record, trial_record
+from tuner.model.objective import Objective
+from tuner.model.records import Record, trial_record
 
 
 @dataclass(frozen=True)

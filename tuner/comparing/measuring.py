@@ -5,22 +5,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner import session
-from tuner.bench import open_bench
-from tuner.catalog import Catalog
 from tuner.comparing.choices import Group
 from tuner.comparing.truth import Truth
-from tuner.conditions import Conditions
+from tuner.config.catalog import Catalog
 from tuner.database import Store
-from tuner.driver import Observer
+from tuner.database.conditions import Conditions
 from tuner.errors import Interrupted
-from tuner.exporting import recorded_space
 from tuner.interfaces import Progress
 from tuner.model import Measurement, Trial
-from tuner.records import digest
-from tuner.request import Request, conditions_of, make_task, resolve
-from tuner.session import Outcome
-from tuner.task import Task
+from tuner.model.records import digest
+from tuner.search import session
+from tuner.search.driver import Observer
+from tuner.search.exporting import recorded_space
+from tuner.search.request import Request, conditions_of, make_task, resolve
+from tuner.search.session import Outcome
+from tuner.search.setup import open_bench
+from tuner.search.task import Task
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from tuner.comparing.choices import PolicyChoice
 from tuner.comparing.efficiency import improvements
 from tuner.errors import ChildCrashedError
 from tuner.model import Trial
-from tuner.objective import Objective
-from tuner.playing import play
+from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace
 from tuner.recordings.searching import search_of
+from tuner.search.evaluation import play
 
 # Set in playing processes: as many threads as CPUs in each of as many processes would only wait for each
 # other, and sums in another order would be other numbers on another machine.

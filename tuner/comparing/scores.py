@@ -8,7 +8,7 @@ from typing import Any
 from tuner.comparing.efficiency import phi
 from tuner.comparing.fields import Field
 from tuner.comparing.plays import Play
-from tuner.records import Record
+from tuner.model.records import Record
 
 # Evaluations at which curves are given: close where policies differ, apart where they no longer do.
 MARKS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 70, 100, 140, 200, 300, 500, 1000, 2000, 5000)

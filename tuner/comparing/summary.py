@@ -7,8 +7,8 @@ from tuner.comparing.fields import Field
 from tuner.comparing.plays import Play, Rules
 from tuner.comparing.scores import means, on_operation, on_space
 from tuner.comparing.truth import Truth
-from tuner.objective import Objective
-from tuner.records import Record
+from tuner.model.objective import Objective
+from tuner.model.records import Record
 
 FORMAT, VERSION = "tuner-comparison", 1
 ALL = "all"  # the operation that holds every workload

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from tuner.comparing.choices import TOGETHER, Group, operation
 from tuner.model import Measurement, Trial
-from tuner.objective import Objective
+from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace
 
 

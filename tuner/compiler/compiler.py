@@ -22,7 +22,7 @@ from tuner.compiler.nvrtc_choice import SERVER, choose
 from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError, CompilerUnavailableError
 from tuner.interfaces import Progress
 from tuner.model import Resources, Source, Stage
-from tuner.process import Child
+from tuner.system.process import Child
 
 _FORMAT = 1  # of cache entries; part of their keys
 _FIRST_WITH_CACHE = (12, 9)  # of NVRTC's own; what it takes from there comes without the reports of ptxas

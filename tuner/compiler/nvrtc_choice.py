@@ -10,7 +10,7 @@ from pathlib import Path
 from tuner.compiler import nvrtc
 from tuner.compiler.cubin_cache import CubinCache
 from tuner.errors import ChildError, CompilerUnavailableError
-from tuner.process import Child
+from tuner.system.process import Child
 
 _log = logging.getLogger(__name__)
 

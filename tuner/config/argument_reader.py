@@ -19,7 +19,7 @@ from tuner.config.argument_schema import (
     TensorMapArgument,
 )
 from tuner.config.formulas import Formula, Place, Template
-from tuner.names import suggestion
+from tuner.system.names import suggestion
 
 Arguments = dict[str, ArgumentRecipe]
 

@@ -9,7 +9,7 @@ import numpy as np
 from tuner.config.argument_schema import DTYPES, MAPPED_DTYPES
 from tuner.config.formulas import Environment, Formula, Place, Template
 from tuner.model import Buffer, BufferRole, Scalar, TensorMap
-from tuner.names import suggestion
+from tuner.system.names import suggestion
 
 # CUDA driver API, cuTensorMapEncodeTiled
 MAX_BOX = 256

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tuner.errors import ExpressionError, KernelFileError
 from tuner.expressions import Expression
 from tuner.model import TunableValue
-from tuner.names import suggestion
+from tuner.system.names import suggestion
 
 Environment = Mapping[str, TunableValue]
 

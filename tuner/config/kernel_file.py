@@ -19,8 +19,8 @@ from tuner.config.schema import KernelDocument
 from tuner.config.sizes import SizeValues, chosen, described, listed
 from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
 from tuner.model import Configuration, Plan, ProblemSpec, TunableValue, Workload
-from tuner.names import suggestion
 from tuner.space import Space
+from tuner.system.names import suggestion
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from tuner.config import argument_schema, schema
-from tuner.names import suggestion
+from tuner.system.names import suggestion
 
 MAX_SHOWN = 5
 _MODELS: dict[str, type[BaseModel]] = {

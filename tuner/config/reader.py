@@ -16,8 +16,8 @@ from tuner.config.source_folder import SourceFolder
 from tuner.errors import InputError
 from tuner.expressions import is_free_name
 from tuner.model import ProblemSpec, Source, TunableValue
-from tuner.names import suggestion
 from tuner.space.enumeration import checked_values
+from tuner.system.names import suggestion
 
 MAX_WORKLOADS = 10_000  # commands list them all
 _SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.errors import TunerError
-from tuner.jobs import Event, Job, Order, State
+from tuner.model.jobs import Event, Job, Order, State
 
 MOST_WORKLOADS = 16
 """That run together in a question or an order: more than a GPU has room for."""

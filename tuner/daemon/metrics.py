@@ -14,7 +14,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from tuner.jobs import State
+from tuner.model.jobs import State
 
 # Around what is promised: 2 ms in the median, 10 ms at the 99th percentile; a client gives up after seconds.
 _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tuner.objective import COVERAGE
+from tuner.model.objective import COVERAGE
 
 
 class Saving(NamedTuple):

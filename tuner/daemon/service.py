@@ -29,7 +29,7 @@ from tuner.daemon.savings import saving
 from tuner.daemon.situation import Situation, local_now
 from tuner.daemon.upkeep import Upkeep
 from tuner.errors import InputError, StoreError
-from tuner.jobs import OWN, Event, Job, Kind, Order, Origin, State
+from tuner.model.jobs import OWN, Event, Job, Kind, Order, Origin, State
 
 _STOP_S = 7.0  # for lanes to stop: below the ten seconds that a service has, with something left for the rest
 _CANCEL_S = 1.0  # for lanes that were cancelled to write down what they know

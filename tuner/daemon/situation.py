@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.daemon.lanes.windows import local_zone
 from tuner.daemon.settings.tables import Settings
 from tuner.model import DeviceIdentity

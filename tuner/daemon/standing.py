@@ -10,8 +10,8 @@ from tuner.daemon.lanes.lanes import Lanes
 from tuner.daemon.lanes.windows import Opening, opening
 from tuner.daemon.metrics import Snapshot
 from tuner.daemon.settings.tables import Settings
-from tuner.jobs import Job, State
 from tuner.model import DeviceIdentity
+from tuner.model.jobs import Job, State
 from tuner.report.moments import moment
 
 

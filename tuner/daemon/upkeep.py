@@ -15,7 +15,7 @@ from tuner.daemon.jobs.storage import Books, Storage
 from tuner.daemon.lanes.budgets import Budgets
 from tuner.daemon.situation import Situation
 from tuner.errors import StoreError, TunerError
-from tuner.jobs import FOR_AN_ANSWER, Origin, State
+from tuner.model.jobs import FOR_AN_ANSWER, Origin, State
 
 _FLUSH_S = 10.0  # what was counted is in the database after so long
 _WISH_S = 0.2  # from a question to the queue: several at once are looked at together

@@ -8,8 +8,8 @@ from tuner.database.connection import Database
 from tuner.database.files import now
 from tuner.database.pair import Row, Transaction
 from tuner.errors import JobStateError, QueueFullError, UnknownJobError
-from tuner.jobs import NEXT, Event, Job, Kind, Order, Origin, State
-from tuner.records import canonical
+from tuner.model.jobs import NEXT, Event, Job, Kind, Order, Origin, State
+from tuner.model.records import canonical
 
 _ENDED_RUNS = ("finished", "limited")  # a limit of the order is an end too
 _JOB = (

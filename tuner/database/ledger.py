@@ -7,7 +7,7 @@ from typing import Any
 from tuner.database.connection import Database
 from tuner.database.files import now
 from tuner.database.pair import Transaction
-from tuner.records import canonical
+from tuner.model.records import canonical
 
 _NOTHING = 1e-6  # of a count: what rounding leaves of one that has faded
 

@@ -11,7 +11,7 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
                 objective TEXT NOT NULL,
                 device_uuid TEXT NOT NULL,
                 status TEXT NOT NULL,           -- running, finished, interrupted, limited, failed
-                owner TEXT NOT NULL,            -- process that measures it (tuner.owner)
+                owner TEXT NOT NULL,            -- process that measures it (tuner.system.owner)
                 started_at TEXT NOT NULL,       -- UTC, ISO 8601
                 ended_at TEXT,
                 conditions TEXT NOT NULL,       -- JSON: what the answer is bound to
@@ -39,7 +39,7 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             """CREATE TABLE jobs (
                 id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never given twice, also when the last is forgotten
-                ordered TEXT NOT NULL,          -- JSON: what is to be done (tuner.jobs.Order)
+                ordered TEXT NOT NULL,          -- JSON: what is to be done (tuner.model.jobs.Order)
                 origin TEXT NOT NULL,
                 priority REAL NOT NULL,
                 state TEXT NOT NULL,

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tuner.database.check import mirror_of
 from tuner.database.faults import MovedError, SuspectError
 from tuner.database.files import connect, cut_off, locked, side_file
 from tuner.database.migrations import MIGRATIONS
-from tuner.database_check import mirror_of
 
 _LOG = logging.getLogger(__name__)
 

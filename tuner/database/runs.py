@@ -12,14 +12,21 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.conditions import Conditions
+from tuner.database.conditions import Conditions
 from tuner.database.connection import Database
 from tuner.database.files import now
 from tuner.database.pair import Row, Transaction
 from tuner.errors import InputError
 from tuner.model import Measurement, Trial
-from tuner.owner import is_alive, pid_of, this_process
-from tuner.records import canonical, digest, measurement_from, measurement_record, trial_from, trial_record
+from tuner.model.records import (
+    canonical,
+    digest,
+    measurement_from,
+    measurement_record,
+    trial_from,
+    trial_record,
+)
+from tuner.system.owner import is_alive, pid_of, this_process
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -34,7 +41,7 @@ class StoredRun:
     """A row of the history.
 
     Attributes:
-        owner: the process that measures or measured it (``tuner.owner``).
+        owner: the process that measures or measured it (``tuner.system.owner``).
         answer: the document of its answer; None while nothing valid was measured.
     """
 

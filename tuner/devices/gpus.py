@@ -16,7 +16,7 @@ import difflib
 from tuner.devices.gpu_values import GpuModel, PowerModel, SensorModel, VoltageCurve
 from tuner.errors import UnknownNameError
 from tuner.model import DeviceLimits
-from tuner.occupancy import device_limits
+from tuner.space.occupancy import device_limits
 
 
 def _limits(capability: tuple[int, int], sms: int, memory_mib: int, l2_kib: int) -> DeviceLimits:

@@ -9,7 +9,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from tuner.owner import is_alive, this_process
+from tuner.system.owner import is_alive, this_process
 
 VARIABLE = "TUNER_SIMULATED_GPUS"
 
@@ -47,7 +47,7 @@ class Occupant:
 
 
 def present(gpu: str) -> list[str]:
-    """Identities (``tuner.owner``) of the living processes on a simulated GPU, each once.
+    """Identities (``tuner.system.owner``) of the living processes on a simulated GPU, each once.
 
     What killed ones left is removed.
 

@@ -20,11 +20,11 @@ from tuner.model import (
     Status,
     Trial,
 )
+from tuner.model.records import digest
 from tuner.recordings import RecordedSpace
 from tuner.recordings.encoding import document
 from tuner.recordings.opening import matching, open_recording
 from tuner.recordings.values import NOT_RECORDED
-from tuner.records import digest
 
 PREFIX = "replay:"
 UNDATED = "undated"

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuner.database_check import check_database, check_mirror, mirror_of
+from tuner.database.check import check_database, check_mirror, mirror_of
 from tuner.doctor.finding import Finding
 from tuner.errors import StoreError
 

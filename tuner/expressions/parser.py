@@ -26,7 +26,7 @@ from tuner.expressions.arithmetic import (
     truth,
 )
 from tuner.expressions.operations import BINARY_FUNCTIONS, EQUAL, OPERATIONS, UNARY_FUNCTIONS
-from tuner.names import suggestion
+from tuner.system.names import suggestion
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 60

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tuner.interfaces import Candidate, Launch
-from tuner.launches import candidate, launch
 from tuner.model import (
     Configuration,
     DeviceIdentity,
@@ -21,6 +20,7 @@ from tuner.recordings import checks
 from tuner.recordings.checks import Kind, column, member, objects, one, table
 from tuner.recordings.encoding import FORMAT, MEASUREMENT, VERSION
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
+from tuner.space.launches import candidate, launch
 
 _LAUNCH: Mapping[str, Kind] = {
     "blocks": checks.COUNT,

@@ -11,7 +11,6 @@ from typing import Any
 
 from tuner.errors import InputError
 from tuner.interfaces import Candidate
-from tuner.launches import candidate
 from tuner.model import (
     Configuration,
     DeviceIdentity,
@@ -23,6 +22,7 @@ from tuner.model import (
 )
 from tuner.recordings import checks
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
+from tuner.space.launches import candidate
 
 STATUS = {
     "ok": Status.OK,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tuner.comparing.choices import TOGETHER
 from tuner.comparing.efficiency import CLOSE
-from tuner.objective import COVERAGE
+from tuner.model.objective import COVERAGE
 from tuner.report.units import si, significant, with_uncertainty
 
 _ROOM_FOR_ALL = 110  # characters

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tuner.client import Best
 from tuner.model import shown_values
-from tuner.objective import COVERAGE
+from tuner.model.objective import COVERAGE
 from tuner.report.labels import MODELLED
 from tuner.report.moments import moment, with_moments
 from tuner.report.units import si, with_uncertainty

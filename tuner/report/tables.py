@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.model import shown_values
-from tuner.objective import COVERAGE
+from tuner.model.objective import COVERAGE
 from tuner.report import break_even
 from tuner.report.labels import MODELLED, label, note
 from tuner.report.units import percent, si, significant, with_uncertainty

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from tuner.objective import COVERAGE
+from tuner.model.objective import COVERAGE
 from tuner.report.power_plot import Picture
 from tuner.report.power_words import is_corrected, response_words
 from tuner.report.units import percent, si, with_uncertainty

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from tuner.objective import COVERAGE
+from tuner.model.objective import COVERAGE
 from tuner.report.units import si, with_uncertainty
 from tuner.tracing.watching import Row, Snapshot
 

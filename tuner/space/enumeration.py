@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tuner.errors import EmptySpaceError, ExpressionError, InputError
 from tuner.expressions import Expression, is_free_name
 from tuner.model import TunableValue
-from tuner.names import suggestion
+from tuner.system.names import suggestion
 
 CHUNK_ROWS = 2**18
 MAX_ROWS = 10_000_000

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tuner.errors import InputError, Interrupted
 from tuner.interfaces import SensorInfo
-from tuner.marks import VARIABLE, MarkPipe
+from tuner.tracing.marks import VARIABLE, MarkPipe
 from tuner.tracing.recorder import Recorder
 from tuner.tracing.series import Timeline, memory_s
 from tuner.tracing.signals import FROM_THE_TERMINAL, TO_PASS_ON, SignalPipe, in_foreground

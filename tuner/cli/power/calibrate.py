@@ -55,9 +55,9 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     from tuner import registry
     from tuner.devices.calibrations import user_file
     from tuner.devices.company import refuse_company
+    from tuner.devices.worker import open_device
     from tuner.errors import Interrupted
     from tuner.tracing.choice import readable_clocks
-    from tuner.worker import open_device
 
     path = user_file()
     registry.load("calibration", "prepare")(path)

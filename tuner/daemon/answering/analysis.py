@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.daemon.answering.present import ANALYSIS_VERSION, analytical_key
 from tuner.devices.gpus import gpu_model, gpu_names
 from tuner.errors import ChildCrashedError, TunerError, UnknownNameError
 from tuner.model import DeviceIdentity
-from tuner.process import Child
+from tuner.system.process import Child
 
 MOST_QUEUED = 32
 """Workloads that wait; more are not taken, and may be asked for again: a client may ask for any size."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.daemon.answering import ordered
 from tuner.daemon.answering.drift import sample_document
 from tuner.daemon.answering.following import coming
@@ -22,8 +22,8 @@ from tuner.daemon.desk import NotNowError, Question, Reply
 from tuner.daemon.jobs.orders import without_batch
 from tuner.daemon.settings.tables import Settings
 from tuner.database import Ledger, Store
-from tuner.jobs import Order
 from tuner.model import DeviceIdentity
+from tuner.model.jobs import Order
 
 MOST_KEPT = 2048
 """Workloads of replies that are kept, 2 KiB each; the reply that was asked for longest ago makes room."""
@@ -263,7 +263,7 @@ class Answerer:
 
         Args:
             run: whose answer was measured again.
-            measurement: as ``tuner.records.measurement_record`` writes it.
+            measurement: as ``tuner.model.records.measurement_record`` writes it.
 
         Returns:
             What ``Ledger.add_sample`` is to keep; None where the answer is served no more.

@@ -15,8 +15,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from tuner.model import Measurement
-from tuner.objective import COVERAGE, Objective
-from tuner.records import measurement_from
+from tuner.model.objective import COVERAGE, Objective
+from tuner.model.records import measurement_from
 
 LEAST_REPEATABILITY = 0.005
 """Relative standard deviation of a cost that is measured again on another day, at least.
@@ -94,7 +94,7 @@ def sample_document(
     Args:
         objective: the answer's, as stored.
         answer: times, joules and intervals of the answer, as the run's document has them.
-        record: what was measured now, as ``tuner.records.measurement_record`` writes it.
+        record: what was measured now, as ``tuner.model.records.measurement_record`` writes it.
         at: when.
 
     Returns:

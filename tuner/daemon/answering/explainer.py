@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.config import load_kernel_file
 from tuner.errors import InputError
-from tuner.explaining import explain
+from tuner.search.explaining import explain
 
 _LOWEST = 19  # of priorities: the machine's own work goes first
 

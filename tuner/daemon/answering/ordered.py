@@ -10,8 +10,8 @@ from tuner.daemon.answering.questions import asked
 from tuner.daemon.answering.replies import served
 from tuner.daemon.answering.searches import question_that
 from tuner.errors import InputError
-from tuner.jobs import Order
-from tuner.records import canonical
+from tuner.model.jobs import Order
+from tuner.model.records import canonical
 
 _LIMITS = ("budget", "time_limit_s", "patience", "runs_per_day", "pay_back_days")  # options that end a search
 
@@ -22,7 +22,7 @@ class Again:
 
     Attributes:
         run: whose answer it is.
-        trial: as ``tuner.records.trial_record`` writes it.
+        trial: as ``tuner.model.records.trial_record`` writes it.
     """
 
     run: int

@@ -4,15 +4,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.catalog import Catalog
-from tuner.conditions import staleness
+from tuner.config.catalog import Catalog
 from tuner.daemon.answering.known import Index, Known
 from tuner.daemon.answering.truth import clock_reason
 from tuner.daemon.jobs.orders import asks
 from tuner.daemon.jobs.sets import sets_on
 from tuner.daemon.settings.tables import Settings
-from tuner.jobs import Order
+from tuner.database.conditions import staleness
 from tuner.model import DeviceIdentity
+from tuner.model.jobs import Order
 
 ANALYSIS_VERSION = 1
 """Of the analytical model and what is kept of it; raised when either changes."""

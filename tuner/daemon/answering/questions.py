@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.daemon.desk import MOST_LETTERS, MOST_WORKLOADS, Question
 from tuner.daemon.jobs.orders import exact
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import DeviceIdentity, Workload
-from tuner.names import suggestion
-from tuner.objective import Objective, described
-from tuner.records import canonical
+from tuner.model.objective import Objective, described
+from tuner.model.records import canonical
+from tuner.system.names import suggestion
 
 MOST_COUNT = 1e9
 """Uses that one question may report: more than a client makes between two questions."""

@@ -13,8 +13,8 @@ from tuner.daemon.answering.questions import Asked
 from tuner.daemon.answering.searches import tuning_order
 from tuner.daemon.desk import NotNowError, Reply
 from tuner.daemon.jobs.orders import topic
-from tuner.jobs import Order
 from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
+from tuner.model.jobs import Order
 
 ORIGINS = ("stored", "analytical", "nearest", "default")
 """From the best to the least."""

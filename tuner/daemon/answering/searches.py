@@ -9,7 +9,7 @@ from tuner.daemon.answering.present import Present
 from tuner.daemon.answering.questions import Asked
 from tuner.daemon.desk import Question
 from tuner.daemon.jobs.orders import asks, with_defaults
-from tuner.jobs import Kind, Order
+from tuner.model.jobs import Kind, Order
 
 
 def tuning_order(asked: Asked, present: Present) -> Order:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.catalog import kernels_root
+from tuner.config.catalog import kernels_root
 from tuner.daemon.settings.tables import Settings
 
 DRIVER_FILES = (

@@ -22,7 +22,7 @@ from tuner.daemon.answering.searches import sampling_order, tuning_order
 from tuner.daemon.desk import Question
 from tuner.daemon.jobs.orders import topic, with_batch
 from tuner.errors import InputError
-from tuner.jobs import Order, Origin
+from tuner.model.jobs import Order, Origin
 
 ASSUMED_POWER_W = 100.0
 """Of a GPU at work whose power nobody has measured: it turns seconds into joules, to compare jobs by."""

@@ -31,7 +31,7 @@ from tuner.daemon.api.models import (
 from tuner.daemon.api.peers import Caller
 from tuner.daemon.desk import Desk
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
-from tuner.jobs import Job, State
+from tuner.model.jobs import Job, State
 
 VERSION = "1"
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"

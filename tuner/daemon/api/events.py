@@ -10,7 +10,7 @@ from starlette.responses import Response
 from tuner.daemon.api.asgi import Receive, Scope, Send
 from tuner.daemon.api.encoding import encode
 from tuner.daemon.api.models import event_document
-from tuner.jobs import Event
+from tuner.model.jobs import Event
 
 KEEP_ALIVE_S = 15.0  # proxies and clients close what is silent for a minute or less
 _HEADERS = {"cache-control": "no-store", "content-type": "text/event-stream; charset=utf-8"}

@@ -10,7 +10,7 @@ from tuner.daemon.jobs.following import Following
 from tuner.daemon.jobs.orders import same_order, topic
 from tuner.daemon.jobs.storage import Books, Storage
 from tuner.errors import JobError, QueueFullError
-from tuner.jobs import NEXT, Job, Kind, Order, Origin, State
+from tuner.model.jobs import NEXT, Job, Kind, Order, Origin, State
 
 T = TypeVar("T")
 
@@ -133,7 +133,7 @@ class Board:
             number: of the job.
             state: the new one.
             reason: why, for people.
-            of: the states from which it may; those of ``tuner.jobs.NEXT`` if empty.
+            of: the states from which it may; those of ``tuner.model.jobs.NEXT`` if empty.
             started: an attempt begins.
 
         Raises:

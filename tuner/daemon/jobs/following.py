@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tuner.daemon.desk import NoSuchJobError
 from tuner.daemon.jobs.storage import Storage
-from tuner.jobs import Event, State
+from tuner.model.jobs import Event, State
 
 _MOST_PROGRESS = 256  # of a follower who does not read; what is told after that is not told to him
 _PAGE = 200  # stored events that are read at a time

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.daemon.jobs.following import Following
 from tuner.daemon.jobs.storage import Storage
 from tuner.errors import JobError, StoreError
-from tuner.jobs import Event
+from tuner.model.jobs import Event
 
 STORED = ("run", "told", "answer")
 """Kinds of events that are stored, beside changes of state: few, and of use to who comes later."""

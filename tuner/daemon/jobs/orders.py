@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import registry
-from tuner.catalog import DEFAULT_WORKLOADS, Catalog
-from tuner.clock_choice import check_clocks
+from tuner.config.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.daemon.desk import MOST_LETTERS, MOST_WORKLOADS
 from tuner.daemon.settings.tables import TuningTable
 from tuner.errors import DeviceUnavailableError, InputError, UnknownNameError
-from tuner.jobs import OPTIONS, Kind, Order
 from tuner.model import Workload
-from tuner.names import suggestion
-from tuner.objective import Objective
-from tuner.records import canonical
+from tuner.model.jobs import OPTIONS, Kind, Order
+from tuner.model.objective import Objective
+from tuner.model.records import canonical
+from tuner.search.clock_choice import check_clocks
+from tuner.system.names import suggestion
 
 _WAYS = ("seed", "sensor", "window_s")  # options that change how is measured, not what is looked for
 _PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
@@ -63,7 +63,7 @@ RANGES: Mapping[str, Range] = {
     "runs_per_day": Range(0, 1e15, above=True),
     "pay_back_days": Range(0, 1e6, above=True),
 }
-"""Of ``tuner.jobs.OPTIONS``, all but the sensor, which has a name."""
+"""Of ``tuner.model.jobs.OPTIONS``, all but the sensor, which has a name."""
 
 
 def checked(order: Order, catalog: Catalog, devices: Sequence[str]) -> Order:

@@ -10,7 +10,7 @@ from tuner.daemon.desk import NotNowError
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.orders import topic
 from tuner.errors import StoreError, TunerError
-from tuner.jobs import OWN, Job, Kind, Order, Origin, State
+from tuner.model.jobs import OWN, Job, Kind, Order, Origin, State
 
 _SURELY_MORE = 2.0
 """So many times as much a wish must be worth as one that makes room for it: of two that are used alike,

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.catalog import Catalog
+from tuner.config.catalog import Catalog
 from tuner.daemon.jobs.orders import checked, same_order, with_defaults
 from tuner.daemon.settings.tables import SetTable, Settings
 from tuner.errors import InputError
-from tuner.jobs import Job, Order, Origin, State
+from tuner.model.jobs import Job, Order, Origin, State
 
 WITHDRAWN = "daemon.toml does not name it any more"
 """Why the daemon cancels a job of a set; a set that is named again is queued again."""

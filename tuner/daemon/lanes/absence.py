@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from tuner.daemon.jobs.board import Board
 from tuner.errors import TunerError
-from tuner.jobs import Job, State
+from tuner.model.jobs import Job, State
 
 
 async def tell_absence(board: Board, devices: Collection[str]) -> None:

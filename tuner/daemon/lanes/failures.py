@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from tuner.daemon.running.errand import Ending
-from tuner.jobs import Job, State
+from tuner.model.jobs import Job, State
 
 MOST_CRASHES = 4
 """In a row, without a new trial between them: then the job is at fault, and not what happened to it."""

@@ -13,7 +13,7 @@ from tuner.daemon.lanes.office import Office
 from tuner.daemon.logs import about
 from tuner.daemon.running.errand import Ending, Errand
 from tuner.errors import ChildError, InputError, StoreError
-from tuner.jobs import OWN, Job, State
+from tuner.model.jobs import OWN, Job, State
 
 GRACE_S = 5.0
 """For a job to stop: what it measured is stored and its clocks are restored by then; else it is killed."""

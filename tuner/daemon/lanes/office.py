@@ -18,7 +18,7 @@ from tuner.daemon.running.errand import Ending, Errand
 from tuner.daemon.situation import Situation
 from tuner.daemon.upkeep import Upkeep
 from tuner.errors import StoreError
-from tuner.jobs import Job, Kind
+from tuner.model.jobs import Job, Kind
 
 
 class Office:

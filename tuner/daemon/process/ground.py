@@ -7,7 +7,7 @@ from pathlib import Path
 
 import platformdirs
 
-from tuner.catalog import Catalog, kernels_root
+from tuner.config.catalog import Catalog, kernels_root
 from tuner.daemon.answering.truth import Watch
 from tuner.daemon.settings import file as settings_file
 from tuner.daemon.settings.tables import Settings

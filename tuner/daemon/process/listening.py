@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tuner.client.addresses import default_sockets
 from tuner.errors import InputError
-from tuner.service_manager import passed_socket
+from tuner.system.service_manager import passed_socket
 
 _BACKLOG = 128
 _FOR_GROUP = 0o660

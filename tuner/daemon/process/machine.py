@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.daemon.answering.truth import DRIVER_FILES
 from tuner.errors import ChildError
 from tuner.model import DeviceIdentity
-from tuner.process import Child
+from tuner.system.process import Child
 
 _RESTORE_S = 30.0  # a driver that hangs must not keep the daemon from answering
 _FIND_S = 60.0  # a first CUDA context on a machine of several GPUs

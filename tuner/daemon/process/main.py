@@ -29,7 +29,7 @@ from tuner.daemon.service import Service
 from tuner.daemon.settings.tables import Settings
 from tuner.daemon.situation import Situation
 from tuner.errors import DeviceError, InputError, TunerError
-from tuner.service_manager import ServiceManager
+from tuner.system.service_manager import ServiceManager
 
 _TICK_S = 5.0  # a socket that was taken away is noticed after so long
 _WATCH_S = 60.0  # kernels and drivers that have changed are noticed after so long

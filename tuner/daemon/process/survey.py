@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 
 from tuner.devices.cuda.probe import driver_problem, gpu_count
 from tuner.devices.sensors import restore_stale_clocks
+from tuner.devices.worker import identify
 from tuner.errors import TunerError
 from tuner.model import DeviceIdentity
-from tuner.worker import identify
 
 
 def restore_clocks() -> list[str]:

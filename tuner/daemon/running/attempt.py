@@ -7,8 +7,7 @@ import signal
 from contextlib import ExitStack
 from dataclasses import replace
 
-from tuner.bench import Bench, open_bench
-from tuner.catalog import Catalog, kernels_root
+from tuner.config.catalog import Catalog, kernels_root
 from tuner.daemon.running.errand import Ending, Errand, Status
 from tuner.daemon.running.guard import GuardedMeasurer
 from tuner.daemon.running.ownership import owned
@@ -20,13 +19,14 @@ from tuner.daemon.running.telling import Teller
 from tuner.daemon.settings.trust import kernel_directories
 from tuner.database import Jobs
 from tuner.devices.sensors import restore_stale_clocks
+from tuner.devices.worker import WorkerDevice
 from tuner.errors import CompilerUnavailableError, InputError, Interrupted, StoreError, TunerError
 from tuner.interfaces import Device
-from tuner.jobs import OPTIONS, Kind, Order
-from tuner.records import measurement_record
-from tuner.request import Request
-from tuner.tuning import no_answer, tune
-from tuner.worker import WorkerDevice
+from tuner.model.jobs import OPTIONS, Kind, Order
+from tuner.model.records import measurement_record
+from tuner.search.request import Request
+from tuner.search.setup import Bench, open_bench
+from tuner.search.tuning import no_answer, tune
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_REASON = 500  # characters: what a person reads in a list of jobs; the log has all of it

@@ -9,7 +9,7 @@ from tuner.daemon.running.attempt import Attempt
 from tuner.daemon.running.stopping import Stopping
 from tuner.daemon.running.telling import Teller
 from tuner.daemon.running.wire import errand_from
-from tuner.process import die_with_parent
+from tuner.system.process import die_with_parent
 
 
 def main(telling: int, lifeline: int) -> NoReturn:

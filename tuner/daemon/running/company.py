@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tuner.daemon.apart import apart
 from tuner.daemon.running.presence import FREE, Presence, Watcher
 from tuner.errors import ChildError
-from tuner.process import Child
+from tuner.system.process import Child
 
 _LOG = logging.getLogger(__name__)
 _WATCHER = "tuner.daemon.running.presence:Watcher"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tuner.jobs import Order
+from tuner.model.jobs import Order
 
 Status = Literal["finished", "limited", "interrupted", "busy", "refused", "unavailable", "crashed"]
 
@@ -23,7 +23,7 @@ class Errand:
         below: the first directory that is looked at; those above it are taken as trusted.
         idle_test: give way as soon as others compute on the GPU.
         others_allowed: processes of others on the GPU that do not count.
-        sample: of a job that measures again: the trial as ``tuner.records.trial_record`` writes it.
+        sample: of a job that measures again: the trial as ``tuner.model.records.trial_record`` writes it.
     """
 
     job: int
@@ -48,7 +48,7 @@ class Ending:
         run: its run in the database.
         seconds: that windows took on the GPU in this attempt, on the device's clock.
         joules: that this attempt took, as far as they were measured.
-        sample: what was measured again, as ``tuner.records.measurement_record`` writes it.
+        sample: what was measured again, as ``tuner.model.records.measurement_record`` writes it.
         clocks_left: GPUs whose clocks could not be given back at once, as their control knows them.
     """
 

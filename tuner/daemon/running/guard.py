@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from tuner.daemon.running.presence import Watcher
 from tuner.daemon.running.stopping import Stopping
 from tuner.devices import occupants
+from tuner.devices.worker import WorkerDevice
 from tuner.errors import Interrupted
 from tuner.interfaces import Device
-from tuner.measure import Measurer
+from tuner.measurement.measurer import Measurer
 from tuner.model import Measurement, Plan, Trial, Workload
-from tuner.worker import WorkerDevice
 
 _LOG = logging.getLogger(__name__)
 

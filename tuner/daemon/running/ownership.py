@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tuner.errors import DeviceUnavailableError, StoreError
-from tuner.owner import pid_of, this_process
+from tuner.system.owner import pid_of, this_process
 
 PATIENCE_S = 5.0  # the owner of an earlier attempt may be dying
 _LOOK_EVERY_S = 0.05

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuner.conditions import Conditions
 from tuner.daemon.running.stopping import Stopping
 from tuner.database import Store
+from tuner.database.conditions import Conditions
 from tuner.errors import InputError, StoreBusyError, StoreError, StoreFullError
 from tuner.model import Measurement, Trial
 

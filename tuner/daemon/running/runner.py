@@ -15,7 +15,7 @@ from tuner.daemon.running.wire import ENDING, SPENT, Lines, ending_from, errand_
 from tuner.errors import ChildCrashedError
 
 Tell = Callable[[str, Mapping[str, Any]], None]
-"""Hears of events: their kind (``tuner.jobs.Event``) and data."""
+"""Hears of events: their kind (``tuner.model.jobs.Event``) and data."""
 
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[3:];"

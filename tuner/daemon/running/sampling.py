@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.bench import Bench
-from tuner.bursts import join
-from tuner.catalog import Catalog
 from tuner.config import KernelFile
+from tuner.config.catalog import Catalog
 from tuner.errors import InputError
+from tuner.measurement.paired import LEAST_BURSTS
+from tuner.measurement.pooling import join
 from tuner.model import Measurement, Plan, Trial
-from tuner.objective import COVERAGE, Objective
-from tuner.records import trial_from
-from tuner.request import Request, choose_run_clocks, resolve
-from tuner.turns import LEAST_BURSTS
+from tuner.model.objective import COVERAGE, Objective
+from tuner.model.records import trial_from
+from tuner.search.request import Request, choose_run_clocks, resolve
+from tuner.search.setup import Bench
 
 MOST_BURSTS = 5
 """Of a trial that is not known to the wanted precision by then: a drift that matters shows in fewer."""
@@ -32,7 +32,7 @@ def measure_again(
         bench: opened for the request.
         request: its workloads, objective, precision and clocks.
         catalog: where its kernels are.
-        record: the trial, as ``tuner.records.trial_record`` writes it.
+        record: the trial, as ``tuner.model.records.trial_record`` writes it.
 
     Raises:
         InputError: the trial is not of the request's workloads, or at a clock that may not be set.

@@ -9,8 +9,8 @@ from typing import Any
 
 from tuner.daemon.running.errand import Ending
 from tuner.daemon.running.wire import SPENT, ending_line, line
-from tuner.driver import Measured
-from tuner.objective import UNITS
+from tuner.model.objective import UNITS
+from tuner.search.driver import Measured
 
 _COMPILED_EVERY_S = 0.2  # as often as somebody watching can see
 _WAIT_S = 0.5  # for a daemon that is slow to read, before news is lost; trials are in the database anyway

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from tuner.daemon.running.errand import Ending, Errand, Status
-from tuner.jobs import Kind, Order
+from tuner.model.jobs import Kind, Order
 
 ENDING = "ending"
 """The last line of a job's process."""

@@ -9,13 +9,13 @@ from pathlib import Path
 from cronsim import CronSim, CronSimError
 
 from tuner import registry
-from tuner.clock_choice import check_clocks
 from tuner.daemon.settings.messages import Complaint, key
 from tuner.daemon.settings.tables import ServiceTable, SetTable, Settings, TuningTable
 from tuner.devices.gpus import gpu_names
 from tuner.errors import InputError
-from tuner.names import suggestion
-from tuner.objective import NAMES
+from tuner.model.objective import NAMES
+from tuner.search.clock_choice import check_clocks
+from tuner.system.names import suggestion
 
 _LONGEST_SOCKET = 107  # bytes of a path that unix(7) binds
 _GROUP = re.compile(

@@ -11,7 +11,7 @@ from tuner.daemon.settings.file import SYSTEM_FILE
 from tuner.daemon.settings.tables import OnlineTable, Settings, TcpTable, TuningTable, WindowTable
 from tuner.daemon.situation import local_now
 from tuner.errors import InputError
-from tuner.jobs import Order
+from tuner.model.jobs import Order
 
 _EVERY_DEVICE = "every GPU found"
 

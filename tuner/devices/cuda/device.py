@@ -1,7 +1,7 @@
 """A CUDA GPU as a device: compiles, checks and runs plans in this process, through CuPy.
 
 A candidate may kill the context it runs in, so outside of tests this lives in a worker process
-(``tuner.worker``), which is replaced when a result says ``crashed``.
+(``tuner.devices.worker``), which is replaced when a result says ``crashed``.
 """
 
 import logging

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from tuner.errors import DeviceUnavailableError
 from tuner.model import DeviceLimits
-from tuner.occupancy import device_limits
+from tuner.space.occupancy import device_limits
 
 _CONTROL_NODE = Path("/dev/nvidiactl")
 _VERSION_FILE = Path("/proc/driver/nvidia/version")

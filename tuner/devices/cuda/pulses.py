@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-from tuner.catalog import kernels_root
+from tuner.config.catalog import kernels_root
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.launches import RefusedError, Step
 from tuner.devices.cuda.types import Event, Stream

@@ -5,7 +5,7 @@ import uuid
 
 from tuner.devices.cuda.probe import cuda_version, driver_problem, kernel_module_version
 from tuner.errors import DeviceUnavailableError
-from tuner.process import Child
+from tuner.system.process import Child
 
 _ASK_S = 60.0  # a driver that has to be loaded first takes seconds
 

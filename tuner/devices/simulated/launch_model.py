@@ -10,7 +10,7 @@ import numpy as np
 
 from tuner.devices.gpu_values import GpuModel
 from tuner.model import Buffer, Plan, Resources, Scalar, Stage, TensorMap
-from tuner.occupancy import Occupancy, occupancy
+from tuner.space.occupancy import Occupancy, occupancy
 
 WORD = 4  # bytes
 # Instructions: fitted to the energies of one scan on an H200, which follow (8 + 36/P) per element.

@@ -1,0 +1,145 @@
+"""Contenders measured in turn: ratios without drift, ties, and how well trials repeat."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.measurement.paired import Repeats, Turns, near, repeats
+from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.objective import COVERAGE, Objective
+
+ENERGY = Objective("energy")
+A, B, C = (Trial((Configuration({"i": number}),)) for number in range(3))
+FAILED = Measurement((WorkloadResult(Status.TIMEOUT),))
+
+
+def burst(joules: float, u_j: float = 0.0, time_s: float = 1.0) -> Measurement:
+    energy = Energy(joules, u_j, joules / time_s, "s", "gpu")
+    return Measurement((WorkloadResult(Status.OK, time_s),), time_s, energy=energy)
+
+
+def turns_of(*turns: Sequence[float | Measurement | None], u_j: float = 0.0) -> Turns:
+    """Turns of trials A, B, C; None where one is not in a turn."""
+    made = [
+        {
+            trial: one if isinstance(one, Measurement) else burst(one, u_j)
+            for trial, one in zip((A, B, C), turn, strict=False)
+            if one is not None
+        }
+        for turn in turns
+    ]
+    return Turns(tuple(made))
+
+
+@given(
+    st.lists(st.floats(0.5, 2.0), min_size=1, max_size=9),
+    st.floats(0.01, 1e3),
+    st.floats(0.01, 1e3),
+)
+def test_what_a_turn_shares_is_in_no_ratio(drift: list[float], a: float, b: float) -> None:
+    """However power drifts from turn to turn, the ratio of two trials is that of their joules, exactly."""
+    ratio = turns_of(*([factor * a, factor * b] for factor in drift)).ratio(A, B, ENERGY)
+
+    assert ratio is not None
+    assert ratio.value == pytest.approx(a / b)
+    assert ratio.interval == pytest.approx(0.0, abs=1e-9 * a / b)
+
+
+def test_a_ratio_scatters_by_what_turns_do_not_share() -> None:
+    """Ratios 0.98, 1.00, 1.02 of three turns: standard error 0.02 / sqrt(3), and Student's 4.303."""
+    ratio = turns_of([0.98, 1.0], [2.0, 2.0], [1.02, 1.0]).ratio(A, B, ENERGY)
+
+    assert ratio is not None
+    assert ratio.value == pytest.approx(1.0)
+    assert ratio.interval == pytest.approx(4.3027 * 0.02 / 3**0.5, rel=1e-3)
+
+
+def test_a_ratio_is_no_surer_than_its_bursts() -> None:
+    """Bursts that agree by chance keep their own uncertainties, those of both, over the turns."""
+    ratio = turns_of(*[[1.0, 2.0]] * 4, u_j=0.01).ratio(A, B, ENERGY)
+
+    assert ratio is not None
+    assert ratio.interval == pytest.approx(COVERAGE * 0.5 * math.hypot(0.01, 0.005) / 2.0, rel=1e-6)
+
+
+def test_only_turns_with_both_are_compared() -> None:
+    """A turn in which one was not measured, or failed, says nothing of the two."""
+    turns = turns_of([1.0, 2.0], [None, 7.0], [FAILED, 2.0], [3.0, 6.0])
+    ratio = turns.ratio(A, B, ENERGY)
+
+    assert ratio is not None
+    assert ratio.value == pytest.approx(0.5)
+    assert turns.ratio(A, C, ENERGY) is None
+    assert turns.joined()[B].bursts == 4
+
+
+@pytest.mark.parametrize(
+    ("turns", "rivals"),
+    [
+        (turns_of([1.0, 1.5], [1.1, 1.6], [1.2, 1.7]), [A]),
+        (turns_of([1.0, 1.001, 1.5], [1.02, 1.01, 1.6], [0.97, 0.98, 1.6]), [A, B]),
+        (turns_of([1.5, 1.0], [1.6, 1.1], [FAILED, 1.1]), [B]),
+        (turns_of([FAILED], [FAILED]), []),
+        (Turns(), []),
+    ],
+)
+def test_rivals_may_cost_least(turns: Turns, rivals: list[Trial]) -> None:
+    """The lowest comes first, then those whose ratio to it may be one or less; failed ones are none."""
+    assert list(turns.rivals(ENERGY)) == rivals
+
+
+def test_a_limit_is_one_of_the_whole() -> None:
+    """A trial over the limit of --max-slowdown is no rival; one that is over it in a single burst may be."""
+    slow, mixed = [burst(1.0, time_s=2.0)] * 3, [burst(1.1, time_s=t) for t in (1.0, 1.08, 1.0)]
+    turns = Turns(tuple({A: a, B: b} for a, b in zip(slow, mixed, strict=True)))
+    rivals = turns.rivals(Objective("energy", limit_s=1.05))
+
+    assert list(rivals) == [B]
+
+
+@pytest.mark.parametrize(
+    ("turns", "undecided"),
+    [
+        (turns_of([1.0, 1.001], [1.02, 1.04], [0.97, 0.98]), [A, B]),  # a tie, known to 2 %
+        (turns_of([1.0, 1.0001], [1.02, 1.0199], [0.97, 0.9701]), []),  # a tie, known to 0.03 %
+        (turns_of([1.0, 1.3], [1.0, 1.4], [1.0, 1.2]), []),  # known to 25 %, and surely not the lowest
+        (turns_of([1.0], [1.1], [0.9]), []),
+        (Turns(), []),
+    ],
+)
+def test_more_bursts_are_for_what_they_may_decide(turns: Turns, undecided: list[Trial]) -> None:
+    """Contenders known to 1 % against the lowest, or surely above it, are not measured any further."""
+    assert turns.undecided(ENERGY, 0.01) == undecided
+
+
+def test_repeatability_is_learnt_from_what_was_measured_twice() -> None:
+    """Three contenders that differ from the search by +1, -1, +1 %: 1 % and Student's 3.18."""
+    turns = turns_of([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
+    searched = {A: burst(1.01), B: burst(1.98), C: burst(3.03)}
+    found = repeats(searched, turns, ENERGY)
+
+    assert found is not None
+    assert found.interval == pytest.approx(0.01 * 3.1824, rel=1e-3)
+    assert found.trials == 3
+    time = repeats(searched, turns, Objective("time"))
+    assert time is not None
+    assert time.interval == 0.0
+
+
+def test_two_contenders_tell_nothing_of_repeating() -> None:
+    """Of fewer than three that did not fail no repeatability is stated."""
+    turns = turns_of([1.0, 2.0, FAILED])
+
+    assert repeats({A: burst(1.0), B: burst(2.0), C: burst(3.0)}, turns, ENERGY) is None
+    assert repeats({}, Turns(), ENERGY) is None
+
+
+def test_trials_that_were_measured_once_may_be_below() -> None:
+    """Counted are those of the search whose cost, as well as trials repeat, may be below the contenders'."""
+    others = [Trial((Configuration({"i": number}),)) for number in range(10, 14)]
+    once = dict(zip(others, (burst(1.005), burst(1.03), burst(0.99), FAILED), strict=True))
+
+    assert near({A: burst(2.0), **once}, turns_of([1.0, 1.2], [1.0, 1.2]), ENERGY, Repeats(0.01, 3)) == 2

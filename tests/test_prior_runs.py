@@ -1,0 +1,173 @@
+"""What a run learns from earlier runs in the database."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tuning_runs import REQUEST, tune
+
+from tuner.config.catalog import Catalog
+from tuner.database import Store
+from tuner.database.conditions import PROTOCOL
+from tuner.interfaces import Known
+from tuner.model.objective import Objective
+from tuner.recordings.files import write
+from tuner.search import prior_runs as knowledge_module
+from tuner.search.prior_runs import knowledge
+from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve
+from tuner.search.setup import open_bench
+from tuner.search.stored_space import stored_space
+
+SHORT = replace(REQUEST, policy="analytical")  # two trials: the default and the analytical answer
+TX1, K40C = "sim:jetson-tx1", "sim:k40c"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "tuner.db") as opened:
+        yield opened
+
+
+class Begun:
+    """A run that has begun, and may ask what it knows whenever it likes."""
+
+    def __init__(self, store: Store, request: Request = SHORT, spec: str = TX1) -> None:
+        with ExitStack() as stack:
+            bench = stack.enter_context(open_bench(spec, request))
+            pairs, _ = resolve(Catalog.load(), request.workloads, bench.device)
+            clocks_mhz = choose_run_clocks(request, bench.clocks)
+            self._run = store.begin(conditions_of(request, pairs, bench.device, clocks_mhz))
+            self._task = make_task(request, pairs, bench.device, clocks_mhz)
+            self._identity = bench.device.identity
+        self._store = store
+
+    def known(self) -> tuple[Known, ...]:
+        """What it knows."""
+        return knowledge(self._store, self._run, self._task.prepared, self._identity, self._task.objective)
+
+
+def sizes(known: tuple[Known, ...]) -> list[object]:
+    """The N of what is known, in order."""
+    return [one.sizes["N"] for one in known]
+
+
+def of(size: int, **changed: object) -> Request:
+    """A short run of one scan."""
+    return replace(SHORT, workloads=(f"scan-lf:N={size}",), **changed)  # type: ignore[arg-type]
+
+
+def test_other_sizes_on_this_gpu_are_known_newest_first(store: Store) -> None:
+    """Runs of the kernel at other sizes come with every trial's configuration and cost; its own do not."""
+    outcomes = [tune(of(size), store, spec=TX1) for size in (2, 4, 8)]
+
+    known = Begun(store, of(4)).known()
+
+    assert sizes(known) == [8, 2]
+    expected = {
+        trial.configurations[0]: Objective("energy").cost(measurement)
+        for trial, measurement in outcomes[2].trials
+    }
+    assert [configuration for configuration, _ in known[0].points] == sorted(
+        expected, key=expected.__getitem__
+    )
+    assert known[0].workload == 0
+    assert "Jetson TX1" in known[0].device
+
+
+def test_another_gpu_tells_of_the_same_workload_only(store: Store) -> None:
+    """A size is carried over on one GPU, a GPU at one size; never both at once."""
+    tune(of(4), store, spec=K40C)
+    tune(of(8), store, spec=K40C)
+
+    (known,) = Begun(store, of(4)).known()
+
+    assert known.sizes["N"] == 4
+    assert "K40c" in known.device
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        of(8, objective="time"),
+        of(8, clocks="all"),
+        replace(SHORT, workloads=("scan-ks:N=8",)),
+        replace(SHORT, workloads=("scan-lf:N=8", "scan-lf:N=16")),
+        of(8, budget=1),
+    ],
+    ids=["other objective", "other clocks", "other kernel", "a co-run", "unfinished"],
+)
+def test_what_is_not_comparable_is_not_known(store: Store, other: Request) -> None:
+    """Costs of other objectives, clocks, kernels, co-runs and unfinished runs are left alone."""
+    tune(other, store, spec=TX1)
+
+    assert Begun(store, of(4)).known() == ()
+
+
+def test_a_recording_does_not_hear_of_the_runs_it_was_made_of(store: Store, tmp_path: Path) -> None:
+    """A replay learns from replays of other sizes, never from runs; nor does a run learn from a replay."""
+    for size in (4, 8):
+        tune(of(size), store, spec=TX1)
+    spaces = [stored_space(store, Catalog.load(), run_id).space for run_id in (1, 2)]
+    write(tmp_path / "scan.zip", spaces)
+    replayed = f"replay:{tmp_path / 'scan.zip'}"
+    again = [replace(one, provenance={**one.provenance, "date": "2000-01-01"}) for one in spaces]
+    write(tmp_path / "again.zip", again)
+
+    assert Begun(store, of(4), replayed).known() == ()
+
+    tune(of(8), store, spec=replayed)
+    tune(of(4), store, spec=f"replay:{tmp_path / 'again.zip'}")
+
+    assert sizes(Begun(store, of(4), replayed).known()) == [8]
+    assert [one.sizes["N"] for one in Begun(store, of(2)).known()] == [8, 4]
+
+
+@pytest.mark.parametrize(
+    ("was", "stored"),
+    [
+        ('"scan-lf":"', '"scan-lf":"0'),
+        (f'"protocol":{PROTOCOL}', '"protocol":0'),
+        ('"modelled":true', '"modelled":false'),
+    ],
+    ids=["sources", "protocol", "modelled"],
+)
+def test_what_was_measured_of_other_sources_or_otherwise_is_not_known(
+    store: Store, was: str, stored: str
+) -> None:
+    """Runs of other sources, of an earlier way of measuring, or of a real GPU are left alone."""
+    tune(of(8), store, spec=TX1)
+    store.database.write(
+        lambda change: change.execute("UPDATE runs SET conditions = replace(conditions, ?, ?)", (was, stored))
+    )
+
+    assert Begun(store, of(4)).known() == ()
+
+
+def test_a_run_knows_what_it_knew_when_it_began(store: Store) -> None:
+    """What finishes afterwards changes nothing: a resumed run goes the same way."""
+    tune(of(2), store, spec=TX1)
+    begun = Begun(store, of(4))
+    before = begun.known()
+    tune(of(8), store, spec=TX1)
+
+    assert begun.known() == before
+    assert sizes(before) == [2]
+    assert sizes(Begun(store, of(4)).known()) == [8, 2]
+
+
+def test_a_full_database_is_read_in_part(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest runs, and of each so many points from the cheapest on."""
+    monkeypatch.setattr(knowledge_module, "RUNS", 1)
+    monkeypatch.setattr(knowledge_module, "POINTS", 3)
+    tune(of(2), store, spec=TX1)
+    outcome = tune(of(8, policy="hill-climbing"), store, spec=TX1)
+
+    (known,) = Begun(store, of(4)).known()
+
+    costs = sorted(
+        Objective("energy").cost(measurement) for _, measurement in store.trials(2, ["scan-lf:N=8"])
+    )
+    assert len(outcome.trials) > 3
+    assert [cost for _, cost in known.points] == [costs[i * len(costs) // 3] for i in range(3)]

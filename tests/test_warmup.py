@@ -1,0 +1,188 @@
+"""Joules that are flat are waited for: before the first trial, and after the clock has changed."""
+
+from collections.abc import Sequence
+
+import pytest
+from fake_setup import PLANS, FakeClocks, FakeMeter, Watched, trial_of
+
+from tuner.interfaces import PowerReading
+from tuner.measurement.measurer import Measurer
+from tuner.measurement.warmup import COLD_S, NEW_CLOCK_S, Warmth
+from tuner.model import Energy, Measurement, Status, WorkloadResult
+
+
+class Bench:
+    """Windows of a second that show the watts they are handed, the last one again and again."""
+
+    def __init__(self, watts: Sequence[float | None], *, u_w: float = 0.0, window_s: float = 1.0) -> None:
+        self.watts = list(watts)
+        self.u_w, self.window_s = u_w, window_s
+        self.now = 0.0
+        self.told: list[tuple[float, float]] = []
+        self.warmth = Warmth(lambda: self.now, lambda watts, seconds: self.told.append((watts, seconds)))
+
+    def window(self) -> Measurement:
+        self.now += self.window_s
+        watts = self.watts.pop(0) if len(self.watts) > 1 else self.watts[0]
+        energy = None if watts is None else Energy(watts, self.u_w, watts, "s", "gpu")
+        return Measurement((WorkloadResult(Status.OK, 1.0),), 1.0, energy=energy)
+
+    def settle(self, clock_mhz: int | None = None) -> list[Measurement]:
+        return self.warmth.settle(clock_mhz, self.window)
+
+
+def test_a_cold_gpu_is_warmed_until_joules_are_flat() -> None:
+    """Windows go on until two in a row agree within 0.3 %; the last one counts, each is told."""
+    bench = Bench([590.0, 597.0, 600.0, 601.0, 605.0])
+    measured = bench.settle()
+
+    assert [m.energy.watts for m in measured if m.energy] == [590.0, 597.0, 600.0, 601.0]
+    assert measured[-1].flags == ()
+    assert bench.told == [(590.0, 1.0), (597.0, 2.0), (600.0, 3.0), (601.0, 4.0)]
+    assert bench.warmth.notices == []
+
+
+def test_a_warm_gpu_is_measured_once() -> None:
+    """After the first trial, one at the same clock takes one window."""
+    bench = Bench([600.0, 600.0, 500.0, 400.0])
+    bench.settle()
+
+    assert len(bench.settle()) == 1
+    assert len(bench.settle()) == 1
+
+
+def rising(step: float) -> list[float | None]:
+    return [100.0 * (1.0 + step) ** n for n in range(100)]
+
+
+@pytest.mark.parametrize(("cold", "limit_s"), [(True, COLD_S), (False, NEW_CLOCK_S)])
+def test_what_never_settles_is_flagged(cold: bool, limit_s: float) -> None:
+    """Waiting ends after 20 s of warm-up, or 3 s at a new clock: the measurement says so, and the run."""
+    bench = Bench([100.0, 100.0] if not cold else rising(0.01))
+    if not cold:
+        bench.settle()
+        bench.watts = rising(0.01)
+    begun_s = bench.now
+    measured = bench.settle(None if cold else 900)
+
+    assert bench.now - begun_s == limit_s
+    assert measured[-1].flags == (f"unsettled: energy still changed by +1.0% after {limit_s:g} s",)
+    assert len(bench.warmth.notices) == cold
+
+
+def test_a_new_clock_is_waited_for_once() -> None:
+    """At another clock than that of the trial before, the GPU settles again."""
+    bench = Bench([100.0, 100.0, 70.0, 65.0, 65.0, 65.0, 98.0, 100.0, 100.0])
+    counts = [len(bench.settle(mhz)) for mhz in (None, 900, 900, None)]
+
+    assert counts == [2, 3, 1, 3]
+    assert len(bench.told) == 2, "only a warm-up is told"
+
+
+def test_noise_is_no_drift() -> None:
+    """Windows whose intervals overlap are flat: a sensor that sees no better is not waited for."""
+    assert len(Bench([100.0, 103.0], u_w=1.0).settle()) == 2
+    assert len(Bench([100.0, 103.0, 103.0], u_w=0.1).settle()) == 3
+
+
+def test_short_windows_are_held_against_earlier_ones() -> None:
+    """Windows of 0.1 s that follow each other would all look alike: half a second lies between."""
+    slow = [100.0 * 1.002**n for n in range(12)]
+
+    assert len(Bench([*slow, slow[-1]], window_s=0.1).settle()) > 12
+    assert len(Bench([100.0], window_s=0.1).settle()) == 6
+
+
+def test_one_long_window_is_enough() -> None:
+    """A window that is as long as the warm-up may be is one."""
+    measured = Bench([100.0, 200.0], window_s=30.0).settle()
+
+    assert len(measured) == 1
+    assert measured[0].flags == ()
+
+
+@pytest.mark.parametrize("watts", [[None], [500.0, None]])
+def test_without_joules_there_is_nothing_to_wait_for(watts: list[float | None]) -> None:
+    """A trial that failed, and a sensor that is silent, end the waiting; the GPU is still cold then."""
+    bench = Bench(watts)
+
+    assert len(bench.settle()) == len(watts)
+    assert bench.warmth.cold
+
+
+def test_a_rail_without_load_is_flat() -> None:
+    """Nothing divides by a power of nought."""
+    assert len(Bench([0.0, 0.0]).settle()) == 2
+
+
+def test_a_virtual_gpu_stays_warm() -> None:
+    """A resumed run on a simulated device goes on as the killed one would have."""
+    bench = Bench([100.0, 200.0])
+    bench.warmth.take_over(900)
+
+    assert len(bench.settle(900)) == 1
+
+
+# --- in a measurer -------------------------------------------------------------------------------
+
+
+class Warming(FakeMeter):
+    """A meter that shows the watts it is handed for windows, one after another."""
+
+    def __init__(self, watts: Sequence[float | None]) -> None:
+        super().__init__()
+        self.shown = list(watts)
+
+    def reading(self, start_s: float, end_s: float) -> PowerReading | None:
+        super().reading(start_s, end_s)
+        return PowerReading(self.shown.pop(0) or 0.0, 0.01, "fake-counter", "gpu")
+
+
+def warmed(watts: Sequence[float | None]) -> Measurer:
+    device = Watched()
+    return Measurer(device, Warming(watts), warmth=Warmth(device.now_s))
+
+
+def test_idle_power_is_read_warm() -> None:
+    """Idle power is read after the first trial, whose last window it serves, and its joules are counted."""
+    measurer = warmed([95.0, 99.0, 100.0, 100.0, 40.0, 101.0])
+    first = measurer.measure(trial_of(PLANS), PLANS)
+
+    assert first.energy is not None
+    assert (first.energy.watts, first.energy.idle_watts) == (100.0, 40.0)
+    assert first.energy_total_j == 7.0 * (1 + 4 + 1), "check, windows, idle"
+    second = measurer.measure(trial_of(PLANS), PLANS)
+    assert second.energy is not None
+    assert (second.energy.watts, second.energy.idle_watts) == (101.0, 40.0)
+    assert second.energy_total_j == 7.0
+    assert measurer.windows_s == pytest.approx(5 * first.window_s)
+
+
+def test_ctrl_c_in_the_warm_up_gives_the_clock_back() -> None:
+    """Whatever passes through a warm-up, the clock is restored before it leaves."""
+
+    def stop(*told: float) -> None:
+        raise KeyboardInterrupt(told)
+
+    device, clocks = Watched(), FakeClocks()
+    measurer = Measurer(device, Warming([90.0, 95.0]), clocks, warmth=Warmth(device.now_s, stop))
+    with pytest.raises(KeyboardInterrupt):
+        measurer.measure(trial_of(PLANS, 810), PLANS)
+
+    assert clocks.events == ["810", "restored"]
+
+
+def test_what_never_settled_is_a_notice() -> None:
+    """The run's notices say that the first trials may be off."""
+    measurer = warmed(rising(0.01))
+    measurer.measure(trial_of(PLANS), PLANS)
+
+    assert [notice.partition(":")[0] for notice in measurer.notices] == ["unsettled"]
+
+
+def test_without_a_sensor_nothing_is_warmed() -> None:
+    """A time search without a sensor spends nothing on it."""
+    device = Watched()
+    Measurer(device, warmth=Warmth(device.now_s)).measure(trial_of(PLANS), PLANS)
+
+    assert len(device.run_clocks) == 1

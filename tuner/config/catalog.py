@@ -1,0 +1,162 @@
+"""The kernels a user can name: those shipped, those of the system, those of the user, and single files.
+
+A later place overrides an earlier one by the name of the kernel. A broken file hides no other kernel.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from platformdirs import user_config_path
+
+from tuner.config import KernelFile, load_kernel_file
+from tuner.errors import InputError, KernelFileError, UnknownNameError
+from tuner.model import Workload
+from tuner.system.names import suggestion
+
+MAX_DIGITS = 18  # of a batch
+SYSTEM_DIRECTORY = Path("/etc/tuner/kernels.d")
+DEFAULT_WORKLOADS = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")  # one of each family
+
+
+def kernels_root() -> Path:
+    """Folder of the kernels that come with the package, installed or in a checkout."""
+    installed = Path(str(files("tuner"))) / "kernels"
+    # an editable install maps packages only; kernels is data beside the package then
+    return installed if installed.is_dir() else Path(__file__).parent.parent / "kernels"
+
+
+def default_search_path() -> tuple[Path, ...]:
+    """Folders of kernel files, the strongest last."""
+    return kernels_root(), SYSTEM_DIRECTORY, user_config_path("tuner") / "kernels.d"
+
+
+def origin(path: Path) -> str:
+    """Where a kernel file belongs: ``shipped``, ``system``, ``user`` or ``file``."""
+    names = ("shipped", "system", "user")
+    for name, folder in zip(names, default_search_path(), strict=True):
+        if folder in path.parents:
+            return name
+    return "file"
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Kernels by name.
+
+    Attributes:
+        kernels: name -> kernel file, in the order of names.
+        broken: why files in the folders could not be used; the kernels of all others can.
+    """
+
+    kernels: dict[str, KernelFile]
+    broken: list[KernelFileError] = field(default_factory=list)
+
+    @classmethod
+    def load(
+        cls, extra_files: Iterable[str | Path] = (), search_path: Sequence[str | Path] | None = None
+    ) -> "Catalog":
+        """Read every kernel file of the search path.
+
+        Args:
+            extra_files: kernel files that override all folders.
+            search_path: folders, the strongest last; None for those of the package, system and user. A
+                folder holds ``NAME.toml`` or ``NAME/kernel.toml``; one that is not there is skipped.
+
+        Raises:
+            KernelFileError: one of ``extra_files`` is broken (broken files in folders are only noted).
+        """
+        kernels: dict[str, KernelFile] = {}
+        broken: list[KernelFileError] = []
+        folders = default_search_path() if search_path is None else tuple(map(Path, search_path))
+        for folder in folders:
+            here: dict[str, KernelFile] = {}
+            for path in _kernel_files(folder, broken):
+                _read(path, here, broken)
+            kernels |= here
+        for file in extra_files:
+            kernel = load_kernel_file(file)
+            kernels[kernel.name] = kernel
+        return cls(dict(sorted(kernels.items())), broken)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the kernels, sorted."""
+        return tuple(self.kernels)
+
+    def kernel(self, name: str) -> KernelFile:
+        """The kernel of this name.
+
+        Raises:
+            UnknownNameError: no kernel has the name; the message lists those there are.
+        """
+        name = name.strip()
+        if name in self.kernels:
+            return self.kernels[name]
+        known = ", ".join(self.names) or "there is none"
+        message = f"unknown kernel {name!r}; choose from: {known}{suggestion(name, self.names)}"
+        if self.broken:
+            message += f" (kernel files that could not be read: {len(self.broken)}; {self.broken[0]})"
+        raise UnknownNameError(message)
+
+    def workload(self, spec: str) -> Workload:
+        """The workload written as ``name[:key=value[,key=value]...][,batch=n]``, e.g. ``scan-lf:N=256``.
+
+        Raises:
+            UnknownNameError: the kernel, or a size, is not known, or a size is missing.
+            InputError: the text has another form.
+        """
+        name, _, rest = spec.partition(":")
+        kernel = self.kernel(name)
+        sizes: dict[str, int | str] = {}
+        for pair in filter(None, (part.strip() for part in rest.split(","))):
+            key, equals, value = (part.strip() for part in pair.partition("="))
+            if not (key and equals and value):
+                raise InputError(
+                    f"workload {spec!r}: {pair!r} is not of the form size=value{_example(kernel)}"
+                )
+            if key in sizes:
+                raise InputError(f"workload {spec!r}: {key} is given twice")
+            sizes[key] = value
+        batch = sizes.pop("batch", None)
+        return kernel.workload(sizes, None if batch is None else _whole(str(batch), spec))
+
+
+def _example(kernel: KernelFile) -> str:
+    needed = {name: values for name, values in kernel.sizes.items() if name not in kernel.optional}
+    pairs = ",".join(f"{name}={values[0]}" for name, values in needed.items())
+    return f", as in {kernel.name}:{pairs}" if pairs else ""
+
+
+def _whole(text: str, spec: str) -> int:
+    if not re.fullmatch(r"[0-9]+", text):
+        raise InputError(f"workload {spec!r}: batch={text} is not a whole number")
+    if len(text) > MAX_DIGITS:
+        raise InputError(f"workload {spec!r}: batch={text} is too large")
+    return int(text)
+
+
+def _kernel_files(folder: Path, broken: list[KernelFileError]) -> list[Path]:
+    try:
+        if not folder.is_dir():
+            return []
+        return sorted([*folder.glob("*.toml"), *folder.glob("*/kernel.toml")])
+    except OSError as e:
+        broken.append(KernelFileError(f"{folder}: cannot be read: {e.strerror}"))
+        return []
+
+
+def _read(path: Path, here: dict[str, KernelFile], broken: list[KernelFileError]) -> None:
+    """Add the kernel of a file to those of its folder, or the reason why not to ``broken``."""
+    try:
+        kernel = load_kernel_file(path)
+    except KernelFileError as e:
+        broken.append(e)
+        return
+    if kernel.name in here:
+        other = here[kernel.name].path
+        broken.append(KernelFileError(f"{path}: [kernel] name: {kernel.name!r} is taken by {other}"))
+        return
+    here[kernel.name] = kernel

@@ -1,0 +1,141 @@
+"""Contenders for the answer, measured in turn: how they compare, and how well trials repeat.
+
+A GPU's power drifts by some tenths of a percent within minutes, as it warms up. Trials that take turns share
+that, so the ratio of two is known far better than either; trials of a search were measured once, minutes
+apart, and how much that may mean is learnt from the contenders, which were measured both times.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.measurement.pooling import join, joined_mean
+from tuner.model import Measurement, Trial, student_factor
+from tuner.model.objective import COVERAGE, Objective
+
+LEAST_BURSTS = 3
+"""Of each contender for the answer."""
+
+MOST_BURSTS = 9
+"""Of a contender that may cost least and is not known to the wanted precision by then: that is a tie."""
+
+ASSUMED_REPEATABILITY = 0.005
+"""Relative standard deviation of a trial's joules over minutes, where nothing was measured twice.
+
+Windows of the same work on an H200, spread over two minutes, had 0.36 to 0.49 %.
+"""
+
+_BOTH = 2
+_FEW = 3  # of fewer contenders nobody learns how well trials repeat
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The cost of one trial by that of another.
+
+    Attributes:
+        value: the ratio.
+        interval: half its 95 % interval.
+    """
+
+    value: float
+    interval: float
+
+    @property
+    def may_be_lower(self) -> bool:
+        """True where the one may cost less than the other, or as much."""
+        return self.value - self.interval <= 1.0
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """How well trials repeat.
+
+    Attributes:
+        interval: half the 95 % interval of a trial's cost when it is measured again later, by the cost.
+        trials: that were measured again.
+    """
+
+    interval: float
+    trials: int
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Bursts of the contenders, turn by turn; not every contender is in the later turns."""
+
+    turns: tuple[Mapping[Trial, Measurement], ...] = ()
+
+    def joined(self) -> dict[Trial, Measurement]:
+        """Each contender's bursts in one measurement."""
+        trials = dict.fromkeys(trial for turn in self.turns for trial in turn)
+        return {trial: join([turn[trial] for turn in self.turns if trial in turn]) for trial in trials}
+
+    def ratio(self, trial: Trial, other: Trial, objective: Objective) -> Ratio | None:
+        """Cost of one contender by another's, of the turns in which both were measured; None without one.
+
+        What is common to a turn is in neither the ratio nor its interval.
+        """
+        plain = Objective(objective.name)  # a limit is one of the joined bursts
+        ratios = []
+        for turn in self.turns:
+            both = [turn[one] for one in (trial, other) if one in turn]
+            costs = [plain.cost(measurement) for measurement in both]
+            if len(both) < _BOTH or not all(map(math.isfinite, costs)):
+                continue
+            unsure = math.hypot(*(plain.uncertainty(m) / cost for m, cost in zip(both, costs, strict=True)))
+            ratios.append((costs[0] / costs[1], costs[0] / costs[1] * unsure, None))
+        if not ratios:
+            return None
+        value, uncertainty, _ = joined_mean(ratios)
+        return Ratio(value, COVERAGE * uncertainty)
+
+    def rivals(self, objective: Objective) -> dict[Trial, Ratio]:
+        """Contenders that may cost least, by their costs against the lowest one's; empty where all failed."""
+        costs = {trial: objective.cost(measurement) for trial, measurement in self.joined().items()}
+        finite = [trial for trial, cost in costs.items() if math.isfinite(cost)]
+        if not finite:
+            return {}
+        lowest = min(finite, key=costs.__getitem__)
+        ratios = {trial: self.ratio(trial, lowest, objective) for trial in finite if trial != lowest}
+        tied = {trial: ratio for trial, ratio in ratios.items() if ratio is not None and ratio.may_be_lower}
+        return {lowest: Ratio(1.0, 0.0), **tied}
+
+    def undecided(self, objective: Objective, precision: float) -> list[Trial]:
+        """Contenders to measure further: those that may cost least, where that is not known to ``precision``.
+
+        Args:
+            objective: whose cost is compared.
+            precision: wanted half-width of the 95 % interval of a contender's cost by the lowest one's.
+        """
+        rivals = self.rivals(objective)
+        unsure = [trial for trial, ratio in rivals.items() if ratio.interval > precision]
+        return [next(iter(rivals)), *unsure] if unsure else []  # the lowest one's interval is nothing
+
+
+def repeats(searched: Mapping[Trial, Measurement], turns: Turns, objective: Objective) -> Repeats | None:
+    """How well trials repeat, from contenders in the search and later; None where too few tell.
+
+    The search's measurement of a contender, one window, is held against the mean of its later bursts. That
+    the contenders are those the search liked best makes the difference seem larger, never smaller.
+    """
+    plain = Objective(objective.name)
+    again = {trial: plain.cost(measurement) for trial, measurement in turns.joined().items()}
+    squares = [
+        (plain.cost(searched[trial]) / cost - 1.0) ** 2
+        for trial, cost in again.items()
+        if math.isfinite(cost) and math.isfinite(plain.cost(searched[trial]))
+    ]
+    if len(squares) < _FEW:
+        return None
+    deviation = math.sqrt(statistics.fmean(squares))
+    return Repeats(COVERAGE * student_factor(len(squares)) * deviation, len(squares))
+
+
+def near(searched: Mapping[Trial, Measurement], turns: Turns, objective: Objective, again: Repeats) -> int:
+    """How many trials that were measured once may cost less than all contenders, by how they repeat."""
+    joined = turns.joined()
+    lowest = min(map(objective.cost, joined.values()))
+    others = (objective.cost(measurement) for trial, measurement in searched.items() if trial not in joined)
+    return sum(cost * (1.0 - again.interval) <= lowest for cost in others if math.isfinite(cost))

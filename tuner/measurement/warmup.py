@@ -1,0 +1,104 @@
+"""A GPU that has settled: one that was idle, or had another clock, spends other joules for some seconds.
+
+Joules of a round are watched, not power: a GPU at its power limit gets slower as it warms up.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from tuner.model import Measurement
+from tuner.model.objective import COVERAGE
+
+COLD_S = 20.0
+"""Longest warm-up. What still changes after it takes minutes, and no window is long enough for that."""
+
+NEW_CLOCK_S = 3.0
+"""Longest wait at a new clock. The chip follows within seconds; what its heat sink does takes minutes."""
+
+UNSETTLED = "unsettled"
+FLAT = 0.003
+"""Windows that differ by no more are flat. An H200 rose by 1.5 % in seconds, then by 0.005 % a second."""
+
+_APART_S = 0.5  # windows that are held against each other; shorter ones would all look alike
+
+
+class _Level(NamedTuple):
+    """Joules of a round in a window, with half of their 95 % interval."""
+
+    ended_s: float
+    joules: float
+    half_j: float
+
+
+class Warmth:
+    """Has windows of a trial repeated until its joules are flat, where they may not be; the last one counts.
+
+    That is so before the first trial, and after the clock has changed.
+
+    Args:
+        now_s: the device's time.
+        told: hears of every window of the warm-up: its mean power in watts, and seconds since it began.
+
+    Attributes:
+        cold: True until a first trial was measured.
+        notices: what the user should know.
+    """
+
+    def __init__(
+        self, now_s: Callable[[], float], told: Callable[[float, float], None] | None = None
+    ) -> None:
+        self._now_s = now_s
+        self._told = told
+        self._clock_mhz: int | None = None
+        self.cold = True
+        self.notices: list[str] = []
+
+    def take_over(self, clock_mhz: int | None) -> None:
+        """A virtual GPU goes on as warm as a killed run left it, at this clock."""
+        self.cold, self._clock_mhz = False, clock_mhz
+
+    def settle(self, clock_mhz: int | None, measure: Callable[[], Measurement]) -> list[Measurement]:
+        """Measure once, and again as long as joules are not flat and may yet become so.
+
+        Args:
+            clock_mhz: of the trial.
+            measure: measures it in one window.
+
+        Returns:
+            All that was measured; a failed trial, and one without joules, is measured once.
+        """
+        if not self.cold and clock_mhz == self._clock_mhz:
+            return [measure()]
+        limit_s = COLD_S if self.cold else NEW_CLOCK_S
+        begun_s = self._now_s()
+        measured: list[Measurement] = []
+        levels: list[_Level] = []
+        change: float | None = None
+        while change != 0.0 and (not levels or self._now_s() - begun_s < limit_s):
+            measured.append(measure())
+            energy = measured[-1].energy
+            if energy is None:
+                return measured
+            levels.append(_Level(self._now_s(), energy.joules, COVERAGE * energy.uncertainty_j))
+            change = _change(levels)
+            if self.cold and self._told is not None:
+                self._told(energy.watts, self._now_s() - begun_s)
+        if change:
+            flag = f"{UNSETTLED}: energy still changed by {change:+.1%} after {limit_s:g} s"
+            measured[-1] = replace(measured[-1], flags=(*measured[-1].flags, flag))
+            if self.cold:
+                self.notices.append(f"{flag} of warm-up: the trials measured first may be off by as much")
+        self.cold, self._clock_mhz = False, clock_mhz
+        return measured
+
+
+def _change(levels: list[_Level]) -> float | None:
+    """Change of joules to the last window from one before it: 0 where that is flat, None without one."""
+    last = levels[-1]
+    before = next((level for level in reversed(levels) if last.ended_s - level.ended_s >= _APART_S), None)
+    if before is None:
+        return None
+    change_j = last.joules - before.joules
+    larger_j = max(abs(last.joules), abs(before.joules))
+    return change_j / larger_j if abs(change_j) > max(FLAT * larger_j, last.half_j + before.half_j) else 0.0

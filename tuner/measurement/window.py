@@ -1,0 +1,169 @@
+"""Measurement windows: how long one must be, and running plans in one while power and clock are recorded."""
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from tuner.errors import PowerError
+from tuner.interfaces import Device, Meter, PowerReading, Recording, RunRecord, SensorInfo
+from tuner.measurement.clock_lock import HeldClock
+from tuner.model import Energy, Measurement, Plan, Status, WorkloadResult
+
+DEFAULT_PRECISION = 0.01
+"""Wanted half-width of the 95 % interval of a trial's joules, of their value.
+
+Configurations that tie in time differ by some percent in joules (by 6 % on an H200), so 1 % tells them apart;
+half of it would take twice the time of every trial, and the contenders for the answer get more bursts anyway.
+"""
+
+MOST_S = 10.0
+"""The longest window that is chosen, however precise joules are to be."""
+
+_TIME_S = 0.3  # a window without a sensor: time alone is sure sooner
+_LEAST_S = 0.5  # a warm-up is a sixth of its window, and shorter ones would not let power settle
+_COVERAGE = 1.96  # uncertainties in half a 95 % interval
+_TICK_SIGMA = 0.025  # of a counter's period: how well a tick is dated by polling, an H200's to 0.019
+_SAMPLE_SIGMA = 0.01  # of power: noise of one sample, more than any board known here shows
+_SAMPLES = 8  # of fewer a scatter is hardly known
+
+UNSTEADY = "unsteady"
+_UNEVEN = 0.01  # joules are of the mean round, times are medians: where these differ by more, it is told
+_MUTE = 3  # windows in a row that a sensor did not answer for, before it counts as lost
+
+
+def suggested_window_s(info: SensorInfo | None, precision: float = DEFAULT_PRECISION) -> float:
+    """The shortest window whose joules this sensor should give to ``precision``; 0.3 s without a sensor.
+
+    For an uncertainty u of precision / 1.96, a sample noise r and a time dt between samples:
+
+    - counter: two ticks dated to s make ``u = sqrt(2) s / T``, and one period is lost at the ends;
+    - lag: ``u^2 = r^2 (dt / T + 2 (C / T)^2)``;
+    - means: ``u = r sqrt(dt / T)``. Of running means only those inside count, and no window is shorter than
+      two of theirs.
+
+    Args:
+        info: the reading in use; None where only time is measured.
+        precision: half-width of the 95 % interval, relative to the joules.
+    """
+    if info is None:
+        return _TIME_S
+    wanted = precision / _COVERAGE
+    period_s, response = info.period_s, info.response
+    if info.kind == "counter":
+        needed_s = period_s * (1.0 + math.sqrt(2.0) * _TICK_SIGMA / wanted)
+    else:
+        ratio = (_SAMPLE_SIGMA / wanted) ** 2
+        half = ratio * period_s / 2.0
+        needed_s = half + math.sqrt(half**2 + 2.0 * ratio * response.capacitance_s**2)
+        needed_s = max(needed_s, _SAMPLES * period_s) + response.window_s
+        needed_s = max(needed_s, 2.0 * response.window_s)
+    return min(max(needed_s, _LEAST_S), MOST_S)
+
+
+def recording_of(meter: Meter | None) -> AbstractContextManager[Recording | None]:
+    """A recording of the meter; None where there is none."""
+    return nullcontext() if meter is None else meter.recording()
+
+
+class WindowRunner:
+    """Runs plans for one window after another.
+
+    Args:
+        device: where they run.
+        meter: for joules; None measures time only.
+        clock: what it was set to is what the clock seen is held against.
+        needs_energy: see ``Measurer``.
+
+    Attributes:
+        total_s: length of all windows so far.
+    """
+
+    def __init__(
+        self, device: Device, meter: Meter | None, clock: HeldClock, *, needs_energy: bool = False
+    ) -> None:
+        self._device = device
+        self._meter = meter
+        self._clock = clock
+        self._needs_energy = needs_energy
+        self._mute = 0
+        self.total_s = 0.0
+
+    def run(self, plans: Sequence[Plan], window_s: float) -> Measurement:
+        """Measure plans together in a window of about ``window_s`` seconds.
+
+        Raises:
+            PowerError: joules are needed, and the sensor has not answered several times in a row.
+        """
+        with recording_of(self._meter) as recording:
+            record = self._device.run(plans, window_s)
+            self._linger()
+        length_s = record.end_s - record.start_s
+        self.total_s += length_s
+        measurement = Measurement(
+            results=_told_apart(record.results),
+            makespan_s=record.makespan_s,
+            makespan_spread_s=record.makespan_spread_s,
+            makespan_uncertainty_s=record.makespan_uncertainty_s,
+            rounds=record.rounds,
+            window_s=length_s,
+            flags=(*record.notes, *_unsteady(record)),
+            modelled=self._device.identity.modelled,
+        )
+        if recording is None:
+            return measurement
+        measurement = replace(measurement, energy_total_j=recording.joules())
+        return self._with_power(measurement, record, recording) if measurement.ok else measurement
+
+    def _with_power(self, measurement: Measurement, record: RunRecord, recording: Recording) -> Measurement:
+        clock = recording.clock(record.start_s, record.end_s)
+        reading, why = self._read(recording, record)
+        told = [f"no-energy: {why}"] if reading is None else reading.notes
+        energy = None
+        if reading is not None and record.rounds:
+            round_s = measurement.window_s / record.rounds
+            energy = Energy(
+                joules=reading.watts * round_s,
+                uncertainty_j=reading.uncertainty_w * round_s,
+                watts=reading.watts,
+                sensor=reading.sensor,
+                scope=reading.scope,
+                degrees=reading.degrees,
+            )
+        flags = (*measurement.flags, *self._clock.flags(clock), *told)
+        return replace(measurement, energy=energy, clock_mhz=clock.mhz, flags=flags)
+
+    def _read(self, recording: Recording, record: RunRecord) -> tuple[PowerReading | None, str]:
+        """Mean power of the window, or why there is none."""
+        try:
+            reading = recording.reading(record.start_s, record.end_s)
+        except PowerError as error:
+            self._mute += 1
+            if self._needs_energy and self._mute >= _MUTE:
+                raise PowerError(f"no energy for {_MUTE} windows in a row: {error}") from error
+            return None, str(error)
+        self._mute = 0
+        return reading, recording.problem
+
+    def _linger(self) -> None:
+        """Record on until a sensor that is late has shown the end of the window."""
+        late_s = 0.0 if self._meter is None else self._meter.info.response.delay_s
+        if late_s > 0:
+            self._device.sleep(late_s)
+
+
+def _unsteady(record: RunRecord) -> tuple[str, ...]:
+    if not record.rounds or not record.makespan_s:
+        return ()
+    excess = (record.end_s - record.start_s) / record.rounds / record.makespan_s - 1
+    return (f"{UNSTEADY}: mean round {excess:+.1%} from the median",) if abs(excess) > _UNEVEN else ()
+
+
+def _told_apart(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]:
+    """Results of a co-run; where all failed, say that each had passed its check alone."""
+    if len(results) > 1 and all(result.status is not Status.OK for result in results):
+        return tuple(
+            replace(result, detail=f"{result.detail} (each workload passed its check alone)")
+            for result in results
+        )
+    return tuple(results)

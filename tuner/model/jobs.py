@@ -1,0 +1,144 @@
+"""Jobs: what is asked for, in which state it is, and what happened to it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Kind(Enum):
+    """What a job does."""
+
+    TUNE = "tune"  # searches, and stores an answer
+    SAMPLE = "sample"  # measures a served configuration again
+
+
+class Origin(Enum):
+    """Who asked for a job, in the order in which jobs of equal worth are taken."""
+
+    CLIENT = "client"  # somebody submitted it
+    SET = "set"  # daemon.toml names it
+    STALE = "stale"  # an answer lost what it was bound to
+    DRIFT = "drift"  # a sample fell out of its interval
+    REQUEST = "request"  # somebody asked for the best of what was never tuned
+    CHECK = "check"  # a served configuration is measured now and then
+
+
+OWN = frozenset({Origin.STALE, Origin.DRIFT, Origin.REQUEST, Origin.CHECK})
+"""Origins of the daemon's own work: it gives way to what clients and daemon.toml ask for."""
+
+FOR_AN_ANSWER = OWN - {Origin.CHECK}
+"""Origins of searches that only want a fresh answer, from whatever run it comes."""
+
+
+class State(Enum):
+    """Where a job stands."""
+
+    QUEUED = "queued"  # waits; ``Job.reason`` says for what, where it is not just its turn
+    RUNNING = "running"
+    PAUSED = "paused"  # by a client; only a client resumes it
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """True where nothing will happen any more."""
+        return self in (State.FINISHED, State.FAILED, State.CANCELLED)
+
+
+NEXT: Mapping[State, frozenset[State]] = {
+    State.QUEUED: frozenset({State.RUNNING, State.PAUSED, State.CANCELLED, State.FAILED, State.FINISHED}),
+    State.RUNNING: frozenset({State.QUEUED, State.PAUSED, State.FINISHED, State.FAILED, State.CANCELLED}),
+    State.PAUSED: frozenset({State.QUEUED, State.CANCELLED}),
+    State.FINISHED: frozenset(),
+    State.FAILED: frozenset(),
+    State.CANCELLED: frozenset(),
+}
+"""The states that may follow one. Queued to finished: the run had ended before a crash told anybody."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be done; the fields are those of ``tuner.search.request.Request``, and mean the same.
+
+    Attributes:
+        workloads: that run together, e.g. ``("scan-lf:N=1024",)``.
+        device: ``cuda:0``, ``sim:jetson-tx1``; empty for the daemon's first.
+        kind: what the job does.
+        options: further fields of ``Request`` by name, as far as they were chosen; values that JSON has.
+    """
+
+    workloads: tuple[str, ...]
+    objective: str = "energy"
+    policy: str = "auto"
+    clocks: str = "off"
+    device: str = ""
+    kind: Kind = Kind.TUNE
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+OPTIONS = (
+    "budget",
+    "time_limit_s",
+    "max_slowdown",
+    "min_occupancy",
+    "sensor",
+    "energy_precision",
+    "window_s",
+    "trial_timeout_s",
+    "seed",
+    "patience",
+    "runs_per_day",
+    "pay_back_days",
+)
+"""Fields of ``Request`` that a client may choose beside those of ``Order``."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A row of the queue.
+
+    Attributes:
+        id: counts up from 1.
+        priority: of jobs that may run, the highest goes first; then ``Origin``, then the oldest.
+        reason: why it is in its state, for people; empty where there is nothing to say.
+        run: its run in the database; None before the first trial.
+        attempts: how often it was started.
+        trials: trials stored for it.
+        submitter: user id of the client; None for the daemon itself.
+        created_at: UTC, ISO 8601, as are the others.
+    """
+
+    id: int
+    order: Order
+    origin: Origin
+    priority: float
+    state: State
+    reason: str
+    run: int | None
+    attempts: int
+    trials: int
+    submitter: int | None
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a job.
+
+    Attributes:
+        id: counts up over all jobs; None for progress, which is told to those who listen and not stored.
+        kind: ``state`` (state, reason), ``run`` (run, resumed), ``told`` (sentence), ``trial`` (number,
+            status, cost, best, unit, joules, watts, clock_mhz, expected, confirming), ``compiled``
+            (done, total), ``answer`` (summary).
+        data: what JSON has.
+    """
+
+    id: int | None
+    job: int
+    kind: str
+    at: str
+    data: Mapping[str, Any]

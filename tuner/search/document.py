@@ -1,0 +1,275 @@
+"""The document of a run: what ``--json`` writes, the database keeps and the tables show."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.database.conditions import Conditions
+from tuner.interfaces import Candidate
+from tuner.measurement.paired import ASSUMED_REPEATABILITY, Ratio
+from tuner.model import Energy, Measurement, Trial
+from tuner.model.objective import COVERAGE, Objective
+from tuner.model.records import Record, trial_record
+from tuner.search.break_even import break_even
+from tuner.search.candidates import Prepared
+from tuner.search.session import Outcome
+from tuner.search.task import Task
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Where the wall-clock time of a run went.
+
+    Attributes:
+        prepare_s: enumerating and compiling.
+        search_s: from the first trial to the answer.
+    """
+
+    prepare_s: float
+    search_s: float
+
+
+def document(
+    task: Task, conditions: Conditions, outcome: Outcome, timing: Timing, *, with_trials: bool = True
+) -> Record:
+    """The run as a JSON object.
+
+    Its keys are described in ``docs/run.md``. Times are seconds and energies joules of one round; +- 1.96
+    uncertainties cover 95 %. Numbers that were not measured are null.
+    """
+    names = conditions.names
+    best = None if outcome.answer is None else _trial(outcome.trials[outcome.answer], names)
+    record: Record = {
+        "status": outcome.status,
+        "device": vars(conditions.device),
+        "modelled": conditions.device.modelled,
+        "recorded": conditions.device.recorded or None,
+        "objective": conditions.objective,
+        "max_slowdown": task.max_slowdown,
+        "energy_precision": task.precision,
+        "policy": conditions.policy,
+        "seed": conditions.seed,
+        "clocks": conditions.clocks,
+        "workloads": [_workload(item, outcome, i, with_trials) for i, item in enumerate(task.prepared)],
+        "space": _space(task, outcome),
+        "best": best,
+        "default": None if outcome.default is None else _trial(outcome.trials[outcome.default], names),
+        "fastest": None if outcome.fastest is None else _trial(outcome.trials[outcome.fastest], names),
+        "against_default": _against(outcome, outcome.default),
+        "trade_off": _against(outcome, outcome.fastest),
+        "repeatability": _repeatability(outcome),
+        **_tuning_energy(outcome),
+        "resumed": outcome.resumed,
+        "wall_s": timing.prepare_s + timing.search_s,
+        "wall": _wall(outcome, timing),
+        "notices": outcome.notices,
+    }
+    record["break_even"] = break_even(record, task.objective, task.runs_per_day)
+    if with_trials:
+        record["trials"] = [_trial(pair, names) for pair in outcome.trials]
+    return record
+
+
+def _trial(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Record:
+    trial, measurement = pair
+    energy = measurement.energy
+    return {
+        **trial_record(trial, names),
+        "status": measurement.status.value,
+        "time_s": measurement.makespan_s,
+        "time_spread_s": measurement.makespan_spread_s,
+        "time_s_uncertainty": measurement.makespan_uncertainty_s,
+        "energy_j": None if energy is None else energy.joules,
+        "energy_j_uncertainty": None if energy is None else energy.uncertainty_j,
+        "energy_net_j": None if energy is None else energy.net_joules,
+        "energy_net_j_uncertainty": None if energy is None else energy.net_uncertainty_j,
+        "power_w": None if energy is None else energy.watts,
+        "idle_w": None if energy is None else energy.idle_watts,
+        "idle_w_uncertainty": _idle_uncertainty(energy),
+        "sensor": None if energy is None else energy.sensor,
+        "scope": None if energy is None else energy.scope,
+        "clock_seen_mhz": measurement.clock_mhz,
+        "bursts": measurement.bursts,
+        "rounds": measurement.rounds,
+        "window_s": measurement.window_s,
+        "flags": list(measurement.flags),
+        "workloads": {
+            name: {"status": result.status.value, "time_s": result.time_s, "detail": result.detail}
+            for name, result in zip(names, measurement.results, strict=True)
+        },
+    }
+
+
+def _idle_uncertainty(energy: Energy | None) -> float | None:
+    return None if energy is None or energy.idle_watts is None else energy.idle_uncertainty_w
+
+
+def _workload(item: Prepared, outcome: Outcome, position: int, with_candidates: bool) -> Record:
+    work = item.plans[next(iter(item.plans))].work
+    record = {
+        "name": str(item.workload),
+        "batch": item.workload.batch,
+        "space": {
+            "size": len(item.space),
+            "pruned": len(item.candidates),
+            "dropped": dict(item.pruned),
+            "min_occupancy": item.min_occupancy,
+        },
+        "rate_name": work.rate_name,
+        "default": _part(item, outcome, outcome.default, position),
+        "best": _part(item, outcome, outcome.answer, position),
+        "compile_errors": list(item.compile_errors),
+    }
+    if with_candidates:
+        record["candidates"] = [_candidate(candidate) for candidate in item.candidates]
+    return record
+
+
+def _candidate(candidate: Candidate) -> Record:
+    return {
+        "configuration": dict(candidate.configuration),
+        "occupancy": candidate.occupancy,
+        "threads_per_block": candidate.threads_per_block,
+        "resources": [vars(resources) for resources in candidate.resources],
+    }
+
+
+def _part(item: Prepared, outcome: Outcome, index: int | None, position: int) -> Record | None:
+    """One workload's part of a trial: its own time, its share of the joules (modelled), its rate."""
+    if index is None:
+        return None
+    trial, measurement = outcome.trials[index]
+    result = measurement.results[position]
+    work = item.plans[trial.configurations[position]].work
+    share_j = energy_share(measurement, position)
+    rate = work.rate_units / work.rate_scale / result.time_s if result.time_s and work.rate_units else None
+    watts = share_j / result.time_s if share_j is not None and result.time_s else None
+    return {
+        "configuration": dict(trial.configurations[position]),
+        "spills": trial.configurations[position] in item.spilling,
+        "status": result.status.value,
+        "time_s": result.time_s,
+        "time_spread_s": result.spread_s,
+        "energy_share_j": share_j,
+        "energy_share_j_uncertainty": _share_uncertainty(measurement, share_j),
+        "rate": rate,
+        "rate_per_watt": rate / watts if rate is not None and watts else None,
+    }
+
+
+def _share_uncertainty(measurement: Measurement, share_j: float | None) -> float | None:
+    """The measured joules' part in a share's uncertainty; that of sharing by time is not known."""
+    if measurement.energy is None or share_j is None:
+        return None
+    return share_j * measurement.energy.uncertainty_j / measurement.energy.joules
+
+
+def energy_share(measurement: Measurement, position: int) -> float | None:
+    """A workload's share of a round's joules, by its share of the workloads' own times: modelled.
+
+    No sensor separates kernels that run at the same time (Algorithm 4 of the multi-kernel paper orders
+    kernels by such a number; this is the proxy in use).
+    """
+    times = [result.time_s for result in measurement.results]
+    own = times[position]
+    if measurement.energy is None or own is None or any(time is None for time in times):
+        return None
+    return measurement.energy.joules * own / math.fsum(time for time in times if time is not None)
+
+
+def _tuning_energy(outcome: Outcome) -> Record:
+    """What the tuning cost. Its uncertainty is the bursts' relative one, taken as common to all of them."""
+    relative = [
+        burst.energy.uncertainty_j / burst.energy.joules
+        for burst in outcome.bursts
+        if burst.energy is not None and burst.energy.joules > 0
+    ]
+    if not relative:
+        return {"tuning_energy_j": outcome.joules or None, "tuning_energy_j_uncertainty": None}
+    uncertainty_j = outcome.joules * statistics.fmean(relative)
+    return {"tuning_energy_j": outcome.joules, "tuning_energy_j_uncertainty": uncertainty_j}
+
+
+def _space(task: Task, outcome: Outcome) -> Record:
+    clocks = max(1, len(task.clocks_mhz))
+    return {
+        "size": math.prod(len(item.space) for item in task.prepared) * clocks,
+        "pruned": math.prod(len(item.candidates) for item in task.prepared) * clocks,
+        "measured": len(outcome.trials),
+        "failed": sum(not measurement.ok for _, measurement in outcome.trials),
+        "clocks_mhz": list(task.clocks_mhz),
+    }
+
+
+def _against(outcome: Outcome, other: int | None) -> Record | None:
+    """What the answer costs in time and saves in energy against another trial; None where one has failed.
+
+    Against the trial with the shortest makespan it is table IV of the multi-kernel paper. Savings carry a
+    95 % interval: of ratios turn by turn where both were measured so, else of two single windows.
+    """
+    if outcome.answer is None or other is None:
+        return None
+    (trial, answer), (reference, measured) = outcome.trials[outcome.answer], outcome.trials[other]
+    if answer.makespan_s is None or measured.makespan_s is None:
+        return None
+    against: Record = {
+        "slowdown": answer.makespan_s / measured.makespan_s - 1,
+        "slowdown_interval": _time_interval(outcome, other),
+    }
+    if answer.energy is None or measured.energy is None:
+        return against
+    paired = None if outcome.answer == other else outcome.turns.ratio(trial, reference, Objective("energy"))
+    ratio = paired or _of_single_windows(answer.energy, measured.energy)
+    if outcome.answer == other:
+        ratio = Ratio(1.0, 0.0)
+    return against | {
+        "energy_saving": 1 - ratio.value,
+        "energy_saving_interval": ratio.interval,
+        "turn_by_turn": None if outcome.answer == other else paired is not None,
+    }
+
+
+def _time_interval(outcome: Outcome, other: int) -> float:
+    """Half of the 95 % interval of the slowdown of the answer against another valid trial."""
+    if outcome.answer is None or outcome.answer == other:
+        return 0.0
+    time = Objective("time")
+    (trial, answer), (reference, measured) = outcome.trials[outcome.answer], outcome.trials[other]
+    paired = outcome.turns.ratio(trial, reference, time)
+    if paired is not None:
+        return paired.interval
+    own = (time.relative_uncertainty(measurement) for measurement in (answer, measured))
+    relative = math.hypot(*own, ASSUMED_REPEATABILITY, ASSUMED_REPEATABILITY)
+    return COVERAGE * relative * time.cost(answer) / time.cost(measured)
+
+
+def _of_single_windows(energy: Energy, other: Energy) -> Ratio:
+    """A ratio of joules that were measured at different times."""
+    own = (one.uncertainty_j / one.joules for one in (energy, other))
+    relative = math.hypot(*own, ASSUMED_REPEATABILITY, ASSUMED_REPEATABILITY)
+    value = energy.joules / other.joules
+    return Ratio(value, COVERAGE * value * relative)
+
+
+def _repeatability(outcome: Outcome) -> Record | None:
+    """How well trials repeat, in energy and in time; None where too few were measured again."""
+    if not outcome.repeats:
+        return None
+    energy, time = outcome.repeats.get("energy"), outcome.repeats.get("time")
+    return {
+        "trials": max(one.trials for one in outcome.repeats.values()),
+        "energy_interval": None if energy is None else energy.interval,
+        "time_interval": None if time is None else time.interval,
+    }
+
+
+def _wall(outcome: Outcome, timing: Timing) -> Record:
+    """Wall time split into what is wanted (windows and checks, on the device's clock) and the rest."""
+    checks_s = math.fsum(burst.check_s for burst in outcome.bursts)
+    return {
+        "prepare_s": timing.prepare_s,
+        "search_s": timing.search_s,
+        "windows_s": outcome.windows_s,
+        "checks_s": checks_s,
+    }

@@ -1,0 +1,277 @@
+"""Lets a policy, the measurer and the store talk, trial by trial."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tuner.database import Store
+from tuner.interfaces import Device, Policy, Search
+from tuner.measurement.measurer import Measurer
+from tuner.measurement.paired import LEAST_BURSTS, MOST_BURSTS, Turns
+from tuner.model import Measurement, Plan, Trial
+from tuner.model.objective import Objective
+from tuner.search.candidates import Prepared
+from tuner.tracing.marks import mark
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Told to the observer after every trial.
+
+    Attributes:
+        trial: what was run.
+        measurement: what it gave.
+        cost: in the unit of the objective; infinity for a failed trial.
+        best_cost: lowest cost so far, infinity while there is none.
+        number: trials measured so far, this one included.
+        expected: how many there will be at most (budget or size of the space); None where a descent decides.
+        joules: spent by the run so far.
+        confirming: True while contenders for the answer are measured again.
+    """
+
+    trial: Trial
+    measurement: Measurement
+    cost: float
+    best_cost: float
+    number: int
+    expected: int | None
+    joules: float
+    confirming: bool = False
+
+
+Observer = Callable[[Measured], None]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a search ends although its policy would go on.
+
+    Attributes:
+        budget: trials measured at most; None for no limit.
+        time_limit_s: seconds on the device's clock; None for no limit.
+    """
+
+    budget: int | None = None
+    time_limit_s: float | None = None
+
+
+class LimitReachedError(Exception):
+    """A limit of the run is reached; ends its search.
+
+    Attributes:
+        out_of_time: True when the time limit was it, so that nothing more may be measured.
+    """
+
+    def __init__(self, message: str, *, out_of_time: bool = False) -> None:
+        super().__init__(message)
+        self.out_of_time = out_of_time
+
+
+class Driver:
+    """A search in progress: what was measured, and who must hear of it.
+
+    A trial asked for again is answered from memory; a new one is measured, stored and then told.
+    """
+
+    def __init__(
+        self,
+        *,
+        prepared: Sequence[Prepared],
+        device: Device,
+        measurer: Measurer,
+        store: Store,
+        run_id: int,
+        limits: Limits,
+        observer: Observer,
+    ) -> None:
+        self._prepared = prepared
+        self._names = tuple(str(item.workload) for item in prepared)
+        self._device = device
+        self._measurer = measurer
+        self._store = store
+        self._run_id = run_id
+        self._limits = limits
+        self._observer = observer
+        self._started_s = device.now_s()
+        self._memory: dict[Trial, Measurement] = {}
+        self._asked: dict[Trial, Measurement] = {}
+        self._best: dict[Objective, float] = {}
+        self._bursts: list[Measurement] = []  # every window of this process
+        self.joules = 0.0  # spent on trials and bursts, those of a killed run included
+        self.trials: list[tuple[Trial, Measurement]] = []
+        self.reference_s: float | None = None  # makespan that --max-slowdown compares with
+
+    def recall(self, trials: Iterable[tuple[Trial, Measurement]]) -> None:
+        """Take over what a killed run measured, as if this one had."""
+        for trial, measurement in self._as_declared(trials):
+            self._remember(trial, measurement)
+            self.joules += measurement.energy_total_j
+        if self.trials:
+            self._measurer.recall(self.trials, [item.workload for item in self._prepared])
+            self._device.resume_at(self.trials[-1][1].ended_s)
+            self._started_s = self._device.now_s()
+
+    def measure(self, trial: Trial, objective: Objective, expected: int | None) -> Measurement:
+        """The measurement of a trial: from memory, or made now and stored at once."""
+        if trial not in self._memory:
+            self._stop_at_limits()
+            mark(f"trial {len(self.trials) + 1}")
+            measurement = self._burst(trial)
+            self._store.add(self._run_id, len(self.trials) + 1, trial, measurement, self._names)
+            self._remember(trial, measurement)
+            self._tell(trial, measurement, objective, expected)
+        self._asked[trial] = self._memory[trial]
+        return self._memory[trial]
+
+    def confirm(
+        self, trials: Sequence[Trial], objective: Objective, precision: float
+    ) -> tuple[Turns, dict[Trial, Measurement]]:
+        """Measure trials again, in turn, so that a drift meets all of them.
+
+        What the search measured is left out: the best of many noisy values is too good to be true. Each gets
+        three bursts; those that may yet be the lowest get more, up to nine, until that is known to the wanted
+        precision. Every other turn goes back the way the last one came: a steady drift then cancels, and no
+        trial always follows the same one. Idle power is read once more at their clocks.
+
+        Args:
+            trials: the contenders.
+            objective: whose cost is compared.
+            precision: wanted half-width of the 95 % interval of a cost, relative to the lowest one.
+
+        Returns:
+            The bursts turn by turn, and each trial's joined, stored beside what the search measured.
+        """
+        turns = Turns()
+        order = list(trials)
+        mark("contenders again")
+        for count in range(1, MOST_BURSTS + 1):
+            turn = {}
+            for trial in order:
+                turn[trial] = self._burst(trial)
+                self._tell(trial, turn[trial], objective, None, confirming=True)
+            turns = Turns((*turns.turns, turn))
+            if count >= LEAST_BURSTS:
+                going_on = turns.undecided(objective, precision)
+                order = [trial for trial in order if trial in going_on]
+            if not order:
+                break
+            order.reverse()
+        for clock_mhz in dict.fromkeys(trial.clock_mhz for trial in trials):
+            self.joules += self._measurer.measure_idle(clock_mhz)
+        confirmed = {
+            trial: self._measurer.with_idle(measurement, trial.clock_mhz)
+            for trial, measurement in turns.joined().items()
+        }
+        numbers = {trial: number for number, (trial, _) in enumerate(self.trials, start=1)}
+        self._store.confirm(self._run_id, {numbers[trial]: joined for trial, joined in confirmed.items()})
+        return turns, confirmed
+
+    def search(self, policy: Policy, search: Search, objective: Objective, expected: int | None) -> None:
+        """Drive a policy's generator to its end."""
+        generator = policy(search)
+        try:
+            batch = next(generator)
+            while True:
+                measured = [self.measure(trial, objective, expected) for trial in batch]
+                batch = generator.send(measured)
+        except StopIteration:
+            return
+        finally:
+            generator.close()
+
+    @property
+    def asked(self) -> dict[Trial, Measurement]:
+        """What was asked for so far, in order: the same in a resumed run as in one that never stopped."""
+        return dict(self._asked)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user should know of the measuring."""
+        return self._measurer.notices
+
+    @property
+    def windows_s(self) -> float:
+        """All measuring windows of this process."""
+        return self._measurer.windows_s
+
+    @property
+    def bursts(self) -> tuple[Measurement, ...]:
+        """Every measurement of this process."""
+        return tuple(self._bursts)
+
+    def reload(self) -> None:
+        """Take the trials from the store: an interrupt may come between storing and remembering one."""
+        self.trials = self._as_declared(self._store.trials(self._run_id, self._names))
+
+    def fastest_s(self) -> float:
+        """Shortest makespan of a valid trial asked for so far; infinity while there is none."""
+        return min(map(Objective("time").cost, self._asked.values()), default=math.inf)
+
+    def _burst(self, trial: Trial) -> Measurement:
+        measurement = replace(self._measurer.measure(trial, self._plans(trial)), ended_s=self._device.now_s())
+        self._bursts.append(measurement)
+        self.joules += measurement.energy_total_j
+        return measurement
+
+    def _remember(self, trial: Trial, measurement: Measurement) -> None:
+        self._memory[trial] = measurement
+        self.trials.append((trial, measurement))
+
+    def _tell(
+        self,
+        trial: Trial,
+        measurement: Measurement,
+        objective: Objective,
+        expected: int | None,
+        *,
+        confirming: bool = False,
+    ) -> None:
+        cost = objective.cost(measurement)
+        if objective not in self._best:
+            self._best[objective] = min(objective.cost(known) for _, known in self.trials)
+        self._best[objective] = min(cost, self._best[objective])
+        bounds = [bound for bound in (expected, self._limits.budget) if bound is not None]
+        self._observer(
+            Measured(
+                trial,
+                measurement,
+                cost,
+                self._best[objective],
+                len(self.trials),
+                min(bounds, default=None),
+                self.joules,
+                confirming,
+            )
+        )
+
+    def _as_declared(self, trials: Iterable[tuple[Trial, Measurement]]) -> list[tuple[Trial, Measurement]]:
+        """Stored trials with their tunables in the order of declaration; the store sorts them by name."""
+        declared = [
+            {configuration: plan.configuration for configuration, plan in item.plans.items()}
+            for item in self._prepared
+        ]
+        return [
+            (
+                Trial(
+                    tuple(
+                        names.get(one, one) for names, one in zip(declared, trial.configurations, strict=True)
+                    ),
+                    trial.clock_mhz,
+                ),
+                measurement,
+            )
+            for trial, measurement in trials
+        ]
+
+    def _plans(self, trial: Trial) -> list[Plan]:
+        return [
+            item.plans[configuration]
+            for item, configuration in zip(self._prepared, trial.configurations, strict=True)
+        ]
+
+    def _stop_at_limits(self) -> None:
+        budget, time_limit_s = self._limits.budget, self._limits.time_limit_s
+        if budget is not None and len(self.trials) >= budget:
+            raise LimitReachedError(f"the budget of {budget} trials is used up")
+        if time_limit_s is not None and self._device.now_s() - self._started_s >= time_limit_s:
+            raise LimitReachedError(f"the time limit of {time_limit_s:g} s is reached", out_of_time=True)

@@ -1,0 +1,163 @@
+"""What the analytical model says of workloads, as a document: candidates in its order, and why."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from tuner import registry
+from tuner.config.catalog import Catalog
+from tuner.devices.replay import PREFIX
+from tuner.devices.worker import open_device
+from tuner.interfaces import Device, Launch, Progress
+from tuner.model import DeviceLimits
+from tuner.search.candidates import Prepared
+from tuner.search.request import Request, make_task, resolve
+from tuner.space.occupancy import occupancy
+
+SHOWN = 10  # candidates of a workload, unless all are asked for
+_TUPLE = {  # the embedded paper's letters, by role
+    "S": "shared_elements",
+    "P": "elements_per_thread",
+    "L": "threads_per_block",
+    "r": "radix",
+    "shuffle": "shuffle",
+}
+
+
+def explain(
+    specs: Sequence[str],
+    device_spec: str | None = None,
+    kernel_files: Sequence[Path] = (),
+    *,
+    rule: str | None = None,
+    shown: int | None = SHOWN,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Compile the candidates of each workload and order them by the analytical model; nothing runs.
+
+    Args:
+        specs: workloads, each explained as if it ran alone.
+        device_spec: as `worker.open_device` takes it.
+        kernel_files: kernel files beside the catalogue.
+        rule: ``embedded`` or ``server``; None goes by the device.
+        shown: candidates listed of each workload; None for all.
+        progress: told how many configurations are compiled.
+
+    Raises:
+        TunerError: an unknown workload, device or rule; nothing left of a space.
+    """
+    catalog = Catalog.load(kernel_files)
+    documents, notices = [], []
+    with ExitStack() as stack:
+        device: Device | None = None
+        for spec in specs:
+            if device is None or _is_recording(device_spec):  # a recording opens one space at a time
+                opened = open_device(device_spec, workloads=(spec,))
+                device = stack.enter_context(closing(opened.device))
+                notices += [opened.notice] if opened.notice else []
+            document, told = _workload(spec, catalog, device, rule=rule, shown=shown, progress=progress)
+            documents.append(document)
+            notices += told
+        return {"device": _device(device), "workloads": documents, "notices": notices}
+
+
+def _is_recording(device_spec: str | None) -> bool:
+    return device_spec is not None and device_spec.startswith(PREFIX)
+
+
+def _device(device: Device | None) -> dict[str, Any] | None:
+    if device is None:
+        return None
+    limits, identity = device.limits, device.identity
+    return {
+        "spec": identity.spec,
+        "name": identity.name,
+        "compute_capability": None if limits is None else list(limits.compute_capability),
+        "multiprocessors": None if limits is None else limits.multiprocessors,
+        "max_warps_per_sm": None if limits is None else limits.max_warps_per_sm,
+        "max_blocks_per_sm": None if limits is None else limits.max_blocks_per_sm,
+    }
+
+
+def _workload(
+    spec: str,
+    catalog: Catalog,
+    device: Device,
+    *,
+    rule: str | None,
+    shown: int | None,
+    progress: Progress | None,
+) -> tuple[dict[str, Any], list[str]]:
+    choose = registry.load("explain", "choose")
+    begun_s = time.perf_counter()
+    request = Request(workloads=(spec,))
+    pairs, notices = resolve(catalog, request.workloads, device)
+    (prepared,) = make_task(request, pairs, device, (), progress).prepared
+    prepared_s = time.perf_counter()
+    choice = choose(prepared.candidates, device.limits, prepared.kernel.roles, rule=rule)
+    chosen_s = time.perf_counter()
+    document = {
+        "workload": str(prepared.workload),
+        "batch": prepared.workload.batch,
+        "considered": len(prepared.candidates),
+        "pruned": dict(prepared.pruned),
+        "architecture": _architecture(prepared),
+        "prepare_s": prepared_s - begun_s,
+        "choose_s": chosen_s - prepared_s,
+    }
+    if choice is None or device.limits is None:
+        why = registry.load("explain", "missing")(prepared.candidates, device.limits)
+        return document | {
+            "rule": None,
+            "reasons": [f"no analytical answer: {why}"],
+            "candidates": [],
+        }, notices
+    rows = [_row(one, device.limits, prepared.kernel.roles) for one in choice.table[:shown]]
+    return (
+        document
+        | {
+            "rule": choice.rule,
+            "configuration": dict(choice.configuration),
+            "reasons": list(choice.reasons),
+            "candidates": rows,
+        },
+        notices,
+    )
+
+
+def _architecture(prepared: Prepared) -> str:
+    """What the candidates were compiled for; empty where their resources were recorded."""
+    found = (taken.architecture for one in prepared.candidates for taken in one.resources)
+    return next(found, "")
+
+
+def _row(rated: Any, limits: DeviceLimits, roles: Mapping[str, str]) -> dict[str, Any]:  # noqa: ANN401 - of a policy
+    configuration = rated.candidate.configuration
+    launches = [
+        _launch(launch, limits) | {"W_SM": W_SM, "B_a": B_a}
+        for launch, W_SM, B_a in zip(rated.launches, rated.W_SM, rated.B_a, strict=True)
+    ]
+    return {
+        "configuration": dict(configuration),
+        **{letter: configuration.get(roles.get(role, "")) for letter, role in _TUPLE.items()},
+        "launches": launches,
+        "occupancy": rated.candidate.occupancy,
+        "bytes_in_flight": rated.bytes_in_flight,
+        "steps": rated.steps,
+    }
+
+
+def _launch(launch: Launch, limits: DeviceLimits) -> dict[str, Any]:
+    filled = occupancy(limits, launch.threads_per_block, launch.registers_per_thread, launch.shared_bytes)
+    return {
+        "blocks": launch.blocks,
+        "threads_per_block": launch.threads_per_block,
+        "registers_per_thread": launch.registers_per_thread,
+        "shared_bytes": launch.shared_bytes,
+        "resident": launch.resident,
+        "blocks_per_sm": launch.blocks_per_sm,
+        "occupancy": launch.occupancy,
+        "binding": list(filled.binding),
+    }

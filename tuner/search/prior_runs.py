@@ -1,0 +1,111 @@
+"""What earlier runs know about the workloads of a new one: Search.known."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from tuner.config import KernelFile
+from tuner.database import Store, StoredRun
+from tuner.database.conditions import PROTOCOL
+from tuner.interfaces import Known
+from tuner.model import Configuration, DeviceIdentity
+from tuner.model.objective import Objective
+from tuner.recordings import RecordedKernel
+from tuner.search.candidates import Prepared
+
+RUNS = 8  # newest runs per workload: as many as a kernel has problem sizes in the papers
+POINTS = 64  # of a run; a surrogate's time grows with the cube of all
+
+Points = tuple[tuple[Configuration, float], ...]
+
+
+def knowledge(
+    store: Store, run_id: int, prepared: Sequence[Prepared], device: DeviceIdentity, objective: str
+) -> tuple[Known, ...]:
+    """What runs that had finished before this one began measured of the same kernels, newest first.
+
+    Taken are runs of one workload, for the same objective, with clocks as found, made by the same sources:
+    at other sizes on a GPU of this name, or of the same workload on another GPU. A modelled run tells
+    nothing of a real GPU, nor the other way round; nor does a replay: a recording that was made of runs of
+    this database would be searched with its own answers at hand. Of a long run, points are taken evenly from
+    the cheapest to the last.
+
+    A finished run never changes, so that a resumed run knows what it knew when it began.
+
+    Args:
+        store: the database.
+        run_id: the run that wants to know; only runs that ended before it began are read.
+        prepared: its workloads.
+        device: where it runs.
+        objective: name of the objective; costs are in its unit.
+    """
+    return tuple(
+        known
+        for place, item in enumerate(prepared)
+        for known in islice(
+            (
+                Known(place, sizes, name, points)
+                for sizes, name, points in _told(store, run_id, item, device, objective)
+            ),
+            RUNS,
+        )
+    )
+
+
+def _told(
+    store: Store, run_id: int, item: Prepared, device: DeviceIdentity, objective: str
+) -> Iterator[tuple[dict[str, int | str], str, Points]]:
+    """Sizes, GPU and points of every run that tells something of a workload, newest first."""
+    for run in store.finished_before(run_id, item.kernel.name, objective):
+        conditions = run.conditions
+        ((name, _),) = conditions["workloads"]
+        tells = _elsewhere if name == str(item.workload) else _here
+        if not tells(conditions["device"], device) or not _comparable(conditions, item.kernel, device):
+            continue
+        points = _points(store, run, name, Objective(objective))
+        if points:
+            yield _sizes(item.kernel, name), conditions["device"]["name"], points
+
+
+def _elsewhere(measured_on: Mapping[str, Any], device: DeviceIdentity) -> bool:
+    """Another GPU; of recordings, of another model: two of one GPU may hold the same measurements."""
+    if device.recorded:
+        return bool(measured_on["name"] != device.name)
+    return bool(measured_on["uuid"] != device.uuid)
+
+
+def _here(measured_on: Mapping[str, Any], device: DeviceIdentity) -> bool:
+    return bool(measured_on["name"] == device.name)
+
+
+def _comparable(
+    conditions: Mapping[str, Any], kernel: KernelFile | RecordedKernel, device: DeviceIdentity
+) -> bool:
+    """True where costs of a run were measured of this kernel, in the present way."""
+    return bool(
+        conditions["sources"].get(kernel.name) == kernel.fingerprint
+        and conditions["clocks"] == "off"
+        and conditions["protocol"] == PROTOCOL
+        and conditions["device"]["modelled"] == device.modelled
+        and bool(conditions["device"].get("recorded")) == bool(device.recorded)
+    )
+
+
+def _points(store: Store, run: StoredRun, name: str, objective: Objective) -> Points:
+    """Configurations and costs of a run, cheapest first, failed ones last; none where none was valid."""
+    costs = [
+        (trial.configurations[0], objective.cost(measurement))
+        for trial, measurement in store.trials(run.id, [name])
+    ]
+    costs.sort(key=lambda point: point[1])
+    if not costs or math.isinf(costs[0][1]):
+        return ()
+    count = min(POINTS, len(costs))
+    return tuple(costs[i * len(costs) // count] for i in range(count))
+
+
+def _sizes(kernel: KernelFile | RecordedKernel, name: str) -> dict[str, int | str]:
+    """All problem sizes of a workload by its name, those with their default too."""
+    given = dict(pair.split("=") for pair in name.partition(":")[2].split(",") if pair)
+    return dict(kernel.workload(given, None).sizes)

@@ -1,0 +1,281 @@
+"""From the words of ``tuner run`` to a ready task: workloads resolved, spaces compiled, clocks chosen."""
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tuner import registry
+from tuner.config import KernelFile
+from tuner.config.catalog import DEFAULT_WORKLOADS, Catalog
+from tuner.database.conditions import Conditions
+from tuner.devices.replay import PREFIX, ReplayDevice
+from tuner.devices.worker import identify
+from tuner.errors import ClockError, InputError, UnknownNameError
+from tuner.interfaces import ClockControl, Device, Progress
+from tuner.measurement.window import DEFAULT_PRECISION
+from tuner.model import DeviceIdentity, Workload
+from tuner.model.objective import Objective, described
+from tuner.recordings import RecordedKernel
+from tuner.search import replaying
+from tuner.search.candidates import Prepared, fit_batches, prepare
+from tuner.search.clock_choice import check_clocks, choose_clocks
+from tuner.search.driver import Limits
+from tuner.search.task import DEFAULT_PAY_BACK_DAYS, Task
+
+_WORST_PRECISION = 0.5  # wider intervals tell nothing apart
+
+PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for.
+
+    Attributes:
+        workloads: e.g. ``("scan-lf:N=256", "fft:N=256")``; empty for one of each family.
+        objective: ``time``, ``energy``, ``edp`` or ``ed2p``.
+        policy: name of the search strategy.
+        clocks: ``off``, ``all``, a list or a range.
+        budget: trials at most.
+        time_limit_s: seconds of search at most, on the device's clock.
+        max_slowdown: fraction, e.g. 0.05.
+        min_occupancy: overrides the kernel files' threshold.
+        sensor: name of the power reading to use; None for the best that answers.
+        energy_precision: wanted half-width of the 95 % interval of joules, e.g. 0.01; it chooses the window,
+            and how many bursts contenders for the answer get.
+        window_s: measuring window of a trial; None for the shortest that precision lets the sensor have.
+        trial_timeout_s: a check or a run that takes this much longer than its window is killed.
+        seed: of the policy, and of the random inputs.
+        kernel_files: kernel files beside the catalogue.
+        patience: evaluations without progress that end a search; None for the policy's own.
+        runs_per_day: rounds the answer will be used for every day; None where nobody says.
+        pay_back_days: days within which the tuning is to pay for itself.
+    """
+
+    workloads: Sequence[str] = ()
+    objective: str = "energy"
+    policy: str = "auto"
+    clocks: str = "off"
+    budget: int | None = None
+    time_limit_s: float | None = None
+    max_slowdown: float | None = None
+    min_occupancy: float | None = None
+    sensor: str | None = None
+    energy_precision: float = DEFAULT_PRECISION
+    window_s: float | None = None
+    trial_timeout_s: float = 60.0  # one minute, as in section IV-B of the embedded paper
+    seed: int = 0
+    kernel_files: Sequence[Path] = field(default=())
+    patience: int | None = None
+    runs_per_day: float | None = None
+    pay_back_days: float = DEFAULT_PAY_BACK_DAYS
+
+    def check(self) -> None:
+        """Refuse what is wrong on every device, before one is opened.
+
+        Raises:
+            InputError: an option that cannot be; the message names it.
+        """
+        Objective(self.objective)
+        if self.policy not in registry.names("policy"):
+            choices = ", ".join(registry.names("policy"))
+            raise UnknownNameError(f"unknown policy {self.policy!r}; choose from {choices}")
+        check_clocks(self.clocks)
+        if not 0.0 < self.energy_precision <= _WORST_PRECISION:
+            raise InputError(
+                f"--energy-precision {self.energy_precision:.3%}: choose more than 0 and at most"
+                f" {_WORST_PRECISION:.0%}, such as 1%"
+            )
+        if self.max_slowdown is not None and self.objective == "time":
+            raise InputError(
+                "--max-slowdown limits a search for energy; with --objective time it says nothing"
+            )
+        self._check_policy_options()
+
+    def _check_policy_options(self) -> None:
+        if self.patience is not None and not _takes(self.policy, "patience"):
+            patient = ", ".join(name for name in registry.names("policy") if _takes(name, "patience"))
+            raise InputError(f"--patience is no option of the policy {self.policy}; it is one of {patient}")
+        if self.runs_per_day is not None and self.objective not in PAID_IN:
+            raise InputError(
+                f"--runs-per-day: measuring costs joules and seconds, which {self.objective} is not;"
+                f" use --objective {' or '.join(PAID_IN)}"
+            )
+        if self.runs_per_day is not None and not 0.0 < self.runs_per_day * self.pay_back_days < math.inf:
+            raise InputError(
+                f"--runs-per-day {self.runs_per_day:g} for --pay-back-days {self.pay_back_days:g}:"
+                " no number of runs that a computer counts; choose one such as 1000"
+            )
+
+    @property
+    def policy_options(self) -> dict[str, int]:
+        """Options that are handed to the policy."""
+        return {} if self.patience is None else {"patience": self.patience}
+
+    @property
+    def search_settings(self) -> dict[str, float]:
+        """What decides how long a policy searches, as far as it was chosen."""
+        if self.runs_per_day is None:
+            return dict(self.policy_options)
+        return self.policy_options | {"runs": self.runs_per_day * self.pay_back_days}
+
+
+def _takes(policy: str, option: str) -> bool:
+    return option in inspect.signature(registry.load("policy", policy)).parameters
+
+
+def resolve(
+    catalog: Catalog, specs: Sequence[str], device: Device
+) -> tuple[Sequence[tuple[KernelFile | RecordedKernel, Workload]], list[str]]:
+    """Kernel files and workloads of the specs, with batches that fit the device, and notices.
+
+    Those of a recording are what was recorded.
+
+    Raises:
+        UnknownNameError: an unknown kernel or size.
+        InputError: a workload named twice, or one that does not fit.
+    """
+    if isinstance(device, ReplayDevice):
+        return replaying.pairs(device.space), replaying.changed(device.space, catalog)
+    workloads = [catalog.workload(spec) for spec in specs or DEFAULT_WORKLOADS]
+    names = [str(workload) for workload in workloads]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
+    kernels = [catalog.kernel(workload.kernel) for workload in workloads]
+    fitted, notices = fit_batches(list(zip(kernels, workloads, strict=True)), device.free_memory_bytes())
+    return list(zip(kernels, fitted, strict=True)), notices
+
+
+def asked_batches(catalog: Catalog, specs: Sequence[str], device: Device | None = None) -> dict[str, int]:
+    """Batches as asked for, before any is capped: named in the spec, the kernel file's, or as recorded."""
+    if isinstance(device, ReplayDevice):
+        return {workload.name: workload.batch for workload in device.space.workloads}
+    workloads = [catalog.workload(spec) for spec in specs or DEFAULT_WORKLOADS]
+    return {str(workload): workload.batch for workload in workloads}
+
+
+class Asked(NamedTuple):
+    """What a stored answer is held against."""
+
+    device: DeviceIdentity
+    batches: Mapping[str, int]
+    sources: Mapping[str, str]
+
+
+def asked_for(catalog: Catalog, specs: Sequence[str], device_spec: str | None) -> Asked:
+    """The device, the batches and the sources that an answer for these workloads would have now.
+
+    Raises:
+        InputError: an unknown kernel, size or device, or a recording that cannot be used.
+        DeviceUnavailableError: the device cannot be opened.
+    """
+    if device_spec is not None and device_spec.startswith(PREFIX):
+        device = ReplayDevice(device_spec, specs)
+        recorded = replaying.pairs(device.space)
+        sources = {kernel.name: kernel.fingerprint for kernel, _ in recorded}
+        return Asked(device.identity, {str(w): w.batch for _, w in recorded}, sources)
+    kernels = {catalog.workload(spec).kernel for spec in specs}
+    sources = {kernel: catalog.kernel(kernel).fingerprint for kernel in kernels}
+    return Asked(identify(device_spec), asked_batches(catalog, specs), sources)
+
+
+def choose_run_clocks(request: Request, clocks: ClockControl | None, no_clocks: str = "") -> tuple[int, ...]:
+    """The clocks the run may set, highest first; empty for "as found".
+
+    Args:
+        request: whose choice of clocks.
+        clocks: clock control of the device; None where there is none.
+        no_clocks: why there is none.
+
+    Raises:
+        ClockError: clocks were asked for and this GPU or this user has none to set.
+    """
+    if request.clocks == "off":
+        return ()
+    if clocks is None:
+        reason = no_clocks or "the clocks of this device cannot be set here"
+        raise ClockError(f"--clocks {request.clocks}: {reason}; use --clocks off")
+    return choose_clocks(request.clocks, clocks.supported_mhz())
+
+
+def make_task(
+    request: Request,
+    pairs: Sequence[tuple[KernelFile | RecordedKernel, Workload]],
+    device: Device,
+    clocks_mhz: tuple[int, ...],
+    progress: Progress | None = None,
+) -> Task:
+    """Compile and prune the spaces of the workloads.
+
+    Raises:
+        EmptySpaceError: nothing is left of a workload's space.
+    """
+    return Task(
+        prepared=_prepared(request, pairs, device, progress),
+        objective=request.objective,
+        max_slowdown=request.max_slowdown,
+        policy=request.policy,
+        clocks_mhz=clocks_mhz,
+        seed=request.seed,
+        limits=Limits(request.budget, request.time_limit_s),
+        precision=request.energy_precision,
+        options=request.policy_options,
+        runs_per_day=request.runs_per_day,
+        pay_back_days=request.pay_back_days,
+    )
+
+
+def _prepared(
+    request: Request,
+    pairs: Sequence[tuple[KernelFile | RecordedKernel, Workload]],
+    device: Device,
+    progress: Progress | None,
+) -> list[Prepared]:
+    if isinstance(device, ReplayDevice):
+        return replaying.prepared(device.space, request.min_occupancy)
+    files = [(kernel, workload) for kernel, workload in pairs if isinstance(kernel, KernelFile)]
+    return prepare(files, device, request.min_occupancy, progress)
+
+
+def conditions_of(
+    request: Request,
+    pairs: Sequence[tuple[KernelFile | RecordedKernel, Workload]],
+    device: Device,
+    clocks_mhz: tuple[int, ...] = (),
+    *,
+    asked: Mapping[str, int] | None = None,
+    measuring: Mapping[str, Any] | None = None,
+) -> Conditions:
+    """What the answer of this request is bound to.
+
+    Args:
+        request: what the user asked for.
+        pairs: its workloads with the batches that fit.
+        device: where they run.
+        clocks_mhz: clocks to choose from.
+        asked: batches before they were capped.
+        measuring: how trials are measured (sensor, window), where that is known already.
+    """
+    capped = {str(w): (asked or {}).get(str(w), w.batch) for _, w in pairs}
+    workloads = tuple((str(workload), workload.batch) for _, workload in pairs)
+    return Conditions(
+        workloads=workloads,
+        sources={kernel.name: kernel.fingerprint for kernel, _ in pairs},
+        device=device.identity,
+        objective=described(request.objective, request.max_slowdown),
+        policy=request.policy,
+        seed=request.seed,
+        clocks=",".join(map(str, clocks_mhz)) or "off",
+        settings={
+            "min_occupancy": request.min_occupancy,
+            "window_s": request.window_s,
+            "energy_precision": request.energy_precision,
+            **request.search_settings,
+            **(measuring or {}),
+        },
+        asked={name: batch for name, batch in capped.items() if batch != dict(workloads)[name]},
+    )

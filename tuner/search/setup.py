@@ -1,0 +1,117 @@
+"""Everything a run holds open: device, clock control, power meter, measurer."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.devices.replay import ReplayDevice
+from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
+from tuner.devices.worker import open_device
+from tuner.errors import InputError
+from tuner.interfaces import ClockControl, Device, Meter
+from tuner.measurement.measurer import Measurer, suggested_window_s
+from tuner.measurement.warmup import Warmth
+from tuner.model.objective import Objective
+from tuner.search.replaying import ReplayMeasurer, measured_as, require_clocks, require_joules
+from tuner.search.request import Request
+
+
+@dataclass(frozen=True)
+class Bench:
+    """An open device with what is needed to measure on it.
+
+    Attributes:
+        device: where trials run.
+        measurer: measures trials on it.
+        clocks: its clock control; None where there is none.
+        no_clocks: why there is none; empty where there is one.
+        meter: its power meter; None where there is none.
+        window_s: measuring window of a trial.
+        notices: what the user should know of the choices made.
+    """
+
+    device: Device
+    measurer: Measurer
+    clocks: ClockControl | None
+    no_clocks: str
+    meter: Meter | None
+    window_s: float
+    notices: tuple[str, ...]
+
+    @property
+    def measuring(self) -> dict[str, Any]:
+        """How trials are measured here: numbers of another sensor or window are other numbers."""
+        if isinstance(self.device, ReplayDevice):
+            return measured_as(self.device.space)
+        return {"window_s": self.window_s, "sensor": None if self.meter is None else self.meter.info.name}
+
+
+@contextmanager
+def open_bench(
+    device_spec: str | None, request: Request, warming: Callable[[float, float], None] | None = None
+) -> Iterator[Bench]:
+    """Open a device for a request, and close it on every way out, clocks first.
+
+    Args:
+        device_spec: ``cuda:N``, ``sim:NAME``, ``replay:FILE``, or None for the automatic choice.
+        request: whose objective, sensor, window and seed the measuring follows.
+        warming: hears of every window of the GPU's warm-up, see ``Warmth``.
+
+    Raises:
+        DeviceUnavailableError: the device cannot be opened.
+        InputError: the objective needs joules and no power sensor answers, or the one asked for does not; a
+            recording cannot be used for the request.
+    """
+    with ExitStack() as stack:
+        device, notice = open_device(
+            device_spec,
+            request.seed,
+            run_timeout_s=request.trial_timeout_s,
+            workloads=request.workloads,
+        )
+        stack.callback(device.close)
+        if isinstance(device, ReplayDevice):
+            yield _replay_bench(device, request)
+            return
+        if not device.identity.modelled:
+            restore_stale_clocks()
+        clocks, no_clocks = open_clocks(device)
+        if clocks is not None:
+            stack.callback(clocks.close)
+        meter, no_meter = open_meter(device, clocks, request.sensor)
+        if meter is not None:
+            stack.callback(meter.close)
+        elif Objective(request.objective).needs_energy:
+            raise InputError(f"--objective {request.objective}: {no_meter}; use --objective time")
+        info = None if meter is None else meter.info
+        window_s = request.window_s or suggested_window_s(info, request.energy_precision)
+        needs_energy = Objective(request.objective).needs_energy
+        measurer = stack.enter_context(
+            Measurer(
+                device,
+                meter,
+                clocks,
+                window_s,
+                seed=request.seed,
+                needs_energy=needs_energy,
+                warmth=Warmth(device.now_s, warming),
+            )
+        )
+        notices = [notice] if notice else []
+        if meter is None:
+            notices.append(f"no energy is measured: {no_meter}")
+        yield Bench(device, measurer, clocks, no_clocks, meter, window_s, tuple(notices))
+
+
+def _replay_bench(device: ReplayDevice, request: Request) -> Bench:
+    """A bench on which nothing runs: windows and sensor are those of the recording."""
+    for option, value in (("--sensor", request.sensor), ("--window", request.window_s)):
+        if value is not None:
+            raise InputError(f"{option} {value}: {device.spec} was measured already; leave the option out")
+    if Objective(request.objective).needs_energy:
+        require_joules(device.space, device.recording, request.objective)
+    require_clocks(device.space, request.clocks)
+    clocks, no_clocks = open_clocks(device)
+    window_s = measured_as(device.space)["window_s"]
+    return Bench(device, ReplayMeasurer(device), clocks, no_clocks, None, window_s, ())

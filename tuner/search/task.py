@@ -1,0 +1,113 @@
+"""What one run is to do, every choice made, and how a policy is told."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tuner.interfaces import Known, Payback, Search
+from tuner.measurement.window import DEFAULT_PRECISION
+from tuner.model import Configuration, DeviceIdentity, DeviceLimits, Measurement, Trial
+from tuner.model.objective import Objective
+from tuner.search.candidates import Prepared
+from tuner.search.driver import Limits
+
+DEFAULT_PAY_BACK_DAYS = 30.0  # about as long as drivers, kernels and loads stay as they are
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a search is told beside its task.
+
+    Attributes:
+        identity: the device.
+        limits: of the device; None where a recording lacks them.
+        known: what earlier runs measured, by the name of an objective.
+        tell: takes a sentence for the user.
+    """
+
+    identity: DeviceIdentity
+    limits: DeviceLimits | None
+    known: Callable[[str], tuple[Known, ...]]
+    tell: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one run is to do, every choice made.
+
+    Attributes:
+        prepared: the workloads with their candidates.
+        objective: name of the objective.
+        max_slowdown: allowed slowdown against the fastest trial, e.g. 0.05; None for no limit.
+        policy: name of the policy.
+        clocks_mhz: clocks to choose from, highest first; empty for "as found".
+        seed: of the policy.
+        limits: when to stop early.
+        precision: wanted half-width of the 95 % interval of a contender's cost, relative to it.
+        options: of the policy, by name; those left out are the policy's own.
+        runs_per_day: rounds the answer will be used for every day; None where nobody said.
+        pay_back_days: days within which the tuning is to pay for itself.
+    """
+
+    prepared: Sequence[Prepared]
+    objective: str
+    max_slowdown: float | None
+    policy: str
+    clocks_mhz: tuple[int, ...]
+    seed: int
+    limits: Limits
+    precision: float = DEFAULT_PRECISION
+    options: Mapping[str, int] = field(default_factory=dict)
+    runs_per_day: float | None = None
+    pay_back_days: float = DEFAULT_PAY_BACK_DAYS
+
+    def search(
+        self, objective: Objective, prior: Mapping[Trial, Measurement], surroundings: Surroundings
+    ) -> Search:
+        """The task as a policy sees it under an objective."""
+        return Search(
+            workloads=tuple(str(item.workload) for item in self.prepared),
+            candidates=tuple(item.candidates for item in self.prepared),
+            defaults=tuple(default_configuration(item) for item in self.prepared),
+            clocks_mhz=self.clocks_mhz,
+            cost=objective.cost,
+            seed=self.seed,
+            prior=prior,
+            tunables=tuple(item.space.tunables for item in self.prepared),
+            roles=tuple(item.kernel.roles for item in self.prepared),
+            sizes=tuple(dict(item.workload.sizes) for item in self.prepared),
+            limits=surroundings.limits,
+            device=surroundings.identity.name,
+            label=_label(surroundings.identity),
+            noise=objective.relative_uncertainty,
+            known=surroundings.known(objective.name),
+            payback=self._payback(objective),
+            tell=surroundings.tell,
+        )
+
+    def _payback(self, objective: Objective) -> Payback | None:
+        """For the answer's own search: the one before it, under --max-slowdown, serves as its reference."""
+        if self.runs_per_day is None or objective.name != self.objective:
+            return None
+        return Payback(
+            self.runs_per_day * self.pay_back_days, _spent_j if objective.needs_energy else _spent_s
+        )
+
+
+def _label(identity: DeviceIdentity) -> str:
+    words = ("recorded" if identity.recorded else "", "modelled" if identity.modelled else "")
+    return ", ".join(filter(None, words))
+
+
+def _spent_j(measurement: Measurement) -> float:
+    """Joules of all that a trial made the GPU do."""
+    return measurement.energy_total_j
+
+
+def _spent_s(measurement: Measurement) -> float:
+    """Seconds of a trial: its window, and the check of its answers."""
+    return measurement.window_s + measurement.check_s
+
+
+def default_configuration(item: Prepared) -> Configuration:
+    """The kernel file's default, or the first candidate where the default cannot be launched here."""
+    return item.default if item.default in item.plans else item.candidates[0].configuration

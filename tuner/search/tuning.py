@@ -1,0 +1,115 @@
+"""From an open bench to a stored answer: what ``tuner run`` and the daemon's jobs have in common."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tuner.config.catalog import Catalog
+from tuner.database import Store
+from tuner.search import session
+from tuner.search.document import Timing, document
+from tuner.search.driver import Measured
+from tuner.search.request import Request, asked_batches, choose_run_clocks, conditions_of, make_task, resolve
+from tuner.search.session import Outcome
+from tuner.search.setup import Bench
+from tuner.tracing.marks import mark
+
+
+class Listener(Protocol):
+    """Hears how a run comes on."""
+
+    def compiled(self, done: int, total: int) -> None:
+        """So many of the configurations are compiled."""
+
+    def measured(self, event: Measured) -> None:
+        """A trial has ended."""
+
+    def told(self, sentence: str) -> None:
+        """What the policy says of itself."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A run that has ended.
+
+    Attributes:
+        document: as ``--json`` has it, with its trials.
+        outcome: what was found.
+        measuring: sensor and window.
+        told: what the policy said of itself.
+    """
+
+    document: dict[str, Any]
+    outcome: Outcome
+    measuring: Mapping[str, Any]
+    told: list[str]
+
+
+def tune(
+    bench: Bench, request: Request, catalog: Catalog, store: Store, listener: Listener, *, resume: bool
+) -> Tuned:
+    """Compile, search, store and choose.
+
+    Args:
+        bench: opened for the request.
+        request: what is asked for.
+        catalog: where its kernels are.
+        store: every trial goes there as it ends, and the answer.
+        listener: hears how it comes on.
+        resume: continue the newest unfinished run under the same conditions.
+
+    Raises:
+        InputError: kernels, sizes or options that cannot be.
+        ClockError: clocks were asked for that cannot be set.
+    """
+    pairs, notices = resolve(catalog, request.workloads, bench.device)
+    clocks_mhz = choose_run_clocks(request, bench.clocks, bench.no_clocks)
+    conditions = conditions_of(
+        request,
+        pairs,
+        bench.device,
+        clocks_mhz,
+        asked=asked_batches(catalog, request.workloads, bench.device),
+        measuring=bench.measuring,
+    )
+    begun = time.monotonic()
+    mark("compile")
+    task = make_task(request, pairs, bench.device, clocks_mhz, listener.compiled)
+    prepare_s = time.monotonic() - begun
+
+    told: list[str] = []
+
+    def tell(sentence: str) -> None:
+        told.append(sentence)
+        listener.told(sentence)
+
+    def describe(outcome: Outcome, *, with_trials: bool = False) -> dict[str, Any]:
+        timing = Timing(prepare_s, outcome.wall_s)
+        return document(task, conditions, outcome, timing, with_trials=with_trials)
+
+    outcome = session.run(
+        task,
+        conditions,
+        device=bench.device,
+        measurer=bench.measurer,
+        store=store,
+        observer=listener.measured,
+        tell=tell,
+        resume=resume,
+        document=describe,
+    )
+    outcome.notices[:0] = [*bench.notices, *notices]
+    return Tuned(describe(outcome, with_trials=True), outcome, bench.measuring, told)
+
+
+def no_answer(tuned: Tuned) -> str:
+    """Why a run has no best trial; empty where it has one."""
+    if tuned.outcome.answer is not None:
+        return ""
+    if all(not measurement.ok for _, measurement in tuned.outcome.trials):
+        return "no trial was valid; the lines above name what failed"
+    return (
+        f"no valid trial has an energy: the sensor {tuned.measuring['sensor']} gave too little for a window"
+        f" of {tuned.measuring['window_s']:g} s; choose a longer --window, or --objective time"
+    )
