@@ -2,13 +2,19 @@
 
 from typing import TYPE_CHECKING
 
-__all__ = ["Client", "apply", "chosen"]
+__all__ = ["Client", "apply", "chosen", "mark"]
 
 if TYPE_CHECKING:
     from tuner.application import apply, chosen
     from tuner.client import Client
+    from tuner.tracing.marks import mark
 else:
-    _MODULES = {"Client": "tuner.client", "apply": "tuner.application", "chosen": "tuner.application"}
+    _MODULES = {
+        "Client": "tuner.client",
+        "apply": "tuner.application",
+        "chosen": "tuner.application",
+        "mark": "tuner.tracing.marks",
+    }
 
     def __getattr__(name):  # noqa: ANN001, ANN202 - hidden from type checkers, who would take every name
         """What ``__all__`` names, imported when first asked for: commands start without it."""

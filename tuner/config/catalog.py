@@ -25,7 +25,7 @@ def kernels_root() -> Path:
     """Folder of the kernels that come with the package, installed or in a checkout."""
     installed = Path(str(files("tuner"))) / "kernels"
     # an editable install maps packages only; kernels is data beside the package then
-    return installed if installed.is_dir() else Path(__file__).parent.parent / "kernels"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "kernels"
 
 
 def default_search_path() -> tuple[Path, ...]:

@@ -1,8 +1,8 @@
 """Marks: a program that is being traced says which phase begins, by a line in a pipe.
 
 ``tuner power trace`` names the pipe in the environment variable ``TUNER_MARKS``. A mark is set from a shell
-by ``echo phase > $TUNER_MARKS``, from Python by ``tuner.tracing.marks.mark("phase")``. Programs that know nothing of
-the pipe are not touched by it.
+by ``echo phase > $TUNER_MARKS``, from Python by ``tuner.mark("phase")``. Programs that know nothing of the
+pipe are not touched by it.
 """
 
 import contextlib
