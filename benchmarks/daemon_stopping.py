@@ -25,9 +25,9 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner.daemon.running.company import Company
-from tuner.daemon.running.errand import Ending, Errand
-from tuner.daemon.running.runner import Runner, start
+from tuner.daemon.attempts.gpu_users import Company
+from tuner.daemon.attempts.messages import Ending, Errand
+from tuner.daemon.attempts.runner import Runner, start
 from tuner.database import Database, Jobs, Store
 from tuner.devices.worker import identify
 from tuner.model.jobs import Order, Origin

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any
 
 from tuner.config.catalog import Catalog, kernels_root
-from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.answering.known import Known, known_from
+from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.answers.index import Known, known_from
 from tuner.database import Store, StoredRun
 from tuner.database.conditions import Conditions
 from tuner.model import (

@@ -12,11 +12,11 @@ from typing import Any
 
 from modelled import NoNvrtc
 
-from tuner.daemon.running import runner
-from tuner.daemon.running.attempt import Attempt
-from tuner.daemon.running.errand import Ending, Errand
-from tuner.daemon.running.stopping import Stopping
-from tuner.daemon.running.telling import Teller
+from tuner.daemon.attempts import runner
+from tuner.daemon.attempts.attempt import Attempt
+from tuner.daemon.attempts.event_writer import Teller
+from tuner.daemon.attempts.guard import Stopping
+from tuner.daemon.attempts.messages import Ending, Errand
 from tuner.database import Database, Jobs, Store, StoredRun
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.worker import Opened, WorkerDevice
@@ -28,8 +28,8 @@ from tuner.search import setup as bench
 
 PATIENCE_S = 30.0  # for what must come; never waited for in full unless something is broken
 BOOT_PLAYED = runner._BOOT.replace(
-    "from tuner.daemon.running.child",
-    "import daemon_attempts; daemon_attempts.play(); from tuner.daemon.running.child",
+    "from tuner.daemon.attempts.attempt",
+    "import daemon_attempts; daemon_attempts.play(); from tuner.daemon.attempts.attempt",
 )
 _BURST_S = 0.002
 _WINDOW_S = 0.02

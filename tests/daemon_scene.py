@@ -38,7 +38,7 @@ _DISK_BYTES = 64 * 2**20
 _HERE = Path(__file__).parent
 _BILLION = 10**9
 _CHILD = "tuner.system.process"  # what may hang lives in such a child
-_ROLES = {"runner": "tuner.daemon.running.child", "guardian": "tuner.power.clocks.clockd"}
+_ROLES = {"runner": "tuner.daemon.attempts.attempt", "guardian": "tuner.power.clocks.clockd"}
 _SETTINGS = """
 [service]
 socket = "{socket}"

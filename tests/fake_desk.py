@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner.daemon.desk import NoSuchJobError, NotNowError, Peer, Question, Reply
+from tuner.daemon.interface import NoSuchJobError, NotNowError, Peer, Question, Reply
 from tuner.errors import InputError
 from tuner.model.jobs import NEXT, Event, Job, Order, Origin, State
 

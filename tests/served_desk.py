@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fake_desk import FakeDesk
 
-from tuner.daemon.api.loopback import Loopback, open_loopback
-from tuner.daemon.api.serving import Server
+from tuner.daemon.api.server import Loopback, Server, open_loopback
 from tuner.daemon.settings.tables import LimitsTable
 
 PATIENCE_S = 30.0  # far above what anything here takes

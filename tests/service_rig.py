@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.config.catalog import Catalog, kernels_root
-from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.desk import Peer
-from tuner.daemon.jobs.storage import Books, Storage
+from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.attempts.gpu_users import FREE, Presence
+from tuner.daemon.attempts.messages import Ending, Errand
+from tuner.daemon.interface import Peer
 from tuner.daemon.metrics import Metrics
-from tuner.daemon.running.errand import Ending, Errand
-from tuner.daemon.running.presence import FREE, Presence
+from tuner.daemon.queue.storage import Books, Storage
 from tuner.daemon.service import Service
 from tuner.daemon.settings.tables import Settings
-from tuner.daemon.situation import Situation
+from tuner.daemon.state import Situation
 from tuner.errors import StoreError
 from tuner.model import DeviceIdentity
 from tuner.model.jobs import Event, Job, Order

@@ -12,11 +12,11 @@ import pytest
 from answering_scene import H200, TX1, shipped
 
 from tuner.config.catalog import Catalog
-from tuner.daemon.answering.analysis import MOST_QUEUED, Analyst, stand_in
-from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.answering.explainer import Explainer
-from tuner.daemon.answering.known import allowed
-from tuner.daemon.desk import Question
+from tuner.daemon.answers.analysis import MOST_QUEUED, Analyst, stand_in
+from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.answers.index import allowed
+from tuner.daemon.interface import Question
+from tuner.daemon.process.children import Explainer
 from tuner.system.process import Child
 
 SCAN = "scan-lf:N=4"
@@ -97,7 +97,7 @@ def test_what_nobody_foresaw_ends_no_later_answer(caplog: pytest.LogCaptureFixtu
 
 def test_the_child_has_the_lowest_priority() -> None:
     """The machine's own work goes before compiles that nobody waits for."""
-    with Child("tuner.daemon.answering.explainer:Explainer") as child:
+    with Child("tuner.daemon.process.children:Explainer") as child:
         child.ready(PATIENCE_S)
         fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
     assert fields[16] == "19"  # nice, field 19 of proc(5)

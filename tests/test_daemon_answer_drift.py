@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from tuner.daemon.answering.drift import LEAST_REPEATABILITY, Standing, sample_document, standing
+from tuner.daemon.answers.drift import LEAST_REPEATABILITY, Standing, sample_document, standing
 from tuner.errors import StoreError
 from tuner.model import Status
 from tuner.model.objective import COVERAGE

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.config import KernelFile
-from tuner.daemon.answering import replies
-from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.answering.known import Index, Known, allowed
-from tuner.daemon.answering.neighbours import Neighbours, sizes_named, sizes_of
-from tuner.daemon.desk import MOST_WORKLOADS, Question
+from tuner.daemon.answers import replies
+from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.answers.index import Index, Known, Neighbours, allowed, sizes_named, sizes_of
+from tuner.daemon.interface import MOST_WORKLOADS, Question
 from tuner.daemon.settings.tables import Settings, TuningTable
 from tuner.model import Configuration, TunableValue, Workload
 

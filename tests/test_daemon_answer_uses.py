@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.daemon.answering.uses import HALF_LIFE_DAYS, MOST_QUESTIONS, Uses
+from tuner.daemon.backlog.uses import HALF_LIFE_DAYS, MOST_QUESTIONS, Uses
 from tuner.database import Database, Ledger
 
 DAY_S = 86_400.0

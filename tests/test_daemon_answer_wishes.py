@@ -11,19 +11,22 @@ from answering_scene import TX1, known, refresh, sample, shipped, store_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.daemon.answering.answerer import SAMPLE_RESTS_S, Answerer
-from tuner.daemon.answering.known import Index
-from tuner.daemon.answering.present import ANALYSIS_VERSION, analytical_key
-from tuner.daemon.answering.rests import LONGEST_TRIED_FOR_S, MOST_TRIED, TRIED_FOR_S, Rests
-from tuner.daemon.answering.wishes import (
+from tuner.daemon.answers.answerer import SAMPLE_RESTS_S, Answerer
+from tuner.daemon.answers.index import Index
+from tuner.daemon.answers.snapshot import ANALYSIS_VERSION, analytical_key
+from tuner.daemon.backlog.backlog import (
     ASSUMED_SAVING_J,
     LEAST_SAVING,
+    LONGEST_TRIED_FOR_S,
+    MOST_TRIED,
     MOST_WANTED,
+    TRIED_FOR_S,
+    Rests,
     Wanted,
     priority,
     saving_j,
 )
-from tuner.daemon.desk import Question
+from tuner.daemon.interface import Question
 from tuner.daemon.settings.tables import OnlineTable, SetTable, Settings
 from tuner.database import Ledger, Store
 from tuner.model.jobs import OPTIONS, Kind, Order, Origin

@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tuner.config.catalog import Catalog
-from tuner.daemon.answering.answerer import MOST_ANALYTICAL, MOST_KEPT, Answerer
-from tuner.daemon.answering.known import Index, allowed
-from tuner.daemon.answering.present import ANALYSIS_VERSION, analytical_key
-from tuner.daemon.answering.questions import Asked, asked, question_of
-from tuner.daemon.answering.replies import ORIGINS
-from tuner.daemon.answering.uses import MOST_QUESTIONS
-from tuner.daemon.desk import NotNowError, Question
+from tuner.daemon.answers.answerer import MOST_ANALYTICAL, MOST_KEPT, Answerer
+from tuner.daemon.answers.index import Index, allowed
+from tuner.daemon.answers.questions import Asked, asked, question_of
+from tuner.daemon.answers.replies import ORIGINS
+from tuner.daemon.answers.snapshot import ANALYSIS_VERSION, analytical_key
+from tuner.daemon.backlog.uses import MOST_QUESTIONS
+from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.settings.tables import OnlineTable, Settings, TuningTable
 from tuner.database import Store
 from tuner.database.answers import find_answer
@@ -285,8 +285,8 @@ def test_a_damaged_record_hides_no_other(store: Store, caplog: pytest.LogCapture
 def test_the_answering_process_stays_light() -> None:
     """Nothing that answers imports SciPy, a compiler, or what opens devices."""
     code = (
-        "import sys; import tuner.daemon.answering.answerer, tuner.daemon.answering.analysis,"
-        " tuner.daemon.answering.truth; print(*sys.modules)"
+        "import sys; import tuner.daemon.answers.answerer, tuner.daemon.answers.analysis,"
+        " tuner.daemon.backlog.changes; print(*sys.modules)"
     )
     names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     heavy = {

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served_desk import Served, ask, connected, served
 
-from tuner.daemon.api import protocol
-from tuner.daemon.api.gate import Gate
-from tuner.daemon.api.limits import SHARE, Places, Rate, Seldom
-from tuner.daemon.api.peers import Caller
-from tuner.daemon.desk import Peer
+from tuner.daemon.api import connection as protocol
+from tuner.daemon.api.access import Gate
+from tuner.daemon.api.callers import SHARE, Caller, Places, Rate, Seldom
+from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable
 
 REQUEST = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"

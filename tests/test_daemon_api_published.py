@@ -12,19 +12,18 @@ from fake_desk import FakeDesk
 from hypothesis import given
 from hypothesis import strategies as st
 from served_desk import served
+from starlette.types import ASGIApp
 
-from tuner.daemon.api.app import application
-from tuner.daemon.api.asgi import App
+from tuner.daemon.api.app import application, published
+from tuner.daemon.api.callers import Caller
 from tuner.daemon.api.models import BestAnswer, JobAnswer
-from tuner.daemon.api.peers import Caller
-from tuner.daemon.api.published import published
 from tuner.daemon.api.shortcut import Shortcut
-from tuner.daemon.desk import Peer
+from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
 from tuner.model.objective import NAMES
 
 DOCS = Path(__file__).parent.parent / "docs"
-HOW = "python -m tuner.daemon.api.published > docs/openapi.json"
+HOW = "python -m tuner.daemon.api.app > docs/openapi.json"
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +99,7 @@ def test_the_guide_names_every_route(document: Any) -> None:
     assert [path for path in document["paths"] if path.replace("{number}", "ID") not in text] == []
 
 
-async def answered(app: App, query: str) -> tuple[int, Any]:
+async def answered(app: ASGIApp, query: str) -> tuple[int, Any]:
     messages: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -173,7 +172,7 @@ def test_the_face_stays_light() -> None:
         "httpx",
         "sqlite3",
     )
-    code = f"import sys, tuner.daemon.api.serving; print([n for n in {heavy!r} if n in sys.modules])"
+    code = f"import sys, tuner.daemon.api.server; print([n for n in {heavy!r} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"

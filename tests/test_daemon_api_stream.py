@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served_desk import PATIENCE_S, Served, ask, connected, served
 
-from tuner.daemon.api.events import EventStream, event_text
-from tuner.daemon.desk import Peer
+from tuner.daemon.api.encoding import EventStream, event_text
+from tuner.daemon.interface import Peer
 from tuner.model.jobs import Event, Order, State
 
 ORDER = Order(("scan-lf:N=64",))

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import pytest
 from service_rig import DEVICE, PATIENCE_S, WORKLOAD, plays, working
 
-from tuner.daemon.desk import NotNowError
-from tuner.daemon.jobs.board import Board
-from tuner.daemon.jobs.following import Following
-from tuner.daemon.jobs.storage import Books, Storage
+from tuner.daemon.interface import NotNowError
+from tuner.daemon.queue.board import Board
+from tuner.daemon.queue.storage import Books, Storage
+from tuner.daemon.queue.subscriptions import Following
 from tuner.model.jobs import Job, Order, Origin, State
 
 T = TypeVar("T")

@@ -14,9 +14,8 @@ from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, users
 from jetson_trees import BOARDS, build
 from tuner.power.clocks import devfreq
 
-from tuner.daemon.running import company
-from tuner.daemon.running.company import Company
-from tuner.daemon.running.presence import FREE, Presence, Watcher
+from tuner.daemon.attempts import gpu_users as company
+from tuner.daemon.attempts.gpu_users import FREE, Company, Presence, Watcher
 from tuner.devices.occupants import VARIABLE, Occupant, is_present, present
 from tuner.devices.simulated import SimulatedDevice
 from tuner.system.process import Child

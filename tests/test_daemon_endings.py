@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from service_rig import DEVICE, PEER, WORKLOAD, Rig, plays, working
 
-from tuner.daemon.lanes.failures import MOST_CRASHES
-from tuner.daemon.running.errand import Ending
+from tuner.daemon.attempts.messages import Ending
+from tuner.daemon.devices.budgets import MOST_CRASHES
 from tuner.errors import InputError, StoreError
 from tuner.model.jobs import Job, Kind, Order, Origin, State
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from service_rig import PEER, plays, working
 
-from tuner.daemon.desk import NoSuchJobError
-from tuner.daemon.jobs.following import Following
+from tuner.daemon.interface import NoSuchJobError
+from tuner.daemon.queue.subscriptions import Following
 from tuner.model.jobs import Event
 
 

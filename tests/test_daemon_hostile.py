@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from served_desk import Served, connected, served
 
-from tuner.daemon.desk import Peer
+from tuner.daemon.interface import Peer
 from tuner.model.jobs import Order
 
 QUICK_S = 0.1  # for a request to arrive: an attack that stops in the middle costs so long

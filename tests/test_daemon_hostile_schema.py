@@ -17,8 +17,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from served_desk import PATIENCE_S, Served, served
 
-from tuner.daemon.api.published import published
-from tuner.daemon.desk import Peer
+from tuner.daemon.api.app import published
+from tuner.daemon.interface import Peer
 from tuner.model.jobs import Event, Order
 
 CHECKS = [

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.daemon import logs
+from tuner.system import logs
 
 LOG = logging.getLogger("tuner.daemon.somewhere")
 

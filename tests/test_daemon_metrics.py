@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parsed
+from starlette.types import Message, Receive, Scope, Send
 
-from tuner.daemon.api.asgi import Message, Receive, Scope, Send
-from tuner.daemon.api.timing import Timed, route
+from tuner.daemon.api.server import Timed, route
 from tuner.daemon.metrics import Metrics, Snapshot
 from tuner.model.jobs import State
 

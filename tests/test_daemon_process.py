@@ -18,12 +18,14 @@ import pytest
 from cli_process import COMMAND, PATIENCE_S, await_rows, rows, tuner
 
 from tuner.client import Client
-from tuner.daemon.jobs.storage import Storage
-from tuner.daemon.process import gpus, ground, main
-from tuner.daemon.process.ground import Choices
+from tuner.daemon.process import configuration as ground
+from tuner.daemon.process import machine as gpus
+from tuner.daemon.process import main
+from tuner.daemon.process.children import find
+from tuner.daemon.process.configuration import Choices
 from tuner.daemon.process.listening import Listener
 from tuner.daemon.process.machine import Found, driver_signs
-from tuner.daemon.process.survey import find
+from tuner.daemon.queue.storage import Storage
 from tuner.daemon.settings.meaning import sentences
 from tuner.errors import DaemonUnavailableError, InputError
 from tuner.model import DeviceIdentity

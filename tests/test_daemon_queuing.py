@@ -11,9 +11,9 @@ from answering_scene import store_run
 from service_rig import DEVICE, LOADED, OTHER, PEER, WORKLOAD, Rig, catalog, plays, settings, working
 
 from tuner.config.catalog import Catalog
-from tuner.daemon.answering.wishes import MOST_WANTED, priority, worth_of
-from tuner.daemon.desk import Question
-from tuner.daemon.jobs.sets import WITHDRAWN, missing, unwanted
+from tuner.daemon.backlog.backlog import MOST_WANTED, priority, worth_of
+from tuner.daemon.backlog.sets import WITHDRAWN, missing, unwanted
+from tuner.daemon.interface import Question
 from tuner.model.jobs import Job, Order, Origin, State
 
 SET = {"name": "one", "workloads": (WORKLOAD,), "policy": "random"}

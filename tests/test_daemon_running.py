@@ -15,9 +15,9 @@ import pytest
 from daemon_attempts import BOOT_PLAYED, PATIENCE_S, Workshop, gone, sampling, until
 
 from tuner.config.catalog import kernels_root
-from tuner.daemon.running import attempt, ownership, runner
-from tuner.daemon.running.errand import Ending
-from tuner.daemon.running.wire import errand_text
+from tuner.daemon.attempts import attempt, runner
+from tuner.daemon.attempts import gpu_lock as ownership
+from tuner.daemon.attempts.messages import Ending, errand_text
 from tuner.database import Store
 from tuner.devices.occupants import VARIABLE, present
 from tuner.model import Status
@@ -189,7 +189,8 @@ def test_it_dies_with_the_daemon(played: Workshop) -> None:
     played.hold(1)
     errand = played.errand()
     code = (
-        "import asyncio, sys; from pathlib import Path; from tuner.daemon.running import runner, wire;"
+        "import asyncio, sys; from pathlib import Path;"
+        " from tuner.daemon.attempts import runner, messages as wire;"
         " import daemon_attempts; runner._BOOT = daemon_attempts.BOOT_PLAYED\n"
         "async def main():\n"
         "    process = await runner.start(wire.errand_from(sys.argv[1]), lambda *_: None)\n"

@@ -14,13 +14,22 @@ from daemon_attempts import Workshop, sampling, until
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.daemon.running import attempt, ownership, runner
-from tuner.daemon.running.errand import Ending, Errand
-from tuner.daemon.running.patience import PatientStore
-from tuner.daemon.running.presence import Presence
-from tuner.daemon.running.stopping import Stopping
-from tuner.daemon.running.telling import Teller
-from tuner.daemon.running.wire import Lines, ending_from, ending_line, errand_from, errand_text, event
+from tuner.daemon.attempts import attempt, runner
+from tuner.daemon.attempts import gpu_lock as ownership
+from tuner.daemon.attempts.event_writer import Teller
+from tuner.daemon.attempts.gpu_users import Presence
+from tuner.daemon.attempts.guard import Stopping
+from tuner.daemon.attempts.messages import (
+    Ending,
+    Errand,
+    Lines,
+    ending_from,
+    ending_line,
+    errand_from,
+    errand_text,
+    event,
+)
+from tuner.daemon.attempts.retry import PatientStore
 from tuner.database import Store
 from tuner.errors import (
     ChildCrashedError,
@@ -129,7 +138,7 @@ def test_what_is_no_event_is_none(text: bytes) -> None:
 
 def test_a_full_pipe_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that nobody reads are lost after one wait; what follows a torn line is whole again."""
-    monkeypatch.setattr("tuner.daemon.running.telling._WAIT_S", 0.01)
+    monkeypatch.setattr("tuner.daemon.attempts.event_writer._WAIT_S", 0.01)
     reading, writing = os.pipe()
     teller = Teller(writing, "time")
     for _ in range(200):
@@ -310,7 +319,7 @@ def test_a_trial_is_stored_in_the_end(
         real(self, *args)
 
     monkeypatch.setattr(Store, "add", add)
-    monkeypatch.setattr("tuner.daemon.running.patience._FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr("tuner.daemon.attempts.retry._FIRST_WAIT_S", 0.001)
 
     assert workshop.here().status == "limited"
     assert workshop.runs()[0].trials == 5

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from service_rig import DEVICE, LOADED, OTHER, PEER, Rig, plays, settings, working
 
-from tuner.daemon.desk import NotNowError
-from tuner.daemon.lanes.failures import MOST_CRASHES, wait_s
-from tuner.daemon.running.errand import Ending
-from tuner.daemon.running.presence import FREE, Presence
+from tuner.daemon.attempts.gpu_users import FREE, Presence
+from tuner.daemon.attempts.messages import Ending
+from tuner.daemon.devices.budgets import MOST_CRASHES, wait_s
+from tuner.daemon.interface import NotNowError
 from tuner.model.jobs import OWN, Job, Order, Origin, State
 
 BUSY = Presence(busy=True, why="1 process of others on the GPU")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.daemon.jobs import storage as module
-from tuner.daemon.jobs.storage import Storage
+from tuner.daemon.queue import storage as module
+from tuner.daemon.queue.storage import Storage
 from tuner.database import Database, faults
 from tuner.errors import StoreBusyError, StoreDamagedError, StoreError, StoreFullError
 from tuner.model.jobs import Order, Origin

@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tuner.config.catalog import kernels_root
-from tuner.daemon.settings.trust import kernel_directories, service_owners, trusted
+from tuner.config.trust import kernel_directories, service_owners, trusted
 from tuner.errors import InputError
 
 ME = frozenset((0, os.geteuid()))

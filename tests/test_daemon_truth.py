@@ -12,11 +12,11 @@ import pytest
 from answering_scene import H200, known, refresh, shipped, store_run
 
 from tuner.config.catalog import Catalog
-from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.answering.known import Index
-from tuner.daemon.answering.truth import Changes, Watch, clock_reason
-from tuner.daemon.desk import Question
-from tuner.daemon.process import ground
+from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.answers.index import Index
+from tuner.daemon.backlog.changes import Changes, Watch, clock_reason
+from tuner.daemon.interface import Question
+from tuner.daemon.process import configuration as ground
 from tuner.daemon.settings.tables import SetTable, Settings, TuningTable
 from tuner.database import Store
 from tuner.database.conditions import PROTOCOL

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from service_rig import PEER, plays, working
 
-from tuner.daemon.desk import Question
+from tuner.daemon.interface import Question
 
 USES = 50
 

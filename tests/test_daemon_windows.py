@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.daemon.lanes.windows import Opening, local_zone, opening
+from tuner.daemon.devices.admission import Opening, local_zone, opening
 from tuner.daemon.settings.tables import WindowTable
 
 BERLIN = ZoneInfo("Europe/Berlin")

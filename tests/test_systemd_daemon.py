@@ -17,7 +17,7 @@ from throwaway_systemd import Machine, booted, overlay
 from tuner.power.clocks.actuator import Where
 
 from tuner.client import Client
-from tuner.daemon.settings.trust import trusted
+from tuner.config.trust import trusted
 from tuner.errors import ClockError, InputError
 from tuner.model.jobs import State as JobState
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from cli_process import tuner
 
+from tuner.config.trust import trusted
 from tuner.daemon.settings import file as settings_file
 from tuner.daemon.settings.tables import Settings
-from tuner.daemon.settings.trust import trusted
 from tuner.errors import InputError, InstallError
 from tuner.installing import places, plan, program
 from tuner.installing.places import Site

@@ -11,7 +11,7 @@ import click
 from tuner.cli.options import NamedPath
 
 if TYPE_CHECKING:
-    from tuner.daemon.process.ground import Choices
+    from tuner.daemon.process.configuration import Choices
 
 
 @click.command(short_help="Tune as a service: answer at once, measure when the GPU is free.")
@@ -71,7 +71,7 @@ def daemon(
 
         click.echo(json.dumps(of_settings(), indent=2))
         return
-    from tuner.daemon.process.ground import Choices
+    from tuner.daemon.process.configuration import Choices
     from tuner.daemon.process.main import run
     from tuner.daemon.settings.checks import wrong_device
     from tuner.errors import InputError

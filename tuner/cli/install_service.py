@@ -70,7 +70,7 @@ def install_service(
         steps = plan.uninstall(site, with_results=purge)
     else:
         if not user:
-            from tuner.daemon.settings.trust import trusted
+            from tuner.config.trust import trusted
 
             program.check(prefix, trusted, root)
         steps = plan.install(site)

@@ -10,24 +10,22 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
-from tuner.daemon import standing
-from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.desk import NoSuchJobError, NotNowError, Peer, Question, Reply
-from tuner.daemon.jobs.board import Board
-from tuner.daemon.jobs.following import Following, follow
-from tuner.daemon.jobs.handing_on import HandingOn
-from tuner.daemon.jobs.orders import checked, within
-from tuner.daemon.jobs.storage import Storage
-from tuner.daemon.lanes.absence import absences, tell_absence
-from tuner.daemon.lanes.budgets import Budgets
-from tuner.daemon.lanes.gates import Look
-from tuner.daemon.lanes.lane import Launch
-from tuner.daemon.lanes.lanes import Lanes, lanes
-from tuner.daemon.lanes.office import Office
+from tuner.daemon import status as standing
+from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.backlog.maintenance import Upkeep
+from tuner.daemon.devices.admission import Look
+from tuner.daemon.devices.budgets import Budgets
+from tuner.daemon.devices.queue import Launch
+from tuner.daemon.devices.queues import Lanes, absences, lanes, tell_absence
+from tuner.daemon.devices.results import Office
+from tuner.daemon.interface import NoSuchJobError, NotNowError, Peer, Question, Reply
 from tuner.daemon.metrics import Metrics
-from tuner.daemon.savings import saving
-from tuner.daemon.situation import Situation, local_now
-from tuner.daemon.upkeep import Upkeep
+from tuner.daemon.queue.board import Board
+from tuner.daemon.queue.job_specs import checked, within
+from tuner.daemon.queue.storage import Storage
+from tuner.daemon.queue.subscriptions import Following, HandingOn, follow
+from tuner.daemon.state import Situation, local_now
+from tuner.daemon.status import saving
 from tuner.errors import InputError, StoreError
 from tuner.model.jobs import OWN, Event, Job, Kind, Order, Origin, State
 
@@ -38,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Service:
-    """Implements ``tuner.daemon.desk.Desk``; ``begin`` before anything is asked, ``end`` at last.
+    """Implements ``tuner.daemon.interface.Desk``; ``begin`` before anything is asked, ``end`` at last.
 
     Args:
         situation: settings, kernels, devices; changed by its owner, who then calls ``adopt``.

@@ -24,7 +24,7 @@ _REMEDY = f"""install the program for root alone, from the directory of its sour
   {SHIPPED_PREFIX}/bin/tuner install-service"""
 
 Trusted = Callable[..., Path]
-"""``tuner.daemon.settings.trust.trusted``."""
+"""``tuner.config.trust.trusted``."""
 
 
 def check(prefix: Path, trusted: Trusted, root: Path = Path("/")) -> None:

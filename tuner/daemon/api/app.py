@@ -1,17 +1,21 @@
-"""The routes: each checks what it is given, asks the desk, and writes down the answer."""
+"""The routes: each checks what it is given, asks the desk, and writes down the answer.
+
+The OpenAPI document: ``python -m tuner.daemon.api.app > docs/openapi.json``.
+"""
 
 import asyncio
+import json
 import logging
+import sys
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import FastAPI, Header, Path, Query, Request
 from starlette.responses import Response
 
-from tuner.daemon.api.encoding import encode
+from tuner.daemon.api.callers import Caller, Places
+from tuner.daemon.api.encoding import EventStream, encode
 from tuner.daemon.api.errors import answer_errors, error_answer
-from tuner.daemon.api.events import EventStream
-from tuner.daemon.api.limits import Places
 from tuner.daemon.api.models import (
     After,
     BestAnswer,
@@ -28,8 +32,7 @@ from tuner.daemon.api.models import (
     jobs_document,
     reply_document,
 )
-from tuner.daemon.api.peers import Caller
-from tuner.daemon.desk import Desk
+from tuner.daemon.interface import Desk
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
 from tuner.model.jobs import Job, State
 
@@ -215,3 +218,13 @@ def _streams(app: FastAPI, desk: Desk, places: Places, closing: asyncio.Event) -
         if not places.take(user):
             return error_answer(429, "too many follow jobs already", headers={"retry-after": "1"})
         return EventStream(events, closing, lambda: places.leave(user))
+
+
+def published() -> str:
+    """The document as it is committed; nobody is asked for it, so it needs no desk."""
+    app = application(cast("Desk", None), LimitsTable(), TuningTable())
+    return json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(published())

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.daemon.desk import MOST_LETTERS, MOST_WORKLOADS, Question, Reply
+from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, Question, Reply
 from tuner.model.jobs import Event, Job, Order
 
 _LARGEST = 2**63 - 1  # of an id in the database

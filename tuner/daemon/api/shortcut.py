@@ -5,12 +5,12 @@ from urllib.parse import parse_qsl
 
 from pydantic import ValidationError
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tuner.daemon.api.asgi import App, Receive, Scope, Send
 from tuner.daemon.api.encoding import encode
 from tuner.daemon.api.errors import invalid_answer, refusal_answer
 from tuner.daemon.api.models import BestQuery, reply_document
-from tuner.daemon.desk import Desk, Peer
+from tuner.daemon.interface import Desk, Peer
 from tuner.errors import TunerError
 
 PATH = "/v1/best"
@@ -24,7 +24,7 @@ class Shortcut:
         desk: what answers.
     """
 
-    def __init__(self, app: App, desk: Desk) -> None:
+    def __init__(self, app: ASGIApp, desk: Desk) -> None:
         self._app = app
         self._desk = desk
 

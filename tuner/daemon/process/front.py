@@ -1,19 +1,26 @@
-"""The face that clients see, over a socket that may be lost and settings that may change."""
+"""The face that clients see, over a socket that may be lost and settings that may change.
+
+What signals mean to the daemon before its loop hears them, and when it is about to be gone.
+"""
 
 import asyncio
+import contextlib
 import logging
+import signal
 import socket
+from collections.abc import Iterator
+from types import FrameType
 
-from tuner.daemon.api.loopback import Loopback, open_loopback
-from tuner.daemon.api.serving import Server
-from tuner.daemon.api.timing import Observe, nobody
-from tuner.daemon.desk import Desk
+from tuner.daemon.api.server import Loopback, Observe, Server, nobody, open_loopback
+from tuner.daemon.interface import Desk
 from tuner.daemon.process.listening import Listener
 from tuner.daemon.settings.tables import Settings, TcpTable
 from tuner.errors import InputError
 
 _BEGIN_S = 10.0
 _LOG = logging.getLogger(__name__)
+ENDING = (signal.SIGTERM, signal.SIGINT)
+_ALL = (*ENDING, signal.SIGHUP)
 
 
 class Front:
@@ -99,3 +106,49 @@ def _loopback(tcp: TcpTable) -> Loopback | None:
     if tcp.token_file is None:
         raise InputError("[tcp] port: clients need a token; name its file in token_file")
     return open_loopback(tcp.port, tcp.token_file)
+
+
+class Early:
+    """What was heard while the daemon was starting.
+
+    Attributes:
+        reload: SIGHUP came.
+    """
+
+    reload = False
+
+
+@contextlib.contextmanager
+def early() -> Iterator[Early]:
+    """Until the loop listens: SIGTERM and SIGINT end the start in order, SIGHUP is remembered.
+
+    Raises:
+        SystemExit: with 0, where the start is ended.
+    """
+    heard = Early()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise SystemExit(0)
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        heard.reload = True
+
+    before = {number: signal.getsignal(number) for number in _ALL}
+    for number in ENDING:
+        signal.signal(number, end)
+    signal.signal(signal.SIGHUP, remember)
+    try:
+        yield heard
+    except BaseException:  # the process may live on; after an orderly end it stays as ``deaf`` has left it
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        raise
+
+
+def deaf(loop: asyncio.AbstractEventLoop) -> None:
+    """From here on signals change nothing: all has ended in order, and so shall the process."""
+    for number in _ALL:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)

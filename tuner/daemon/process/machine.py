@@ -1,19 +1,23 @@
-"""The GPUs of this machine, asked in a child process: drivers hang, crash and take memory there."""
+"""The GPUs of this machine, asked in a child process: drivers hang, crash and take memory there.
+
+The GPUs as they were when they were asked last, and whether it is time to ask them again.
+"""
 
 import logging
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.daemon.answering.truth import DRIVER_FILES
+from tuner.daemon.attempts.gpu_users import apart
+from tuner.daemon.backlog.changes import DRIVER_FILES
 from tuner.errors import ChildError
 from tuner.model import DeviceIdentity
 from tuner.system.process import Child
 
 _RESTORE_S = 30.0  # a driver that hangs must not keep the daemon from answering
 _FIND_S = 60.0  # a first CUDA context on a machine of several GPUs
-_SURVEY = "tuner.daemon.process.survey"
+_SURVEY = "tuner.daemon.process.children"
 _DRIVERS = Path("/proc/devices")  # kinds of devices: a sandbox opens those that were there when it was made
 _DEVICES = Path("/dev")
 _LOG = logging.getLogger(__name__)
@@ -88,3 +92,43 @@ def _found(specs: Sequence[str], without: Collection[str], *, stand_in: bool) ->
         _LOG.error("%s", error)
         return Found({}, (str(error),), absent=tuple(specs), signs=signs)
     return Found(identities, tuple(missing), left_set, tuple(absent), stand_in, signs)
+
+
+class Gpus:
+    """What is known of the devices of this machine.
+
+    Args:
+        found: at the start.
+        wanted: devices that were named; empty for every GPU.
+    """
+
+    def __init__(self, found: Found, wanted: Sequence[str]) -> None:
+        self._found = found
+        self._wanted = tuple(wanted)
+
+    async def ask(self, known: Sequence[str], running: Sequence[str]) -> Found:
+        """Ask devices again who they are.
+
+        Args:
+            known: those that are tuned on.
+            running: those on which a job runs, which are left alone: nobody takes their driver away.
+        """
+        specs = [*known, *self._found.absent] if self._wanted else []
+        found = await apart(restore_and_ask, specs, running)
+        self._found = replace(self._found, signs=self._found.signs | found.signs)
+        return found
+
+    def driver_came(self, known: Sequence[str]) -> bool:
+        """True, once, where more of a driver is there than at the start, and a GPU is missing.
+
+        A sandbox opens only what was there when it was made, so that not to find a GPU may say nothing.
+
+        Args:
+            known: the devices that are tuned on.
+        """
+        lacking = self._found.stands_in or self._found.absent or not known
+        new = driver_signs() - self._found.signs
+        if not lacking or not new:
+            return False
+        self._found = replace(self._found, signs=self._found.signs | new)
+        return True

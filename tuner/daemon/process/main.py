@@ -10,25 +10,22 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from tuner.daemon import logs
-from tuner.daemon.answering.analysis import Analyst
-from tuner.daemon.answering.answerer import Answerer
-from tuner.daemon.jobs.storage import Storage
+from tuner.daemon.answers.analysis import Analyst
+from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.attempts.gpu_users import Company, Presence
+from tuner.daemon.attempts.runner import start
 from tuner.daemon.metrics import Metrics
-from tuner.daemon.process import ground
-from tuner.daemon.process.front import Front
-from tuner.daemon.process.gpus import Gpus
-from tuner.daemon.process.ground import Choices, Ground
+from tuner.daemon.process import configuration as ground
+from tuner.daemon.process.configuration import Choices, Ground
+from tuner.daemon.process.front import ENDING, Front, deaf, early
 from tuner.daemon.process.listening import Listener, Lock, listener
-from tuner.daemon.process.machine import Found, restore_and_find
-from tuner.daemon.process.signals import ENDING, deaf, early
-from tuner.daemon.running.company import Company
-from tuner.daemon.running.presence import Presence
-from tuner.daemon.running.runner import start
+from tuner.daemon.process.machine import Found, Gpus, restore_and_find
+from tuner.daemon.queue.storage import Storage
 from tuner.daemon.service import Service
 from tuner.daemon.settings.tables import Settings
-from tuner.daemon.situation import Situation
+from tuner.daemon.state import Situation
 from tuner.errors import DeviceError, InputError, TunerError
+from tuner.system import logs
 from tuner.system.service_manager import ServiceManager
 
 _TICK_S = 5.0  # a socket that was taken away is noticed after so long

@@ -4,12 +4,12 @@ import grp
 from collections.abc import Iterator
 
 from tuner.client.addresses import default_sockets
-from tuner.daemon.jobs.sets import orders_of
-from tuner.daemon.lanes.windows import opening
-from tuner.daemon.process.ground import Choices, read, state_directory
+from tuner.daemon.backlog.sets import orders_of
+from tuner.daemon.devices.admission import opening
+from tuner.daemon.process.configuration import Choices, read, state_directory
 from tuner.daemon.settings.file import SYSTEM_FILE
 from tuner.daemon.settings.tables import OnlineTable, Settings, TcpTable, TuningTable, WindowTable
-from tuner.daemon.situation import local_now
+from tuner.daemon.state import local_now
 from tuner.errors import InputError
 from tuner.model.jobs import Order
 

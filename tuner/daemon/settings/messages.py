@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from tuner.config import messages
-from tuner.daemon.bounds import bound
+from tuner.daemon.settings.bounds import bound
 from tuner.daemon.settings.tables import Settings
 
 MAX_SHOWN = 10  # lines; who has more mistakes than that starts with these

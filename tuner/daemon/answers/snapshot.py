@@ -1,0 +1,82 @@
+"""What is known and true now: everything that replies are made of."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.config.catalog import Catalog
+from tuner.daemon.answers.index import Index, Known
+from tuner.daemon.backlog.changes import clock_reason
+from tuner.daemon.backlog.sets import sets_on
+from tuner.daemon.queue.job_specs import asks
+from tuner.daemon.settings.tables import Settings
+from tuner.database.conditions import staleness
+from tuner.model import DeviceIdentity
+from tuner.model.jobs import Order
+
+ANALYSIS_VERSION = 1
+"""Of the analytical model and what is kept of it; raised when either changes."""
+
+
+@dataclass(frozen=True)
+class Present:
+    """Everything a reply is made of; replaced as a whole when something of it changes.
+
+    Attributes:
+        catalog: the kernels.
+        identities: device -> who it is; the first is the daemon's own choice.
+        settings: of the daemon.
+        index: stored answers.
+        sources: kernel -> hash of its sources.
+        searches: question -> order of the set of daemon.toml that asks it (``searches_of``).
+        analytical: key (``analytical_key``) -> document of ``analysis``.
+    """
+
+    catalog: Catalog
+    identities: Mapping[str, DeviceIdentity]
+    settings: Settings
+    index: Index
+    sources: Mapping[str, str]
+    searches: Mapping[str, Order]
+    analytical: Mapping[str, Mapping[str, Any]]
+
+    def stale(self, known: Known) -> list[str]:
+        """Why a stored answer is stale now, whatever batches are asked for."""
+        device = self.device(known)
+        if device is None:
+            return ["its GPU is not here"]
+        return self.reasons(known, device, {})
+
+    def device(self, known: Known) -> DeviceIdentity | None:
+        """The GPU that an answer would be given for: its own, else one of its model; None without either."""
+        alike = [identity for identity in self.identities.values() if known.on(identity)]
+        return min(alike, key=lambda identity: identity.uuid != known.uuid, default=None)
+
+    def reasons(self, known: Known, device: DeviceIdentity, batches: Mapping[str, int]) -> list[str]:
+        """Why a stored answer need not be true for a device and batches; empty where it is fresh."""
+        kernels = {name.partition(":")[0] for name in known.names}
+        present = {kernel: self.sources.get(kernel, "") for kernel in sorted(kernels)}
+        reasons = staleness(known.conditions, device=device, sources=present, batches=batches)
+        clock = clock_reason(known.clock_mhz, self.settings)
+        return [*reasons, *filter(None, (clock, known.standing.drifted))]
+
+
+def searches_of(settings: Settings, catalog: Catalog, devices: Iterable[str]) -> dict[str, Order]:
+    """The orders of the sets of daemon.toml, by the question (``asks``); of several, the first."""
+    orders: dict[str, Order] = {}
+    for device in devices:
+        for order in sets_on(device, settings, catalog).orders.values():
+            orders.setdefault(asks(order), order)
+    return orders
+
+
+def is_current(key: str, sources: Collection[str]) -> bool:
+    """True where an analytical answer is of sources there are now, and of this version."""
+    *_, source, version = key.split(" | ")
+    return source in sources and version == str(ANALYSIS_VERSION)
+
+
+def analytical_key(name: str, device: DeviceIdentity, source: str, version: int) -> str:
+    """What an analytical answer is remembered by: it knows nothing of drivers, or of one board."""
+    model = device.name.removesuffix(" (modelled)")
+    return f"{name} | {model} | {source} | {version}"

@@ -1,0 +1,225 @@
+"""What a client may order, checked before it is queued, without opening a device."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner import registry
+from tuner.config.catalog import DEFAULT_WORKLOADS, Catalog
+from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS
+from tuner.daemon.settings.tables import TuningTable
+from tuner.errors import DeviceUnavailableError, InputError, UnknownNameError
+from tuner.model import Workload
+from tuner.model.jobs import OPTIONS, Kind, Order
+from tuner.model.objective import Objective
+from tuner.model.records import canonical
+from tuner.search.clock_choice import check_clocks
+from tuner.system.names import suggestion
+
+_WAYS = ("seed", "sensor", "window_s")  # options that change how is measured, not what is looked for
+_PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers that an option may be.
+
+    Attributes:
+        least: allowed, unless ``above``.
+        most: allowed.
+        whole: True for integers.
+        above: True where ``least`` itself is too little.
+    """
+
+    least: float
+    most: float
+    whole: bool = False
+    above: bool = False
+
+    def holds(self, value: object) -> bool:
+        """True for a number in the range."""
+        if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
+            return False
+        return self.least <= value <= self.most and not (self.above and value == self.least)
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        return f"{kind} {'above' if self.above else 'from'} {self.least:g} to {self.most:g}"
+
+
+_YEAR_S = 365 * 86400.0
+
+RANGES: Mapping[str, Range] = {
+    "budget": Range(1, 10**9, whole=True),
+    "time_limit_s": Range(0, _YEAR_S, above=True),
+    "max_slowdown": Range(0, 10),
+    "min_occupancy": Range(0, 1),
+    "energy_precision": Range(0, 0.5, above=True),
+    "window_s": Range(0.01, 600),
+    "trial_timeout_s": Range(0, 3600, above=True),
+    "seed": Range(0, 2**63 - 1, whole=True),
+    "patience": Range(1, 10**9, whole=True),
+    "runs_per_day": Range(0, 1e15, above=True),
+    "pay_back_days": Range(0, 1e6, above=True),
+}
+"""Of ``tuner.model.jobs.OPTIONS``, all but the sensor, which has a name."""
+
+
+def checked(order: Order, catalog: Catalog, devices: Sequence[str]) -> Order:
+    """The order with workloads and device filled in.
+
+    Args:
+        order: as a client or daemon.toml has it.
+        catalog: of the kernels that may be named.
+        devices: that the daemon tunes on, its first first.
+
+    Raises:
+        InputError: the order names what is not there, or cannot be; the message says what would be right.
+        DeviceUnavailableError: the daemon has no device now.
+    """
+    Objective(order.objective)
+    if order.policy not in registry.names("policy"):
+        choices = ", ".join(registry.names("policy"))
+        raise UnknownNameError(f"unknown policy {order.policy!r}; choose from {choices}")
+    check_clocks(order.clocks)
+    _check_options(order)
+    workloads = checked_workloads(order.workloads or DEFAULT_WORKLOADS, catalog)
+    return replace(order, workloads=workloads, device=checked_device(order.device, devices))
+
+
+def checked_device(device: str, devices: Sequence[str]) -> str:
+    """The device, or the first for none.
+
+    Raises:
+        UnknownNameError: the daemon does not tune on it; the message says on which it does.
+        DeviceUnavailableError: it has none now.
+    """
+    if not devices:
+        raise DeviceUnavailableError("no device of the daemon answers now; `tuner status` says why of each")
+    if device and device not in devices:
+        raise UnknownNameError(
+            f"device {device[:MOST_LETTERS]!r}: the daemon tunes on {', '.join(devices)}"
+            f"{suggestion(device[:MOST_LETTERS], devices)}"
+        )
+    return device or devices[0]
+
+
+def checked_workloads(specs: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
+    """Workloads that run together, each written as it is in answers.
+
+    Raises:
+        InputError: one is unknown, or named twice, or there are too many.
+    """
+    if len(specs) > MOST_WORKLOADS:
+        raise InputError(f"{len(specs)} workloads: at most {MOST_WORKLOADS} run together")
+    named, specified = [], []
+    for spec in specs:
+        if len(spec) > MOST_LETTERS:
+            raise InputError(f"workload {spec[:40]!r}...: {len(spec)} letters, at most {MOST_LETTERS}")
+        workload = catalog.workload(spec)
+        named.append(str(workload))
+        specified.append(exact(spec, workload, catalog))
+    twice = sorted({name for name in named if named.count(name) > 1})
+    if twice:
+        raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
+    return tuple(specified)
+
+
+def exact(spec: str, workload: Workload, catalog: Catalog) -> str:
+    """A workload as text, with its batch where that is not the kernel file's.
+
+    Args:
+        spec: how it was asked for.
+        workload: that it means.
+        catalog: with its kernel.
+    """
+    name = str(workload)
+    if "batch" not in spec.partition(":")[2] or catalog.workload(name).batch == workload.batch:
+        return name
+    return with_batch(name, workload.batch)
+
+
+def with_batch(name: str, batch: int) -> str:
+    """A workload's name together with a batch."""
+    return f"{name}{',' if ':' in name else ':'}batch={batch}"
+
+
+def without_batch(spec: str) -> str:
+    """A workload without its batch, as answers name it."""
+    return re.sub(r"[:,]batch=\d+$", "", spec)
+
+
+def same_order(order: Order) -> str:
+    """A text that orders share which ask for the same, whatever their workloads are listed in."""
+    return canonical(
+        {
+            **vars(order),
+            "workloads": sorted(order.workloads),
+            "kind": order.kind.value,
+            "options": dict(order.options),
+        }
+    )
+
+
+def topic(order: Order) -> str:
+    """A text that orders share which bring the same answer, in whatever way they measure.
+
+    Limits are part of it: a search that may make one trial is not the one that another order asks for.
+    """
+    options = {
+        name: float(value) if isinstance(value, int) else value  # 5 is 5.0
+        for name, value in order.options.items()
+        if name not in _WAYS
+    }
+    return same_order(replace(order, options=options))
+
+
+def asks(order: Order) -> str:
+    """A text that orders share which answer the same question, however they search."""
+    return canonical(
+        [order.device, sorted(order.workloads), order.objective, order.options.get("max_slowdown")]
+    )
+
+
+def within(order: Order, tuning: TuningTable) -> Order:
+    """A client's order, with the administrator's precision and time-out where it names none.
+
+    Raises:
+        InputError: it asks for clocks, and clients may not.
+    """
+    if order.clocks not in ("off", tuning.clocks) and not tuning.client_clocks:
+        raise InputError(
+            f"clocks {order.clocks}: clients may not choose clocks here"
+            " ([tuning] client_clocks of daemon.toml says so); use off"
+            + ("" if tuning.clocks == "off" else f" or {tuning.clocks}")
+        )
+    return replace(order, options=with_defaults(order.options, tuning))
+
+
+def with_defaults(options: Mapping[str, Any], tuning: TuningTable) -> dict[str, Any]:
+    """Options with those of daemon.toml where none are chosen."""
+    standard = {"energy_precision": tuning.energy_precision, "trial_timeout_s": tuning.trial_timeout_s}
+    return standard | dict(options)
+
+
+def _check_options(order: Order) -> None:
+    for name, value in order.options.items():
+        if name not in OPTIONS:
+            choices = ", ".join(OPTIONS)
+            raise UnknownNameError(
+                f"unknown option {name[:MOST_LETTERS]!r}; choose from {choices}"
+                f"{suggestion(name[:MOST_LETTERS], OPTIONS)}"
+            )
+        if name == "sensor":
+            if not isinstance(value, str) or not 0 < len(value) <= MOST_LETTERS or not value.isprintable():
+                raise InputError("sensor: write the name of a power reading (`tuner power sensors`)")
+        elif not RANGES[name].holds(value):
+            raise InputError(f"{name}: {str(value)[:MOST_LETTERS]}: write {RANGES[name]}")
+    if order.kind is Kind.TUNE and order.objective == "time" and "max_slowdown" in order.options:
+        raise InputError("max_slowdown limits a search for energy; with the objective time it says nothing")
+    if "runs_per_day" in order.options and order.objective not in _PAID_IN:
+        raise InputError(
+            f"runs_per_day: measuring costs joules and seconds, which {order.objective} is not;"
+            f" choose the objective {' or '.join(_PAID_IN)}"
+        )
