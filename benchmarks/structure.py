@@ -1,7 +1,7 @@
 """Counts how the source tree stands: modules, rooms, arrows between rooms, and what class names say.
 
-A room is a folder of ``tuner/``, ``power/`` or ``policies/``. An arrow runs from a room to one that it imports,
-lazily or by ``tuner.registry``'s table not counted. A floor is the longest way down from a room.
+A room is a folder of ``tuner/``, ``power/`` or ``policies/``. An arrow runs from a room to one that it
+imports; what ``tuner.registry`` loads by name draws none. A floor is the longest way down from a room.
 
     python benchmarks/structure.py --out benchmarks/results/structure.json
     python benchmarks/structure.py --root ../other-checkout
@@ -18,39 +18,11 @@ from pathlib import Path
 
 FOLDERS = ("tuner", "power", "policies")
 PARTICIPLE = re.compile(r"_?[A-Z][a-z]+ed")
-IRREGULAR = set(
-    [
-        "Begun",
-        "Bound",
-        "Built",
-        "Cut",
-        "Done",
-        "Drawn",
-        "Found",
-        "Given",
-        "Gone",
-        "Grown",
-        "Heard",
-        "Held",
-        "Kept",
-        "Known",
-        "Left",
-        "Lost",
-        "Made",
-        "Met",
-        "Put",
-        "Read",
-        "Run",
-        "Seen",
-        "Sent",
-        "Set",
-        "Shown",
-        "Spent",
-        "Taken",
-        "Told",
-        "Understood",
-    ]
-)
+IRREGULAR = {
+    *("Begun", "Bound", "Built", "Cut", "Done", "Drawn", "Found", "Given", "Gone", "Grown", "Heard", "Held"),
+    *("Kept", "Known", "Left", "Lost", "Made", "Met", "Put", "Read", "Run", "Seen", "Sent", "Set", "Shown"),
+    *("Spent", "Taken", "Told", "Understood"),
+}
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -84,7 +56,7 @@ def imports(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
 
 
 def room(name: str, depth: int) -> str:
-    """The room of a module: its first ``depth`` parts below ``tuner``, or the module itself where it is loose."""
+    """The room of a module: its first ``depth`` parts below ``tuner``."""
     return ".".join(name.split(".")[: depth + 1])
 
 
