@@ -35,7 +35,7 @@ from tuner.interfaces import Search
 from tuner.model import Measurement, Trial
 from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace, RecordingFile
-from tuner.recordings.searching import search_of
+from tuner.recordings.values import search_of
 from tuner.search.evaluation import play
 
 RECORDINGS = Path(tuner.__file__).parent / "recordings" / "h200.zip"

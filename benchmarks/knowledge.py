@@ -24,7 +24,7 @@ from tuner.interfaces import Known, Search
 from tuner.model import Measurement
 from tuner.recordings import RecordedSpace
 from tuner.recordings.opening import open_recording
-from tuner.recordings.searching import search_of
+from tuner.recordings.values import search_of
 
 KERNELS = ("fft-large", "fft", "scan-lf", "tridiag-wm")
 GOAL = 0.98  # of the optimum

@@ -9,10 +9,9 @@ from tuner.model import Measurement, Trial
 
 from .analytical import analytical
 from .descent import Attempt
-from .exhaustive import exhaustive
 from .greedy import greedy
 from .payback import paying
-from .random_sampling import random_sampling
+from .sampling import exhaustive, random_sampling
 
 SMALL = 24  # trials: what a Bayesian search takes by itself, eight to begin with and some gains five apart
 

@@ -14,8 +14,7 @@ from tuner.model import Configuration, Measurement, Trial
 
 from .analytical import choose
 from .descent import Attempt
-from .surrogate.design import latin
-from .surrogate.encoding import Integers
+from .surrogate.encoding import Integers, latin
 from .surrogate.joint import Joint
 from .surrogate.knowledge import best_known, learnt, nearest
 from .surrogate.learner import Learner, Proposal

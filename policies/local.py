@@ -10,8 +10,8 @@ from tuner.model import Measurement, Trial
 
 from .descent import with_kernel
 from .memory import Memory
-from .random_sampling import shuffled, trial_at
 from .ranks import Ranks, all_ranks
+from .sampling import shuffled, trial_at
 
 CLIMBS = 10  # in a row that find nothing better end the search: of ten chances none was a better basin
 FAILED_STARTS = 100  # in a row end the search: by then 97 % sure that under 4 % of the space runs

@@ -17,7 +17,7 @@ from modelled import NoNvrtc
 
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated import SimulatedDevice
-from tuner.devices.simulated.power_model import idle_watts
+from tuner.devices.simulated.round_model import idle_watts
 from tuner.devices.worker import Opened
 from tuner.interfaces import RunRecord
 from tuner.model import DeviceIdentity, Plan

@@ -14,7 +14,7 @@ from tuner.interfaces import Candidate, Known, Payback, Search
 from tuner.model import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import RecordedSpace
 from tuner.recordings.opening import open_recording
-from tuner.recordings.searching import search_of
+from tuner.recordings.values import search_of
 from tuner.search.evaluation import play as play_to_budget
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from cli_process import document, tuner
 
-from tuner.devices.calibrations import calibrated, user_file
-from tuner.devices.sensors import open_meter
+from tuner.devices.sensors import calibrated, open_meter, user_file
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import DeviceError, DeviceUnavailableError
 from tuner.tracing.choice import Gpu

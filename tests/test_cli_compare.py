@@ -9,8 +9,8 @@ import pytest
 from cli_process import SMALL, document, rows, tuner
 from small_spaces import space
 
-from tuner.comparing import plays
-from tuner.comparing.plays import Job, Play, Rules, jobs, play_one
+from tuner.comparing import evaluations as plays
+from tuner.comparing.evaluations import Job, Play, Rules, jobs, play_one
 from tuner.recordings import RecordedSpace, write
 
 KEYS = {

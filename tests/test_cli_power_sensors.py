@@ -17,7 +17,7 @@ from tuner import registry
 def _this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No rails, no calibrations, and looks of a tenth of a second."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("tuner.devices.calibrations.SYSTEM_FILE", tmp_path / "none.json")
+    monkeypatch.setattr("tuner.devices.sensors.SYSTEM_FILE", tmp_path / "none.json")
     monkeypatch.setattr("tuner.cli.power.sensors._LOOK_S", 0.1)
     for name, option in (("ina3221", "sysfs"), ("tegrastats", "binary"), ("jtop", "socket")):
         listed = partial(registry.load("readings", name), **{option: tmp_path / "none"})

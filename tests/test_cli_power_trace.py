@@ -42,7 +42,7 @@ def h200(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     monkeypatch.delenv("TUNER_MARKS", raising=False)
-    monkeypatch.setattr("tuner.devices.cuda.who.driver_problem", lambda: "no driver (a test)")
+    monkeypatch.setattr("tuner.devices.cuda.probe.driver_problem", lambda: "no driver (a test)")
     with fake_nvml(folder) as state:
         script(state, (0.0, 120.0))
         sensors_of_h200(state)

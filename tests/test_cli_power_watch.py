@@ -22,7 +22,7 @@ FAST = ("--interval", "0.2")
 def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
     """An H200 that draws 250 W."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("tuner.devices.cuda.who.driver_problem", lambda: "no driver (a test)")
+    monkeypatch.setattr("tuner.devices.cuda.probe.driver_problem", lambda: "no driver (a test)")
     with fake_nvml(tmp_path) as state:
         script(state, (0.0, 250.0))
         sensors_of_h200(state)

@@ -18,7 +18,7 @@ from scripted_daemon import Request, Script, ScriptedDaemon, answer, best, error
 import tuner
 from tuner.client import Client, Job, Placed, Use, default_sockets
 from tuner.client.addresses import SYSTEM_SOCKET, address
-from tuner.client.stream import Message, messages
+from tuner.client.client import Message, messages
 from tuner.errors import (
     DaemonError,
     DaemonRefusedError,

@@ -14,10 +14,21 @@ from small_spaces import space
 
 from tuner import registry
 from tuner.comparing.choices import catalog_groups, operation, policies, recorded_groups
-from tuner.comparing.efficiency import efficiency, evaluations_to, improvements, lowest_after, phi
-from tuner.comparing.plays import Job, Play, Rules, jobs, play_all, play_one
+from tuner.comparing.evaluations import (
+    Job,
+    Play,
+    Rules,
+    efficiency,
+    evaluations_to,
+    improvements,
+    jobs,
+    lowest_after,
+    phi,
+    play_all,
+    play_one,
+)
+from tuner.comparing.ground_truth import Truth
 from tuner.comparing.summary import document
-from tuner.comparing.truth import Truth
 from tuner.config.catalog import Catalog
 from tuner.errors import InputError, UnknownNameError
 from tuner.interfaces import Search

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.devices.cuda import who as module
-from tuner.devices.cuda.who import ask, who
+from tuner.devices.cuda import probe as module
+from tuner.devices.cuda.probe import ask, who
 from tuner.errors import DeviceUnavailableError
 
 SOURCE = """

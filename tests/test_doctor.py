@@ -16,7 +16,7 @@ from tuner.power.clocks.ownership import Ownership
 from tuner.database import Store
 from tuner.database.check import check_database, check_mirror, mirror_of
 from tuner.doctor import Finding, Surroundings, examine, host, software, worst
-from tuner.doctor.jetson import jetson, power_mode
+from tuner.doctor.host import jetson, power_mode
 from tuner.errors import StoreError
 from tuner.system.owner import this_process
 
@@ -34,7 +34,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def around(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Surroundings:
-    monkeypatch.setattr("tuner.devices.cuda.who.driver_problem", lambda: "no driver (a test)")
+    monkeypatch.setattr("tuner.devices.cuda.probe.driver_problem", lambda: "no driver (a test)")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return Surroundings(
         root=root,
@@ -114,7 +114,7 @@ def test_a_check_that_fails_stops_no_other(around: Surroundings, monkeypatch: py
         raise OSError("out of order")
         yield
 
-    monkeypatch.setattr("tuner.doctor.examination.jetson.jetson", broken)
+    monkeypatch.setattr("tuner.doctor.host.jetson", broken)
     found = list(examine(around))
 
     assert "out of order" in only(found, "jetson").text

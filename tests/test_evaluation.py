@@ -18,12 +18,12 @@ from small_spaces import space
 
 from tuner import registry
 from tuner.comparing.choices import PolicyChoice, policies
-from tuner.comparing.plays import Job, Rules, play_all, play_one
+from tuner.comparing.evaluations import Job, Rules, play_all, play_one
 from tuner.interfaces import Search
 from tuner.model import Configuration, Measurement, Trial
 from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace
-from tuner.recordings.searching import search_of
+from tuner.recordings.values import search_of
 from tuner.search.evaluation import play
 
 Asks = Generator[list[Trial], list[Measurement], Trial | None]
@@ -31,7 +31,7 @@ Asks = Generator[list[Trial], list[Measurement], Trial | None]
 PARENT = """
 from small_spaces import space
 from tuner.comparing.choices import policies
-from tuner.comparing.plays import Rules, play_all
+from tuner.comparing.evaluations import Rules, play_all
 
 if __name__ == "__main__":
     for _ in play_all([space(["a"], [1.0, 2.0])], Rules(policies("exhaustive"), 2, "time", None), 2):

@@ -15,7 +15,7 @@ from tuner.interfaces import Payback, Search
 from tuner.model import Measurement, Trial
 from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace, RecordingFile
-from tuner.recordings.searching import search_of
+from tuner.recordings.values import search_of
 from tuner.search.evaluation import play
 
 JOINT = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024", "scan-ks:N=256")

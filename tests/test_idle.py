@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from fake_setup import PLANS, FakeMeter, Watched, trial_of
 
-from tuner.devices.simulated.power_model import idle_watts
+from tuner.devices.simulated.round_model import idle_watts
 from tuner.interfaces import Response
 from tuner.measurement.idle import IdlePower
 from tuner.measurement.measurer import Measurer, open_clocks, open_meter

@@ -18,7 +18,7 @@ from tuner.interfaces import Payback
 from tuner.model import Measurement, Trial
 from tuner.model.objective import Objective
 from tuner.recordings.opening import open_recording
-from tuner.recordings.searching import search_of
+from tuner.recordings.values import search_of
 from tuner.report.break_even import shown
 from tuner.search import evaluation
 from tuner.search.break_even import break_even

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.response.calibrations import entries, load, prepare, store
 
-from tuner.devices.calibrations import calibrated
+from tuner.devices.sensors import calibrated
 from tuner.errors import StoreError
 from tuner.interfaces import Response
 from tuner.model import DeviceIdentity

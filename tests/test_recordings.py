@@ -22,7 +22,7 @@ from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace, RecordingFile, checks, files, read, write
 from tuner.recordings.encoding import document
 from tuner.recordings.opening import matching, open_recording
-from tuner.recordings.searching import search_of
+from tuner.recordings.values import search_of
 from tuner.registry import load
 from tuner.search.evaluation import play
 

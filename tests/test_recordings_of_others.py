@@ -149,7 +149,7 @@ def test_damaged_documents_are_refused_or_read(tmp_path: Path, data: st.DataObje
 
 def test_a_packed_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What unpacks to more than any space has is refused."""
-    monkeypatch.setattr("tuner.recordings.kernel_tuner.MAX_BYTES", 2**16)
+    monkeypatch.setattr("tuner.recordings.other_tuners.MAX_BYTES", 2**16)
     path = tmp_path / "cache.json.gz"
     path.write_bytes(gzip.compress(b" " * 2**20))
 

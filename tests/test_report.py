@@ -19,7 +19,7 @@ from tuner.measurement.paired import ASSUMED_REPEATABILITY, Repeats, Turns
 from tuner.model import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.report.tables import show_run
-from tuner.report.units import percent, si, significant, with_uncertainty
+from tuner.report.words import percent, si, significant, with_uncertainty
 from tuner.search.candidates import Prepared, prepare
 from tuner.search.document import Timing, document, energy_share
 from tuner.search.driver import Limits

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.interfaces import Response, Sample, SensorInfo
-from tuner.report.trace import shortened, trace_lines, trace_picture
+from tuner.report.power import shortened, trace_lines, trace_picture
 from tuner.tracing import Timeline, TracedEnergy
 from tuner.tracing.choice import Gpu
 from tuner.tracing.result import ReadingResult, Trace

@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import blocks, play, result, search_over
-from tuner.policies.sweep import CHUNK
+from tuner.policies.sampling import CHUNK
 
 from tuner import registry
 from tuner.model import Measurement, Trial

@@ -13,8 +13,7 @@ from jetson_trees import build
 from modelled import NoNvrtc
 
 from tuner import registry
-from tuner.devices.calibrations import user_file
-from tuner.devices.sensors import device_readings, is_jetson, open_meter, open_reading
+from tuner.devices.sensors import device_readings, is_jetson, open_meter, open_reading, user_file
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import InputError, UnknownNameError
 from tuner.interfaces import Response
@@ -32,7 +31,7 @@ class Real(Watched):
 def _no_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine has no rails, no tegrastats, no jtop and no calibrations, whatever it is."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("tuner.devices.calibrations.SYSTEM_FILE", tmp_path / "none.json")
+    monkeypatch.setattr("tuner.devices.sensors.SYSTEM_FILE", tmp_path / "none.json")
     monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: False)
     for name, option in (("ina3221", "sysfs"), ("tegrastats", "binary"), ("jtop", "socket")):
         listed = partial(registry.load("readings", name), **{option: tmp_path / "none"})

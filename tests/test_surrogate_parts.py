@@ -11,11 +11,10 @@ from policy_driver import candidate, search_over
 from scipy.integrate import quad
 from scipy.stats import norm
 from tuner.policies.surrogate import joint as joint_module
-from tuner.policies.surrogate.design import latin
-from tuner.policies.surrogate.encoding import Floats, encoding
+from tuner.policies.surrogate.encoding import Floats, encoding, latin
 from tuner.policies.surrogate.failures import Failures
-from tuner.policies.surrogate.improvement import log_expected_improvement
 from tuner.policies.surrogate.joint import Joint
+from tuner.policies.surrogate.posterior import log_expected_improvement
 from tuner.policies.surrogate.response import SQUASH, respond
 
 from tuner.interfaces import Candidate

@@ -10,8 +10,8 @@ from tuner.errors import UnknownNameError
 
 TABLE: dict[str, dict[str, str]] = {
     "policy": {
-        "exhaustive": "tuner.policies.exhaustive:exhaustive",
-        "random": "tuner.policies.random_sampling:random_sampling",
+        "exhaustive": "tuner.policies.sampling:exhaustive",
+        "random": "tuner.policies.sampling:random_sampling",
         "greedy": "tuner.policies.greedy:greedy",
         "auto": "tuner.policies.auto:auto",
         "analytical": "tuner.policies.analytical:analytical",

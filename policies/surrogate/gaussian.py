@@ -7,8 +7,7 @@ from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
 from .encoding import Floats, Integers
-from .factors import cholesky, inverse
-from .kernel import by_group, matern, slope, squared
+from .kernel import by_group, cholesky, inverse, matern, slope, squared
 
 # Priors of the logarithms, as mean and standard deviation: wide, because narrow ones did worse. A feature
 # spans one, so a length scale of one says that it matters moderately.

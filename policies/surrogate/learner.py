@@ -7,10 +7,9 @@ import numpy as np
 from . import gaussian, lcm
 from .encoding import Floats, Integers
 from .failures import Failures
-from .improvement import log_expected_improvement
 from .joint import Joint
 from .knowledge import Knowledge
-from .posterior import Posterior
+from .posterior import Posterior, log_expected_improvement
 from .response import Response, respond
 
 REFIT = 1.1  # hyper-parameters are fitted again when there are so many times more measurements

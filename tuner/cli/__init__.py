@@ -4,8 +4,7 @@ from typing import Any
 
 import click
 
-from tuner.cli.lazy import LazyGroup
-from tuner.cli.telling import written
+from tuner.cli.lifecycle import LazyGroup, written
 from tuner.errors import Interrupted, TunerError
 
 COMMANDS = {
@@ -21,16 +20,16 @@ COMMANDS = {
     "cancel": "tuner.cli.jobs:cancel",
     "pause": "tuner.cli.jobs:pause",
     "resume": "tuner.cli.jobs:resume",
-    "status": "tuner.cli.status:status",
-    "history": "tuner.cli.history:history",
+    "status": "tuner.cli.jobs:status",
+    "history": "tuner.cli.db:history",
     "db": "tuner.cli.db:db",
     "kernels": "tuner.cli.kernels:kernels",
     "devices": "tuner.cli.devices:devices",
-    "occupancy": "tuner.cli.occupancy:occupancy",
+    "occupancy": "tuner.cli.devices:occupancy",
     "power": "tuner.cli.power:power",
     "clocks": "tuner.cli.clocks:clocks",
     "completion": "tuner.cli.completion:completion",
-    "doctor": "tuner.cli.doctor:doctor",
+    "doctor": "tuner.cli.devices:doctor",
 }
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli import completing
+from tuner.cli.db import reading
 from tuner.cli.options import database_option, device_option, fraction, kernel_option
 from tuner.cli.output import console, json_option, write_json
-from tuner.cli.reading import reading
 from tuner.cli.remote import client_of, socket_option
 from tuner.errors import DaemonError, InputError
-from tuner.report.moments import moment
+from tuner.report.words import moment
 
 if TYPE_CHECKING:
     from tuner.client import Best

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import database_option, kernel_option, sensor_option
 from tuner.cli.output import console, json_option, writable, write_json
-from tuner.cli.stopping import orderly_stop
 from tuner.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
-    from tuner.cli.compare_progress import CompareProgress
-    from tuner.comparing.plays import Play, Rules
-    from tuner.comparing.truth import Truth
+    from tuner.cli.progress import CompareProgress
+    from tuner.comparing.evaluations import Play, Rules
+    from tuner.comparing.ground_truth import Truth
     from tuner.database.conditions import Conditions
     from tuner.model.objective import Objective
     from tuner.search.request import Request
@@ -116,7 +116,7 @@ def compare(
     or a simulated one every trial is measured first, once: the run is kept in the database.
     """
     from tuner.comparing.choices import policies
-    from tuner.comparing.plays import Rules
+    from tuner.comparing.evaluations import Rules
     from tuner.model.objective import Objective
 
     rules = Rules(policies(policy_words), seeds, objective, budget)
@@ -152,7 +152,7 @@ def _check_plot(path: str | None) -> None:
 
 
 def _progress(objective: str) -> "CompareProgress":
-    from tuner.cli.compare_progress import CompareProgress
+    from tuner.cli.progress import CompareProgress
 
     return CompareProgress(objective)
 
@@ -166,7 +166,7 @@ def _request(objective: str, sensor: str | None, kernel_files: Sequence[Path]) -
 def _recorded(found: _Found, words: Sequence[str], device: str) -> None:
     """Take the ground truths of a recording."""
     from tuner.comparing.choices import recorded_groups
-    from tuner.comparing.truth import Truth
+    from tuner.comparing.ground_truth import Truth
     from tuner.recordings.opening import open_recording
 
     recording = open_recording(device.removeprefix(_REPLAY))
@@ -210,7 +210,7 @@ def _measured(
 
 def _play(found: _Found, rules: "Rules", jobs: int, progress: "CompareProgress") -> None:
     """Play all policies on all spaces."""
-    from tuner.comparing.plays import play_all
+    from tuner.comparing.evaluations import play_all
 
     if not found.truths:
         raise InputError("\n".join(found.left_out))
@@ -225,7 +225,7 @@ def _play(found: _Found, rules: "Rules", jobs: int, progress: "CompareProgress")
 
 def _tell(found: _Found, rules: "Rules", json_path: str | None, plot_path: str | None) -> None:
     """Write, draw and print what there is, and end with the right exit code."""
-    from tuner.comparing.provenance import provenance
+    from tuner.comparing.measuring import provenance
     from tuner.comparing.summary import document
     from tuner.report.compare import show_comparison
 

@@ -1,13 +1,125 @@
-"""``tuner devices``: where trials can run, and what is missing."""
+"""``tuner devices``, ``doctor`` and ``occupancy``: where trials can run, and what is missing there."""
 
-from typing import TYPE_CHECKING, Any
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from tuner.cli.options import database_option
 from tuner.cli.output import console, json_option, write_json
 
 if TYPE_CHECKING:
+    from tuner.doctor import Finding
+
+
+from typing import TYPE_CHECKING, Any
+
+from tuner.cli.options import device_option
+
+if TYPE_CHECKING:
     from tuner.devices.worker import DeviceReport
+
+_STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
+_MUST_BE_MENDED = 1
+
+
+@click.command(short_help="Examine the machine for what hampers good measurements.")
+@database_option
+@json_option
+def doctor(*, database: Path | None, json_path: str | None) -> None:
+    """Examine driver, packages, sensors, clocks, GPU and host; nothing is set, and no GPU is given work.
+
+    Each finding is ok, a note, a warning (measurements are possible, and less trustworthy) or an error.
+    The exit code is 1 when there is an error, else 0.
+    """
+    from tuner.doctor import Surroundings, examine, worst
+
+    around = Surroundings() if database is None else Surroundings(database=database)
+    found = list(examine(around))
+    if json_path is not None:
+        write_json(json_path, {"worst": worst(found), "findings": [asdict(finding) for finding in found]})
+    _show(found, json_path)
+    if worst(found) == "error":
+        sys.exit(_MUST_BE_MENDED)
+
+
+def _show(found: "list[Finding]", json_path: str | None) -> None:
+    from rich.text import Text
+
+    from tuner.doctor import counts
+
+    out = console(json_path)
+    for finding in found:
+        line = Text(f"{finding.severity:<8}", style=_STYLES[finding.severity])
+        line.append(f"{finding.check}: {finding.text}", style="default")
+        out.print(line, soft_wrap=True, highlight=False)
+        if finding.remedy:
+            out.print(f"{'':8}-> {finding.remedy}", markup=False, highlight=False, soft_wrap=True)
+    out.print(counts(found), markup=False, highlight=False)
+
+
+@click.command(short_help="Print the occupancy of a kernel, and what limits it.")
+@device_option
+@click.option("--threads", type=int, required=True, metavar="N", help="Threads of a block.")
+@click.option(
+    "--registers",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Registers of a thread. Default: not counted.",
+)
+@click.option(
+    "--shared-bytes",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Shared memory of a block, static and dynamic. Default: none.",
+)
+@json_option
+def occupancy(
+    *, device: str | None, threads: int, registers: int, shared_bytes: int, json_path: str | None
+) -> None:
+    """Print resident blocks, warps and occupancy of a kernel, and which limit binds."""
+    from tuner.devices.worker import open_device
+    from tuner.errors import InputError
+    from tuner.space.occupancy import occupancy as fill
+
+    opened = open_device(device)
+    try:
+        limits, spec = opened.device.limits, opened.device.identity.spec
+        if limits is None:
+            raise InputError(f"{spec}: the limits of this GPU were not recorded")
+    finally:
+        opened.device.close()
+    if opened.notice:
+        click.echo(f"notice: {opened.notice}", err=True)
+    filled = fill(limits, threads, registers, shared_bytes)
+    if json_path is not None:
+        write_json(
+            json_path,
+            {
+                "device": spec,
+                "threads_per_block": threads,
+                "registers_per_thread": registers,
+                "shared_bytes": shared_bytes,
+                "blocks_per_sm": filled.blocks_per_sm,
+                "warps_per_sm": filled.warps_per_sm,
+                "occupancy": filled.occupancy,
+                "limited_by": filled.limited_by,
+                "binding": list(filled.binding),
+            },
+        )
+    also = f" (with {', '.join(filled.binding[1:])})" if filled.binding[1:] else ""
+    lines = (
+        f"device         {spec}, compute capability {'.'.join(map(str, limits.compute_capability))}",
+        f"blocks per SM  {filled.blocks_per_sm} of {limits.max_blocks_per_sm}",
+        f"warps per SM   {filled.warps_per_sm} of {limits.max_warps_per_sm}",
+        f"occupancy      {100 * filled.occupancy:.4g} %",
+        f"limited by     {filled.limited_by}{also}",
+    )
+    console(json_path).print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 
 
 @click.command(short_help="List GPUs, simulated devices and recordings.")

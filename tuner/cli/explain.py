@@ -145,7 +145,7 @@ def _value(value: Any) -> str:  # noqa: ANN401 - any value of a tunable
 
 def _cost(workload: dict[str, Any]) -> list[str]:
     """What it took, and of how many candidates."""
-    from tuner.report.units import si
+    from tuner.report.words import si
 
     pruned = "".join(f", {count} dropped: {reason}" for reason, count in workload["pruned"].items())
     compiled = f"compiled for {workload['architecture']}" if workload["architecture"] else "as recorded"

@@ -39,7 +39,7 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
     """
     from tuner.cli.progress import RunProgress
     from tuner.model.objective import UNITS
-    from tuner.report.labels import MODELLED
+    from tuner.report.words import MODELLED
 
     try:
         label = MODELLED if job.device.startswith("sim:") else ""

@@ -1,4 +1,4 @@
-"""``tuner jobs``, and what is done to one: ``cancel``, ``pause``, ``resume``."""
+"""``tuner jobs``, ``status``, ``cancel``, ``pause``, ``resume``: the daemon's queue."""
 
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,19 @@ if TYPE_CHECKING:
 
 _MOST = 500  # in one answer of the daemon
 _GOES_ON = (State.QUEUED.value, State.RUNNING.value)
+
+
+@click.command(short_help="Show how the daemon stands.")
+@socket_option
+@json_option
+def status(*, socket: str | None, json_path: str | None) -> None:
+    """Show how the daemon stands: its devices, what runs and waits, budgets, windows and troubles."""
+    from tuner.report.served import show_status
+
+    document = client_of(socket).status()
+    if json_path is not None:
+        write_json(json_path, document)
+    show_status(document, console(json_path))
 
 
 @click.command(short_help="List the daemon's jobs, or show one.")

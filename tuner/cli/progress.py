@@ -1,4 +1,4 @@
-"""Live progress of a run: what is compiled, the trial at hand, the best so far, joules spent, time left."""
+"""Live progress of runs and comparisons: compiling, the present trial, the best so far, joules, time left."""
 
 import math
 import time
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from tuner.model.objective import UNITS
-from tuner.report.units import si
+from tuner.report.words import si
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -136,3 +136,23 @@ class RunProgress:
             self._told_s = now_s
             line = f"{phase} {count}: {detail}" if detail else f"{phase} {count}"
             self._console.print(line, markup=False, highlight=False)
+
+
+class CompareProgress(RunProgress):
+    """A run's progress that says which space is measured, and counts plays."""
+
+    def __init__(self, objective: str) -> None:
+        super().__init__(objective)
+        self._space = ""
+
+    def space(self, name: str, number: int, total: int) -> None:
+        """Told before each ground truth is taken."""
+        self._space = f"{name} ({number}/{total}): "
+
+    def played(self, done: int, total: int, detail: str) -> None:
+        """Told after every play."""
+        self._space = ""
+        self._show("playing", done, total, detail)
+
+    def _show(self, phase: str, done: int, total: int | None, detail: str) -> None:
+        super()._show(f"{self._space}{phase}", done, total, detail)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.model.jobs import OWN, Origin
-from tuner.report.moments import MOMENT_WIDTH, moment
+from tuner.report.words import MOMENT_WIDTH, moment
 
 if TYPE_CHECKING:
     from rich.console import Console

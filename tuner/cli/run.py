@@ -10,9 +10,9 @@ import click
 
 from tuner import registry
 from tuner.cli import completing
+from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import database_option, device_option, finite, fraction, kernel_option, sensor_option
 from tuner.cli.output import console, json_option, write_json
-from tuner.cli.stopping import orderly_stop
 from tuner.errors import Interrupted
 
 if TYPE_CHECKING:

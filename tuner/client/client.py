@@ -3,14 +3,13 @@
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from tuner.client.addresses import Address, address
-from tuner.client.stream import Message, messages
 from tuner.client.transport import Transport
 from tuner.client.values import Best, Event, Job, Use, is_ended, read
 from tuner.errors import DaemonError, DaemonUnavailableError, InputError
@@ -23,6 +22,40 @@ _WORKLOAD = re.compile(r"[!-~]+")  # of any kernel at any size
 _SILENCE_S = 45.0  # three of the daemon's signs of life, one every 15 s
 _PAUSE_S = 0.1  # before the first attempt to find the daemon again ...
 _LONGEST_PAUSE_S = 2.0  # ... and, doubling, at most
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a stream; empty fields are those that were not sent."""
+
+    id: str
+    event: str
+    data: str
+
+
+def messages(lines: Iterable[bytes]) -> Iterator[Message | None]:
+    """Messages of a stream, and None for each comment: a sign of life.
+
+    A message that the end of the stream cuts off is dropped, as the standard has it.
+
+    Args:
+        lines: with their ends, which are LF or CRLF.
+    """
+    fields: dict[str, list[str]] = {}
+    for line in lines:
+        text = line.decode(errors="replace").rstrip("\r\n")
+        if not line.endswith(b"\n"):
+            return
+        if text.startswith(":"):
+            yield None
+        elif text:
+            name, _, value = text.partition(":")
+            fields.setdefault(name, []).append(value.removeprefix(" "))
+        elif fields:
+            last = {name: values[-1] for name, values in fields.items()}
+            if "data" in fields:
+                yield Message(last.get("id", ""), last.get("event", ""), "\n".join(fields["data"]))
+            fields = {}
 
 
 class Client:

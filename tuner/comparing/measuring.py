@@ -1,12 +1,19 @@
-"""Ground truths of devices that trials can run on: exhaustive runs, made once and kept in the database."""
+"""Ground truths by exhaustive runs on a device, made once and kept in the database."""
 
+import os
+import platform
+import shlex
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from tuner.comparing.choices import Group
-from tuner.comparing.truth import Truth
+from tuner.comparing.ground_truth import Truth
 from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.database.conditions import Conditions
@@ -21,6 +28,24 @@ from tuner.search.request import Request, conditions_of, make_task, resolve
 from tuner.search.session import Outcome
 from tuner.search.setup import open_bench
 from tuner.search.task import Task
+
+_PACKAGES = ("tuner", "numpy", "scipy")
+
+
+def provenance() -> dict[str, Any]:
+    """Date, command line, versions and the machine that the policies searched on."""
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "command": shlex.join(["tuner", *map(_relative, sys.argv[1:])]),
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in _PACKAGES},
+        "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+    }
+
+
+def _relative(word: str) -> str:
+    """An argument without the directories of the machine it was given on."""
+    return f".../{Path(word).name}" if Path(word).is_absolute() else word
 
 
 @dataclass(frozen=True)

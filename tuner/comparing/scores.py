@@ -5,9 +5,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.comparing.efficiency import phi
-from tuner.comparing.fields import Field
-from tuner.comparing.plays import Play
+from tuner.comparing.evaluations import Play, phi
+from tuner.comparing.ground_truth import Field
 from tuner.model.records import Record
 
 # Evaluations at which curves are given: close where policies differ, apart where they no longer do.

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tuner.comparing.fields import Field
-from tuner.comparing.plays import Play, Rules
+from tuner.comparing.evaluations import Play, Rules
+from tuner.comparing.ground_truth import Field, Truth
 from tuner.comparing.scores import means, on_operation, on_space
-from tuner.comparing.truth import Truth
 from tuner.model.objective import Objective
 from tuner.model.records import Record
 

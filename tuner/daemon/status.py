@@ -17,7 +17,7 @@ from tuner.daemon.settings.tables import Settings
 from tuner.model import DeviceIdentity
 from tuner.model.jobs import Job, State
 from tuner.model.objective import COVERAGE
-from tuner.report.moments import moment
+from tuner.report.words import moment
 
 
 def sentence(lanes: Lanes, jobs: Iterable[Job]) -> str:

@@ -1,4 +1,4 @@
-"""The power meter and the clock control that belong to a device, or why there is none."""
+"""The power meter, the clock control and the calibrations that belong to a device."""
 
 import functools
 import logging
@@ -6,18 +6,42 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 from tuner import registry
-from tuner.devices.calibrations import calibrated
 from tuner.devices.replay import RecordedClocks, ReplayDevice
 from tuner.errors import ClockError, InputError, SensorUnavailableError, StoreError, UnknownNameError
 from tuner.interfaces import ClockControl, Device, Meter, PowerSampler, Reading, Response, SensorInfo
 from tuner.model import DeviceIdentity
 
+SYSTEM_FILE = Path("/var/lib/tuner/sensors.json")  # an administrator's, for all users
 _ON_A_CARD = ("nvml", "ina3221", "tegrastats", "jtop")
 # NVML of an Orin initialises, but answers no power query; and the rails are what Jetsons are measured by.
 _ON_A_JETSON = ("ina3221", "tegrastats", "jtop", "nvml")
 _REPLAY = "replay:"  # what the name of a recorded trace begins with
 _LOG = logging.getLogger(__name__)
+
+
+def user_file() -> Path:
+    """The file that ``tuner power calibrate`` writes."""
+    return platformdirs.user_state_path("tuner") / "sensors.json"
+
+
+def calibrated(identity: DeviceIdentity, *files: Path) -> Callable[[str], Response | None]:
+    """The calibrated response of a device's readings by their name; None where there is none.
+
+    Args:
+        identity: of the device; a calibration is that of one GPU under one driver.
+        files: where calibrations are kept, the first that knows a reading counts; the user's and then the
+            system's if none are given.
+
+    Raises:
+        StoreError: a file is damaged; it is named.
+    """
+    known: dict[str, Response] = {}
+    for path in reversed(files or (user_file(), SYSTEM_FILE)):
+        known |= registry.load("calibration", "load")(path, identity.uuid, identity.driver)
+    return known.get
 
 
 def restore_stale_clocks() -> list[str]:

@@ -10,11 +10,9 @@ from typing import Any
 from tuner import registry
 from tuner.compiler.cubin_cache import default_directory
 from tuner.database import default_path
-from tuner.doctor import host, jetson, software
-from tuner.doctor.clocks import clocks
+from tuner.doctor import host, software
 from tuner.doctor.finding import Finding
-from tuner.doctor.gpu import gpu
-from tuner.doctor.sensors import no_sensors, sensors
+from tuner.doctor.gpu import clocks, gpu, no_sensors, sensors
 from tuner.errors import ClockError, TunerError
 
 Check = tuple[str, Callable[[], Iterable[Finding]]]
@@ -72,7 +70,7 @@ def _checks(around: Surroundings) -> Iterator[Check]:
     if not names:
         yield "power", partial(sensors, None, around.look_s) if expected else no_sensors
     yield "clocks", partial(clocks, where, expected=expected)
-    yield "jetson", partial(jetson.jetson, root)
+    yield "jetson", partial(host.jetson, root)
     yield "monitors", partial(host.monitors, root / "proc")
     yield "state directory", partial(host.directory, "state directory", around.database.parent)
     yield "cache directory", partial(host.directory, "cache directory", around.cache)

@@ -1,17 +1,159 @@
-"""Checks of what NVML tells of each GPU, of its compiler and of who else computes there."""
+"""Checks of each GPU: health, compiler, other users, power readings, clocks."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from tuner import registry
 from tuner.compiler.cubin_cache import CubinCache, default_directory
 from tuner.compiler.nvrtc_choice import choose
+from tuner.devices.sensor_survey import SensorReport, survey
+from tuner.devices.sensors import calibrated
 from tuner.doctor.finding import Finding
-from tuner.errors import CompilerUnavailableError, SensorUnavailableError
+from tuner.errors import ClockError, CompilerUnavailableError, SensorUnavailableError, StoreError
+from tuner.model import DeviceIdentity
+from tuner.report.words import response_words
+from tuner.tracing.choice import find_gpu, readings
 
+_MEND = "tuner clocks restore"
+_CALIBRATE = "tuner power calibrate (a minute; sets nothing)"
 _HOT_C = 80.0  # the slow-down of server GPUs begins at 85 to 90 degrees
 _SHOWN = 5
+
+
+def clocks(where: Any, *, expected: bool) -> Iterator[Finding]:  # noqa: ANN401 - a plugin's dataclass
+    """Per GPU: is it throttled, did a process that is gone leave its clock set, may this one set it?
+
+    Nothing is set to find out.
+
+    Args:
+        where: where clocks are found (``Where``).
+        expected: this machine has a GPU, so that finding none is wrong.
+    """
+    try:
+        states = registry.load("clock-care", "survey")(where)
+    except ClockError as error:
+        if expected:
+            yield Finding(
+                "clocks", "error", str(error), "see whether nvidia-smi answers; reboot after an update"
+            )
+        else:
+            yield Finding("clocks", "note", str(error))
+        return
+    for state in states:
+        yield from _state(state)
+    yield from _permissions(where)
+
+
+def _state(state: Any) -> Iterator[Finding]:  # noqa: ANN401
+    check = f"clock of {state.name or state.gpu}"
+    for trouble in state.trouble:
+        yield Finding(check, "warning", trouble, "see `tuner clocks show`")
+    if state.stale:
+        left = f"left at {state.announced_mhz} MHz by a process that is gone"
+        yield Finding(check, "error", left, _MEND)
+    elif state.owner:
+        yield Finding(check, "warning", f"held by {state.owner}", "wait for it, or end it")
+    if state.reading.mhz is None:
+        return
+    now = f"{state.reading.mhz:.0f} MHz now"
+    if state.reading.throttle_reasons:
+        reasons = ", ".join(state.reading.throttle_reasons)
+        yield Finding(
+            check, "warning", f"{now}, held back by {reasons}", "let it rest, see to cooling and power"
+        )
+    else:
+        yield Finding(check, "ok", f"{now}, not throttled")
+
+
+def _permissions(where: Any) -> Iterator[Finding]:  # noqa: ANN401
+    helper: bool | None = None
+    for actuator in registry.load("clock-care", "actuators")(where):
+        if isinstance(actuator, ClockError):
+            continue  # told by the survey
+        with closing(actuator):
+            permitted = actuator.permitted()
+            if helper is None and not permitted:
+                helper = registry.load("clock-care", "helper-answers")(where.socket)
+            yield _permission(actuator, permitted=permitted, helper=bool(helper))
+
+
+def _permission(actuator: Any, *, permitted: bool, helper: bool) -> Finding:  # noqa: ANN401
+    check = f"--clocks on {actuator.name}"
+    try:
+        count = len(actuator.supported_mhz())
+    except ClockError as error:
+        return Finding(check, "note", str(error))
+    if not count:
+        return Finding(check, "note", "this GPU has no clocks that can be set")
+    if permitted:
+        return Finding(check, "ok", f"this user may set its {count} clocks")
+    if helper:
+        return Finding(check, "ok", f"tuner-clockd answers and sets its {count} clocks for this user")
+    return Finding(
+        check,
+        "note",
+        "this user may not set clocks, and tuner-clockd does not answer",
+        "for --clocks install tuner-clockd, or be root (in a container with --cap-add SYS_ADMIN)",
+    )
+
+
+def sensors(gpu: str | None, seconds: float) -> Iterator[Finding]:
+    """Look at every reading for a moment; nothing is set or run.
+
+    Args:
+        gpu: UUID; None for what CUDA calls ``cuda:0``, as a Jetson's one GPU.
+        seconds: how long each is looked at.
+    """
+    found = find_gpu(gpu, "tuner doctor")
+    try:
+        calibrated(DeviceIdentity("", found.name, found.uuid, found.driver, "", modelled=False))
+    except StoreError as error:
+        yield Finding("calibrations", "error", str(error), "move it aside, and calibrate again")
+    reports = survey(readings(found), seconds=seconds)
+    check = f"power of {found.name}"
+    chosen = next((report for report in reports if report.chosen), None)
+    if chosen is None or chosen.info is None:
+        reasons = "; ".join(f"{report.name}: {report.why}" for report in reports)
+        remedy = "use --objective time, or run where a sensor may be read (on a Jetson perhaps as root)"
+        yield Finding(check, "error", f"no reading can be used: {reasons}", remedy)
+        return
+    yield _taken(check, chosen)
+    curve = next((r for r in reports if r.info is not None and r.info.kind != "counter"), None)
+    if curve is not None and curve is not chosen:
+        yield _curve(check, curve)
+    for report in reports:
+        if report.info is None and report.name not in registry.names("readings"):
+            yield Finding(check, "note", f"{report.name}: {report.why}")
+
+
+def no_sensors() -> Iterator[Finding]:
+    """What is to be said of power on a machine without a GPU."""
+    text = "no GPU whose power can be read: only simulated devices have an energy here, a modelled one"
+    yield Finding("power", "note", text, "tuner power sensors says what each source of readings misses")
+
+
+def _taken(check: str, chosen: SensorReport) -> Finding:
+    """The reading that is taken for energy."""
+    info = chosen.info
+    if info is None:
+        return Finding(check, "error", f"{chosen.name} stopped answering")
+    taken = f"{chosen.name} ({info.scope}) is taken"
+    if info.kind == "counter":  # counts true joules: nothing to calibrate
+        return Finding(check, "ok", taken)
+    words = f"{taken}: {response_words(info.response)}"
+    if info.response.origin == "calibrated":
+        return Finding(check, "ok", f"{words} for this GPU and driver")
+    return Finding(check, "warning", f"{words}, not calibrated on this GPU under this driver", _CALIBRATE)
+
+
+def _curve(check: str, curve: SensorReport) -> Finding:
+    """The reading that shows power over time where a counter gives the joules."""
+    if curve.info is None or curve.info.response.origin == "calibrated":
+        return Finding(check, "ok", f"{curve.name} shows power over time, calibrated for this GPU and driver")
+    words = f"{curve.name} shows power over time: {response_words(curve.info.response)}, not calibrated"
+    return Finding(check, "note", words, _CALIBRATE)
 
 
 def gpu(uuid: str, proc: Path) -> Iterator[Finding]:

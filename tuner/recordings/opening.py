@@ -8,9 +8,8 @@ from typing import Protocol
 
 from tuner.errors import InputError
 from tuner.recordings.files import RecordingFile
-from tuner.recordings.kernel_tuner import read_cache
 from tuner.recordings.numpy_spaces import read_npz
-from tuner.recordings.other_tuners import OneSpace
+from tuner.recordings.other_tuners import OneSpace, read_cache
 from tuner.recordings.values import RecordedSpace
 
 SHIPPED = ("h200",)

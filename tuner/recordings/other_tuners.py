@@ -1,10 +1,14 @@
 """Spaces that other tuners recorded: one workload, its tunables, times; no launches, limits or roles.
 
-Their joules are not read: they come without an uncertainty.
+Their joules are not read: they come without an uncertainty. The simulation caches of Kernel Tuner are JSON
+whose closing brackets may be missing.
 """
 
+import gzip
+import json
 import math
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ from tuner.model import (
     WorkloadResult,
 )
 from tuner.recordings import checks
+from tuner.recordings.files import MAX_BYTES, load_json
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.launches import candidate
 
@@ -34,6 +39,9 @@ STATUS = {
 }
 _MS = 1e-3
 _AXES = ("x", "y", "z")
+FAILURES = tuple(name for name in STATUS if name not in ("ok", "other"))
+_GZIP = b"\x1f\x8b"  # public caches are often packed
+_OPEN_ENDINGS = ("", "}", "}}")  # what a cache of a tuning that was stopped lacks
 
 
 class OneSpace:
@@ -154,3 +162,103 @@ def measurement(
         window_s=window_ms * _MS,
         check_s=check_ms * _MS,
     )
+
+
+def read_cache(path: Path) -> RecordedSpace:
+    """The space of a Kernel Tuner cache.
+
+    Raises:
+        InputError: it is none, or something in it is wrong; the message names the entry.
+    """
+    try:
+        return _cache(_closed(_text(path)), path)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            packed = stream.read(len(_GZIP)) == _GZIP
+        with gzip.open(path) if packed else path.open("rb") as stream:
+            found = stream.read(MAX_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"cannot be read: {error}") from error
+    if len(found) > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES // 2**20} MiB; no space is that large")
+    return found.decode()
+
+
+def _closed(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """The JSON value; a cache is written entry by entry, and closed only when its tuning has ended."""
+    body = text.rstrip().removesuffix(",")
+    troubles = []
+    for ending in _OPEN_ENDINGS:
+        try:
+            return load_json(body + ending)
+        except json.JSONDecodeError as error:  # noqa: PERF203 - three times at most
+            troubles.append(error)
+    raise ValueError(f"neither a recorded space nor a Kernel Tuner cache: not JSON: {troubles[0]}")
+
+
+def _cache(document: Any, path: Path) -> RecordedSpace:  # noqa: ANN401 - any JSON value
+    where = "cache file"
+    lists = checks.table(document, "tune_params", where)
+    names = document.get("tune_params_keys", list(lists))
+    if not checks.TEXTS.accepts(names) or set(names) != set(lists) or len(names) != len(lists):
+        raise ValueError(
+            f"{where}: tune_params_keys is {checks.shown(names)}; expected the names of tune_params"
+        )
+    tunables = {name: value_list(name, lists[name]) for name in names}
+    rows = []
+    for key, entry in checks.table(document, "cache", where).items():
+        at = f"cache[{key!r}]"
+        values = [checks.one(entry, name, at, checks.VALUE) for name in names]
+        for name, value in zip(names, values, strict=True):
+            if value not in tunables[name]:
+                raise ValueError(f"{at}: {name} is {value!r}, which tune_params does not list")
+        rows.append((tuple(values), _entry(entry, at)))
+    kernel = checks.one(document, "kernel_name", where, checks.NAME)
+    return one_workload(
+        name=kernel,
+        kernel=kernel,
+        device=checks.one(document, "device_name", where, checks.TEXT),
+        sizes=axis_sizes(document.get("problem_size")),
+        tunables=tunables,
+        rows=rows,
+        provenance={
+            "tuner": "Kernel Tuner",
+            "file": path.name,
+            "objective": str(document.get("objective", "")),
+        },
+    )
+
+
+def _entry(entry: Mapping[str, Any], at: str) -> Measurement:
+    """The measurement of an entry: it failed where any value is the name of a failure."""
+    failure = next((v for v in entry.values() if isinstance(v, str) and v in FAILURES), None)
+    if failure is not None:
+        return measurement(failure)
+    times = entry.get("times")
+    if times is not None and (not isinstance(times, list) or not all(map(checks.POSITIVE.accepts, times))):
+        raise ValueError(f"{at}: times is {checks.shown(times)}; expected milliseconds above zero")
+    time_ms = entry.get("time")
+    if time_ms is None and times:
+        time_ms = math.fsum(times) / len(times)
+    if not checks.POSITIVE.accepts(time_ms):
+        choices = ", ".join(FAILURES)
+        raise ValueError(
+            f"{at}: time is {checks.shown(time_ms)}; expected milliseconds above zero, or {choices}"
+        )
+    spent = [entry.get(name, 0.0) for name in ("benchmark_time", "verification_time")]
+    window_ms, check_ms = (value if checks.AMOUNT.accepts(value) else 0.0 for value in spent)
+    sigma_ms = _sigma(times or ())
+    return measurement("ok", time_ms, sigma_ms, len(times or ()), window_ms=window_ms, check_ms=check_ms)
+
+
+def _sigma(values: Sequence[float]) -> float:
+    """Standard deviation of one value among these; 0 where that is not known."""
+    if len(values) < 2:  # noqa: PLR2004 - one value has no scatter
+        return 0.0
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))

@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.report.labels import label
-from tuner.report.units import significant, with_uncertainty
+from tuner.report.words import label, significant, with_uncertainty
 
 _LARGE = 100.0  # from here on fractions are of no interest
 _DAY_H = 24

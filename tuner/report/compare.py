@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.comparing.choices import TOGETHER
-from tuner.comparing.efficiency import CLOSE
+from tuner.comparing.evaluations import CLOSE
 from tuner.model.objective import COVERAGE
-from tuner.report.units import si, significant, with_uncertainty
+from tuner.report.words import si, significant, with_uncertainty
 
 _ROOM_FOR_ALL = 110  # characters
 

@@ -11,9 +11,7 @@ from rich.text import Text
 from tuner.client import Best
 from tuner.model import shown_values
 from tuner.model.objective import COVERAGE
-from tuner.report.labels import MODELLED
-from tuner.report.moments import moment, with_moments
-from tuner.report.units import si, with_uncertainty
+from tuner.report.words import MODELLED, moment, si, with_moments, with_uncertainty
 
 _UNITS = {"s": "s", "j": "J", "w": "W", "mhz": "MHz", "bytes": "bytes"}
 _NAMES = {"runtime": "CUDA", "state_directory": "state"}  # where a field's own name says too little

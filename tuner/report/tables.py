@@ -11,8 +11,7 @@ from rich.text import Text
 from tuner.model import shown_values
 from tuner.model.objective import COVERAGE
 from tuner.report import break_even
-from tuner.report.labels import MODELLED, label, note
-from tuner.report.units import percent, si, significant, with_uncertainty
+from tuner.report.words import MODELLED, label, note, percent, si, significant, with_uncertainty
 
 _FAILURES_SHOWN = 10
 _ROOM_FOR_RATES = 90  # characters

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 from tuner import registry
-from tuner.devices.cuda.who import who
+from tuner.devices.cuda.probe import who
 from tuner.devices.sensors import choices, gpu_readings, is_advised_against, is_jetson
 from tuner.errors import (
     ChildError,

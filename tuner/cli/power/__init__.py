@@ -2,7 +2,7 @@
 
 import click
 
-from tuner.cli.lazy import LazyGroup
+from tuner.cli.lifecycle import LazyGroup
 
 COMMANDS = {
     "sensors": "tuner.cli.power.sensors:sensors",

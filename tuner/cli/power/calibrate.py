@@ -53,8 +53,8 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     driver. The GPU must have nothing else to do.
     """
     from tuner import registry
-    from tuner.devices.calibrations import user_file
     from tuner.devices.company import refuse_company
+    from tuner.devices.sensors import user_file
     from tuner.devices.worker import open_device
     from tuner.errors import Interrupted
     from tuner.tracing.choice import readable_clocks

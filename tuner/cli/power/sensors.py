@@ -91,8 +91,7 @@ def _show(out: "Console", device: dict[str, Any], reports: "list[SensorReport]")
 
 
 def _cells(report: "SensorReport", info: "SensorInfo") -> tuple[str, ...]:
-    from tuner.report.power_words import response_words
-    from tuner.report.units import si
+    from tuner.report.words import response_words, si
 
     every = si(info.period_s, "s", 3)
     return (

@@ -84,7 +84,7 @@ def trace(
         recorder = Recorder(samplers, clocks)
         outcome = run_traced(command, recorder, Idle(idle_s, idle_after_s))
         found = result(command, gpu, recorder, outcome)
-    from tuner.report.trace import trace_lines
+    from tuner.report.power import trace_lines
 
     _say(trace_lines(found))
     problems = [*_write(found, csv_path, json_path), *_draw(found, plot_path)]
@@ -129,8 +129,8 @@ def _draw(found: "Trace", path: str | None) -> list[str]:
     """Draw the picture; what went wrong, for people."""
     if path is None:
         return []
+    from tuner.report.power import trace_picture
     from tuner.report.power_plot import draw
-    from tuner.report.trace import trace_picture
 
     picture = trace_picture(found)
     if picture is None:

@@ -71,7 +71,7 @@ def watch(
     Watts are corrected where it is known how the sensor follows power; what it shows stands beside them.
     Ends with a summary, at Ctrl-C too, and when no reading is left: with exit code 1 where they failed.
     """
-    from tuner.report.watching import summary_lines
+    from tuner.report.power import summary_lines
     from tuner.tracing.choice import gpu_for
 
     gpu = gpu_for(device, sensors, "tuner power watch")
@@ -170,7 +170,7 @@ def _record(snapshot: "Snapshot", gpu: "Gpu") -> dict[str, Any]:
 @contextlib.contextmanager
 def _display(out: "Console", gpu: "Gpu") -> Iterator[Shown]:
     """Something that shows a snapshot: a table that stays in its place on a terminal, lines elsewhere."""
-    from tuner.report.watching import lines, table
+    from tuner.report.power import lines, table
 
     if not out.is_terminal:
 

@@ -16,7 +16,7 @@ from cronsim import CronSim
 
 from tuner.daemon.devices.budgets import Budgets, exhausted, until_tomorrow_s
 from tuner.daemon.settings.tables import Settings, WindowTable
-from tuner.report.moments import moment
+from tuner.report.words import moment
 
 _RECHECK_S = 60.0  # a wall clock that was set is noticed after so long
 _LOOK_TIMEOUT_S = 10.0  # a look that takes longer: the driver hangs

@@ -16,9 +16,8 @@ from tuner.devices.gpu_values import GpuModel
 from tuner.devices.gpus import gpu_model
 from tuner.devices.occupants import Occupant
 from tuner.devices.simulated.faults import Faults
-from tuner.devices.simulated.power_model import active_watts, idle_watts, load_watts
 from tuner.devices.simulated.resources import ModelResources, StageCompiler
-from tuner.devices.simulated.round_model import RoundModel
+from tuner.devices.simulated.round_model import RoundModel, active_watts, idle_watts, load_watts
 from tuner.devices.simulated.timeline import Timeline
 from tuner.errors import ClockError, CompileError
 from tuner.interfaces import Check, Progress, RunRecord

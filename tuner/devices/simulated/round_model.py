@@ -1,16 +1,109 @@
-"""One round of concurrent plans on a modelled GPU: when each ends, at what power and clock."""
+"""One round of concurrent plans on a modelled GPU: when each ends, at what power and clock.
+
+Concurrent workloads share the GPU by a fluid model. Alone, a workload runs at speed 1 and keeps each
+resource (memory, issue, lanes, block dispatch, and the SMs' places for warps, registers, shared memory and
+blocks) busy for some fraction of its time. Together, all run at one common speed, the largest at which no
+resource is asked for more than it has; when a stage or a workload ends, the speed is found anew. Several
+streams of memory traffic cost the memory a little more than one (``CONTENTION``: rows of DRAM banks are
+opened for each other).
+
+It follows that a round lasts at least as long as its slowest workload alone and at least as long as all
+bytes at full bandwidth, and (contention apart) at most as long as all workloads one after the other at the
+same clock. A power limit that binds for one workload lowers the clock of all.
+
+Power is idle power plus activity times V(f)^2 f, plus joules per byte of device memory (which does not see
+the SM voltage) and per byte through L2 and crossbar and per instruction (which do, by V(f)^2). Work costs
+joules however fast it is done; only idle and clock power cost by the second. So fewer instructions for the
+same bytes draw less power at the same bandwidth, and for memory-bound work the joules have a minimum
+between the lowest clock (which lasts long) and the highest (which wastes voltage).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.simulated.launch_model import Launch, describe
-from tuner.devices.simulated.power_model import active_watts, work_joules
-from tuner.devices.simulated.sharing import finish_times
 from tuner.devices.simulated.time_model import Demand, demand
 from tuner.model import Configuration, Plan, Resources, Workload
 
+CONTENTION = 0.02
+_MEMORY = 0  # place of device memory among a demand's shares
 _Key = tuple[Workload, Configuration]  # a plan's own hash would hash its source text every time
+
+
+def finish_times(workloads: Sequence[Sequence[Demand]]) -> list[float]:
+    """When each workload of a round ends, all having started together at 0.
+
+    Args:
+        workloads: per workload, the demands of its stages, run in order; at least one each.
+
+    Returns:
+        Seconds, one per workload.
+    """
+    if len(workloads) == 1:
+        return [sum(demand.seconds for demand in workloads[0])]
+    stage = [0] * len(workloads)
+    left = [demands[0].seconds for demands in workloads]
+    ends = [0.0] * len(workloads)
+    active = list(range(len(workloads)))
+    now = 0.0
+    while active:
+        speed = _common_speed([workloads[i][stage[i]] for i in active])
+        step = min(left[i] for i in active)
+        now += step / speed
+        ended = []
+        for i in active:
+            left[i] -= step
+            if left[i] > 0.0:
+                continue
+            stage[i] += 1
+            if stage[i] < len(workloads[i]):
+                left[i] = workloads[i][stage[i]].seconds
+            else:
+                ends[i] = now
+                ended.append(i)
+        active = [i for i in active if i not in ended]
+    return ends
+
+
+def _common_speed(demands: Sequence[Demand]) -> float:
+    """Largest common speed at which no resource is asked for more than it has."""
+    columns = zip(*(demand.shares for demand in demands), strict=True)
+    asked: list[float] = [sum(shares) for shares in columns]
+    asked[_MEMORY] *= 1.0 + CONTENTION * (len(demands) - 1)
+    return 1.0 / max(1.0, *asked)
+
+
+def idle_watts(gpu: GpuModel, clock_mhz: float) -> float:
+    """Power with a context alive and nothing running, at an SM clock."""
+    return gpu.power.idle_w + gpu.power.clock_w * _switching(gpu, clock_mhz)
+
+
+def active_watts(gpu: GpuModel, clock_mhz: float) -> float:
+    """Power while blocks are resident, before any work is counted."""
+    return idle_watts(gpu, clock_mhz) + gpu.power.active_w * _switching(gpu, clock_mhz)
+
+
+def load_watts(gpu: GpuModel, clock_mhz: float) -> float:
+    """Power with every multiprocessor issuing arithmetic at full rate."""
+    issue_w = gpu.power.issue_w * _switching(gpu, clock_mhz)
+    return min(gpu.power.limit_w, active_watts(gpu, clock_mhz) + issue_w)
+
+
+def work_joules(launch: Launch, gpu: GpuModel, clock_mhz: float) -> float:
+    """Joules of the bytes and instructions of one launch, beside ``active_watts``."""
+    power = gpu.power
+    square = gpu.voltage.squared(clock_mhz)
+    top_hz = gpu.clocks_mhz[0] * 1e6
+    issue_rate = gpu.issue_per_clock * gpu.limits.warp_size * gpu.limits.multiprocessors * top_hz
+    per_byte = (power.memory_w + power.transport_w * square) / gpu.bandwidth
+    per_instruction = power.issue_w * square / issue_rate
+    return launch.bytes * per_byte + launch.instructions * per_instruction
+
+
+def _switching(gpu: GpuModel, clock_mhz: float) -> float:
+    """V(f)^2 f against its value at the top clock."""
+    return gpu.voltage.squared(clock_mhz) * clock_mhz / gpu.clocks_mhz[0]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,73 @@
+"""Policies whose trials do not depend on each other: exhaustive search and random sampling."""
+
+import math
+import random
+from collections.abc import Generator, Iterable, Iterator
+from itertools import islice, product
+
+from tuner.interfaces import Search
+from tuner.model import Measurement, Trial
+
+CHUNK = 64  # trials yielded together: enough to compile ahead, few enough to hold in memory
+
+
+def sweep(search: Search, trials: Iterable[Trial]) -> Generator[list[Trial], list[Measurement], Trial | None]:
+    """Yield ``trials`` in chunks and return the cheapest, the earliest of equals; None when all failed.
+
+    Args:
+        search: gives the cost.
+        trials: may be a generator of any length; no more than a chunk of it is held.
+    """
+    best, lowest = None, math.inf
+    stream = iter(trials)
+    while chunk := list(islice(stream, CHUNK)):
+        for trial, measurement in zip(chunk, (yield chunk), strict=True):
+            cost = search.cost(measurement)
+            if math.isfinite(cost) and cost < lowest:
+                best, lowest = trial, cost
+    return best
+
+
+def random_sampling(search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
+    """Draw trials of the pruned joint space uniformly and without repetition, until it is used up.
+
+    The draw depends on ``Search.seed`` alone. How many are drawn is the driver's business (a budget or a
+    time limit). Memory grows with the trials drawn, not with the space.
+    """
+    return (
+        yield from sweep(search, (trial_at(search, number) for number in shuffled(search.size, search.seed)))
+    )
+
+
+def shuffled(count: int, seed: int) -> Iterator[int]:
+    """The numbers below ``count`` in random order: a Fisher-Yates shuffle that stores only what it moved."""
+    draw = random.Random(seed)  # noqa: S311 - a seeded experiment, not a secret
+    moved: dict[int, int] = {}
+    for i in range(count):
+        j = draw.randrange(i, count)
+        yield moved.get(j, j)
+        moved[j] = moved.pop(i, i)
+
+
+def trial_at(search: Search, number: int) -> Trial:
+    """The trial with a number from 0 to ``search.size - 1``: mixed radix, the first workload lowest."""
+    configurations = []
+    for candidates in search.candidates:
+        number, digit = divmod(number, len(candidates))
+        configurations.append(candidates[digit].configuration)
+    return Trial(tuple(configurations), search.clocks[number])
+
+
+def exhaustive(search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
+    """Measure the whole pruned joint space and return its minimum.
+
+    The clock changes slowest, because setting it takes longest; then the first workload. The space is
+    walked, never built, so that its size costs no memory.
+    """
+    return (yield from sweep(search, _joint_space(search)))
+
+
+def _joint_space(search: Search) -> Iterator[Trial]:
+    for clock_mhz in search.clocks:
+        for chosen in product(*search.candidates):
+            yield Trial(tuple(candidate.configuration for candidate in chosen), clock_mhz)

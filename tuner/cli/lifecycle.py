@@ -1,0 +1,100 @@
+"""How commands start and end: imported on use, stopped in order, output written."""
+
+import contextlib
+import errno
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+import click
+
+from tuner.errors import Interrupted
+
+_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # by what standard output leads to
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are named in a table and imported on use.
+
+    Args:
+        table: command name -> ``module:attribute``.
+        attributes: of ``click.Group``.
+    """
+
+    def __init__(self, *, table: Mapping[str, str], **attributes: Any) -> None:  # noqa: ANN401 - click's own
+        super().__init__(**attributes)
+        self._table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table."""
+        del ctx
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command, or None for an unknown name."""
+        del ctx
+        if cmd_name not in self._table:
+            return None
+        module, _, attribute = self._table[cmd_name].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{self._table[cmd_name]} is not a command")
+        return command
+
+
+@contextlib.contextmanager
+def written() -> Iterator[None]:
+    """Have all that a command prints written when this ends; a reader that has gone is click's to handle.
+
+    Raises:
+        click.ClickException: the disk is full, or whatever else standard output leads to takes no more.
+    """
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        # with the name of a file it is none of the standard ones
+        if error.errno not in _REFUSED or error.filename is not None:
+            raise
+        _give_up()
+        raise click.ClickException(f"the output cannot be written: {error.strerror}") from error
+
+
+def _give_up() -> None:
+    """Let what is left go nowhere: Python writes it at the end, and would complain again."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # of streams that are no files
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+@contextlib.contextmanager
+def orderly_stop() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a command as Ctrl-C does: clocks restored, results kept, exit code 130.
+
+    A signal that is ignored stays ignored: ``nohup tuner run`` outlives its terminal.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del frame
+        # no error of this package: whoever goes on after an error must not go on after this
+        raise KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heeded = {number: before for number, before in handlers.items() if before is not signal.SIG_IGN}
+    for number in heeded:
+        signal.signal(number, stop)
+    try:
+        yield
+    except KeyboardInterrupt as order:
+        raise Interrupted("interrupted; trials that had ended are stored") from order
+    finally:
+        for number, before in heeded.items():
+            signal.signal(number, before)

@@ -1,0 +1,114 @@
+"""Numbers with units, times, labels and sensor responses as people read them."""
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from tuner.interfaces import Response
+
+MODELLED = "modelled"
+RECORDED = "recorded"
+MOMENT_WIDTH = len("2026-11-21 22:00:00 UTC")
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?")
+_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+
+
+def label(document: Mapping[str, Any]) -> str:
+    """``modelled``, ``recorded``, both, or nothing for numbers that were measured now.
+
+    Args:
+        document: of a run; those stored before there were recordings lack the key.
+    """
+    words = [RECORDED] if document.get("recorded") else []
+    return ", ".join([*words, MODELLED] if document["modelled"] else words)
+
+
+def note(document: Mapping[str, Any]) -> str:
+    """What stands beside the name of the GPU; empty for numbers that were measured now."""
+    modelled = f"{MODELLED}: a simulated device made these numbers, no GPU ran"
+    if not document.get("recorded"):
+        return modelled if document["modelled"] else ""
+    recorded = f"{RECORDED} ({document['recorded']}): nothing ran now, and no contender was measured again"
+    return f"{recorded}; {modelled}" if document["modelled"] else recorded
+
+
+def moment(at: str | datetime | None) -> str:
+    """A point in time to the second: ``2026-11-21 22:00:00 UTC``; None is a dash, other text stays.
+
+    Args:
+        at: ISO 8601; without a zone it is UTC, as the database has it.
+    """
+    if at is None:
+        return "–"
+    if isinstance(at, str):
+        try:
+            known = datetime.fromisoformat(at.replace("Z", "+00:00"))  # Python 3.10 does not know Z
+        except ValueError:
+            return at
+    else:
+        known = at
+    if known.tzinfo is None:
+        known = known.replace(tzinfo=timezone.utc)
+    return f"{known.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def with_moments(text: str) -> str:
+    """A sentence, each ISO 8601 stamp in it as ``moment`` writes it."""
+    return _STAMP.sub(lambda found: moment(found.group()), text)
+
+
+def response_words(response: Response) -> str:
+    """A response with its constant and where that comes from, e.g. ``lag, C = 13.0 ms, assumed``."""
+    words = {
+        "identity": "shows power as it is",
+        "lag": f"lag, C = {si(response.capacitance_s, 's', 3)}",
+        "boxcar": f"mean over {si(response.window_s, 's', 3)}",
+        "ramp": f"running mean over {si(response.window_s, 's', 3)}",
+    }[response.kind]
+    return f"{words}, {response.origin}"
+
+
+def is_corrected(response: Response) -> bool:
+    """True where correction changes what a reading shows."""
+    return response.kind in ("lag", "ramp")
+
+
+def si(value: float | None, unit: str, digits: int = 4) -> str:
+    """A value with an SI prefix of its unit: ``0.00123, "s"`` is ``1.230 ms``; None is a dash."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value == 0.0:
+        return f"0 {unit}"
+    if abs(value) >= 1000.0:  # noqa: PLR2004 - kilo
+        return f"{significant(value, digits)} {unit}"
+    value = float(f"{value:.{digits - 1}e}")  # 0.99996 s is 1.000 s, not 1,000 ms
+    for scale, prefix in _PREFIXES:
+        if abs(value) >= scale:
+            return f"{significant(value / scale, digits)} {prefix}{unit}"
+    return f"{value:.{digits - 1}e} {unit}"
+
+
+def significant(value: float, digits: int = 4) -> str:
+    """A number with so many significant digits, never in exponent form, thousands set apart."""
+    if value == 0.0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{decimals}f}"
+
+
+def with_uncertainty(value: float | None, uncertainty: float | None, unit: str) -> str:
+    """A value with its interval, the interval to two significant digits: ``0.7710 ± 0.0012 J``."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if not uncertainty:
+        return si(value, unit)
+    scale, prefix = next(((s, p) for s, p in _PREFIXES if abs(value) >= s), (1.0, ""))
+    decimals = max(0, 1 - math.floor(math.log10(uncertainty / scale)))
+    return f"{value / scale:,.{decimals}f} ± {uncertainty / scale:,.{decimals}f} {prefix}{unit}"
+
+
+def percent(fraction: float | None, digits: int = 1) -> str:
+    """A fraction as a signed percentage."""
+    return "–" if fraction is None else f"{100 * fraction:+.{digits}f} %"
