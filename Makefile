@@ -1,6 +1,7 @@
 # `make run` and `make test` need Python 3.10+ and make, nothing else.
 PYTHON ?= python3
 VENV ?= .venv
+MATRIX ?= 3.10 3.13
 BIN := $(VENV)/bin
 
 # The CuPy that matches the driver; without a driver CuPy for CUDA 12, which also imports there.
@@ -9,7 +10,7 @@ CUDA_EXTRA := $(shell nvidia-smi 2>/dev/null | grep -q 'CUDA Version: 13' && ech
 # A file's tests share what was compiled for them.
 SIDE_BY_SIDE := --numprocesses auto --dist loadfile
 
-.PHONY: run test test-all test-systemd man clean
+.PHONY: run test test-all test-systemd test-matrix coverage man clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/tuner run --objective energy
@@ -23,6 +24,22 @@ test: $(VENV)/.test-ready
 # Also every configuration of every kernel at every listed size, on the host and for four architectures: hours.
 test-all: $(VENV)/.test-ready
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not gpu"
+
+# The same tests on other versions of Python, each in an environment of its own; one that is not here is left out.
+test-matrix:
+	@for version in $(MATRIX); do \
+	  python=$$(for found in python$$version $$HOME/.pyenv/versions/$$version.*/bin/python; do \
+	    $$found -c 'import venv' 2>/dev/null && command -v $$found && break; done); \
+	  if [ -z "$$python" ]; then echo "Python $$version is not here: left out"; continue; fi; \
+	  $(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version || exit 1; \
+	done
+
+# Lines that the tests run, in processes that they start too; the figure is in docs/testing.md.
+coverage: $(VENV)/.test-ready
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(SIDE_BY_SIDE)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --sort cover
 
 # Manual pages of all commands; `man -l build/man/tuner.1` shows one.
 man: $(VENV)/.run-ready

@@ -8,7 +8,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("tuner", "numpy", "scipy", "cupy-cuda12x", "cupy-cuda13x", "nvidia-ml-py")
+from tuner import __version__
+
+PACKAGES = ("numpy", "scipy", "cupy-cuda12x", "cupy-cuda13x", "nvidia-ml-py")
 
 
 def provenance() -> dict[str, Any]:
@@ -20,7 +22,7 @@ def provenance() -> dict[str, Any]:
         ),
         "gpus": _gpus(),
         "python": platform.python_version(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "packages": {"tuner": __version__, **{n: version for n in PACKAGES if (version := _version(n))}},
         "cpus": _cpus(),
     }
 

@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.model",),
     ("tuner.errors",),
 )
-CORE_OF_PLUGINS = {"tuner.interfaces", "tuner.model", "tuner.errors"}
+CORE_OF_PLUGINS = {"tuner", "tuner.interfaces", "tuner.model", "tuner.errors"}
 CORE_OF_POWER = CORE_OF_PLUGINS | {"tuner.system.owner", "tuner.system.service_manager"}
 CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space", "tuner.space.occupancy"}
 

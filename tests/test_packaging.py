@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 
 def test_one_top_level_name() -> None:
     """kernels/, power/ and policies/ must not become top-level imports: PyPI has projects of those names."""
-    assert (distribution("tuner").read_text("top_level.txt") or "").split() == ["tuner"]
+    assert (distribution("gpu-tuner").read_text("top_level.txt") or "").split() == ["tuner"]
 
 
 def test_every_package_folder_is_listed() -> None:
@@ -48,7 +48,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True,
         env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "TMPDIR": str(build)},
     )
-    return next(build.glob("tuner-*.whl"))
+    return next(build.glob("gpu_tuner-*.whl"))
 
 
 def test_wheel_holds_the_kernels(wheel: Path) -> None:

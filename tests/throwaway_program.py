@@ -40,7 +40,7 @@ def put(root: Path) -> None:
     for name, parent in _FOLDERS.items():
         unwanted = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, site / parent / name, ignore=unwanted, dirs_exist_ok=True)
-    for name in sorted(_needed("tuner", {_NVML})):
+    for name in sorted(_needed("gpu-tuner", {_NVML})):
         _copy(distribution(name), site)
     for path in (prefix, *prefix.rglob("*")):
         os.chown(path, 0, 0, follow_symlinks=False)
@@ -65,7 +65,7 @@ def _copy(found: Distribution, site: Path) -> None:
     tops = {file.parts[0] for file in found.files or () if ".." not in file.parts}
     for top in tops:
         source = Path(str(found.locate_file(top)))
-        if found.metadata["Name"] == "tuner" and not top.endswith(".dist-info"):
+        if found.metadata["Name"] == "gpu-tuner" and not top.endswith(".dist-info"):
             continue
         if source.is_dir():
             unwanted = shutil.ignore_patterns("__pycache__", "tests")

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+__version__ = "0.2.0"
+
 __all__ = ["Client", "apply", "chosen", "mark"]
 
 if TYPE_CHECKING:

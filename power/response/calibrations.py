@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from tuner import __version__
 from tuner.errors import StoreError
 from tuner.interfaces import Response
 
@@ -114,9 +114,8 @@ def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response,
         StoreError: the file cannot be written, or what is there is no file of calibrations.
     """
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    version = metadata.version("tuner")
     fresh = [
-        Calibration(gpu, driver, reading, response, period_s, now, version)
+        Calibration(gpu, driver, reading, response, period_s, now, __version__)
         for reading, (response, period_s) in found.items()
     ]
     replaced = {calibration.key for calibration in fresh}

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from tuner import __version__
 from tuner.cli.lifecycle import LazyGroup, written
 from tuner.errors import Interrupted, TunerError
 
@@ -66,7 +67,7 @@ class MainGroup(LazyGroup):
 
 
 @click.group(cls=MainGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="tuner")
+@click.version_option(__version__, prog_name="tuner")
 @click.option("-v", "--verbose", count=True, help="Log what happens to standard error; twice for debugging.")
 def main(verbose: int) -> None:
     """Tune GPU kernels that run at the same time on one GPU, for time or energy."""

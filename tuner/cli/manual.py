@@ -3,10 +3,11 @@
 import re
 import sys
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 import click
+
+from tuner import __version__
 
 _SECTION = "1"
 _EXIT_STATUS = (
@@ -44,7 +45,7 @@ def page(ctx: click.Context) -> str:
     """The manual page of one command, in the language of man(7)."""
     title, command = _title(ctx), ctx.command
     lines = [
-        f'.TH "{escaped(title.upper())}" "{_SECTION}" "" "tuner {escaped(version("tuner"))}" "tuner"',
+        f'.TH "{escaped(title.upper())}" "{_SECTION}" "" "tuner {escaped(__version__)}" "tuner"',
         ".SH NAME",
         f"{escaped(title)} \\- {escaped(command.get_short_help_str(limit=200).rstrip('.'))}",
         ".SH SYNOPSIS",

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tuner import __version__
 from tuner.comparing.choices import Group
 from tuner.comparing.ground_truth import Truth
 from tuner.config.catalog import Catalog
@@ -29,7 +30,7 @@ from tuner.search.session import Outcome
 from tuner.search.setup import open_bench
 from tuner.search.task import Task
 
-_PACKAGES = ("tuner", "numpy", "scipy")
+_PACKAGES = ("numpy", "scipy")
 
 
 def provenance() -> dict[str, Any]:
@@ -38,7 +39,7 @@ def provenance() -> dict[str, Any]:
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "command": shlex.join(["tuner", *map(_relative, sys.argv[1:])]),
         "python": platform.python_version(),
-        "packages": {name: metadata.version(name) for name in _PACKAGES},
+        "packages": {"tuner": __version__, **{name: metadata.version(name) for name in _PACKAGES}},
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
     }
 

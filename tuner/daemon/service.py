@@ -7,9 +7,9 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from importlib.metadata import version
 from typing import Any
 
+from tuner import __version__
 from tuner.daemon import status as standing
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.backlog.maintenance import Upkeep
@@ -272,7 +272,7 @@ class Service:
         situation, now = self._situation, self._wall()
         here = {"database": [self._storage.trouble], "jobs": absences(self._board.jobs, situation.devices)}
         return {
-            "version": version("tuner"),
+            "version": __version__,
             "pid": os.getpid(),
             "begun_at": self._begun_at.isoformat(timespec="seconds"),
             "uptime_s": max(0, round((now - self._begun_at).total_seconds())),

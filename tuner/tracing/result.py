@@ -6,13 +6,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from importlib import metadata
 from platform import node
 from typing import Any
 
 import numpy as np
 
-from tuner import registry
+from tuner import __version__, registry
 from tuner.interfaces import ClockReading, Sample, SensorInfo
 from tuner.tracing.choice import Gpu
 from tuner.tracing.curve import Curve
@@ -167,7 +166,7 @@ class Trace:
         best = self.best
         energy = None if best is None else best.energy
         return {
-            "program": f"tuner {metadata.version('tuner')}",
+            "program": f"tuner {__version__}",
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "host": node(),
             "gpu": self.gpu.name,

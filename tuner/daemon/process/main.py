@@ -7,9 +7,9 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
+from tuner import __version__
 from tuner.daemon.answers.analysis import Analyst
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.attempts.gpu_users import Company, Presence
@@ -125,7 +125,7 @@ class Daemon:
         self._looking: asyncio.Task[None] | None = None
         self._analyst = Analyst(lambda: self._situation.catalog, self._remember, may_open=self._may_open)
         self._answerer = Answerer(files.catalog, found.identities, files.settings, analyse=self._analyst.ask)
-        self._metrics = metrics = Metrics(version("tuner"))
+        self._metrics = metrics = Metrics(__version__)
         self._tell_clocks(found)
         self._service = Service(
             self._situation,
