@@ -30,7 +30,7 @@ from tuner.daemon.attempts.messages import Ending, Errand
 from tuner.daemon.attempts.runner import Runner, start
 from tuner.database import Database, Jobs, Store
 from tuner.devices.worker import identify
-from tuner.model.jobs import Order, Origin
+from tuner.model.jobs import JobSpec, Origin
 
 PROMISED_S = 1.0
 _LOOK_EVERY_S = 0.25  # the daemon's default
@@ -63,7 +63,7 @@ class Case:
     @staticmethod
     def _queue(path: Path, device: str) -> Errand:
         options = {"window_s": 0.25}
-        order = Order(("scan-lf:N=1024", "fft:N=1024"), "energy", "random", device=device, options=options)
+        order = JobSpec(("scan-lf:N=1024", "fft:N=1024"), "energy", "random", device=device, options=options)
         with Database(path) as database:
             job = Jobs(database).add(order, origin=Origin.CLIENT)
         return Errand(job.id, order, path, idle_test=False)

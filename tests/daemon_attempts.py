@@ -23,7 +23,7 @@ from tuner.devices.worker import Opened, WorkerDevice
 from tuner.errors import CompileError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources
-from tuner.model.jobs import Job, Kind, Order, Origin
+from tuner.model.jobs import JobKind, JobRecord, JobSpec, Origin
 from tuner.search import setup as bench
 
 PATIENCE_S = 30.0  # for what must come; never waited for in full unless something is broken
@@ -100,7 +100,7 @@ def play() -> None:
     bench.__dict__["open_device"] = opened
 
 
-ORDER = Order(
+ORDER = JobSpec(
     ("scan-lf:N=4",),
     "time",
     "random",
@@ -120,16 +120,16 @@ class Workshop:
     """
 
     folder: Path
-    order: Order = ORDER
+    order: JobSpec = ORDER
     events: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    _job: Job | None = None
+    _job: JobRecord | None = None
 
     @property
     def database(self) -> Path:
         return self.folder / "tuner.db"
 
     @property
-    def job(self) -> Job:
+    def job(self) -> JobRecord:
         """The job as it is stored now; queued when it is first asked for."""
         with Database(self.database) as database:
             jobs = Jobs(database)
@@ -212,6 +212,6 @@ def gone(pid: int) -> bool:
     return True
 
 
-def sampling(order: Order) -> Order:
+def sampling(order: JobSpec) -> JobSpec:
     """The order to measure again."""
-    return replace(order, kind=Kind.SAMPLE)
+    return replace(order, kind=JobKind.SAMPLE)

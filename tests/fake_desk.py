@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.daemon.interface import NoSuchJobError, NotNowError, Peer, Question, Reply
 from tuner.errors import InputError
-from tuner.model.jobs import NEXT, Event, Job, Order, Origin, State
+from tuner.model.jobs import NEXT, JobEvent, JobRecord, JobSpec, JobState, Origin
 
 WHEN = "2026-01-02T03:04:05+00:00"
 
@@ -24,8 +24,8 @@ class FakeDesk:
     """
 
     def __init__(self, most_jobs: int = 1000) -> None:
-        self.rows: dict[int, Job] = {}
-        self.told: dict[int, list[Event]] = {}
+        self.rows: dict[int, JobRecord] = {}
+        self.told: dict[int, list[JobEvent]] = {}
         self.asked: list[tuple[Question, Peer]] = []
         self.broken: Exception | None = None
         self.most_jobs = most_jobs
@@ -38,21 +38,33 @@ class FakeDesk:
         if self.broken is not None:
             raise self.broken
 
-    def _find(self, number: int) -> Job:
+    def _find(self, number: int) -> JobRecord:
         self._check()
         if number not in self.rows:
             raise NoSuchJobError(f"no job {number}")
         return self.rows[number]
 
-    async def submit(self, order: Order, peer: Peer, priority: float = 0.0) -> Job:
+    async def submit(self, order: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
         self._check()
         if not order.workloads[0].startswith("scan"):
             raise InputError(f"unknown kernel {order.workloads[0]!r}; choose from scan-lf")
         if sum(not job.state.ended for job in self.rows.values()) >= self.most_jobs:
             raise NotNowError("the queue is full")
         number = next(self._ids)
-        job = Job(
-            number, order, Origin.CLIENT, priority, State.QUEUED, "", None, 0, 0, peer.uid, WHEN, None, None
+        job = JobRecord(
+            number,
+            order,
+            Origin.CLIENT,
+            priority,
+            JobState.QUEUED,
+            "",
+            None,
+            0,
+            0,
+            peer.uid,
+            WHEN,
+            None,
+            None,
         )
         self.rows[number] = job
         await self.tell(number, "state", {"state": "queued", "reason": ""})
@@ -60,12 +72,12 @@ class FakeDesk:
 
     async def tell(self, number: int, kind: str, data: Mapping[str, Any], *, stored: bool = True) -> None:
         """Let something happen to a job."""
-        event = Event(next(self._events) if stored else None, number, kind, WHEN, data)
+        event = JobEvent(next(self._events) if stored else None, number, kind, WHEN, data)
         async with self.changed:
             self.told.setdefault(number, []).append(event)
             self.changed.notify_all()
 
-    async def change(self, number: int, state: State) -> Job:
+    async def change(self, number: int, state: JobState) -> JobRecord:
         """Change the state of a job, as the daemon would."""
         job = self._find(number)
         if state is job.state:
@@ -76,26 +88,26 @@ class FakeDesk:
         await self.tell(number, "state", {"state": state.value, "reason": ""})
         return self.rows[number]
 
-    async def job(self, number: int) -> Job:
+    async def job(self, number: int) -> JobRecord:
         return self._find(number)
 
     async def jobs(
-        self, states: Sequence[State] = (), limit: int = 100, before: int | None = None
-    ) -> list[Job]:
+        self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
+    ) -> list[JobRecord]:
         self._check()
         found = [job for job in reversed(self.rows.values()) if not states or job.state in states]
         return [job for job in found if before is None or job.id < before][:limit]
 
-    async def cancel(self, number: int, peer: Peer) -> Job:  # noqa: ARG002 - as the real one
-        return await self.change(number, State.CANCELLED)
+    async def cancel(self, number: int, peer: Peer) -> JobRecord:  # noqa: ARG002 - as the real one
+        return await self.change(number, JobState.CANCELLED)
 
-    async def pause(self, number: int, peer: Peer) -> Job:  # noqa: ARG002 - as the real one
-        return await self.change(number, State.PAUSED)
+    async def pause(self, number: int, peer: Peer) -> JobRecord:  # noqa: ARG002 - as the real one
+        return await self.change(number, JobState.PAUSED)
 
-    async def resume(self, number: int, peer: Peer) -> Job:  # noqa: ARG002 - as the real one
-        return await self.change(number, State.QUEUED)
+    async def resume(self, number: int, peer: Peer) -> JobRecord:  # noqa: ARG002 - as the real one
+        return await self.change(number, JobState.QUEUED)
 
-    async def events(self, number: int, after: int = 0) -> AsyncIterator[Event]:
+    async def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
         self.following += 1
         try:
             for position in itertools.count():

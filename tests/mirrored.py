@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tuner.database import Database, Jobs, Ledger
 from tuner.database.pair import Transaction
-from tuner.model.jobs import Order, Origin
+from tuner.model.jobs import JobSpec, Origin
 
 ENTRIES = 120  # some hundred thousand bytes: pages of all kinds, and records that need several
 
@@ -24,7 +24,7 @@ def filled(path: Path) -> None:
 
         database.write(fill)
         Ledger(database).add_uses({f"use {number}": 1 + number for number in range(ENTRIES)})
-        Jobs(database).add(Order(("scan-lf:N=4",)), origin=Origin.CLIENT)
+        Jobs(database).add(JobSpec(("scan-lf:N=4",)), origin=Origin.CLIENT)
 
 
 def content(path: Path) -> list[str]:

@@ -21,7 +21,7 @@ from tuner.daemon.settings.tables import Settings
 from tuner.daemon.state import Situation
 from tuner.errors import StoreError
 from tuner.model import DeviceIdentity
-from tuner.model.jobs import Event, Job, Order
+from tuner.model.jobs import JobEvent, JobRecord, JobSpec
 
 T = TypeVar("T")
 DEVICE, OTHER = "sim:jetson-tx1", "sim:k40c"
@@ -148,11 +148,11 @@ class Rig:
         self.looks += 1
         return FREE if our_load and self.presence == LOADED else self.presence
 
-    async def submit(self, priority: float = 0.0, device: str = "", **options: Any) -> Job:
-        order = Order((WORKLOAD,), device=device, policy="random", options=options)
+    async def submit(self, priority: float = 0.0, device: str = "", **options: Any) -> JobRecord:
+        order = JobSpec((WORKLOAD,), device=device, policy="random", options=options)
         return await self.service.submit(order, PEER, priority)
 
-    async def until(self, number: int, *states: str, reason: str = "") -> Event:
+    async def until(self, number: int, *states: str, reason: str = "") -> JobEvent:
         """Wait until a job has come into one of the states, for a reason that holds these words."""
         async for event in self.service.events(number):
             if event.kind == "state" and event.data["state"] in states and reason in event.data["reason"]:

@@ -29,7 +29,7 @@ from tuner.daemon.backlog.backlog import (
 from tuner.daemon.interface import Question
 from tuner.daemon.settings.tables import OnlineTable, SetTable, Settings
 from tuner.database import Ledger, Store
-from tuner.model.jobs import OPTIONS, Kind, Order, Origin
+from tuner.model.jobs import OPTIONS, JobKind, JobSpec, Origin
 from tuner.search.request import Request
 
 SCAN, FFT = "scan-lf:N=64", "fft:N=64"
@@ -68,7 +68,7 @@ def test_what_was_asked_for_and_never_tuned_is_wanted() -> None:
     wanted = the_one(answers)
     assert wanted.origin is Origin.REQUEST
     assert wanted.order.workloads == (FFT, f"{SCAN},batch=7")
-    assert (wanted.order.clocks, wanted.order.device, wanted.order.kind) == ("off", TX1.spec, Kind.TUNE)
+    assert (wanted.order.clocks, wanted.order.device, wanted.order.kind) == ("off", TX1.spec, JobKind.TUNE)
     assert wanted.order.options["max_slowdown"] == 0.05
     assert set(wanted.order.options) <= set(OPTIONS)
     assert wanted.worth_j == pytest.approx(3.0 * 2 * ASSUMED_SAVING_J * 0.099, rel=0.01)
@@ -111,7 +111,7 @@ def test_a_fresh_answer_is_sampled_when_it_is_used_and_old(store: Store) -> None
     assert answers.wanted() == []
     reply = answers.reply(Question((SCAN,)))
     wanted = the_one(answers)
-    assert (wanted.origin, wanted.order.kind) == (Origin.CHECK, Kind.SAMPLE)
+    assert (wanted.origin, wanted.order.kind) == (Origin.CHECK, JobKind.SAMPLE)
     again = answers.again(wanted.order)
     assert again is not None
     assert again.run == run
@@ -154,7 +154,7 @@ def test_drift_is_confirmed_kept_and_searched_anew(store: Store) -> None:
         assert reply.origin == "stored"
         assert reply.stale[0].startswith("drifted: 1.2 ")
         wanted = the_one(one)
-        assert (wanted.origin, wanted.order.kind) == (Origin.DRIFT, Kind.TUNE)
+        assert (wanted.origin, wanted.order.kind) == (Origin.DRIFT, JobKind.TUNE)
         assert one.again(routine.order) is None
 
     newer = store_run(store, [SCAN], joules=1.2)
@@ -207,7 +207,7 @@ def test_a_drift_does_not_wait_for_a_search_that_was_just_made(store: Store) -> 
     refresh(answers, store)
     answers.reply(Question((SCAN,)))
     for joules in (1.2, 1.2):
-        answers.tried(Order((SCAN,), device=TX1.spec, options=the_one(answers).order.options))
+        answers.tried(JobSpec((SCAN,), device=TX1.spec, options=the_one(answers).order.options))
         answers.sampled(run, sample(joules))
     assert the_one(answers).origin is Origin.DRIFT
 
@@ -245,7 +245,7 @@ def test_an_order_says_what_a_request_takes() -> None:
     """Every option of a wanted order is a field of a request that checks."""
     answers = answerer()
     answers.reply(Question((FFT,), max_slowdown=0.1))
-    order: Order = the_one(answers).order
+    order: JobSpec = the_one(answers).order
     Request(order.workloads, order.objective, order.policy, order.clocks, **order.options).check()
 
 

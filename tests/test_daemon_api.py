@@ -6,7 +6,7 @@ from served_desk import Served, ask, served
 
 from tuner.daemon.settings.tables import TuningTable
 from tuner.errors import DeviceUnavailableError, StoreError
-from tuner.model.jobs import OPTIONS, Origin, State
+from tuner.model.jobs import OPTIONS, JobState, Origin
 
 JOB = {"workloads": ["scan-lf:N=1024"]}
 
@@ -54,7 +54,7 @@ def test_a_job_is_submitted_listed_and_changed(api: Served) -> None:
     assert {**order, "clocks": "off"}.items() <= made.document.items()
     assert made.document["origin"] == "client"
     assert made.document["priority"] == 2.5
-    assert api.desk.rows[number].order.options == options
+    assert api.desk.rows[number].spec.options == options
     for verb, state in (("pause", "paused"), ("resume", "queued"), ("cancel", "cancelled")):
         changed = api.ask("POST", f"/v1/jobs/{number}/{verb}")
         assert (changed.status, changed.document["state"]) == (200, state)
@@ -80,7 +80,7 @@ def test_the_options_of_a_job_are_those_of_an_order(api: Served) -> None:
     schemas = api.ask("GET", "/openapi.json").document["components"]["schemas"]
 
     assert set(schemas["Options"]["properties"]) == set(OPTIONS)
-    assert set(schemas["JobAnswer"]["properties"]["state"]["enum"]) == {state.value for state in State}
+    assert set(schemas["JobAnswer"]["properties"]["state"]["enum"]) == {state.value for state in JobState}
     assert set(schemas["JobAnswer"]["properties"]["origin"]["enum"]) == {origin.value for origin in Origin}
 
 

@@ -13,9 +13,9 @@ from served_desk import PATIENCE_S, Served, ask, connected, served
 
 from tuner.daemon.api.encoding import EventStream, event_text
 from tuner.daemon.interface import Peer
-from tuner.model.jobs import Event, Order, State
+from tuner.model.jobs import JobEvent, JobSpec, JobState
 
-ORDER = Order(("scan-lf:N=64",))
+ORDER = JobSpec(("scan-lf:N=64",))
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_stream_tells_the_past_then_the_present_and_ends_with_the_job(api: Ser
         first = next(told)
         api.wait(api.desk.tell(number, "trial", {"number": 1, "cost": float("inf")}, stored=False))
         trial = next(told)
-        api.wait(api.desk.change(number, State.CANCELLED))
+        api.wait(api.desk.change(number, JobState.CANCELLED))
         rest = list(told)
 
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -74,8 +74,8 @@ def test_a_stream_tells_the_past_then_the_present_and_ends_with_the_job(api: Ser
 def test_a_stream_goes_on_where_it_was(api: Served, target: str, headers: dict[str, str]) -> None:
     """Events up to the one named are not told again."""
     number = submitted(api)
-    api.wait(api.desk.change(number, State.PAUSED))
-    api.wait(api.desk.change(number, State.CANCELLED))
+    api.wait(api.desk.change(number, JobState.PAUSED))
+    api.wait(api.desk.change(number, JobState.CANCELLED))
     with following(api, f"/v1/jobs/{number}/events{target}", **headers) as response:
         assert [block["id"] for block in blocks(response)] == ["3"]
 
@@ -111,7 +111,7 @@ def test_followers_are_limited_and_their_places_come_back(api: Served) -> None:
         assert (refused.status, refused.kind) == (429, "too-many")
         assert "retry-after" in refused.headers
         assert api.desk.following == 1
-        api.wait(api.desk.change(number, State.CANCELLED))
+        api.wait(api.desk.change(number, JobState.CANCELLED))
         list(blocks(response))
     with following(api, target) as response:
         assert len(list(blocks(response))) == 2
@@ -124,7 +124,7 @@ def test_a_follower_that_leaves_is_noticed(api: Served) -> None:
     left = threading.Event()
     events = api.desk.events
 
-    async def watched(number: int, after: int = 0) -> AsyncIterator[Event]:
+    async def watched(number: int, after: int = 0) -> AsyncIterator[JobEvent]:
         try:
             async for event in events(number, after):
                 yield event
@@ -172,7 +172,7 @@ def test_silence_is_filled_with_comments() -> None:
         async def send(message: Any) -> None:
             sent.append(message.get("body", b""))
             if sent.count(b":\n\n") == 3 and not desk.rows[job.id].state.ended:
-                await desk.change(job.id, State.CANCELLED)
+                await desk.change(job.id, JobState.CANCELLED)
 
         done: list[None] = []
         stream = EventStream(
@@ -193,7 +193,7 @@ def test_silence_is_filled_with_comments() -> None:
 )
 def test_no_text_breaks_out_of_an_event(data: dict[str, Any], number: int | None) -> None:
     """Whatever an event holds, line ends and halves of characters too, it is one block of known lines."""
-    text = event_text(Event(number, 1, "told", "now", data)).decode()
+    text = event_text(JobEvent(number, 1, "told", "now", data)).decode()
 
     assert text.endswith("\n\n")
     names = [line.partition(": ")[0] for line in text[:-2].split("\n")]

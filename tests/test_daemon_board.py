@@ -14,10 +14,10 @@ from tuner.daemon.interface import NotNowError
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.storage import Books, Storage
 from tuner.daemon.queue.subscriptions import Following
-from tuner.model.jobs import Job, Order, Origin, State
+from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
 
 T = TypeVar("T")
-ORDER = Order((WORKLOAD,), device=DEVICE)
+ORDER = JobSpec((WORKLOAD,), device=DEVICE)
 
 
 class HeldStorage(Storage):
@@ -56,7 +56,7 @@ async def boards(folder: Path) -> AsyncIterator[tuple[Board, HeldStorage]]:
         await storage.close()
 
 
-async def cut_short(caller: Coroutine[Any, Any, Job], board: Board, storage: HeldStorage) -> None:
+async def cut_short(caller: Coroutine[Any, Any, JobRecord], board: Board, storage: HeldStorage) -> None:
     """Cancel a caller when the database has done his work, and before he hears of it."""
     storage.done.clear()
     storage.go.clear()
@@ -79,9 +79,9 @@ async def test_who_gives_up_waiting_parts_nothing(tmp_path: Path) -> None:
         await cut_short(board.add(ORDER, origin=Origin.CLIENT), board, storage)
         (job,) = board.jobs
         assert [job] == await storage.run(lambda books: books.jobs.jobs())
-        await cut_short(board.change(job.id, State.CANCELLED), board, storage)
+        await cut_short(board.change(job.id, JobState.CANCELLED), board, storage)
         (stored,) = await storage.run(lambda books: books.jobs.jobs())
-        assert stored.state is State.CANCELLED
+        assert stored.state is JobState.CANCELLED
         assert not board.jobs
 
 
@@ -90,9 +90,9 @@ async def test_what_the_database_knows_better_is_read_again(tmp_path: Path) -> N
     """A change that the database refuses is refused, and the job is known from then on as it is there."""
     async with boards(tmp_path) as (board, storage):
         job = await board.add(ORDER, origin=Origin.CLIENT)
-        await storage.run(lambda books: books.jobs.change(job.id, State.CANCELLED))
+        await storage.run(lambda books: books.jobs.change(job.id, JobState.CANCELLED))
         with pytest.raises(NotNowError, match="cancelled"):
-            await board.change(job.id, State.RUNNING, of=(State.QUEUED,), started=True)
+            await board.change(job.id, JobState.RUNNING, of=(JobState.QUEUED,), started=True)
         assert not board.jobs
         assert board.like(ORDER) is None
 
@@ -106,7 +106,7 @@ async def test_a_job_that_ended_unheard_holds_up_no_other(tmp_path: Path) -> Non
         ended, other = await rig.submit(1.0), await rig.submit()
         told = asyncio.create_task(rig.told(ended.id))
         await asyncio.sleep(0.0)
-        await rig.storage.run(lambda books: books.jobs.change(ended.id, State.CANCELLED, reason="unheard"))
+        await rig.storage.run(lambda books: books.jobs.change(ended.id, JobState.CANCELLED, reason="unheard"))
         attempt.end()
         assert (await rig.attempts.get()).errand.job == other.id
         assert await told == [("queued", ""), ("cancelled", "unheard")]

@@ -12,7 +12,7 @@ from service_rig import DEVICE, PEER, WORKLOAD, Rig, plays, working
 from tuner.daemon.attempts.messages import Ending
 from tuner.daemon.devices.budgets import MOST_CRASHES
 from tuner.errors import InputError, StoreError
-from tuner.model.jobs import Job, Kind, Order, Origin, State
+from tuner.model.jobs import JobKind, JobRecord, JobSpec, JobState, Origin
 
 
 async def kinds(rig: Rig, number: int) -> list[str]:
@@ -74,9 +74,11 @@ async def test_what_ends_while_it_is_paused_and_the_database_is_locked_ends(tmp_
         assert b'tuner_job_endings_total{status="finished"} 1.0' in rig.service.metrics()
 
 
-async def measured_again(rig: Rig, judged: Callable[..., Any]) -> tuple[Job, list[tuple[int, Any, State]]]:
+async def measured_again(
+    rig: Rig, judged: Callable[..., Any]
+) -> tuple[JobRecord, list[tuple[int, Any, JobState]]]:
     """A job that has measured the answer of run 7 again; what was stored of it, and in which state it was."""
-    stored: list[tuple[int, Any, State]] = []
+    stored: list[tuple[int, Any, JobState]] = []
 
     async def insist(action: Callable[[Any], None]) -> None:
         (job,) = await rig.storage.run(lambda books: books.jobs.jobs())
@@ -88,7 +90,7 @@ async def measured_again(rig: Rig, judged: Callable[..., Any]) -> tuple[Job, lis
     answerer.again = lambda _: SimpleNamespace(run=7, trial={})
     answerer.sampled = judged
     storage.insist = insist
-    order = Order((WORKLOAD,), device=DEVICE, kind=Kind.SAMPLE)
+    order = JobSpec((WORKLOAD,), device=DEVICE, kind=JobKind.SAMPLE)
     job = await rig.service._board.add(order, origin=Origin.CHECK)
     (await rig.attempts.get()).end(Ending("finished", sample={"energy_j": 1.0}))
     return job, stored
@@ -100,7 +102,7 @@ async def test_a_result_is_stored_before_its_job_has_finished(tmp_path: Path) ->
     async with working(tmp_path) as rig:
         job, stored = await measured_again(rig, lambda _, sample: {"judged": sample})
         assert (await rig.told(job.id))[-1] == ("finished", "")
-        assert stored == [(7, {"judged": {"energy_j": 1.0}}, State.RUNNING)]
+        assert stored == [(7, {"judged": {"energy_j": 1.0}}, JobState.RUNNING)]
 
 
 @plays
@@ -122,13 +124,13 @@ async def test_a_result_that_cannot_be_read_fails_its_job(tmp_path: Path) -> Non
 async def test_what_is_not_known_any_more_is_not_tried(tmp_path: Path) -> None:
     """A job whose kernel was taken away fails at once, with what is wrong, and starts no process."""
 
-    def unknown(_: Order) -> None:
+    def unknown(_: JobSpec) -> None:
         raise InputError("unknown kernel 'gone'")
 
     async with working(tmp_path) as rig:
         answerer: Any = rig.answerer
         answerer.again = unknown
-        order = Order((WORKLOAD,), device=DEVICE, kind=Kind.SAMPLE)
+        order = JobSpec((WORKLOAD,), device=DEVICE, kind=JobKind.SAMPLE)
         job = await rig.service._board.add(order, origin=Origin.CHECK)
         assert (await rig.told(job.id))[-2:] == [("running", ""), ("failed", "unknown kernel 'gone'")]
         assert rig.attempts.empty()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from served_desk import Served, connected, served
 
 from tuner.daemon.interface import Peer
-from tuner.model.jobs import Order
+from tuner.model.jobs import JobSpec
 
 QUICK_S = 0.1  # for a request to arrive: an attack that stops in the middle costs so long
 CODE = (".py", ".pyc", ".so")
@@ -55,7 +55,7 @@ def api(watch: Watch) -> Iterator[Served]:
     with served(
         desk=FakeDesk(most_jobs=50), request_timeout_s=QUICK_S, requests_per_s=1e6, followers=200
     ) as running:
-        running.wait(running.desk.submit(Order(("scan-lf:N=64",)), Peer()))
+        running.wait(running.desk.submit(JobSpec(("scan-lf:N=64",)), Peer()))
         watch.thread = running.wait(identify())
         yield running
 

@@ -19,7 +19,7 @@ from served_desk import PATIENCE_S, Served, served
 
 from tuner.daemon.api.app import published
 from tuner.daemon.interface import Peer
-from tuner.model.jobs import Event, Order
+from tuner.model.jobs import JobEvent, JobSpec
 
 CHECKS = [
     not_a_server_error,
@@ -33,7 +33,7 @@ SCHEMA = schemathesis.openapi.from_dict(json.loads(published()))
 class BriefDesk(FakeDesk):
     """A desk whose streams end after what is stored, so that nobody waits for what will not happen."""
 
-    async def events(self, number: int, after: int = 0) -> AsyncIterator[Event]:
+    async def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
         for event in list(self.told[number]):
             if (event.id or 0) > after:
                 yield event
@@ -43,7 +43,7 @@ class BriefDesk(FakeDesk):
 def api() -> Iterator[Served]:
     with served(desk=BriefDesk(most_jobs=50), tcp=True, requests_per_s=1e6) as running:
         for _ in range(3):
-            running.wait(running.desk.submit(Order(("scan-lf:N=64",)), Peer()))
+            running.wait(running.desk.submit(JobSpec(("scan-lf:N=64",)), Peer()))
         yield running
         assert running.ask("GET", "/v1/status").status == 200
 

@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tuner.daemon.api.server import Timed, route
 from tuner.daemon.metrics import Metrics, Snapshot
-from tuner.model.jobs import State
+from tuner.model.jobs import JobState
 
 DASHBOARD = Path(__file__).parent.parent / "systemd" / "grafana-dashboard.json"
 GPU = "GPU-00000000-0000-4000-8000-000000000001"
@@ -51,7 +51,7 @@ def samples(metrics: Metrics, now: Snapshot | None = None) -> dict[tuple[str, ..
 def test_what_was_told_is_scraped(metrics: Metrics) -> None:
     """Every figure arrives under its name, with the UUID of its GPU."""
     metrics.trial(GPU, "timeout")
-    seen = samples(metrics, Snapshot({State.QUEUED: 3}, waiting=2, fresh=4, stale=1, followers=5))
+    seen = samples(metrics, Snapshot({JobState.QUEUED: 3}, waiting=2, fresh=4, stale=1, followers=5))
 
     assert seen["tuner_trials_total", GPU, "ok"] == seen["tuner_trials_total", GPU, "timeout"] == 1
     assert seen["tuner_tuning_seconds_total", GPU] == 2.0

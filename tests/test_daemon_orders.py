@@ -14,7 +14,7 @@ from tuner.daemon.backlog.sets import missing, orders_of, unwanted
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.queue.job_specs import RANGES, checked, same_order, within
 from tuner.errors import DeviceUnavailableError, InputError
-from tuner.model.jobs import FOR_AN_ANSWER, OPTIONS, Kind, Order, Origin, State
+from tuner.model.jobs import FOR_AN_ANSWER, OPTIONS, JobKind, JobSpec, JobState, Origin
 
 DEVICES = (DEVICE, OTHER)
 SET = {"name": "pair", "workloads": ("fft:N=4", WORKLOAD), "policy": "random", "priority": 2.0}
@@ -22,10 +22,10 @@ SET = {"name": "pair", "workloads": ("fft:N=4", WORKLOAD), "policy": "random", "
 
 def test_an_order_is_filled_in() -> None:
     """Workloads and device that nobody names are the default set, on the first device."""
-    order = checked(Order(()), catalog(), DEVICES)
+    order = checked(JobSpec(()), catalog(), DEVICES)
     assert order.device == DEVICE
     assert order.workloads == ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")
-    assert checked(Order(("fft:N=8,batch=2",), device=OTHER), catalog(), DEVICES) == Order(
+    assert checked(JobSpec(("fft:N=8,batch=2",), device=OTHER), catalog(), DEVICES) == JobSpec(
         ("fft:N=8,batch=2",), device=OTHER
     )
 
@@ -55,13 +55,13 @@ def test_an_order_is_filled_in() -> None:
 def test_a_wrong_order_is_refused(changes: dict[str, Any], says: str) -> None:
     """The message names what is wrong and what would be right."""
     with pytest.raises(InputError, match=says.replace("(", r"\(")):
-        checked(Order(**{"workloads": (WORKLOAD,), **changes}), catalog(), DEVICES)
+        checked(JobSpec(**{"workloads": (WORKLOAD,), **changes}), catalog(), DEVICES)
 
 
 def test_an_order_without_any_device_is_not_wrong() -> None:
     """That no device answers is nobody's wrong input: the same order may be taken later."""
     with pytest.raises(DeviceUnavailableError, match="`tuner status` says why"):
-        checked(Order((WORKLOAD,)), catalog(), ())
+        checked(JobSpec((WORKLOAD,)), catalog(), ())
 
 
 def test_every_option_has_its_range() -> None:
@@ -71,7 +71,7 @@ def test_every_option_has_its_range() -> None:
 
 def test_clients_choose_no_clocks_unless_they_may() -> None:
     """Clocks are off, or as daemon.toml has them, or any where it says so."""
-    order = Order((WORKLOAD,), clocks="800")
+    order = JobSpec((WORKLOAD,), clocks="800")
     with pytest.raises(InputError, match="clients may not choose clocks here"):
         within(order, settings().tuning)
     assert within(order, settings(tuning={"clocks": "800"}).tuning).clocks == "800"
@@ -81,15 +81,15 @@ def test_clients_choose_no_clocks_unless_they_may() -> None:
 def test_precision_is_that_of_the_settings_where_nobody_says() -> None:
     """Options of daemon.toml hold for clients too, and theirs go before."""
     tuning = settings(tuning={"energy_precision": 0.02}).tuning
-    assert within(Order((WORKLOAD,)), tuning).options["energy_precision"] == 0.02
-    chosen = Order((WORKLOAD,), options={"energy_precision": 0.1})
+    assert within(JobSpec((WORKLOAD,)), tuning).options["energy_precision"] == 0.02
+    chosen = JobSpec((WORKLOAD,), options={"energy_precision": 0.1})
     assert within(chosen, tuning).options["energy_precision"] == 0.1
 
 
 def test_equal_orders_are_told_by_what_they_ask() -> None:
     """The order in which workloads are named makes no other order; an option does."""
-    assert same_order(Order(("a", "b"))) == same_order(Order(("b", "a")))
-    assert same_order(Order(("a",))) != same_order(Order(("a",), options={"seed": 1}))
+    assert same_order(JobSpec(("a", "b"))) == same_order(JobSpec(("b", "a")))
+    assert same_order(JobSpec(("a",))) != same_order(JobSpec(("a",), options={"seed": 1}))
 
 
 def test_sets_become_orders_for_every_device() -> None:
@@ -115,7 +115,7 @@ async def test_sets_are_queued_once(tmp_path: Path) -> None:
     chosen = settings(set=(SET,))
     async with working(tmp_path, chosen) as rig:
         (job,) = await rig.service.jobs()
-        assert (job.origin, job.priority, job.order.workloads) == (Origin.SET, 2.0, ("fft:N=4", WORKLOAD))
+        assert (job.origin, job.priority, job.spec.workloads) == (Origin.SET, 2.0, ("fft:N=4", WORKLOAD))
         await rig.service.adopt()
         assert len(await rig.service.jobs()) == 1
     async with working(tmp_path, chosen) as rig:
@@ -123,7 +123,7 @@ async def test_sets_are_queued_once(tmp_path: Path) -> None:
         rig.situation.settings = settings()
         await rig.service.adopt()
         (job,) = await rig.service.jobs()
-        assert (job.state, job.reason) == (State.CANCELLED, "daemon.toml does not name it any more")
+        assert (job.state, job.reason) == (JobState.CANCELLED, "daemon.toml does not name it any more")
         rig.situation.settings = chosen
         await rig.service.adopt()
         again, _ = await rig.service.jobs()
@@ -156,7 +156,7 @@ async def test_a_search_without_a_valid_trial_is_not_made_again_and_again(tmp_pa
         rig.service.best(Question((WORKLOAD, "fft:N=4")), PEER)
         await asyncio.sleep(120.0)  # of fast time: many times what it takes to queue what is wanted
         (job,) = await rig.service.jobs()
-        assert (job.state, job.reason) == (State.FINISHED, "no trial was valid")
+        assert (job.state, job.reason) == (JobState.FINISHED, "no trial was valid")
         rig.service.best(Question((WORKLOAD,)), PEER)
         other = (await rig.attempts.get()).errand.job
         await rig.service.cancel(other, PEER)
@@ -219,7 +219,7 @@ async def test_clients_order_no_samples(tmp_path: Path) -> None:
     """What is measured again, the daemon decides."""
     async with working(tmp_path) as rig:
         with pytest.raises(InputError, match="clients order searches"):
-            await rig.service.submit(Order((WORKLOAD,), kind=Kind.SAMPLE), PEER)
+            await rig.service.submit(JobSpec((WORKLOAD,), kind=JobKind.SAMPLE), PEER)
 
 
 async def known_by(rig: Rig, names: tuple[str, ...], status: str = "finished") -> int:
@@ -239,14 +239,16 @@ def test_what_is_answered_meanwhile_is_not_tuned_again(tmp_path: Path, origin: O
         async with working(folder) as rig:
             await rig.submit()
             await rig.attempts.get()  # so that all others wait
-            order = Order(("fft:N=4", WORKLOAD), device=DEVICE, options={"seed": 7})
+            order = JobSpec(("fft:N=4", WORKLOAD), device=DEVICE, options={"seed": 7})
             ours = await rig.service._board.add(order, origin=origin)
-            theirs = await rig.service.submit(Order(("fft:N=4", WORKLOAD)), PEER)
+            theirs = await rig.service.submit(JobSpec(("fft:N=4", WORKLOAD)), PEER)
             assert await known_by(rig, (WORKLOAD, "fft:N=4"), "interrupted") == 1
-            assert (await rig.service.job(ours.id)).state is State.QUEUED, "that run will be gone on with"
+            assert (await rig.service.job(ours.id)).state is JobState.QUEUED, "that run will be gone on with"
             assert await known_by(rig, (WORKLOAD, "fft:N=4")) == 2
             assert (await rig.told(ours.id))[-1] == ("cancelled", "answered by run 2")
-            assert (await rig.service.job(theirs.id)).state is State.QUEUED, "who asks for a search gets it"
+            assert (await rig.service.job(theirs.id)).state is JobState.QUEUED, (
+                "who asks for a search gets it"
+            )
 
     scene(tmp_path)
 
@@ -259,8 +261,8 @@ async def test_another_question_stays(tmp_path: Path) -> None:
         await rig.attempts.get()
         board = rig.service._board
         jobs = [
-            await board.add(Order(("fft:N=4",), "time", device=DEVICE), origin=Origin.REQUEST),
-            await board.add(Order(("fft:N=4", WORKLOAD), device=DEVICE), origin=Origin.REQUEST),
+            await board.add(JobSpec(("fft:N=4",), "time", device=DEVICE), origin=Origin.REQUEST),
+            await board.add(JobSpec(("fft:N=4", WORKLOAD), device=DEVICE), origin=Origin.REQUEST),
         ]
         await known_by(rig, ("fft:N=4",))
-        assert {(await rig.service.job(job.id)).state for job in jobs} == {State.QUEUED}
+        assert {(await rig.service.job(job.id)).state for job in jobs} == {JobState.QUEUED}

@@ -14,7 +14,7 @@ from tuner.config.catalog import Catalog
 from tuner.daemon.backlog.backlog import MOST_WANTED, priority, worth_of
 from tuner.daemon.backlog.sets import WITHDRAWN, missing, unwanted
 from tuner.daemon.interface import Question
-from tuner.model.jobs import Job, Order, Origin, State
+from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
 
 SET = {"name": "one", "workloads": (WORKLOAD,), "policy": "random"}
 TUNED = {"refine": True}
@@ -30,7 +30,7 @@ async def ask(rig: Rig, workload: str, count: float = 1.0, limit: float | None =
     return rig.service.best(Question((workload,), max_slowdown=limit, count=0.0), PEER).refinement
 
 
-def states(jobs: Sequence[Job]) -> list[State]:
+def states(jobs: Sequence[JobRecord]) -> list[JobState]:
     return [job.state for job in reversed(jobs)]
 
 
@@ -84,9 +84,9 @@ async def test_a_set_keeps_its_job_while_its_device_is_missing(tmp_path: Path) -
     async with working(tmp_path, chosen) as rig:
         (job,) = await rig.service.jobs()
     async with working(tmp_path, chosen, (OTHER,)) as rig:
-        assert (await rig.service.job(job.id)).state is State.QUEUED
+        assert (await rig.service.job(job.id)).state is JobState.QUEUED
     async with working(tmp_path, chosen) as rig:
-        assert [one.order.device for one in await rig.service.jobs()] == [OTHER, DEVICE]
+        assert [one.spec.device for one in await rig.service.jobs()] == [OTHER, DEVICE]
         assert (await rig.attempts.get()).errand.job == job.id
 
 
@@ -99,23 +99,23 @@ async def test_a_set_keeps_its_job_while_its_kernel_file_is_broken(tmp_path: Pat
             {name: one for name, one in catalog().kernels.items() if name != "scan-lf"}
         )
         await rig.service.adopt()
-        assert states(await rig.service.jobs()) == [State.RUNNING]
+        assert states(await rig.service.jobs()) == [JobState.RUNNING]
         assert any("unknown kernel 'scan-lf'" in trouble for trouble in rig.situation.troubles["sets"])
         rig.situation.catalog = catalog()
         await rig.service.adopt()
-        assert (await rig.service.job(job)).state is State.RUNNING
+        assert (await rig.service.job(job)).state is JobState.RUNNING
         assert rig.situation.troubles["sets"] == []
 
 
 def test_what_daemon_toml_takes_out_is_withdrawn() -> None:
     """A set that is gone, and a device that [service] devices no longer names, want no job."""
-    job = Job(
+    job = JobRecord(
         *(
             1,
-            Order((WORKLOAD,), policy="random", device=OTHER),
+            JobSpec((WORKLOAD,), policy="random", device=OTHER),
             Origin.SET,
             0.0,
-            State.QUEUED,
+            JobState.QUEUED,
             "",
             None,
             0,
@@ -124,7 +124,7 @@ def test_what_daemon_toml_takes_out_is_withdrawn() -> None:
         *(None, "", None, None),
     )
     orders, _ = missing(settings(set=(SET,)), catalog(), (OTHER,), ())
-    job = replace(job, order=orders[0][0])
+    job = replace(job, spec=orders[0][0])
     for chosen, devices, numbers in (
         (settings(set=(SET,)), (OTHER,), []),
         (settings(set=(SET,)), (DEVICE,), []),
@@ -134,7 +134,7 @@ def test_what_daemon_toml_takes_out_is_withdrawn() -> None:
         (settings(set=(SET,), service={"devices": (DEVICE, OTHER)}), (DEVICE,), []),
     ):
         assert unwanted(chosen, catalog(), devices, (job,)) == numbers
-    withdrawn = replace(job, state=State.CANCELLED, reason=WITHDRAWN)
+    withdrawn = replace(job, state=JobState.CANCELLED, reason=WITHDRAWN)
     for known, count in ((withdrawn, 1), (replace(withdrawn, reason="by user 7"), 0)):
         assert len(missing(settings(set=(SET,)), catalog(), (OTHER,), (known,))[0]) == count
 
@@ -195,7 +195,7 @@ async def test_own_jobs_leave_places_for_clients(tmp_path: Path) -> None:
         ]
         own = [job for job in rig.service._board.jobs if job.origin is Origin.REQUEST]
         assert len(own) == 4
-        gone = [job for job in await rig.service.jobs() if job.state is State.CANCELLED]
+        gone = [job for job in await rig.service.jobs() if job.state is JobState.CANCELLED]
         assert [job.reason for job in gone] == ["others are worth more now"]
         for _ in range(4):
             await rig.submit()
@@ -221,7 +221,7 @@ def test_another_search_is_no_refinement(tmp_path: Path, workload: str, options:
         async with working(folder, settings(online=TUNED)) as rig:
             await rig.submit()
             await rig.attempts.get()
-            theirs = await rig.service.submit(Order((workload,), options=options), PEER)
+            theirs = await rig.service.submit(JobSpec((workload,), options=options), PEER)
             refinement = await ask(rig, WORKLOAD)
             assert refinement not in (None, theirs.id)
             assert (await rig.service.job(refinement or 0)).origin is Origin.REQUEST
@@ -235,7 +235,7 @@ async def test_a_paused_job_is_no_refinement(tmp_path: Path) -> None:
     async with working(tmp_path, settings(online=TUNED)) as rig:
         await rig.submit()
         await rig.attempts.get()
-        theirs = await rig.service.submit(Order((f"{WORKLOAD}",), options={"seed": 5}), PEER)
+        theirs = await rig.service.submit(JobSpec((f"{WORKLOAD}",), options={"seed": 5}), PEER)
         assert await ask(rig, WORKLOAD) == theirs.id, "a seed is another way to the same answer"
         await rig.service.pause(theirs.id, PEER)
         ours = await ask(rig, WORKLOAD)

@@ -39,7 +39,7 @@ from tuner.errors import (
     StoreError,
     StoreFullError,
 )
-from tuner.model.jobs import Kind, Order
+from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.records import trial_record
 
 
@@ -84,9 +84,9 @@ def test_lines_are_cut_wherever_reads_end(parts: list[bytes], cuts: list[int]) -
         Errand,
         job=st.integers(1),
         order=st.builds(
-            Order,
+            JobSpec,
             workloads=st.lists(st.text(), min_size=1).map(tuple),
-            kind=st.sampled_from(Kind),
+            kind=st.sampled_from(JobKind),
             options=st.dictionaries(st.text(), st.integers()),
         ),
         database=st.just(Path("/var/lib/tuner/tuner.db")),

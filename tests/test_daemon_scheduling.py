@@ -11,7 +11,7 @@ from tuner.daemon.attempts.gpu_users import FREE, Presence
 from tuner.daemon.attempts.messages import Ending
 from tuner.daemon.devices.budgets import MOST_CRASHES, wait_s
 from tuner.daemon.interface import NotNowError
-from tuner.model.jobs import OWN, Job, Order, Origin, State
+from tuner.model.jobs import OWN, JobRecord, JobSpec, JobState, Origin
 
 BUSY = Presence(busy=True, why="1 process of others on the GPU")
 
@@ -22,8 +22,8 @@ async def test_a_job_runs_and_finishes(tmp_path: Path) -> None:
     async with working(tmp_path) as rig:
         job = await rig.submit(budget=3)
         attempt = await rig.attempts.get()
-        assert (attempt.errand.job, attempt.errand.order) == (job.id, job.order)
-        assert job.order.device == DEVICE
+        assert (attempt.errand.job, attempt.errand.order) == (job.id, job.spec)
+        assert job.spec.device == DEVICE
         attempt.end()
         assert await rig.told(job.id) == [("queued", ""), ("running", ""), ("finished", "")]
         assert (await rig.service.job(job.id)).attempts == 1
@@ -116,7 +116,7 @@ async def test_a_paused_job_stops_and_goes_on(tmp_path: Path) -> None:
         job = await rig.submit()
         attempt = await rig.attempts.get()
         paused = await rig.service.pause(job.id, PEER)
-        assert (paused.state, paused.reason) == (State.PAUSED, "by user 1000")
+        assert (paused.state, paused.reason) == (JobState.PAUSED, "by user 1000")
         await attempt.stopped.wait()
         await rig.service.resume(job.id, PEER)
         (await rig.attempts.get()).end()
@@ -273,9 +273,9 @@ async def test_a_database_that_cannot_be_used_at_the_start_is_waited_for(tmp_pat
         assert (await rig.told(job.id))[-1] == ("finished", "")
 
 
-async def own(rig: Rig, origin: Origin, priority: float = -0.5) -> Job:
+async def own(rig: Rig, origin: Origin, priority: float = -0.5) -> JobRecord:
     """A job that the daemon queues itself."""
-    order = Order(("fft:N=4",), device=DEVICE, policy="random")
+    order = JobSpec(("fft:N=4",), device=DEVICE, policy="random")
     return await rig.service._board.add(order, origin=origin, priority=priority)
 
 
@@ -348,7 +348,7 @@ async def test_our_own_load_of_the_past_keeps_nobody_waiting(tmp_path: Path) -> 
         assert [event async for event in seen(rig, second)] == ["queued", "running"]
 
 
-async def seen(rig: Rig, job: Job) -> AsyncIterator[str]:
+async def seen(rig: Rig, job: JobRecord) -> AsyncIterator[str]:
     """States of a job until it runs."""
     async for event in rig.service.events(job.id):
         if event.kind == "state":

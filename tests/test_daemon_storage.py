@@ -12,9 +12,9 @@ from tuner.daemon.queue import storage as module
 from tuner.daemon.queue.storage import Storage
 from tuner.database import Database, faults
 from tuner.errors import StoreBusyError, StoreDamagedError, StoreError, StoreFullError
-from tuner.model.jobs import Order, Origin
+from tuner.model.jobs import JobSpec, Origin
 
-ORDER = Order(("scan-lf:N=4",), device="sim:jetson-tx1")
+ORDER = JobSpec(("scan-lf:N=4",), device="sim:jetson-tx1")
 PATIENCE_S = 20.0
 
 

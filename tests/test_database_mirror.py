@@ -21,7 +21,7 @@ from tuner.errors import (
     StoreDamagedError,
     StoreFullError,
 )
-from tuner.model.jobs import Order, Origin, State
+from tuner.model.jobs import JobSpec, JobState, Origin
 
 QUICK = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -238,10 +238,10 @@ def test_files_that_differ_are_made_the_same(fresh: Callable[[], Path]) -> None:
     with closing(sqlite3.connect(mirror_of(path))) as connection, connection:
         connection.execute("DELETE FROM sqlite_sequence")
     with Database(path) as database:
-        Jobs(database).add(Order(("scan-lf:N=4",)), origin=Origin.CLIENT)
+        Jobs(database).add(JobSpec(("scan-lf:N=4",)), origin=Origin.CLIENT)
         with closing(sqlite3.connect(mirror_of(path))) as connection, connection:
             connection.execute("UPDATE sqlite_sequence SET seq = 90")
-        Jobs(database).add(Order(("scan-lf:N=4",)), origin=Origin.CLIENT)
+        Jobs(database).add(JobSpec(("scan-lf:N=4",)), origin=Origin.CLIENT)
         assert [job.id for job in Jobs(database).jobs()] == [3, 2, 1]
 
     assert content(path) == content(mirror_of(path))
@@ -252,7 +252,7 @@ def test_transaction_that_failed_leaves_no_difference(
 ) -> None:
     """An insertion that one file alone had taken before it was undone is no sign of damage."""
     path = fresh()
-    order = Order(("x" * 100_000,))
+    order = JobSpec(("x" * 100_000,))
     with Database(path) as database:
         pair = database._pair
         assert pair is not None
@@ -263,7 +263,7 @@ def test_transaction_that_failed_leaves_no_difference(
         with pytest.raises(StoreFullError):
             Jobs(database).add(order, origin=Origin.CLIENT)
         Ledger(database).add_uses({"after": 1})
-        Jobs(database).change(1, State.CANCELLED)
+        Jobs(database).change(1, JobState.CANCELLED)
         assert database._pair is pair
 
     assert content(path) == content(mirror_of(path))

@@ -19,10 +19,10 @@ from tuner.database import Database, Jobs, Ledger, Store
 from tuner.database.conditions import Conditions
 from tuner.errors import JobStateError, QueueFullError, UnknownJobError
 from tuner.model import Configuration, DeviceIdentity, Measurement, Status, Trial, WorkloadResult
-from tuner.model.jobs import NEXT, Job, Kind, Order, Origin, State
+from tuner.model.jobs import NEXT, JobKind, JobRecord, JobSpec, JobState, Origin
 
-ORDER = Order(
-    ("scan-lf:N=4", "fft:N=4"), "time", "random", "off", "sim:k40c", Kind.SAMPLE, {"budget": 3, "seed": 1}
+ORDER = JobSpec(
+    ("scan-lf:N=4", "fft:N=4"), "time", "random", "off", "sim:k40c", JobKind.SAMPLE, {"budget": 3, "seed": 1}
 )
 CONDITIONS = Conditions(
     workloads=(("scan-lf:N=4", 1024),),
@@ -49,14 +49,14 @@ def jobs(database: Database) -> Jobs:
     return Jobs(database)
 
 
-def add(jobs: Jobs, priority: float = 0.0, origin: Origin = Origin.CLIENT, **options: Any) -> Job:
+def add(jobs: Jobs, priority: float = 0.0, origin: Origin = Origin.CLIENT, **options: Any) -> JobRecord:
     return jobs.add(ORDER, origin=origin, priority=priority, **options)
 
 
-def replayed(jobs: Jobs, number: int) -> tuple[State, str]:
+def replayed(jobs: Jobs, number: int) -> tuple[JobState, str]:
     """Where a job stands by its events alone."""
     told = [event.data for event in jobs.events(number) if event.kind == "state"]
-    return State(told[-1]["state"]), told[-1]["reason"]
+    return JobState(told[-1]["state"]), told[-1]["reason"]
 
 
 class Queue(RuleBasedStateMachine):
@@ -67,7 +67,7 @@ class Queue(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.database = Database(Path(self.folder.name) / "tuner.db")
         self.jobs = Jobs(self.database)
-        self.table: dict[int, tuple[State, str, int]] = {}
+        self.table: dict[int, tuple[JobState, str, int]] = {}
         self.last_event = 0
 
     def teardown(self) -> None:
@@ -79,16 +79,16 @@ class Queue(RuleBasedStateMachine):
     def add(self, origin: Origin, priority: float) -> None:
         job = add(self.jobs, priority, origin)
         assert job.id == len(self.table) + 1
-        self.table[job.id] = (State.QUEUED, "", 0)
+        self.table[job.id] = (JobState.QUEUED, "", 0)
 
     @precondition(lambda self: self.table)
     @rule(
         data=st.data(),
-        state=st.sampled_from(State),
+        state=st.sampled_from(JobState),
         reason=st.sampled_from(["", "why"]),
         started=st.booleans(),
     )
-    def change(self, data: st.DataObject, state: State, reason: str, started: bool) -> None:
+    def change(self, data: st.DataObject, state: JobState, reason: str, started: bool) -> None:
         number = data.draw(st.sampled_from(sorted(self.table)))
         was, why, attempts = self.table[number]
         if was is not state and state not in NEXT[was]:
@@ -132,8 +132,8 @@ def test_job_comes_back_as_it_was_ordered(jobs: Jobs) -> None:
     job = jobs.add(ORDER, origin=Origin.STALE, priority=2.5, submitter=1000)
 
     assert jobs.job(job.id) == job
-    assert job.order == ORDER
-    assert (job.origin, job.priority, job.submitter, job.state) == (Origin.STALE, 2.5, 1000, State.QUEUED)
+    assert job.spec == ORDER
+    assert (job.origin, job.priority, job.submitter, job.state) == (Origin.STALE, 2.5, 1000, JobState.QUEUED)
     assert (job.run, job.attempts, job.trials, job.started_at, job.ended_at) == (None, 0, 0, None, None)
     assert jobs.job(99) is None
 
@@ -141,10 +141,10 @@ def test_job_comes_back_as_it_was_ordered(jobs: Jobs) -> None:
 def test_full_queue_takes_no_job(jobs: Jobs) -> None:
     """Queued and paused jobs count, others do not."""
     first, second = add(jobs), add(jobs)
-    jobs.change(first.id, State.PAUSED)
+    jobs.change(first.id, JobState.PAUSED)
     with pytest.raises(QueueFullError, match="2 jobs wait already"):
         add(jobs, most_waiting=2)
-    jobs.change(second.id, State.RUNNING)
+    jobs.change(second.id, JobState.RUNNING)
 
     assert add(jobs, most_waiting=2).id == 3
 
@@ -153,12 +153,12 @@ def test_jobs_are_listed_in_pages(jobs: Jobs) -> None:
     """Newest first, from a number down, in the states asked for."""
     for _ in range(5):
         add(jobs)
-    jobs.change(2, State.CANCELLED)
+    jobs.change(2, JobState.CANCELLED)
 
     assert [job.id for job in jobs.jobs(limit=2)] == [5, 4]
     assert [job.id for job in jobs.jobs(limit=2, before=4)] == [3, 2]
-    assert [job.id for job in jobs.jobs((State.QUEUED,), before=4)] == [3, 1]
-    assert [job.id for job in jobs.jobs((State.CANCELLED, State.FAILED))] == [2]
+    assert [job.id for job in jobs.jobs((JobState.QUEUED,), before=4)] == [3, 1]
+    assert [job.id for job in jobs.jobs((JobState.CANCELLED, JobState.FAILED))] == [2]
 
 
 def test_events_are_told_from_a_number_on(jobs: Jobs) -> None:
@@ -166,7 +166,7 @@ def test_events_are_told_from_a_number_on(jobs: Jobs) -> None:
     job, other = add(jobs), add(jobs)
     told = jobs.event(job.id, "told", {"sentence": "tiled"})
     jobs.event(other.id, "told", {})
-    _, changed = jobs.change(job.id, State.RUNNING, started=True)
+    _, changed = jobs.change(job.id, JobState.RUNNING, started=True)
 
     assert told.id is not None
     assert jobs.events(job.id, after=told.id) == [changed]
@@ -175,7 +175,7 @@ def test_events_are_told_from_a_number_on(jobs: Jobs) -> None:
     with pytest.raises(UnknownJobError, match="no job 99"):
         jobs.event(99, "told", {})
     with pytest.raises(UnknownJobError, match="no job 99"):
-        jobs.change(99, State.RUNNING)
+        jobs.change(99, JobState.RUNNING)
 
 
 def test_runs_belong_to_their_job(database: Database, jobs: Jobs) -> None:
@@ -198,19 +198,19 @@ def test_runs_belong_to_their_job(database: Database, jobs: Jobs) -> None:
 @pytest.mark.parametrize(
     ("status", "state"),
     [
-        ("finished", State.FINISHED),
-        ("limited", State.FINISHED),
-        ("interrupted", State.QUEUED),
-        (None, State.QUEUED),
+        ("finished", JobState.FINISHED),
+        ("limited", JobState.FINISHED),
+        ("interrupted", JobState.QUEUED),
+        (None, JobState.QUEUED),
     ],
 )
 def test_jobs_of_a_dead_daemon_are_recovered(
-    database: Database, jobs: Jobs, status: str | None, state: State
+    database: Database, jobs: Jobs, status: str | None, state: JobState
 ) -> None:
     """What ran is finished where its run had ended, and waits again elsewhere; other jobs stay."""
     job, other = add(jobs), add(jobs)
-    jobs.change(other.id, State.PAUSED)
-    jobs.change(job.id, State.RUNNING, started=True)
+    jobs.change(other.id, JobState.PAUSED)
+    jobs.change(job.id, JobState.RUNNING, started=True)
     store = Store(database, job=job.id)
     run = store.begin(CONDITIONS)
     if status is not None:
@@ -221,13 +221,13 @@ def test_jobs_of_a_dead_daemon_are_recovered(
     assert recovered.reason == ("" if state.ended else "the daemon ended in the middle")
     assert replayed(jobs, job.id)[0] is state
     assert jobs.recover() == []
-    assert jobs.job(other.id) == jobs.jobs((State.PAUSED,))[0]
+    assert jobs.job(other.id) == jobs.jobs((JobState.PAUSED,))[0]
 
 
 def test_the_run_gone_on_with_last_says_whether_a_job_has_ended(database: Database, jobs: Jobs) -> None:
     """After a driver was rolled back an older run of the job finishes: that one counts, not the newest."""
     job = add(jobs)
-    jobs.change(job.id, State.RUNNING, started=True)
+    jobs.change(job.id, JobState.RUNNING, started=True)
     newer = replace(CONDITIONS, device=replace(CONDITIONS.device, driver="2"))
     store = Store(database, job=job.id)
     first = store.begin(CONDITIONS)
@@ -237,7 +237,7 @@ def test_the_run_gone_on_with_last_says_whether_a_job_has_ended(database: Databa
     store.end(first, "finished", None)
     assert jobs.has_ended(job.id)
     (recovered,) = jobs.recover()
-    assert (recovered.state, recovered.run) == (State.FINISHED, first)
+    assert (recovered.state, recovered.run) == (JobState.FINISHED, first)
 
 
 def test_old_jobs_are_forgotten_and_their_runs_are_not(database: Database, jobs: Jobs) -> None:
@@ -245,7 +245,7 @@ def test_old_jobs_are_forgotten_and_their_runs_are_not(database: Database, jobs:
     job, waits = add(jobs), add(jobs)
     store = Store(database, job=job.id)
     store.end(store.begin(CONDITIONS), "finished", {"best": None})
-    jobs.change(job.id, State.FINISHED)
+    jobs.change(job.id, JobState.FINISHED)
     now = datetime.now(timezone.utc)
 
     assert jobs.forget(now - timedelta(days=1)) == 0
@@ -253,7 +253,7 @@ def test_old_jobs_are_forgotten_and_their_runs_are_not(database: Database, jobs:
     assert jobs.jobs() == [waits]
     assert jobs.events(job.id) == []
     assert [run.status for run in store.history()] == ["finished"]
-    jobs.change(waits.id, State.CANCELLED)
+    jobs.change(waits.id, JobState.CANCELLED)
     jobs.forget(now + timedelta(days=1))
     assert add(jobs).id == 3
 
@@ -284,7 +284,7 @@ KILLED = """
 import json, os, signal, sys
 from pathlib import Path
 from tuner.database import Database, Jobs
-from tuner.model.jobs import State
+from tuner.model.jobs import JobState
 
 path = Path(sys.argv[1])
 stages = []
@@ -301,7 +301,7 @@ for place in range(1, 60):
 
         for connection in (database._pair.main, database._pair._mirror.connection):
             connection.set_trace_callback(count)
-        Jobs(database).change(1, State.RUNNING, reason=f"attempt {place}")
+        Jobs(database).change(1, JobState.RUNNING, reason=f"attempt {place}")
         os._exit(0)
     status = os.waitpid(child, 0)[1]
     with Database(path) as database:
@@ -318,7 +318,7 @@ print(json.dumps(stages))
 def test_change_is_whole_or_not_at_all(jobs: Jobs, database: Database) -> None:
     """Killed before any statement of a change, the job and its event are both old or both new."""
     add(jobs)
-    jobs.change(1, State.RUNNING, reason="before")
+    jobs.change(1, JobState.RUNNING, reason="before")
     database.close()
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(database.path)], check=True, stdout=subprocess.PIPE, timeout=60

@@ -19,7 +19,7 @@ from tuner.power.clocks.actuator import Where
 from tuner.client import Client
 from tuner.config.trust import trusted
 from tuner.errors import ClockError, InputError
-from tuner.model.jobs import State as JobState
+from tuner.model.jobs import JobState
 
 pytestmark = [
     pytest.mark.systemd,

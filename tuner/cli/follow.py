@@ -10,7 +10,7 @@ from tuner.cli import completing
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, socket_option
 from tuner.errors import DaemonError, InputError, Interrupted
-from tuner.model.jobs import State
+from tuner.model.jobs import JobState
 
 if TYPE_CHECKING:
     from tuner.cli.progress import RunProgress
@@ -65,7 +65,7 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
 
         show_best(answer, out)
     out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)
-    return 0 if job.state == State.FINISHED.value else 1
+    return 0 if job.state == JobState.FINISHED.value else 1
 
 
 def _tell(event: "Event", progress: "RunProgress") -> None:
@@ -93,7 +93,7 @@ def _tell(event: "Event", progress: "RunProgress") -> None:
 
 def _answer(client: "Client", job: "Job") -> "Best | None":
     """What the daemon knows of the workloads now that the job has finished; None where it has not."""
-    if job.state != State.FINISHED.value:
+    if job.state != JobState.FINISHED.value:
         return None
     try:
         return client.best(

@@ -7,13 +7,13 @@ import click
 from tuner.cli import completing
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, show_job, show_jobs, socket_option
-from tuner.model.jobs import State
+from tuner.model.jobs import JobState
 
 if TYPE_CHECKING:
     from tuner.client import Job
 
 _MOST = 500  # in one answer of the daemon
-_GOES_ON = (State.QUEUED.value, State.RUNNING.value)
+_GOES_ON = (JobState.QUEUED.value, JobState.RUNNING.value)
 
 
 @click.command(short_help="Show how the daemon stands.")
@@ -36,7 +36,7 @@ def status(*, socket: str | None, json_path: str | None) -> None:
 @click.option(
     "--state",
     "states",
-    type=click.Choice([state.value for state in State]),
+    type=click.Choice([state.value for state in JobState]),
     multiple=True,
     help="Only jobs in this state; may be given several times.",
 )
@@ -92,7 +92,7 @@ def pause(number: int, *, socket: str | None, json_path: str | None) -> None:
     """Stop a job until `tuner resume`; it keeps what it measured."""
     client = client_of(socket)
     before = client.job(number).state
-    _show(client.pause(number), json_path, already=before == State.PAUSED.value)
+    _show(client.pause(number), json_path, already=before == JobState.PAUSED.value)
 
 
 @click.command(short_help="Let a paused job go on.")

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from tuner.model.jobs import State
+from tuner.model.jobs import JobState
 
 _Value = TypeVar("_Value")
-_ENDED = frozenset(state.value for state in State if state.ended)
+_ENDED = frozenset(state.value for state in JobState if state.ended)
 
 
 def is_ended(state: object) -> bool:
@@ -64,7 +64,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a job; see ``tuner.model.jobs.Event`` for the kinds.
+    """Something that happened to a job; see ``tuner.model.jobs.JobEvent`` for the kinds.
 
     Attributes:
         id: of a stored event; None for progress.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.errors import TunerError
-from tuner.model.jobs import Event, Job, Order, State
+from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState
 
 MOST_WORKLOADS = 16
 """That run together in a question or an order: more than a GPU has room for."""
@@ -89,7 +89,7 @@ class Reply:
     notices: Sequence[str] = ()
 
 
-class Desk(Protocol):
+class ServiceInterface(Protocol):
     """Takes what clients ask; all methods are called from the daemon's event loop.
 
     Raises:
@@ -99,27 +99,27 @@ class Desk(Protocol):
         StoreError: the database cannot be used just now.
     """
 
-    async def submit(self, order: Order, peer: Peer, priority: float = 0.0) -> Job:
+    async def submit(self, order: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
         """Queue a job; durable when this returns."""
 
-    async def job(self, number: int) -> Job:
+    async def job(self, number: int) -> JobRecord:
         """One job."""
 
     async def jobs(
-        self, states: Sequence[State] = (), limit: int = 100, before: int | None = None
-    ) -> list[Job]:
+        self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
+    ) -> list[JobRecord]:
         """Jobs, newest first; those below the number ``before``."""
 
-    async def cancel(self, number: int, peer: Peer) -> Job:
+    async def cancel(self, number: int, peer: Peer) -> JobRecord:
         """End a job; what it stored stays. Ending a cancelled job again changes nothing."""
 
-    async def pause(self, number: int, peer: Peer) -> Job:
+    async def pause(self, number: int, peer: Peer) -> JobRecord:
         """Stop a job until a client resumes it."""
 
-    async def resume(self, number: int, peer: Peer) -> Job:
+    async def resume(self, number: int, peer: Peer) -> JobRecord:
         """Queue a paused job again; it goes on where it was."""
 
-    def events(self, number: int, after: int = 0) -> AsyncIterator[Event]:
+    def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
         """Stored events of a job after a number, then all as they happen; ends with the job."""
 
     def best(self, question: Question, peer: Peer) -> Reply:
@@ -129,7 +129,7 @@ class Desk(Protocol):
         """Count uses of answers, without an answer."""
 
     async def status(self) -> Mapping[str, Any]:
-        """State of the daemon, its devices, queue, budgets and windows, as JSON has it."""
+        """JobState of the daemon, its devices, queue, budgets and windows, as JSON has it."""
 
     def metrics(self) -> bytes:
         """What Prometheus scrapes."""

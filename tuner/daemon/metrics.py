@@ -14,7 +14,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from tuner.model.jobs import State
+from tuner.model.jobs import JobState
 
 # Around what is promised: 2 ms in the median, 10 ms at the 99th percentile; a client gives up after seconds.
 _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0)
@@ -34,7 +34,7 @@ class Snapshot:
         followers: clients that listen to a job's events.
     """
 
-    jobs: Mapping[State, int] = field(default_factory=dict)
+    jobs: Mapping[JobState, int] = field(default_factory=dict)
     waiting: int = 0
     fresh: int = 0
     stale: int = 0
@@ -187,7 +187,7 @@ class Metrics:
 
     def render(self, now: Snapshot) -> bytes:
         """Everything, in the text format 0.0.4 of Prometheus."""
-        for state in (state for state in State if not state.ended):
+        for state in (state for state in JobState if not state.ended):
             self._jobs.labels(state.value).set(now.jobs.get(state, 0))
         self._waiting.set(now.waiting)
         self._answers.labels("fresh").set(now.fresh)

@@ -27,7 +27,7 @@ from tuner.daemon.queue.subscriptions import Following, HandingOn, follow
 from tuner.daemon.state import Situation, local_now
 from tuner.daemon.status import saving
 from tuner.errors import InputError, StoreError
-from tuner.model.jobs import OWN, Event, Job, Kind, Order, Origin, State
+from tuner.model.jobs import OWN, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
 
 _STOP_S = 7.0  # for lanes to stop: below the ten seconds that a service has, with something left for the rest
 _CANCEL_S = 1.0  # for lanes that were cancelled to write down what they know
@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Service:
-    """Implements ``tuner.daemon.interface.Desk``; ``begin`` before anything is asked, ``end`` at last.
+    """Implements ``ServiceInterface``. Call ``begin`` first and ``end`` last.
 
     Args:
         situation: settings, kernels, devices; changed by its owner, who then calls ``adopt``.
@@ -179,9 +179,9 @@ class Service:
 
     # --- jobs ----------------------------------------------------------------------------------------
 
-    async def submit(self, order: Order, peer: Peer, priority: float = 0.0) -> Job:
-        """See ``Desk.submit``."""
-        if order.kind is not Kind.TUNE:
+    async def submit(self, order: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
+        """See ``ServiceInterface.submit``."""
+        if order.kind is not JobKind.TUNE:
             raise InputError("kind: clients order searches; what is measured again, the daemon decides")
         situation = self._situation
         order = checked(within(order, situation.settings.tuning), situation.catalog, situation.devices)
@@ -193,45 +193,45 @@ class Service:
             most_waiting=situation.settings.limits.queue,
         )
 
-    async def job(self, number: int) -> Job:
-        """See ``Desk.job``."""
+    async def job(self, number: int) -> JobRecord:
+        """See ``ServiceInterface.job``."""
         job = await self._storage.read(lambda books: books.jobs.job(number))
         if job is None:
             raise NoSuchJobError(f"there is no job {number}")
         return job
 
     async def jobs(
-        self, states: Sequence[State] = (), limit: int = 100, before: int | None = None
-    ) -> list[Job]:
-        """See ``Desk.jobs``."""
+        self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
+    ) -> list[JobRecord]:
+        """See ``ServiceInterface.jobs``."""
         return await self._storage.read(lambda books: books.jobs.jobs(states, limit, before))
 
-    async def cancel(self, number: int, peer: Peer) -> Job:
-        """See ``Desk.cancel``."""
-        job = await self._board.change(number, State.CANCELLED, _by(peer))
+    async def cancel(self, number: int, peer: Peer) -> JobRecord:
+        """See ``ServiceInterface.cancel``."""
+        job = await self._board.change(number, JobState.CANCELLED, _by(peer))
         if job.origin in OWN:  # else it would be queued again at once
-            self._answerer.tried(job.order)
+            self._answerer.tried(job.spec)
         return job
 
-    async def pause(self, number: int, peer: Peer) -> Job:
-        """See ``Desk.pause``."""
-        return await self._board.change(number, State.PAUSED, _by(peer))
+    async def pause(self, number: int, peer: Peer) -> JobRecord:
+        """See ``ServiceInterface.pause``."""
+        return await self._board.change(number, JobState.PAUSED, _by(peer))
 
-    async def resume(self, number: int, peer: Peer) -> Job:
-        """See ``Desk.resume``."""
+    async def resume(self, number: int, peer: Peer) -> JobRecord:
+        """See ``ServiceInterface.resume``."""
         del peer
-        job = await self._board.change(number, State.QUEUED, of=(State.PAUSED, State.QUEUED))
+        job = await self._board.change(number, JobState.QUEUED, of=(JobState.PAUSED, JobState.QUEUED))
         await tell_absence(self._board, self._situation.devices)
         return self._board.get(number) or job
 
-    def events(self, number: int, after: int = 0) -> AsyncIterator[Event]:
-        """See ``Desk.events``."""
+    def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
+        """See ``ServiceInterface.events``."""
         return follow(number, after, following=self._following, storage=self._storage)
 
     # --- answers -------------------------------------------------------------------------------------
 
     def best(self, question: Question, peer: Peer) -> Reply:
-        """See ``Desk.best``."""
+        """See ``ServiceInterface.best``."""
         del peer
         reply = self._answerer.reply(question)
         self._metrics.best("stale" if reply.origin == "stored" and reply.stale else reply.origin)
@@ -245,7 +245,7 @@ class Service:
         return replace(reply, notices=(*reply.notices, *self._answerer.coming(question)))
 
     async def used(self, uses: Sequence[Question], peer: Peer) -> None:
-        """See ``Desk.used``."""
+        """See ``ServiceInterface.used``."""
         del peer
         for question in uses:
             try:
@@ -268,7 +268,7 @@ class Service:
         return standing.sentence(self._lanes, self._board.jobs)
 
     async def status(self) -> Mapping[str, Any]:
-        """See ``Desk.status``."""
+        """See ``ServiceInterface.status``."""
         situation, now = self._situation, self._wall()
         here = {"database": [self._storage.trouble], "jobs": absences(self._board.jobs, situation.devices)}
         return {
@@ -291,7 +291,7 @@ class Service:
         }
 
     def metrics(self) -> bytes:
-        """See ``Desk.metrics``."""
+        """See ``ServiceInterface.metrics``."""
         jobs, answers = self._board.jobs, self._answerer.counts()
         return self._metrics.render(standing.snapshot(jobs, answers, self._following.count))
 

@@ -15,20 +15,20 @@ from tuner.daemon.devices.queues import Lanes
 from tuner.daemon.metrics import Snapshot
 from tuner.daemon.settings.tables import Settings
 from tuner.model import DeviceIdentity
-from tuner.model.jobs import Job, State
+from tuner.model.jobs import JobRecord, JobState
 from tuner.model.objective import COVERAGE
 from tuner.report.words import moment
 
 
-def sentence(lanes: Lanes, jobs: Iterable[Job]) -> str:
+def sentence(lanes: Lanes, jobs: Iterable[JobRecord]) -> str:
     """What is done just now, in a few words."""
-    waiting = sum(job.state is State.QUEUED for job in jobs)
+    waiting = sum(job.state is JobState.QUEUED for job in jobs)
     work = f"job {', '.join(map(str, lanes.running))} runs" if lanes.running else "no job runs"
     holds = "; ".join(lanes.holds)
     return f"{work}, {waiting} wait{f' ({holds})' if holds else ''}"
 
 
-def snapshot(jobs: Iterable[Job], answers: tuple[int, int], followers: int) -> Snapshot:
+def snapshot(jobs: Iterable[JobRecord], answers: tuple[int, int], followers: int) -> Snapshot:
     """What metrics tell of this moment.
 
     Args:
@@ -39,17 +39,17 @@ def snapshot(jobs: Iterable[Job], answers: tuple[int, int], followers: int) -> S
     states = [job.state for job in jobs]
     return Snapshot(
         jobs={state: states.count(state) for state in set(states)},
-        waiting=states.count(State.QUEUED),
+        waiting=states.count(JobState.QUEUED),
         fresh=answers[0],
         stale=answers[1],
         followers=followers,
     )
 
 
-def queue_document(jobs: Iterable[Job]) -> dict[str, int]:
+def queue_document(jobs: Iterable[JobRecord]) -> dict[str, int]:
     """How many jobs that have not ended are in each state."""
     states = [job.state for job in jobs]
-    return {state.value: states.count(state) for state in State if not state.ended}
+    return {state.value: states.count(state) for state in JobState if not state.ended}
 
 
 def windows_document(settings: Settings, now: datetime) -> dict[str, Any]:

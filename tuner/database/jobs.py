@@ -8,7 +8,7 @@ from tuner.database.connection import Database
 from tuner.database.files import now
 from tuner.database.pair import Row, Transaction
 from tuner.errors import JobStateError, QueueFullError, UnknownJobError
-from tuner.model.jobs import NEXT, Event, Job, Kind, Order, Origin, State
+from tuner.model.jobs import NEXT, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
 from tuner.model.records import canonical
 
 _ENDED_RUNS = ("finished", "limited")  # a limit of the order is an end too
@@ -32,17 +32,17 @@ class Jobs:
 
     def add(
         self,
-        order: Order,
+        spec: JobSpec,
         *,
         origin: Origin,
         priority: float = 0.0,
         submitter: int | None = None,
         most_waiting: int | None = None,
-    ) -> Job:
+    ) -> JobRecord:
         """Queue a job; its first event is that it is queued.
 
         Args:
-            order: what to do.
+            spec: what to do.
             origin: who asks.
             priority: of jobs that may run, the highest goes first.
             submitter: user id of a client.
@@ -52,28 +52,28 @@ class Jobs:
             QueueFullError: as many wait already.
         """
 
-        def change(transaction: Transaction) -> Job:
+        def change(transaction: Transaction) -> JobRecord:
             waiting = "SELECT count(*) FROM jobs WHERE state IN ('queued', 'paused')"
             if most_waiting is not None and transaction.rows(waiting)[0][0] >= most_waiting:
                 raise QueueFullError(f"{most_waiting} jobs wait already; no more may")
             number = transaction.insert(
                 "INSERT INTO jobs (ordered, origin, priority, state, reason, attempts, submitter, created_at)"
                 " VALUES (?, ?, ?, 'queued', '', 0, ?, ?)",
-                (_ordered(order), origin.value, priority, submitter, now()),
+                (_ordered(spec), origin.value, priority, submitter, now()),
             )
-            _told(transaction, number, "state", _state_told(State.QUEUED, ""))
+            _told(transaction, number, "state", _state_told(JobState.QUEUED, ""))
             return self._one(transaction, number)
 
         return self._database.write(change, synced=True)
 
-    def job(self, number: int) -> Job | None:
+    def job(self, number: int) -> JobRecord | None:
         """A job by its number; None where there is none."""
         found = self._database.read(lambda view: self._some(view, "WHERE id = ?", number))
         return found[0] if found else None
 
     def jobs(
-        self, states: Sequence[State] = (), limit: int | None = None, before: int | None = None
-    ) -> list[Job]:
+        self, states: Sequence[JobState] = (), limit: int | None = None, before: int | None = None
+    ) -> list[JobRecord]:
         """Jobs, newest first.
 
         Args:
@@ -87,8 +87,8 @@ class Jobs:
         return self._database.read(lambda view: self._some(view, clause, *values, most))
 
     def change(
-        self, number: int, state: State, *, reason: str = "", run: int | None = None, started: bool = False
-    ) -> tuple[Job, Event | None]:
+        self, number: int, state: JobState, *, reason: str = "", run: int | None = None, started: bool = False
+    ) -> tuple[JobRecord, JobEvent | None]:
         """Move a job to a state, and store that as an event, in one transaction.
 
         Args:
@@ -107,7 +107,7 @@ class Jobs:
             JobStateError: the state may not follow the present one.
         """
 
-        def change(transaction: Transaction) -> tuple[Job, Event | None]:
+        def change(transaction: Transaction) -> tuple[JobRecord, JobEvent | None]:
             job = self._one(transaction, number)
             if state is not job.state and state not in NEXT[job.state]:
                 raise JobStateError(f"job {number} is {job.state.value} and cannot become {state.value}")
@@ -141,20 +141,20 @@ class Jobs:
             lambda transaction: transaction.execute_many("UPDATE jobs SET priority = ? WHERE id = ?", rows)
         )
 
-    def event(self, number: int, kind: str, data: Mapping[str, Any]) -> Event:
+    def event(self, number: int, kind: str, data: Mapping[str, Any]) -> JobEvent:
         """Store something that happened to a job.
 
         Raises:
             UnknownJobError: there is no such job.
         """
 
-        def change(transaction: Transaction) -> Event:
+        def change(transaction: Transaction) -> JobEvent:
             self._one(transaction, number)
             return _told(transaction, number, kind, data)
 
         return self._database.write(change)
 
-    def events(self, number: int, after: int = 0, limit: int | None = None) -> list[Event]:
+    def events(self, number: int, after: int = 0, limit: int | None = None) -> list[JobEvent]:
         """Stored events of a job in their order.
 
         Args:
@@ -166,18 +166,18 @@ class Jobs:
         values = (number, after, -1 if limit is None else limit)
         return self._database.read(
             lambda view: [
-                Event(event, job, kind, at, decoded(data))
+                JobEvent(event, job, kind, at, decoded(data))
                 for event, job, kind, at, data in view.rows(_EVENTS, values)
             ]
         )
 
-    def recover(self) -> list[Job]:
+    def recover(self) -> list[JobRecord]:
         """Put right the jobs that a daemon which is no more left running; call it once, at the start.
 
         Returns:
             Those jobs as they are now: finished where their run had ended, else queued.
         """
-        return [self._recovered(job.id) for job in self.jobs((State.RUNNING,))]
+        return [self._recovered(job.id) for job in self.jobs((JobState.RUNNING,))]
 
     def has_ended(self, number: int) -> bool:
         """True where the run of a job has come to its end, whatever state the job is in."""
@@ -193,11 +193,11 @@ class Jobs:
         )
         return (None, "") if last is None else (last[0], last[1])
 
-    def _recovered(self, number: int) -> Job:
+    def _recovered(self, number: int) -> JobRecord:
         run, status = self._last_run(number)
         if status in _ENDED_RUNS:
-            return self.change(number, State.FINISHED, run=run)[0]
-        return self.change(number, State.QUEUED, reason="the daemon ended in the middle", run=run)[0]
+            return self.change(number, JobState.FINISHED, run=run)[0]
+        return self.change(number, JobState.QUEUED, reason="the daemon ended in the middle", run=run)[0]
 
     def forget(self, before: datetime) -> int:
         """Remove jobs that ended before a time, with their events; their runs stay.
@@ -206,7 +206,7 @@ class Jobs:
             How many.
         """
         latest = before.astimezone(timezone.utc).isoformat(timespec="milliseconds")
-        states = [state.value for state in State if state.ended]
+        states = [state.value for state in JobState if state.ended]
 
         def change(transaction: Transaction) -> int:
             clause = f"FROM jobs WHERE state IN ({_marks(states)}) AND ended_at < ?"
@@ -217,40 +217,40 @@ class Jobs:
 
         return self._database.write(change)
 
-    def _one(self, transaction: Transaction, number: int) -> Job:
+    def _one(self, transaction: Transaction, number: int) -> JobRecord:
         found = self._some(transaction, "WHERE id = ?", number)
         if not found:
             raise UnknownJobError(f"there is no job {number}")
         return found[0]
 
-    def _some(self, view: Transaction, clause: str, *values: object) -> list[Job]:
+    def _some(self, view: Transaction, clause: str, *values: object) -> list[JobRecord]:
         return [_job(row, self._database.decoded(row[1])) for row in view.rows(f"{_JOB} {clause}", values)]
 
 
-def _job(row: Row, ordered: dict[str, Any]) -> Job:
+def _job(row: Row, ordered: dict[str, Any]) -> JobRecord:
     number, _, origin, priority, state, *rest = row
-    order = Order(**{**ordered, "workloads": tuple(ordered["workloads"]), "kind": Kind(ordered["kind"])})
-    return Job(number, order, Origin(origin), priority, State(state), *rest)
+    spec = JobSpec(**{**ordered, "workloads": tuple(ordered["workloads"]), "kind": JobKind(ordered["kind"])})
+    return JobRecord(number, spec, Origin(origin), priority, JobState(state), *rest)
 
 
-def _ordered(order: Order) -> str:
-    return canonical({**vars(order), "kind": order.kind.value, "options": dict(order.options)})
+def _ordered(spec: JobSpec) -> str:
+    return canonical({**vars(spec), "kind": spec.kind.value, "options": dict(spec.options)})
 
 
-def _state_told(state: State, reason: str) -> dict[str, str]:
+def _state_told(state: JobState, reason: str) -> dict[str, str]:
     return {"state": state.value, "reason": reason}
 
 
-def _told(transaction: Transaction, number: int, kind: str, data: Mapping[str, Any]) -> Event:
+def _told(transaction: Transaction, number: int, kind: str, data: Mapping[str, Any]) -> JobEvent:
     at = now()
     event = transaction.insert(
         "INSERT INTO job_events (job_id, kind, at, data) VALUES (?, ?, ?, ?)",
         (number, kind, at, canonical(data)),
     )
-    return Event(event, number, kind, at, data)
+    return JobEvent(event, number, kind, at, data)
 
 
-def _clause(states: Sequence[State], before: int | None) -> tuple[str, tuple[object, ...]]:
+def _clause(states: Sequence[JobState], before: int | None) -> tuple[str, tuple[object, ...]]:
     parts: list[str] = []
     values: tuple[object, ...] = ()
     if states:

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 
-class Kind(Enum):
+class JobKind(Enum):
     """What a job does."""
 
     TUNE = "tune"  # searches, and stores an answer
@@ -31,10 +31,10 @@ FOR_AN_ANSWER = OWN - {Origin.CHECK}
 """Origins of searches that only want a fresh answer, from whatever run it comes."""
 
 
-class State(Enum):
+class JobState(Enum):
     """Where a job stands."""
 
-    QUEUED = "queued"  # waits; ``Job.reason`` says for what, where it is not just its turn
+    QUEUED = "queued"  # waits; ``JobRecord.reason`` says for what, where it is not just its turn
     RUNNING = "running"
     PAUSED = "paused"  # by a client; only a client resumes it
     FINISHED = "finished"
@@ -44,22 +44,26 @@ class State(Enum):
     @property
     def ended(self) -> bool:
         """True where nothing will happen any more."""
-        return self in (State.FINISHED, State.FAILED, State.CANCELLED)
+        return self in (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)
 
 
-NEXT: Mapping[State, frozenset[State]] = {
-    State.QUEUED: frozenset({State.RUNNING, State.PAUSED, State.CANCELLED, State.FAILED, State.FINISHED}),
-    State.RUNNING: frozenset({State.QUEUED, State.PAUSED, State.FINISHED, State.FAILED, State.CANCELLED}),
-    State.PAUSED: frozenset({State.QUEUED, State.CANCELLED}),
-    State.FINISHED: frozenset(),
-    State.FAILED: frozenset(),
-    State.CANCELLED: frozenset(),
+NEXT: Mapping[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset(
+        {JobState.RUNNING, JobState.PAUSED, JobState.CANCELLED, JobState.FAILED, JobState.FINISHED}
+    ),
+    JobState.RUNNING: frozenset(
+        {JobState.QUEUED, JobState.PAUSED, JobState.FINISHED, JobState.FAILED, JobState.CANCELLED}
+    ),
+    JobState.PAUSED: frozenset({JobState.QUEUED, JobState.CANCELLED}),
+    JobState.FINISHED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
 }
 """The states that may follow one. Queued to finished: the run had ended before a crash told anybody."""
 
 
 @dataclass(frozen=True)
-class Order:
+class JobSpec:
     """What is to be done; the fields are those of ``tuner.search.request.Request``, and mean the same.
 
     Attributes:
@@ -74,7 +78,7 @@ class Order:
     policy: str = "auto"
     clocks: str = "off"
     device: str = ""
-    kind: Kind = Kind.TUNE
+    kind: JobKind = JobKind.TUNE
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -92,11 +96,11 @@ OPTIONS = (
     "runs_per_day",
     "pay_back_days",
 )
-"""Fields of ``Request`` that a client may choose beside those of ``Order``."""
+"""Fields of ``Request`` that a client may choose beside those of ``JobSpec``."""
 
 
 @dataclass(frozen=True)
-class Job:
+class JobRecord:
     """A row of the queue.
 
     Attributes:
@@ -111,10 +115,10 @@ class Job:
     """
 
     id: int
-    order: Order
+    spec: JobSpec
     origin: Origin
     priority: float
-    state: State
+    state: JobState
     reason: str
     run: int | None
     attempts: int
@@ -126,7 +130,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Event:
+class JobEvent:
     """Something that happened to a job.
 
     Attributes:

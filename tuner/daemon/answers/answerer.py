@@ -20,7 +20,7 @@ from tuner.daemon.queue.job_specs import without_batch
 from tuner.daemon.settings.tables import Settings
 from tuner.database import Ledger, Store
 from tuner.model import DeviceIdentity
-from tuner.model.jobs import Order
+from tuner.model.jobs import JobSpec
 
 MOST_KEPT = 2048
 """Workloads of replies that are kept, 2 KiB each; the reply that was asked for longest ago makes room."""
@@ -235,11 +235,11 @@ class Answerer:
             self._wishes = Wishes(self._present)
         return self._wishes
 
-    def tried(self, order: Order) -> None:
+    def tried(self, order: JobSpec) -> None:
         """An order was tried: do not want it again for a while."""
         self._rests.tried(alike(order), in_vain=self.answered(order) is None)
 
-    def again(self, order: Order) -> ordered.Again | None:
+    def again(self, order: JobSpec) -> ordered.Again | None:
         """What an order of the kind ``sample`` is to measure; None where there is no fresh answer any more.
 
         Raises:
@@ -251,7 +251,7 @@ class Answerer:
             self._rests.rest(alike(order), SAMPLE_RESTS_S)
         return found
 
-    def answered(self, order: Order) -> int | None:
+    def answered(self, order: JobSpec) -> int | None:
         """The run whose answer, fresh and of a search as far as the order's, is what an order asks for."""
         return ordered.answered(order, self._present)
 

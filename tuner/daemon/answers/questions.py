@@ -17,7 +17,7 @@ from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, Question
 from tuner.daemon.queue.job_specs import asks, exact, with_defaults
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import DeviceIdentity, Workload
-from tuner.model.jobs import Kind, Order
+from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.objective import Objective, described
 from tuner.model.records import canonical
 from tuner.system.names import suggestion
@@ -153,11 +153,11 @@ def _device(spec: str, identities: Mapping[str, DeviceIdentity]) -> DeviceIdenti
     )
 
 
-def tuning_order(asked: Asked, present: Present) -> Order:
+def tuning_order(asked: Asked, present: Present) -> JobSpec:
     """The search that answers a question: of a set of daemon.toml that asks it, else by ``[tuning]``."""
     question, tuning = asked.question, present.settings.tuning
     limit = {} if question.max_slowdown is None else {"max_slowdown": question.max_slowdown}
-    order = Order(
+    order = JobSpec(
         workloads=asked.specs,
         objective=question.objective,
         policy=tuning.policy,
@@ -171,20 +171,20 @@ def tuning_order(asked: Asked, present: Present) -> Order:
     return replace(order, clocks="off") if question.clocks_as_found else order
 
 
-def sampling_order(asked: Asked, known: Known, present: Present) -> Order:
+def sampling_order(asked: Asked, known: Known, present: Present) -> JobSpec:
     """Measuring an answer again, as it was measured."""
     options: Mapping[str, Any] = tuning_order(asked, present).options
-    return Order(
+    return JobSpec(
         workloads=asked.specs,
         objective=asked.question.objective,
         clocks="off" if known.clock_mhz is None else str(known.clock_mhz),
         device=asked.device.spec,
-        kind=Kind.SAMPLE,
+        kind=JobKind.SAMPLE,
         options=options,
     )
 
 
-def question_that(order: Order, *, clocks_as_found: bool = False) -> Question:
+def question_that(order: JobSpec, *, clocks_as_found: bool = False) -> Question:
     """The question that an order asks; it counts as no use."""
     return Question(
         order.workloads,

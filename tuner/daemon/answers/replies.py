@@ -20,7 +20,7 @@ from tuner.daemon.queue.job_specs import topic
 from tuner.daemon.settings.tables import OnlineTable
 from tuner.errors import InputError
 from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
-from tuner.model.jobs import Order
+from tuner.model.jobs import JobSpec
 from tuner.model.records import canonical
 
 ORIGINS = ("stored", "analytical", "nearest", "default")
@@ -52,7 +52,7 @@ class Kept:
     key: str
     unknown: tuple[str, ...]
     device: DeviceIdentity
-    search: Order
+    search: JobSpec
     topic: str
 
 
@@ -332,7 +332,7 @@ class Again:
     trial: Mapping[str, Any]
 
 
-def again(order: Order, present: Present) -> Again | None:
+def again(order: JobSpec, present: Present) -> Again | None:
     """What an order of the kind ``sample`` is to measure; None where there is no fresh answer any more.
 
     Raises:
@@ -345,7 +345,7 @@ def again(order: Order, present: Present) -> Again | None:
     return Again(found.known.run, {"configurations": configurations, "clock_mhz": found.known.clock_mhz})
 
 
-def answered(order: Order, present: Present) -> int | None:
+def answered(order: JobSpec, present: Present) -> int | None:
     """The run whose answer, fresh and of a search as far as the order's, is what an order asks for."""
     as_found = order.clocks == "off"
     question = question_that(order, clocks_as_found=as_found)
@@ -358,14 +358,14 @@ def answered(order: Order, present: Present) -> int | None:
     return found.known.run if searched(found.known, order) else None
 
 
-def searched(known: Known, order: Order) -> bool:
+def searched(known: Known, order: JobSpec) -> bool:
     """True where an answer's search came to its end; a limit is one for orders with limits only."""
     if known.status == "limited":
         return any(name in order.options for name in _LIMITS)
     return known.status == "finished"
 
 
-def alike(order: Order) -> str:
+def alike(order: JobSpec) -> str:
     """The same for orders that come to nothing alike, whatever order the workloads are named in."""
     return canonical(
         [sorted(order.workloads), order.objective, order.device, order.kind.value, dict(order.options)]

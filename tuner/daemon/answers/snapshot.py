@@ -12,7 +12,7 @@ from tuner.daemon.queue.job_specs import asks
 from tuner.daemon.settings.tables import Settings
 from tuner.database.conditions import staleness
 from tuner.model import DeviceIdentity
-from tuner.model.jobs import Order
+from tuner.model.jobs import JobSpec
 
 ANALYSIS_VERSION = 1
 """Of the analytical model and what is kept of it; raised when either changes."""
@@ -37,7 +37,7 @@ class Present:
     settings: Settings
     index: Index
     sources: Mapping[str, str]
-    searches: Mapping[str, Order]
+    searches: Mapping[str, JobSpec]
     analytical: Mapping[str, Mapping[str, Any]]
 
     def stale(self, known: Known) -> list[str]:
@@ -61,9 +61,9 @@ class Present:
         return [*reasons, *filter(None, (clock, known.standing.drifted))]
 
 
-def searches_of(settings: Settings, catalog: Catalog, devices: Iterable[str]) -> dict[str, Order]:
+def searches_of(settings: Settings, catalog: Catalog, devices: Iterable[str]) -> dict[str, JobSpec]:
     """The orders of the sets of daemon.toml, by the question (``asks``); of several, the first."""
-    orders: dict[str, Order] = {}
+    orders: dict[str, JobSpec] = {}
     for device in devices:
         for order in sets_on(device, settings, catalog).orders.values():
             orders.setdefault(asks(order), order)

@@ -32,9 +32,9 @@ from tuner.daemon.api.models import (
     jobs_document,
     reply_document,
 )
-from tuner.daemon.interface import Desk
+from tuner.daemon.interface import ServiceInterface
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
-from tuner.model.jobs import Job, State
+from tuner.model.jobs import JobRecord, JobState
 
 VERSION = "1"
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -80,7 +80,7 @@ def _errors(*more: int) -> dict[int | str, dict[str, Any]]:
 
 
 def application(
-    desk: Desk, limits: LimitsTable, tuning: TuningTable, closing: asyncio.Event | None = None
+    desk: ServiceInterface, limits: LimitsTable, tuning: TuningTable, closing: asyncio.Event | None = None
 ) -> FastAPI:
     """The application over a desk.
 
@@ -116,7 +116,7 @@ def _caller(request: Request) -> Caller:
     return caller
 
 
-def _answers(app: FastAPI, desk: Desk) -> None:
+def _answers(app: FastAPI, desk: ServiceInterface) -> None:
     """What is known: the best configurations, the state of the daemon, its figures."""
 
     @app.get("/v1/best", response_model=BestAnswer, summary="The best configurations known now")
@@ -129,7 +129,7 @@ def _answers(app: FastAPI, desk: Desk) -> None:
         await desk.used([use.question() for use in uses.uses], _caller(request).peer)
         return Response(status_code=204)
 
-    @app.get("/v1/status", response_model=dict[str, Any], summary="State of daemon, devices and queue")
+    @app.get("/v1/status", response_model=dict[str, Any], summary="JobState of daemon, devices and queue")
     async def status() -> Response:
         return _json(await desk.status())
 
@@ -138,7 +138,7 @@ def _answers(app: FastAPI, desk: Desk) -> None:
         return Response(desk.metrics(), headers={"content-type": _PROMETHEUS})
 
 
-def _queue(app: FastAPI, desk: Desk, tuning: TuningTable) -> None:
+def _queue(app: FastAPI, desk: ServiceInterface, tuning: TuningTable) -> None:
     """Jobs that are asked for, and those there are."""
 
     @app.post(
@@ -153,7 +153,7 @@ def _queue(app: FastAPI, desk: Desk, tuning: TuningTable) -> None:
 
     @app.get("/v1/jobs", response_model=JobsAnswer, summary="Jobs, newest first")
     async def jobs(query: Annotated[JobsQuery, Query()]) -> Response:
-        states = [State(state) for state in query.state]
+        states = [JobState(state) for state in query.state]
         return _json(jobs_document(await desk.jobs(states, query.limit, query.before)))
 
     @app.get("/v1/jobs/{number}", response_model=JobAnswer, responses=_errors(404), summary="One job")
@@ -161,10 +161,10 @@ def _queue(app: FastAPI, desk: Desk, tuning: TuningTable) -> None:
         return _json(job_document(await desk.job(number)))
 
 
-def _changes(app: FastAPI, desk: Desk) -> None:
+def _changes(app: FastAPI, desk: ServiceInterface) -> None:
     """What can be done to a job."""
 
-    def done(request: Request, word: str, job: Job) -> Response:
+    def done(request: Request, word: str, job: JobRecord) -> Response:
         _LOG.info("job %d %s by %s: now %s", job.id, word, _caller(request), job.state.value)
         return _json(job_document(job))
 
@@ -196,7 +196,7 @@ def _changes(app: FastAPI, desk: Desk) -> None:
         return done(request, "resumed", await desk.resume(number, _caller(request).peer))
 
 
-def _streams(app: FastAPI, desk: Desk, places: Places, closing: asyncio.Event) -> None:
+def _streams(app: FastAPI, desk: ServiceInterface, places: Places, closing: asyncio.Event) -> None:
     """What happens to a job, as it happens."""
 
     @app.get(
@@ -222,7 +222,7 @@ def _streams(app: FastAPI, desk: Desk, places: Places, closing: asyncio.Event) -
 
 def published() -> str:
     """The document as it is committed; nobody is asked for it, so it needs no desk."""
-    app = application(cast("Desk", None), LimitsTable(), TuningTable())
+    app = application(cast("ServiceInterface", None), LimitsTable(), TuningTable())
     return json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n"
 
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tuner.daemon.api.models import event_document
-from tuner.model.jobs import Event
+from tuner.model.jobs import JobEvent
 
 KEEP_ALIVE_S = 15.0  # proxies and clients close what is silent for a minute or less
 _HEADERS = {"cache-control": "no-store", "content-type": "text/event-stream; charset=utf-8"}
@@ -65,7 +65,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        events: AsyncIterator[Event],
+        events: AsyncIterator[JobEvent],
         closing: asyncio.Event,
         done: Callable[[], None],
         keep_alive_s: float = KEEP_ALIVE_S,
@@ -94,7 +94,7 @@ class EventStream(Response):
 
     async def _tell(self, send: Send, ends: set[asyncio.Future[Any]]) -> None:
         """Send events until there are no more or one of the ends has come."""
-        coming: asyncio.Future[Event | None] = asyncio.ensure_future(_following(self._events))
+        coming: asyncio.Future[JobEvent | None] = asyncio.ensure_future(_following(self._events))
         try:
             while True:
                 done, _ = await asyncio.wait(
@@ -119,7 +119,7 @@ class EventStream(Response):
                 await close()
 
 
-async def _following(events: AsyncIterator[Event]) -> Event | None:
+async def _following(events: AsyncIterator[JobEvent]) -> JobEvent | None:
     """The next event; None after the last."""
     return await anext(events, None)
 
@@ -130,7 +130,7 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-def event_text(event: Event) -> bytes:
+def event_text(event: JobEvent) -> bytes:
     """An event as the stream has it; progress that is not stored has no id to go on from."""
     number = b"" if event.id is None else b"id: %d\n" % event.id
     # JSON escapes line ends, so that data is one line.

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, Question, Reply
-from tuner.model.jobs import Event, Job, Order
+from tuner.model.jobs import JobEvent, JobRecord, JobSpec
 
 _LARGEST = 2**63 - 1  # of an id in the database
 _USES = 256  # reports of use in one request
@@ -139,7 +139,7 @@ class Submission(Asked):
     )
     options: Options = Options()
 
-    def order(self, *, objective: str, policy: str, clocks: str) -> Order:
+    def order(self, *, objective: str, policy: str, clocks: str) -> JobSpec:
         """What is to be done.
 
         Args:
@@ -147,7 +147,7 @@ class Submission(Asked):
             policy: name of the search strategy.
             clocks: which GPU clocks may be searched.
         """
-        return Order(
+        return JobSpec(
             workloads=tuple(self.workloads),
             objective=self.objective or objective,
             policy=self.policy or policy,
@@ -244,9 +244,9 @@ class ErrorAnswer(BaseModel):
     error: ErrorDetail
 
 
-def job_document(job: Job) -> dict[str, Any]:
+def job_document(job: JobRecord) -> dict[str, Any]:
     """A job as JSON has it; the order's fields stand beside its own."""
-    order = job.order
+    order = job.spec
     return {
         "id": job.id,
         "kind": order.kind.value,
@@ -270,12 +270,12 @@ def job_document(job: Job) -> dict[str, Any]:
     }
 
 
-def jobs_document(jobs: Sequence[Job]) -> dict[str, Any]:
+def jobs_document(jobs: Sequence[JobRecord]) -> dict[str, Any]:
     """A list of jobs as JSON has it."""
     return {"jobs": [job_document(job) for job in jobs]}
 
 
-def event_document(event: Event) -> Mapping[str, Any]:
+def event_document(event: JobEvent) -> Mapping[str, Any]:
     """An event as JSON has it."""
     return {"id": event.id, "job": event.job, "kind": event.kind, "at": event.at, "data": event.data}
 

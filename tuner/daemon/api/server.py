@@ -28,7 +28,7 @@ from tuner.daemon.api.app import application
 from tuner.daemon.api.callers import group_of
 from tuner.daemon.api.connection import HEAD_BYTES, Connection, House
 from tuner.daemon.api.shortcut import Shortcut
-from tuner.daemon.interface import Desk
+from tuner.daemon.interface import ServiceInterface
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
 from tuner.errors import InputError
 
@@ -202,7 +202,7 @@ class Server(uvicorn.Server):
 
     def __init__(
         self,
-        desk: Desk,
+        desk: ServiceInterface,
         limits: LimitsTable,
         tuning: TuningTable | None = None,
         observe: Observe = nobody,

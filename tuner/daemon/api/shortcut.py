@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tuner.daemon.api.encoding import encode
 from tuner.daemon.api.errors import invalid_answer, refusal_answer
 from tuner.daemon.api.models import BestQuery, reply_document
-from tuner.daemon.interface import Desk, Peer
+from tuner.daemon.interface import Peer, ServiceInterface
 from tuner.errors import TunerError
 
 PATH = "/v1/best"
@@ -24,7 +24,7 @@ class Shortcut:
         desk: what answers.
     """
 
-    def __init__(self, app: ASGIApp, desk: Desk) -> None:
+    def __init__(self, app: ASGIApp, desk: ServiceInterface) -> None:
         self._app = app
         self._desk = desk
 
@@ -38,7 +38,7 @@ class Shortcut:
         )
 
 
-def best_answer(desk: Desk, query: bytes, peer: Peer) -> Response:
+def best_answer(desk: ServiceInterface, query: bytes, peer: Peer) -> Response:
     """The answer to a question, or the error that it is."""
     try:
         reply = desk.best(BestQuery.model_validate(_words(query)).question(), peer)

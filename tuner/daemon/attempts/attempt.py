@@ -26,7 +26,7 @@ from tuner.devices.sensors import restore_stale_clocks
 from tuner.devices.worker import WorkerDevice
 from tuner.errors import CompilerUnavailableError, InputError, Interrupted, StoreError, TunerError
 from tuner.interfaces import Device
-from tuner.model.jobs import OPTIONS, Kind, Order
+from tuner.model.jobs import OPTIONS, JobKind, JobSpec
 from tuner.model.records import measurement_record
 from tuner.search.request import Request
 from tuner.search.setup import Bench, open_bench
@@ -96,7 +96,7 @@ class Attempt:
             ownership.enter_context(owned(errand.database.parent, identity.uuid, sleep=self._stopping.sleep))
             guarded = self._guarded(bench)
             stack.callback(self._stopping.done)  # no order to stop comes between clocks and their restoring
-            if errand.order.kind is Kind.SAMPLE:
+            if errand.order.kind is JobKind.SAMPLE:
                 return self._sample(guarded, request, catalog)
             return self._tune(guarded, request, catalog, store)
 
@@ -164,7 +164,7 @@ class Attempt:
         return f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
 
 
-def request_of(order: Order) -> Request:
+def request_of(order: JobSpec) -> Request:
     """An order as a request.
 
     Raises:

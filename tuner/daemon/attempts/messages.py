@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tuner.model.jobs import Kind, Order
+from tuner.model.jobs import JobKind, JobSpec
 
 Status = Literal["finished", "limited", "interrupted", "busy", "refused", "unavailable", "crashed"]
 ENDING = "ending"
@@ -39,7 +39,7 @@ class Errand:
     """
 
     job: int
-    order: Order
+    order: JobSpec
     database: Path
     kernel_directories: tuple[Path, ...] = ()
     below: Path = Path("/")
@@ -102,7 +102,9 @@ def errand_from(text: str) -> Errand:
     """The errand of a text that ``errand_text`` made."""
     record = json.loads(text)
     order = record["order"]
-    record["order"] = Order(**{**order, "kind": Kind(order["kind"]), "workloads": tuple(order["workloads"])})
+    record["order"] = JobSpec(
+        **{**order, "kind": JobKind(order["kind"]), "workloads": tuple(order["workloads"])}
+    )
     record["database"], record["below"] = Path(record["database"]), Path(record["below"])
     record["kernel_directories"] = tuple(map(Path, record["kernel_directories"]))
     return Errand(**record)

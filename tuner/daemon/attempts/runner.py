@@ -23,7 +23,7 @@ from tuner.daemon.attempts.messages import (
 from tuner.errors import ChildCrashedError
 
 Tell = Callable[[str, Mapping[str, Any]], None]
-"""Hears of events: their kind (``tuner.model.jobs.Event``) and data."""
+"""Hears of events: their kind (``tuner.model.jobs.JobEvent``) and data."""
 
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[3:];"

@@ -22,7 +22,7 @@ from tuner.daemon.answers.snapshot import Present
 from tuner.daemon.interface import Question
 from tuner.daemon.queue.job_specs import topic, with_batch
 from tuner.errors import InputError
-from tuner.model.jobs import Order, Origin
+from tuner.model.jobs import JobSpec, Origin
 
 ASSUMED_POWER_W = 100.0
 """Of a GPU at work whose power nobody has measured: it turns seconds into joules, to compare jobs by."""
@@ -72,7 +72,7 @@ class Wanted:
         worth_j: joules per day that it is expected to save.
     """
 
-    order: Order
+    order: JobSpec
     topic: str
     origin: Origin
     priority: float
@@ -127,7 +127,7 @@ class Wishes:
         self,
         per_day: Mapping[str, float],
         now: datetime,
-        tried: Callable[[Order], bool] = lambda _order: False,
+        tried: Callable[[JobSpec], bool] = lambda _order: False,
     ) -> list[Wanted]:
         """Jobs worth doing, the best first; at most ``MOST_WANTED``.
 
@@ -236,7 +236,7 @@ class _Look(NamedTuple):
 
     asked: Asked
     found: Served | None
-    order: Order
+    order: JobSpec
     topic: str
 
     def wanted(self, origin: Origin, worth_j: float, reason: str) -> Wanted:

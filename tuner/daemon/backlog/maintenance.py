@@ -22,7 +22,7 @@ from tuner.daemon.queue.job_specs import topic
 from tuner.daemon.queue.storage import Books, Storage
 from tuner.daemon.state import Situation
 from tuner.errors import StoreError, TunerError
-from tuner.model.jobs import FOR_AN_ANSWER, OWN, Job, Kind, Order, Origin, State
+from tuner.model.jobs import FOR_AN_ANSWER, OWN, JobKind, JobRecord, JobSpec, JobState, Origin
 
 _LOG = logging.getLogger(__name__)
 _SURELY_MORE = 2.0
@@ -86,7 +86,7 @@ class Queuing:
         self._lock = asyncio.Lock()
         self._wishing = asyncio.Lock()
 
-    async def queue(self, order: Order, origin: Origin, priority: float) -> Job | None:
+    async def queue(self, order: JobSpec, origin: Origin, priority: float) -> JobRecord | None:
         """The job that does what the order asks for, queued now if there was none.
 
         Returns:
@@ -139,7 +139,7 @@ class Queuing:
         worth nothing, but keeps its turn.
         """
         least_j = wanted[-1].worth_j if len(wanted) >= MOST_WANTED else 0.0
-        own = {job.id: job for job in self._board.jobs if job.origin in OWN and job.state is State.QUEUED}
+        own = {job.id: job for job in self._board.jobs if job.origin in OWN and job.state is JobState.QUEUED}
         before = {number: worth_of(job.priority) for number, job in own.items()}
         worths = {number: min(worth_j, least_j) for number, worth_j in before.items()}
         listed = {job.id: one.worth_j for one in wanted for job in self._alike(one.order, one.topic)}
@@ -162,26 +162,28 @@ class Queuing:
         if least is None or one.worth_j <= _SURELY_MORE * worths[least]:
             return False
         try:
-            await self._board.change(least, State.CANCELLED, "others are worth more now", of=(State.QUEUED,))
+            await self._board.change(
+                least, JobState.CANCELLED, "others are worth more now", of=(JobState.QUEUED,)
+            )
         except TunerError:  # it was taken just now, or the database is busy
             return False
         return True
 
-    def _known(self, order: Order, origin: Origin) -> Job | None:
+    def _known(self, order: JobSpec, origin: Origin) -> JobRecord | None:
         """The job that does what an order asks for; one that a client has paused is no promise of an answer.
 
         A set does not count on the daemon's own job, which goes after everybody's.
         """
         for job in self._alike(order, topic(order)):
-            waits_for_client = job.origin is Origin.CLIENT and job.state is State.PAUSED
+            waits_for_client = job.origin is Origin.CLIENT and job.state is JobState.PAUSED
             gives_way = origin is Origin.SET and job.origin in OWN
             if not waits_for_client and not gives_way:
                 return job
         return None
 
-    def _alike(self, order: Order, searched: str) -> list[Job]:
+    def _alike(self, order: JobSpec, searched: str) -> list[JobRecord]:
         """Jobs that have not ended and bring what an order asks for."""
-        if order.kind is Kind.TUNE:
+        if order.kind is JobKind.TUNE:
             return self._board.about(searched)
         job = self._board.like(order)
         return [] if job is None else [job]
@@ -270,15 +272,15 @@ class Upkeep:
     async def _drop_answered(self) -> None:
         """Take back searches of our own whose question another run has answered meanwhile."""
         for job in tuple(self._board.jobs):
-            if job.state is not State.QUEUED or job.origin not in FOR_AN_ANSWER:
+            if job.state is not JobState.QUEUED or job.origin not in FOR_AN_ANSWER:
                 continue
             await asyncio.sleep(0)  # questions go first
-            run = self._answerer.answered(job.order)
+            run = self._answerer.answered(job.spec)
             if run is None:
                 continue
             with contextlib.suppress(TunerError):  # it was taken just now, or stays until the next look
                 await self._board.change(
-                    job.id, State.CANCELLED, f"answered by run {run}", of=(State.QUEUED,)
+                    job.id, JobState.CANCELLED, f"answered by run {run}", of=(JobState.QUEUED,)
                 )
                 _LOG.info("cancelled: answered by run %d", run, extra={"job": job.id})
 
@@ -319,7 +321,7 @@ class Upkeep:
         )
         for number in unwanted(situation.settings, situation.catalog, situation.devices, self._board.jobs):
             with contextlib.suppress(TunerError):  # it has ended just now
-                await self._board.change(number, State.CANCELLED, WITHDRAWN)
+                await self._board.change(number, JobState.CANCELLED, WITHDRAWN)
         with contextlib.suppress(StoreError):  # at the next look
             await self._board.prioritise(reordered(situation.settings, situation.catalog, self._board.jobs))
         for order, rank in orders:

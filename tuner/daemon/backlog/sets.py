@@ -7,7 +7,7 @@ from tuner.config.catalog import Catalog
 from tuner.daemon.queue.job_specs import checked, same_order, with_defaults
 from tuner.daemon.settings.tables import SetTable, Settings
 from tuner.errors import InputError
-from tuner.model.jobs import Job, Order, Origin, State
+from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
 
 WITHDRAWN = "daemon.toml does not name it any more"
 """Why the daemon cancels a job of a set; a set that is named again is queued again."""
@@ -23,11 +23,11 @@ class Sets:
         unresolved: sets that cannot be read just now, and why: a kernel file is broken or half saved.
     """
 
-    orders: Mapping[str, Order]
+    orders: Mapping[str, JobSpec]
     priorities: Mapping[str, float]
     unresolved: Sequence[tuple[SetTable, str]]
 
-    def may_name(self, order: Order) -> bool:
+    def may_name(self, order: JobSpec) -> bool:
         """False where no set asks for an order; one that cannot be read just now may, by its kernels."""
         kernels = _kernels(order.workloads)
         unclear = any(_kernels(group.workloads) == kernels for group, _ in self.unresolved)
@@ -36,7 +36,7 @@ class Sets:
 
 def sets_on(device: str, settings: Settings, catalog: Catalog) -> Sets:
     """What sets ask for on a device, whether or not it answers now."""
-    orders: dict[str, Order] = {}
+    orders: dict[str, JobSpec] = {}
     priorities: dict[str, float] = {}
     unresolved = []
     for group in settings.set:
@@ -53,7 +53,7 @@ def sets_on(device: str, settings: Settings, catalog: Catalog) -> Sets:
     return Sets(orders, priorities, unresolved)
 
 
-def orders_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Sequence[str]) -> list[Order]:
+def orders_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Sequence[str]) -> list[JobSpec]:
     """The orders of a set, one per device.
 
     Args:
@@ -70,8 +70,8 @@ def orders_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Se
 
 
 def missing(
-    settings: Settings, catalog: Catalog, devices: Sequence[str], known: Iterable[Job]
-) -> tuple[list[tuple[Order, float]], list[str]]:
+    settings: Settings, catalog: Catalog, devices: Sequence[str], known: Iterable[JobRecord]
+) -> tuple[list[tuple[JobSpec, float]], list[str]]:
     """Orders of sets that were never queued, with their priority; and what is wrong with sets.
 
     Args:
@@ -82,9 +82,9 @@ def missing(
             tried again until it is another one; one that the daemon had withdrawn is.
     """
     queued = {
-        same_order(job.order)
+        same_order(job.spec)
         for job in known
-        if job.origin is Origin.SET and (job.state, job.reason) != (State.CANCELLED, WITHDRAWN)
+        if job.origin is Origin.SET and (job.state, job.reason) != (JobState.CANCELLED, WITHDRAWN)
     }
     wrong = [
         f"set {group.name}: device {device!r} is not there; the daemon tunes on {', '.join(devices)}"
@@ -92,7 +92,7 @@ def missing(
         for device in group.devices
         if device not in devices
     ]
-    orders: list[tuple[Order, float]] = []
+    orders: list[tuple[JobSpec, float]] = []
     for device in devices:
         sets = sets_on(device, settings, catalog)
         wrong += [f"set {group.name}: {why}" for group, why in sets.unresolved]
@@ -101,7 +101,7 @@ def missing(
 
 
 def unwanted(
-    settings: Settings, catalog: Catalog, devices: Sequence[str], active: Iterable[Job]
+    settings: Settings, catalog: Catalog, devices: Sequence[str], active: Iterable[JobRecord]
 ) -> list[int]:
     """Numbers of jobs of sets that daemon.toml names no more; what cannot be read just now is still named.
 
@@ -114,35 +114,37 @@ def unwanted(
     named = settings.service.devices
     numbers = []
     for job, sets in _with_sets(settings, catalog, active):
-        device = job.order.device
+        device = job.spec.device
         taken_out = bool(named) and device not in named and device not in devices
-        if taken_out or not sets.may_name(job.order):
+        if taken_out or not sets.may_name(job.spec):
             numbers.append(job.id)
     return numbers
 
 
-def reordered(settings: Settings, catalog: Catalog, active: Iterable[Job]) -> dict[int, float]:
+def reordered(settings: Settings, catalog: Catalog, active: Iterable[JobRecord]) -> dict[int, float]:
     """Jobs of sets whose priority in daemon.toml is another now, with it."""
     found = {}
     for job, sets in _with_sets(settings, catalog, active):
-        priority = sets.priorities.get(same_order(job.order), job.priority)
+        priority = sets.priorities.get(same_order(job.spec), job.priority)
         if priority != job.priority:
             found[job.id] = priority
     return found
 
 
-def _with_sets(settings: Settings, catalog: Catalog, active: Iterable[Job]) -> list[tuple[Job, Sets]]:
+def _with_sets(
+    settings: Settings, catalog: Catalog, active: Iterable[JobRecord]
+) -> list[tuple[JobRecord, Sets]]:
     jobs = [job for job in active if job.origin is Origin.SET]
-    sets = {device: sets_on(device, settings, catalog) for device in {job.order.device for job in jobs}}
-    return [(job, sets[job.order.device]) for job in jobs]
+    sets = {device: sets_on(device, settings, catalog) for device in {job.spec.device for job in jobs}}
+    return [(job, sets[job.spec.device]) for job in jobs]
 
 
-def _order(group: SetTable, settings: Settings) -> Order:
+def _order(group: SetTable, settings: Settings) -> JobSpec:
     """A set's order, with what it leaves open as ``[tuning]`` has it; for no device yet."""
     tuning = settings.tuning
     options = {"max_slowdown": group.max_slowdown, "runs_per_day": group.runs_per_day}
     chosen = {name: value for name, value in options.items() if value is not None}
-    return Order(
+    return JobSpec(
         workloads=group.workloads,
         objective=group.objective or tuning.objective,
         policy=group.policy or tuning.policy,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tuner.daemon.attempts.messages import Ending
 from tuner.daemon.queue.storage import Storage
 from tuner.daemon.settings.tables import BudgetTable
-from tuner.model.jobs import Job, State
+from tuner.model.jobs import JobRecord, JobState
 
 _DAYS_AROUND = 7  # read at the start: a wall clock that is put right leaps hardly further
 MOST_CRASHES = 4
@@ -134,11 +134,11 @@ class Failures:
         self._jobs: dict[int, _Record] = {}
         self._device = _Record()
 
-    def rests_until_s(self, job: Job) -> float:
+    def rests_until_s(self, job: JobRecord) -> float:
         """The loop's time before which a job that failed is not tried again."""
         return max(self._jobs.get(job.id, _Record()).rests_until_s, self._device.rests_until_s)
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: JobRecord) -> None:
         """It has come to an end."""
         self._jobs.pop(job.id, None)
 
@@ -146,7 +146,7 @@ class Failures:
         """None is left."""
         self._jobs.clear()
 
-    def judge(self, job: Job, ending: Ending, why: str, trials: int) -> tuple[State, str]:
+    def judge(self, job: JobRecord, ending: Ending, why: str, trials: int) -> tuple[JobState, str]:
         """The state that follows from an ending, and the reason for people.
 
         Args:
@@ -158,16 +158,16 @@ class Failures:
         if ending.status in ("finished", "limited"):
             self.forget(job)
             self._device = _Record()
-            return State.FINISHED, ending.message
+            return JobState.FINISHED, ending.message
         if ending.status == "refused":
             self.forget(job)
-            return State.FAILED, ending.message
+            return JobState.FAILED, ending.message
         if ending.status == "busy" or why:
             self._device = _Record()
-            return State.QUEUED, f"the GPU is busy: {ending.message}" if ending.status == "busy" else why
+            return JobState.QUEUED, f"the GPU is busy: {ending.message}" if ending.status == "busy" else why
         return self._failed(job, ending, trials)
 
-    def _failed(self, job: Job, ending: Ending, trials: int) -> tuple[State, str]:
+    def _failed(self, job: JobRecord, ending: Ending, trials: int) -> tuple[JobState, str]:
         """What becomes of a job whose attempt could not go on."""
         now_s = asyncio.get_running_loop().time()
         record = self._jobs.setdefault(job.id, _Record())
@@ -177,9 +177,9 @@ class Failures:
         record.crashes += ending.status == "crashed"
         if record.crashes >= MOST_CRASHES:
             self.forget(job)
-            return State.FAILED, f"{record.crashes} attempts crashed, the last: {ending.message}"
+            return JobState.FAILED, f"{record.crashes} attempts crashed, the last: {ending.message}"
         record.rests_until_s = now_s + wait_s(record.failures)
         if ending.status == "unavailable":  # that concerns the others, too
             self._device.failures += 1
             self._device.rests_until_s = now_s + wait_s(self._device.failures)
-        return State.QUEUED, f"{ending.message}; tried again in {wait_s(record.failures):.0f} s"
+        return JobState.QUEUED, f"{ending.message}; tried again in {wait_s(record.failures):.0f} s"

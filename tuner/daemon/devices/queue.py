@@ -12,7 +12,7 @@ from tuner.daemon.devices.results import Office
 from tuner.daemon.interface import NoSuchJobError, NotNowError, RefusedError
 from tuner.daemon.queue.board import Board, turn
 from tuner.errors import ChildError, InputError, StoreError
-from tuner.model.jobs import OWN, Job, State
+from tuner.model.jobs import OWN, JobRecord, JobState
 from tuner.system.logs import about
 
 GRACE_S = 5.0
@@ -58,7 +58,7 @@ class Lane:
 
     def __init__(self, device: str, board: Board, gates: Gates, office: Office, launch: Launch) -> None:
         self.device = device
-        self.running: Job | None = None
+        self.running: JobRecord | None = None
         self.holds = ""
         self._board = board
         self._gates = gates
@@ -128,21 +128,21 @@ class Lane:
         except asyncio.TimeoutError:
             return
 
-    async def _queue_again(self, job: Job, reason: str) -> None:
+    async def _queue_again(self, job: JobRecord, reason: str) -> None:
         """Say why a job waits, if it still does."""
         try:
-            await self._board.change(job.id, State.QUEUED, reason, of=(State.QUEUED,))
+            await self._board.change(job.id, JobState.QUEUED, reason, of=(JobState.QUEUED,))
         except (NotNowError, NoSuchJobError):
             return
 
     # --- an attempt ----------------------------------------------------------------------------------
 
-    async def _attempt(self, job: Job) -> None:
+    async def _attempt(self, job: JobRecord) -> None:
         if await self._office.has_ended(job):
             await self._finish(job, "")
             return
         try:
-            job = await self._board.change(job.id, State.RUNNING, of=(State.QUEUED,), started=True)
+            job = await self._board.change(job.id, JobState.RUNNING, of=(JobState.QUEUED,), started=True)
         except (NotNowError, NoSuchJobError):  # cancelled or paused just now
             return
         self.running, self._trials = job, 0
@@ -159,7 +159,7 @@ class Lane:
                 self.running = None
                 await self._office.concluded(job, ending)
 
-    async def _outcome(self, job: Job) -> tuple[Ending, str]:
+    async def _outcome(self, job: JobRecord) -> tuple[Ending, str]:
         """How an attempt ended, all that it brought being stored; and why it was stopped if it was."""
         try:
             ending, why = await self._run(job)
@@ -168,7 +168,7 @@ class Lane:
             _LOG.exception("an error of the daemon")
             return Ending("crashed", f"an error of the daemon: {error!r}"), ""
 
-    async def _run(self, job: Job) -> tuple[Ending, str]:
+    async def _run(self, job: JobRecord) -> tuple[Ending, str]:
         """See an attempt to its end; returns that, and why it was stopped if it was."""
 
         def tell(kind: str, data: Mapping[str, Any]) -> None:
@@ -191,7 +191,7 @@ class Lane:
             self._gates.left()
         return await ended, why
 
-    async def _watch(self, job: Job, attempt: Attempt, ended: "asyncio.Task[Ending]") -> str:
+    async def _watch(self, job: JobRecord, attempt: Attempt, ended: "asyncio.Task[Ending]") -> str:
         """Wait for the end of an attempt, or for a reason to stop it, which is returned."""
         while not ended.done():
             self._news.clear()
@@ -205,12 +205,12 @@ class Lane:
             news.cancel()
         return ""
 
-    async def _reason_to_stop(self, job: Job) -> tuple[str, float | None]:
+    async def _reason_to_stop(self, job: JobRecord) -> tuple[str, float | None]:
         """Why the attempt must not go on, and in how many seconds to ask again at the latest."""
         if self._stopping:
             return self._stopping, None
         known = self._board.get(job.id)
-        if known is None or known.state is not State.RUNNING:
+        if known is None or known.state is not JobState.RUNNING:
             return "a client stopped it", None
         if job.origin in OWN and self._client_waits(job):
             return "a client's job goes first", None
@@ -219,7 +219,7 @@ class Lane:
             return "", self._gates.again_s
         return hold.reason, None
 
-    def _client_waits(self, job: Job) -> bool:
+    def _client_waits(self, job: JobRecord) -> bool:
         """True where a job that is not our own would be taken before this one of ours, if both waited."""
         now_s = asyncio.get_running_loop().time()
         ready = [
@@ -227,23 +227,25 @@ class Lane:
         ]
         return bool(ready) and ready[0].origin not in OWN and turn(ready[0]) < turn(job)
 
-    async def _conclude(self, job: Job, ending: Ending, why: str) -> None:
+    async def _conclude(self, job: JobRecord, ending: Ending, why: str) -> None:
         """Bring the job into its next state."""
         if ending.status == "busy":
             self._gates.forget()
         state, reason = self._failures.judge(job, ending, why, self._trials)
-        if await self._change(job, state, reason, of=(State.RUNNING,)):
+        if await self._change(job, state, reason, of=(JobState.RUNNING,)):
             return
         self._failures.forget(job)  # a client had it stopped
-        if state is State.FINISHED:  # but it was faster
+        if state is JobState.FINISHED:  # but it was faster
             await self._finish(job, reason)
 
-    async def _finish(self, job: Job, reason: str) -> None:
+    async def _finish(self, job: JobRecord, reason: str) -> None:
         """Finish a job that waits or is paused, and has nothing left to do; unless it is cancelled."""
-        if await self._change(job, State.QUEUED, reason, of=(State.QUEUED, State.PAUSED)):
-            await self._change(job, State.FINISHED, reason, of=(State.QUEUED,))
+        if await self._change(job, JobState.QUEUED, reason, of=(JobState.QUEUED, JobState.PAUSED)):
+            await self._change(job, JobState.FINISHED, reason, of=(JobState.QUEUED,))
 
-    async def _change(self, job: Job, state: State, reason: str, *, of: Collection[State]) -> bool:
+    async def _change(
+        self, job: JobRecord, state: JobState, reason: str, *, of: Collection[JobState]
+    ) -> bool:
         """Bring a job into a state, however long the database lets us wait; False where it has left these."""
         while True:
             try:

@@ -15,7 +15,7 @@ from tuner.daemon.devices.results import Office
 from tuner.daemon.queue.board import Board
 from tuner.daemon.state import Situation
 from tuner.errors import TunerError
-from tuner.model.jobs import Job, State
+from tuner.model.jobs import JobRecord, JobState
 
 
 class Lanes:
@@ -96,16 +96,16 @@ def lanes(
 async def tell_absence(board: Board, devices: Collection[str]) -> None:
     """Give jobs that no lane takes the reason why, and take it from those whose device is back."""
     for job in tuple(board.jobs):
-        here, absent = job.order.device in devices, f"device {job.order.device} is not here"
-        if job.state is State.QUEUED and here == (job.reason == absent):
+        here, absent = job.spec.device in devices, f"device {job.spec.device} is not here"
+        if job.state is JobState.QUEUED and here == (job.reason == absent):
             with contextlib.suppress(TunerError):  # it was cancelled just now, or is told the next time
-                await board.change(job.id, State.QUEUED, "" if here else absent, of=(State.QUEUED,))
+                await board.change(job.id, JobState.QUEUED, "" if here else absent, of=(JobState.QUEUED,))
 
 
-def absences(jobs: Iterable[Job], devices: Collection[str]) -> list[str]:
+def absences(jobs: Iterable[JobRecord], devices: Collection[str]) -> list[str]:
     """Devices that are not here and waited for, for people."""
     lacking = Counter(
-        job.order.device for job in jobs if job.state is State.QUEUED and job.order.device not in devices
+        job.spec.device for job in jobs if job.state is JobState.QUEUED and job.spec.device not in devices
     )
     return [
         f"{count} {'wait' if count > 1 else 'waits'} for device {device}, which is not here"

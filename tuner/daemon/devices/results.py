@@ -18,7 +18,7 @@ from tuner.daemon.queue.storage import Storage
 from tuner.daemon.queue.subscriptions import HandingOn
 from tuner.daemon.state import Situation
 from tuner.errors import StoreError
-from tuner.model.jobs import Job, Kind
+from tuner.model.jobs import JobKind, JobRecord
 
 
 class Office:
@@ -61,13 +61,13 @@ class Office:
         self._counted: dict[int, Spent] = {}
         self._sampled: dict[int, int] = {}
 
-    async def has_ended(self, job: Job) -> bool:
+    async def has_ended(self, job: JobRecord) -> bool:
         """True where the run of a job has come to its end, and its process had no time to say so."""
         if job.run is None and not job.attempts:
             return False
         return await self._storage.run(lambda books: books.jobs.has_ended(job.id))
 
-    def errand(self, job: Job) -> Errand:
+    def errand(self, job: JobRecord) -> Errand:
         """What an attempt is told.
 
         Raises:
@@ -77,27 +77,27 @@ class Office:
         idle = self._situation.settings.idle
         return Errand(
             job=job.id,
-            order=job.order,
+            order=job.spec,
             database=Path(self._storage.path),
             kernel_directories=self._situation.directories,
             idle_test=idle.test,
             others_allowed=idle.others_allowed,
-            sample=self._again(job) if job.order.kind is Kind.SAMPLE else None,
+            sample=self._again(job) if job.spec.kind is JobKind.SAMPLE else None,
         )
 
-    def heard(self, job: Job, kind: str, data: Mapping[str, Any]) -> None:
+    def heard(self, job: JobRecord, kind: str, data: Mapping[str, Any]) -> None:
         """An attempt tells something."""
         if kind == "trial":
-            uuid = self._situation.uuid(job.order.device)
+            uuid = self._situation.uuid(job.spec.device)
             self._metrics.sensed(uuid, data.get("watts"), data.get("clock_mhz"))
             if not data.get("confirming"):  # what is measured again is no further trial
                 self._metrics.trial(uuid, str(data.get("status")))
         if self._board.get(job.id) is not None:  # nobody listens to a cancelled job any more
             self._handing_on.tell(job.id, kind, data)
 
-    def spent(self, job: Job, seconds: float, joules: float) -> None:
+    def spent(self, job: JobRecord, seconds: float, joules: float) -> None:
         """What an attempt has taken so far; what was not counted yet is counted."""
-        uuid = self._situation.uuid(job.order.device)
+        uuid = self._situation.uuid(job.spec.device)
         before = self._counted.get(job.id, Spent())
         more = Spent(max(0.0, seconds - before.seconds), max(0.0, joules - before.joules))
         if more == Spent():
@@ -107,7 +107,7 @@ class Office:
         self._metrics.spent(uuid, *more)
         self._upkeep.spent()
 
-    async def received(self, job: Job, ending: Ending) -> Ending:
+    async def received(self, job: JobRecord, ending: Ending) -> Ending:
         """Store all that an attempt told and brought, before its job is concluded: then nothing can be lost.
 
         Returns:
@@ -125,25 +125,25 @@ class Office:
             await self._storage.insist(lambda books: books.ledger.add_sample(run, document))
         return ending
 
-    async def concluded(self, job: Job, ending: Ending) -> None:
+    async def concluded(self, job: JobRecord, ending: Ending) -> None:
         """An attempt has ended, and its job is in its next state."""
         self.spent(job, ending.seconds, ending.joules)
         self._counted.pop(job.id, None)
         self._metrics.ended(ending.status)
-        self._metrics.idle(self._situation.uuid(job.order.device))
+        self._metrics.idle(self._situation.uuid(job.spec.device))
         for gpu in ending.clocks_left:
             self._metrics.clock_not_restored(gpu)
         self._sampled.pop(job.id, None)
         if ending.run is not None:
-            await self._upkeep.refresh([without_batch(spec) for spec in job.order.workloads])
-        if job.order.kind is Kind.TUNE and self._board.get(job.id) is None:
-            self._answerer.tried(job.order)  # whatever came of it, the same again brings no more
+            await self._upkeep.refresh([without_batch(spec) for spec in job.spec.workloads])
+        if job.spec.kind is JobKind.TUNE and self._board.get(job.id) is None:
+            self._answerer.tried(job.spec)  # whatever came of it, the same again brings no more
         await self._upkeep.flush()
         self._upkeep.wishes_may_have_changed()
 
-    def _again(self, job: Job) -> Mapping[str, Any]:
+    def _again(self, job: JobRecord) -> Mapping[str, Any]:
         """The trial that is to be measured again."""
-        again = self._answerer.again(job.order)
+        again = self._answerer.again(job.spec)
         if again is None:
             raise NotNowError("its answer is not served any more: there is nothing to measure again")
         self._sampled[job.id] = again.run

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from tuner.daemon.api.server import Loopback, Observe, Server, nobody, open_loopback
-from tuner.daemon.interface import Desk
+from tuner.daemon.interface import ServiceInterface
 from tuner.daemon.process.listening import Listener
 from tuner.daemon.settings.tables import Settings, TcpTable
 from tuner.errors import InputError
@@ -35,7 +35,7 @@ class Front:
         port: of the loopback, where it is served; None where it is not.
     """
 
-    def __init__(self, desk: Desk, listener: Listener, observe: Observe = nobody) -> None:
+    def __init__(self, desk: ServiceInterface, listener: Listener, observe: Observe = nobody) -> None:
         self._desk = desk
         self._observe = observe
         self._listener = listener

@@ -10,15 +10,15 @@ from tuner.daemon.queue.job_specs import same_order, topic
 from tuner.daemon.queue.storage import Books, Storage
 from tuner.daemon.queue.subscriptions import Following
 from tuner.errors import JobError, QueueFullError
-from tuner.model.jobs import NEXT, Job, Kind, Order, Origin, State
+from tuner.model.jobs import NEXT, JobKind, JobRecord, JobSpec, JobState, Origin
 
 T = TypeVar("T")
 
-ACTIVE = (State.QUEUED, State.RUNNING, State.PAUSED)
+ACTIVE = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
 _ORIGINS = list(Origin)
 
 
-def turn(job: Job) -> tuple[float, int, int]:
+def turn(job: JobRecord) -> tuple[float, int, int]:
     """What jobs are taken in the order of: the highest priority, then by origin, then the oldest."""
     return -job.priority, _ORIGINS.index(job.origin), job.id
 
@@ -36,13 +36,13 @@ class Board:
         self._storage = storage
         self._following = following
         self._changed = changed
-        self._jobs: dict[int, Job] = {}
+        self._jobs: dict[int, JobRecord] = {}
         self._orders: dict[str, set[int]] = {}
         self._topics: dict[str, set[int]] = {}
         self._lock = asyncio.Lock()
-        self._under_way: set[asyncio.Task[Job]] = set()
+        self._under_way: set[asyncio.Task[JobRecord]] = set()
 
-    async def load(self) -> list[Job]:
+    async def load(self) -> list[JobRecord]:
         """Take over what a daemon before this one left; returns those jobs that it was killed in.
 
         Raises:
@@ -56,44 +56,44 @@ class Board:
         return recovered
 
     @property
-    def jobs(self) -> Collection[Job]:
+    def jobs(self) -> Collection[JobRecord]:
         """All of them, in no order."""
         return self._jobs.values()
 
-    def waiting(self, device: str) -> Iterable[Job]:
+    def waiting(self, device: str) -> Iterable[JobRecord]:
         """Jobs that wait for a device, in the order they are to be taken."""
         queued = [
-            job for job in self._jobs.values() if job.state is State.QUEUED and job.order.device == device
+            job for job in self._jobs.values() if job.state is JobState.QUEUED and job.spec.device == device
         ]
         return sorted(queued, key=turn)
 
-    def get(self, number: int) -> Job | None:
+    def get(self, number: int) -> JobRecord | None:
         """A job that has not ended, as it is known here; its trials may have become more."""
         return self._jobs.get(number)
 
-    def like(self, order: Order) -> Job | None:
+    def like(self, order: JobSpec) -> JobRecord | None:
         """The job that waits for, or does, what an order asks for."""
         numbers = self._orders.get(same_order(order))
         return self._jobs[min(numbers)] if numbers else None
 
-    def about(self, searched: str) -> list[Job]:
+    def about(self, searched: str) -> list[JobRecord]:
         """Searches of a ``topic`` that have not ended, the oldest first."""
         return [self._jobs[number] for number in sorted(self._topics.get(searched, ()))]
 
     def refining(self, searched: str) -> int | None:
         """The search of a ``topic`` that waits or runs; a paused one is no promise."""
         numbers = sorted(self._topics.get(searched, ()))
-        return next((number for number in numbers if self._jobs[number].state is not State.PAUSED), None)
+        return next((number for number in numbers if self._jobs[number].state is not JobState.PAUSED), None)
 
     async def add(
         self,
-        order: Order,
+        order: JobSpec,
         *,
         origin: Origin,
         priority: float = 0.0,
         submitter: int | None = None,
         most_waiting: int | None = None,
-    ) -> Job:
+    ) -> JobRecord:
         """Queue a job.
 
         Raises:
@@ -101,12 +101,12 @@ class Board:
             StoreError: the database cannot be used just now.
         """
 
-        def new(books: Books) -> Job:
+        def new(books: Books) -> JobRecord:
             return books.jobs.add(
                 order, origin=origin, priority=priority, submitter=submitter, most_waiting=most_waiting
             )
 
-        async def add() -> Job:
+        async def add() -> JobRecord:
             async with self._lock:
                 try:
                     job = await self._storage.run(new)
@@ -121,12 +121,12 @@ class Board:
     async def change(
         self,
         number: int,
-        state: State,
+        state: JobState,
         reason: str = "",
         *,
-        of: Collection[State] = (),
+        of: Collection[JobState] = (),
         started: bool = False,
-    ) -> Job:
+    ) -> JobRecord:
         """Bring a job into a state.
 
         Args:
@@ -144,8 +144,8 @@ class Board:
         return await self._whole(self._change(number, state, reason, of=of, started=started))
 
     async def _change(
-        self, number: int, state: State, reason: str, *, of: Collection[State], started: bool
-    ) -> Job:
+        self, number: int, state: JobState, reason: str, *, of: Collection[JobState], started: bool
+    ) -> JobRecord:
         async with self._lock:
             before = self._jobs.get(number) or await self._storage.run(lambda books: books.jobs.job(number))
             if before is None:
@@ -189,30 +189,30 @@ class Board:
         if self._under_way:
             await asyncio.wait(self._under_way)
 
-    async def _whole(self, change: Coroutine[Any, Any, Job]) -> Job:
+    async def _whole(self, change: Coroutine[Any, Any, JobRecord]) -> JobRecord:
         """Do something to its end, even where its caller is cancelled: the database does not stop halfway."""
         task = asyncio.get_running_loop().create_task(change)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         return await asyncio.shield(task)
 
-    async def _read_again(self, known: Job) -> None:
+    async def _read_again(self, known: JobRecord) -> None:
         """Know a job as the database does, which has it otherwise."""
         job = await self._storage.run(lambda books: books.jobs.job(known.id))
-        self._keep(job or replace(known, state=State.CANCELLED))
+        self._keep(job or replace(known, state=JobState.CANCELLED))
         self._following.missed(known.id)
         self._changed()
 
-    def _keep(self, job: Job) -> None:
+    def _keep(self, job: JobRecord) -> None:
         if job.state.ended:
             self._jobs.pop(job.id, None)
-            _leave(self._orders, same_order(job.order), job.id)
-            _leave(self._topics, topic(job.order), job.id)
+            _leave(self._orders, same_order(job.spec), job.id)
+            _leave(self._topics, topic(job.spec), job.id)
             return
         self._jobs[job.id] = job
-        self._orders.setdefault(same_order(job.order), set()).add(job.id)
-        if job.order.kind is Kind.TUNE:
-            self._topics.setdefault(topic(job.order), set()).add(job.id)
+        self._orders.setdefault(same_order(job.spec), set()).add(job.id)
+        if job.spec.kind is JobKind.TUNE:
+            self._topics.setdefault(topic(job.spec), set()).add(job.id)
 
 
 def _leave(numbers: dict[T, set[int]], key: T, number: int) -> None:

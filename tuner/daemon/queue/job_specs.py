@@ -11,7 +11,7 @@ from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS
 from tuner.daemon.settings.tables import TuningTable
 from tuner.errors import DeviceUnavailableError, InputError, UnknownNameError
 from tuner.model import Workload
-from tuner.model.jobs import OPTIONS, Kind, Order
+from tuner.model.jobs import OPTIONS, JobKind, JobSpec
 from tuner.model.objective import Objective
 from tuner.model.records import canonical
 from tuner.search.clock_choice import check_clocks
@@ -66,7 +66,7 @@ RANGES: Mapping[str, Range] = {
 """Of ``tuner.model.jobs.OPTIONS``, all but the sensor, which has a name."""
 
 
-def checked(order: Order, catalog: Catalog, devices: Sequence[str]) -> Order:
+def checked(order: JobSpec, catalog: Catalog, devices: Sequence[str]) -> JobSpec:
     """The order with workloads and device filled in.
 
     Args:
@@ -150,7 +150,7 @@ def without_batch(spec: str) -> str:
     return re.sub(r"[:,]batch=\d+$", "", spec)
 
 
-def same_order(order: Order) -> str:
+def same_order(order: JobSpec) -> str:
     """A text that orders share which ask for the same, whatever their workloads are listed in."""
     return canonical(
         {
@@ -162,7 +162,7 @@ def same_order(order: Order) -> str:
     )
 
 
-def topic(order: Order) -> str:
+def topic(order: JobSpec) -> str:
     """A text that orders share which bring the same answer, in whatever way they measure.
 
     Limits are part of it: a search that may make one trial is not the one that another order asks for.
@@ -175,14 +175,14 @@ def topic(order: Order) -> str:
     return same_order(replace(order, options=options))
 
 
-def asks(order: Order) -> str:
+def asks(order: JobSpec) -> str:
     """A text that orders share which answer the same question, however they search."""
     return canonical(
         [order.device, sorted(order.workloads), order.objective, order.options.get("max_slowdown")]
     )
 
 
-def within(order: Order, tuning: TuningTable) -> Order:
+def within(order: JobSpec, tuning: TuningTable) -> JobSpec:
     """A client's order, with the administrator's precision and time-out where it names none.
 
     Raises:
@@ -203,7 +203,7 @@ def with_defaults(options: Mapping[str, Any], tuning: TuningTable) -> dict[str, 
     return standard | dict(options)
 
 
-def _check_options(order: Order) -> None:
+def _check_options(order: JobSpec) -> None:
     for name, value in order.options.items():
         if name not in OPTIONS:
             choices = ", ".join(OPTIONS)
@@ -216,7 +216,7 @@ def _check_options(order: Order) -> None:
                 raise InputError("sensor: write the name of a power reading (`tuner power sensors`)")
         elif not RANGES[name].holds(value):
             raise InputError(f"{name}: {str(value)[:MOST_LETTERS]}: write {RANGES[name]}")
-    if order.kind is Kind.TUNE and order.objective == "time" and "max_slowdown" in order.options:
+    if order.kind is JobKind.TUNE and order.objective == "time" and "max_slowdown" in order.options:
         raise InputError("max_slowdown limits a search for energy; with the objective time it says nothing")
     if "runs_per_day" in order.options and order.objective not in _PAID_IN:
         raise InputError(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tuner.daemon.interface import NoSuchJobError
 from tuner.daemon.queue.storage import Storage
 from tuner.errors import JobError, StoreError
-from tuner.model.jobs import Event, State
+from tuner.model.jobs import JobEvent, JobState
 
 _MOST_PROGRESS = 256  # of a follower who does not read; what is told after that is not told to him
 _PAGE = 200  # stored events that are read at a time
@@ -35,7 +35,7 @@ class Heard(NamedTuple):
         closed: True where nothing will come any more.
     """
 
-    events: list[Event]
+    events: list[JobEvent]
     behind: bool
     closed: bool
 
@@ -46,12 +46,12 @@ class Follower:
     def __init__(self) -> None:
         self._stored = 0
         self._progress = 0
-        self._events: deque[Event] = deque()
+        self._events: deque[JobEvent] = deque()
         self._behind = False
         self._closed = False
         self._come = asyncio.Event()
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: JobEvent) -> None:
         """Take an event, as far as there is room."""
         if event.id is None:
             if self._progress >= _MOST_PROGRESS:
@@ -114,7 +114,7 @@ class Following:
         if not followers:
             self._followers.pop(job, None)
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: JobEvent) -> None:
         """Tell all who follow the job."""
         for follower in self._followers.get(event.job, ()):
             follower.hear(event)
@@ -132,7 +132,9 @@ class Following:
                 follower.close()
 
 
-async def follow(number: int, after: int, *, following: Following, storage: Storage) -> AsyncIterator[Event]:
+async def follow(
+    number: int, after: int, *, following: Following, storage: Storage
+) -> AsyncIterator[JobEvent]:
     """Stored events of a job after a number, then all as they happen; ends with the job.
 
     Raises:
@@ -167,7 +169,7 @@ async def follow(number: int, after: int, *, following: Following, storage: Stor
         following.leave(number, follower)
 
 
-async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[Event]:
+async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[JobEvent]:
     """Stored events after a number, some at a time."""
     while True:
         page = await storage.read(lambda books, after=after: books.jobs.events(number, after, _PAGE))  # type: ignore[misc]  # bound at once
@@ -186,8 +188,8 @@ async def _ended(number: int, storage: Storage) -> bool:
     return job.state.ended
 
 
-def _is_end(event: Event) -> bool:
-    return event.kind == "state" and State(event.data["state"]).ended
+def _is_end(event: JobEvent) -> bool:
+    return event.kind == "state" and JobState(event.data["state"]).ended
 
 
 class HandingOn:
@@ -236,7 +238,7 @@ class HandingOn:
         finally:
             self._pump = None
 
-    async def _stored(self, job: int, kind: str, data: Mapping[str, Any]) -> Event:
+    async def _stored(self, job: int, kind: str, data: Mapping[str, Any]) -> JobEvent:
         while True:
             try:
                 return await self._storage.run(lambda books: books.jobs.event(job, kind, data))
@@ -247,6 +249,6 @@ class HandingOn:
                 return _progress(job, kind, data)
 
 
-def _progress(job: int, kind: str, data: Mapping[str, Any]) -> Event:
+def _progress(job: int, kind: str, data: Mapping[str, Any]) -> JobEvent:
     at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    return Event(None, job, kind, at, data)
+    return JobEvent(None, job, kind, at, data)

@@ -11,7 +11,7 @@ from tuner.daemon.settings.file import SYSTEM_FILE
 from tuner.daemon.settings.tables import OnlineTable, Settings, TcpTable, TuningTable, WindowTable
 from tuner.daemon.state import local_now
 from tuner.errors import InputError
-from tuner.model.jobs import Order
+from tuner.model.jobs import JobSpec
 
 _EVERY_DEVICE = "every GPU found"
 
@@ -82,7 +82,7 @@ def _tuning(tuning: TuningTable) -> Iterator[str]:
     yield f"clients may choose clocks: {'any' if tuning.client_clocks else f'off{others}, no others'}"
 
 
-def _search(order: Order) -> str:
+def _search(order: JobSpec) -> str:
     limit = order.options.get("max_slowdown")
     within = "" if limit is None else f", at most {100 * limit:g} % slower than the fastest"
     return (
