@@ -21,7 +21,7 @@ from provenance import provenance
 from tuner.config.catalog import Catalog
 from tuner.model import Configuration, Trial
 from tuner.search.request import Request, resolve
-from tuner.search.setup import open_bench
+from tuner.search.setup import open_setup
 
 OBJECTIVES = ("energy", "time")
 STUDENT_95 = {8: 2.365, 12: 2.201, 16: 2.131}  # two-sided, for that many repeats
@@ -74,13 +74,13 @@ def compare(answers: dict[str, dict[str, Any]], options: argparse.Namespace) -> 
     request = Request(workloads=options.workloads, window_s=float(options.window))
     catalog = Catalog.load()
     repeats: dict[str, list[tuple[float, float]]] = {name: [] for name in answers}
-    with open_bench(options.device, request) as bench:
-        pairs, _ = resolve(catalog, request.workloads, bench.device)
+    with open_setup(options.device, request) as setup:
+        pairs, _ = resolve(catalog, request.workloads, setup.device)
         for _ in range(options.repeats):
             for name, answer in answers.items():
                 configurations = [Configuration(answer["configurations"][str(w)]) for _, w in pairs]
                 plans = [k.plan(w, c) for (k, w), c in zip(pairs, configurations, strict=True)]
-                measured = bench.measurer.measure(Trial(tuple(configurations)), plans)
+                measured = setup.measurer.measure(Trial(tuple(configurations)), plans)
                 if measured.makespan_s is None or measured.energy is None:
                     raise SystemExit(f"the {name} answer failed when measured again: {measured}")
                 repeats[name].append((measured.makespan_s, measured.energy.joules))

@@ -10,7 +10,7 @@ percent. Loads:
 - rounds: on and off with a period of 0.2 to 2 ms, on for 20 to 80 % of it, each length 2 % off at random;
 - pulses: the same with 20 to 200 ms, in windows of 4 s: slower than most sensors sample.
 
-Joined are three bursts of one meter, and three whose loads truly differ by 0.5 % (varying; the truth is then
+Joined are three repeats of one meter, and three whose loads truly differ by 0.5 % (varying; the truth is then
 the mean of all such loads). Everything is modelled, nothing here runs on a GPU. 500 runs of all take eight
 minutes.
 
@@ -164,22 +164,22 @@ def single(sensor: str, load: str, run: int) -> tuple[Window, float]:
 
 
 def joined(sensor: str, load: str, run: int) -> tuple[Window, float]:
-    """Three bursts of one meter, joined; in ``varying`` each load differs."""
+    """Three repeats of one meter, joined; in ``varying`` each load differs."""
     bench = Bench(SENSORS[sensor], seed=run)
     length_s = suggested_window_s(bench.meter.info, PRECISION)
     spread = VARYING if load == "varying" else 0.0
     windows = [
         bench.window("steady", length_s, 1.0 + spread * bench.random.standard_normal()) for _ in range(BURSTS)
     ]
-    energy = join([burst(window) for window in windows]).energy
+    energy = join([repeat(window) for window in windows]).energy
     if energy is None:
-        raise InputError("a burst has no energy")
+        raise InputError("a repeat has no energy")
     truth_w = STEADY_W if spread else float(np.mean([window.truth_w for window in windows]))
     return Window(energy.joules, energy.uncertainty_j, energy.degrees, truth_w), BURSTS * length_s
 
 
-def burst(window: Window) -> Measurement:
-    """A window as a burst of rounds of one second."""
+def repeat(window: Window) -> Measurement:
+    """A window as a repeat of rounds of one second."""
     energy = Energy(window.watts, window.uncertainty_w, window.watts, "", "", window.degrees)
     return Measurement((WorkloadResult(Status.OK, 1.0),), 1.0, energy=energy)
 

@@ -37,7 +37,7 @@ from tuner.devices.sensors import open_clocks, open_meter, open_reading
 from tuner.devices.worker import open_device
 from tuner.errors import InputError
 from tuner.interfaces import Device
-from tuner.measurement.clock_lock import HeldClock
+from tuner.measurement.clock_lock import ClockLock
 from tuner.measurement.window import WindowRunner, suggested_window_s
 from tuner.model import Configuration, Plan
 from tuner.model.objective import COVERAGE
@@ -98,7 +98,7 @@ def tools_of(spec: str) -> Iterator[Tools]:
         window_s = suggested_window_s(meter.info, PRECISION)
         yield Tools(
             Sensors(device, meter, ring),
-            WindowRunner(device, meter, HeldClock(clocks)),
+            WindowRunner(device, meter, ClockLock(clocks)),
             window_s,
             celsius,
         )

@@ -20,7 +20,7 @@ import numpy as np
 from provenance import provenance
 
 from tuner import registry
-from tuner.interfaces import Known, Search
+from tuner.interfaces import PriorRun, Search
 from tuner.model import Measurement
 from tuner.recordings import RecordedSpace
 from tuner.recordings.opening import open_recording
@@ -105,7 +105,7 @@ def evaluations(
     if not seeded:
         search = replace(search, limits=None)  # no limits, no analytical answer
     if known != "nothing":
-        search = replace(search, known=tuple(knowledge(search, others, seed, known)))
+        search = replace(search, prior_runs=tuple(knowledge(search, others, seed, known)))
     goal = min(map(cost, space.trials.values())) / GOAL
     generator = registry.load("policy", "bayesian")(search, patience=None)
     batch, count = next(generator), 0
@@ -118,7 +118,7 @@ def evaluations(
         batch = generator.send(measurements)
 
 
-def knowledge(search: Search, others: Sequence[RecordedSpace], seed: int, amount: str) -> Iterator[Known]:
+def knowledge(search: Search, others: Sequence[RecordedSpace], seed: int, amount: str) -> Iterator[PriorRun]:
     """Runs of the nearest other sizes."""
     size = float(search.sizes[0]["N"])
     apart = {id(s): abs(math.log2(float(s.workloads[0].sizes["N"]) / size)) for s in others}
@@ -128,7 +128,7 @@ def knowledge(search: Search, others: Sequence[RecordedSpace], seed: int, amount
             draw = np.random.default_rng(seed)
             drawn = draw.choice(len(points), min(SAMPLE, len(points)), replace=False)
             points = [points[i] for i in drawn]
-        yield Known(0, space.workloads[0].sizes, space.identity.name, tuple(points))
+        yield PriorRun(0, space.workloads[0].sizes, space.identity.name, tuple(points))
 
 
 def cost(measurement: Measurement) -> float:

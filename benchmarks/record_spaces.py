@@ -28,12 +28,12 @@ from tuner.config.catalog import Catalog
 from tuner.devices.sensors import open_meter
 from tuner.devices.worker import WorkerDevice
 from tuner.interfaces import Meter
-from tuner.measurement.clock_lock import HeldClock
+from tuner.measurement.clock_lock import ClockLock
 from tuner.measurement.verification import AnswerChecks
 from tuner.measurement.window import WindowRunner
 from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import RecordedSpace, RecordingFile, read, write
-from tuner.search.candidates import Prepared, prepare
+from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.exporting import recorded_space
 
 TIME_S, ENERGY_S = 0.04, 0.2  # windows
@@ -69,7 +69,7 @@ def jobs() -> list[Job]:
     return found + [Job((f"fft-large:N={2**e}",), False) for e in (14, 15, 23, 22, 17, 21, 19)]
 
 
-def block_sizes(item: Prepared) -> tuple[Configuration, ...]:
+def block_sizes(item: PreparedWorkload) -> tuple[Configuration, ...]:
     """One configuration per block size, otherwise nearest to the default: the case of the papers."""
     role = item.kernel.roles["threads_per_block"]
     chosen: dict[Any, Configuration] = {}
@@ -126,7 +126,7 @@ def record(
     checks = AnswerChecks(device, 0)
     small = all(int(dict(i.workload.sizes)["N"]) <= CHECKED_TO for i in prepared)
     window_s = ENERGY_S if job.energy else TIME_S
-    windows = WindowRunner(device, meter, HeldClock(None))
+    windows = WindowRunner(device, meter, ClockLock(None))
     measured: dict[Trial, Measurement] = {}
     for trial in trials:
         if time.time() > until:
@@ -155,7 +155,7 @@ def _wrong(checks: AnswerChecks, plans: Sequence[Any]) -> Measurement | None:
     return Measurement(tuple(WorkloadResult(check.status, detail=check.detail) for check in found))
 
 
-def check_fastest(item: Prepared, measured: dict[Trial, Measurement], checks: AnswerChecks) -> None:
+def check_fastest(item: PreparedWorkload, measured: dict[Trial, Measurement], checks: AnswerChecks) -> None:
     """Check the fastest trials of a single workload, and flag all others as unchecked."""
     order = sorted((t for t, m in measured.items() if m.ok), key=lambda t: measured[t].makespan_s or 0.0)
     for trial in order[:FASTEST]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.interfaces import Candidate, Launch
+from tuner.interfaces import Candidate, StageLaunch
 from tuner.model import DeviceLimits, TunableValue
 from tuner.space.occupancy import warps_and_blocks
 
@@ -29,7 +29,7 @@ class Rated:
     radix: int
 
     @property
-    def launches(self) -> tuple[Launch, ...]:
+    def launches(self) -> tuple[StageLaunch, ...]:
         """Its launches; their number is m of section IV-C."""
         return self.candidate.launches
 

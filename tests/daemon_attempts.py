@@ -24,7 +24,7 @@ from tuner.errors import CompileError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources
 from tuner.model.jobs import JobKind, JobRecord, JobSpec, Origin
-from tuner.search import setup as bench
+from tuner.search import setup
 
 PATIENCE_S = 30.0  # for what must come; never waited for in full unless something is broken
 BOOT_PLAYED = runner._BOOT.replace(
@@ -97,7 +97,7 @@ def play() -> None:
             PlayedWorker("cuda:0", target="daemon_attempts:HeldGpu", args=(os.environ["HELD_GPU"],)), ""
         )
 
-    bench.__dict__["open_device"] = opened
+    setup.__dict__["open_device"] = opened
 
 
 ORDER = JobSpec(

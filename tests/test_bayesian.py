@@ -10,7 +10,7 @@ import pytest
 from policy_driver import Measure, candidate, makespan, play, result, search_over
 from tuner.policies.bayesian import ALL_FAIL, PATIENCE, bayesian
 
-from tuner.interfaces import Candidate, Known, Payback, Search
+from tuner.interfaces import Candidate, Payback, PriorRun, Search
 from tuner.model import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import RecordedSpace
 from tuner.recordings.opening import open_recording
@@ -186,12 +186,12 @@ def test_it_ends_when_another_evaluation_does_not_pay() -> None:
 def test_another_size_shortens_the_way() -> None:
     """What is known of other sizes, slower but alike, replaces most of the search."""
     points = tuple((c.configuration, 7 * makespan(bowl(Trial((c.configuration,))))) for c in space())
-    knowing = tuple(Known(0, {"N": n}, "", points) for n in (64, 256))
+    knowing = tuple(PriorRun(0, {"N": n}, "", points) for n in (64, 256))
     needed: dict[bool, list[int]] = {True: [], False: []}
     for seed in range(3):
         for informed in (False, True):
             search = replace(
-                search_over(space(), seed=seed), sizes=({"N": 128},), known=knowing if informed else ()
+                search_over(space(), seed=seed), sizes=({"N": 128},), prior_runs=knowing if informed else ()
             )
             played = play(lambda s: bayesian(s, patience=None), search, bowl, 40)
             found = [i for i, cost in enumerate(costs(bowl, played.trials)) if cost < 1.01]
@@ -203,7 +203,7 @@ def test_another_size_shortens_the_way() -> None:
 def test_other_sizes_that_mislead_do_not_stop_it() -> None:
     """Knowledge that says the opposite costs evaluations, not the answer."""
     points = tuple((c.configuration, 1 / makespan(bowl(Trial((c.configuration,))))) for c in space())
-    search = replace(search_over(space()), known=(Known(0, {"N": 64}, "", points),))
+    search = replace(search_over(space()), prior_runs=(PriorRun(0, {"N": 64}, "", points),))
 
     played = play(bayesian, search, bowl)
 
@@ -215,10 +215,11 @@ def test_what_other_runs_found_best_starts_a_joint_search() -> None:
     """Of several workloads, the best known configuration of each is tried together at the start."""
     one, two = space()[:40], space()[40:80]
     known = tuple(
-        Known(place, {}, "", ((chosen.configuration, 1.0),)) for place, chosen in enumerate((one[7], two[9]))
+        PriorRun(place, {}, "", ((chosen.configuration, 1.0),))
+        for place, chosen in enumerate((one[7], two[9]))
     )
 
-    played = play(bayesian, replace(search_over(one, two), known=known), bowl)
+    played = play(bayesian, replace(search_over(one, two), prior_runs=known), bowl)
 
     assert Trial((one[7].configuration, two[9].configuration)) in played.batches[0]
 

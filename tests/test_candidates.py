@@ -13,7 +13,7 @@ from tuner.config.catalog import Catalog
 from tuner.devices.simulated import Faults
 from tuner.errors import EmptySpaceError, InputError, KernelFileError
 from tuner.model import Plan, Status, Workload
-from tuner.search.candidates import PAPER_MIN_OCCUPANCY, Prepared, fit_batches, plan_bytes, prepare
+from tuner.search.candidates import PAPER_MIN_OCCUPANCY, PreparedWorkload, fit_batches, plan_bytes, prepare
 
 CATALOG = Catalog.load()
 SCAN = CATALOG.kernel("scan-lf")
@@ -25,7 +25,7 @@ def pair(spec: str) -> tuple[KernelFile, Workload]:
     return CATALOG.kernel(workload.kernel), workload
 
 
-def one(spec: str = "scan-lf:N=256", gpu: str = "k40c", **more: float | None) -> Prepared:
+def one(spec: str = "scan-lf:N=256", gpu: str = "k40c", **more: float | None) -> PreparedWorkload:
     (found,) = prepare([pair(spec)], device(gpu), **more)  # type: ignore[arg-type]
     return found
 

@@ -13,7 +13,7 @@ from tuner.database import Store
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import ClockError, DeviceError, PowerError
 from tuner.interfaces import RunRecord
-from tuner.measurement.paired import ASSUMED_REPEATABILITY, LEAST_BURSTS, MOST_BURSTS, Turns
+from tuner.measurement.paired import ASSUMED_REPEATABILITY, LEAST_REPEATS, MOST_REPEATS, PairedRepeats
 from tuner.model import Plan, Trial
 from tuner.model.objective import Objective, choose
 
@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_contenders_take_turns_there_and_back(store: Store) -> None:
-    """Every other turn goes the other way, so that a drift cancels; later turns have fewer contenders."""
+    """Every other repeat goes the other way, so that a drift cancels; later paired have fewer contenders."""
     order: list[Trial] = []
     outcome = tune(
         replace(REQUEST, policy="exhaustive", energy_precision=0.0001, window_s=1.0),
@@ -33,14 +33,14 @@ def test_contenders_take_turns_there_and_back(store: Store) -> None:
         spec="sim:k40c",
         observer=lambda event: order.append(event.trial) if event.confirming else None,
     )
-    turns = outcome.turns.turns
-    contenders = list(turns[0])
+    paired = outcome.paired.repeats
+    contenders = list(paired[0])
 
-    assert [trial for turn in turns for trial in turn] == order
-    assert [list(turn) for turn in turns[:3]] == [contenders, contenders[::-1], contenders]
-    assert LEAST_BURSTS < len(turns) <= MOST_BURSTS
-    assert len(turns[3]) < len(contenders)
-    for before, after in pairwise(turns):
+    assert [trial for repeat in paired for trial in repeat] == order
+    assert [list(repeat) for repeat in paired[:3]] == [contenders, contenders[::-1], contenders]
+    assert LEAST_REPEATS < len(paired) <= MOST_REPEATS
+    assert len(paired[3]) < len(contenders)
+    for before, after in pairwise(paired):
         assert set(after) <= set(before)
 
 
@@ -49,8 +49,8 @@ def test_a_tie_is_stated(store: Store) -> None:
     outcome = tune(replace(REQUEST, policy="exhaustive"), store, spec="sim:a100")
 
     assert outcome.answer is not None
-    rivals = outcome.turns.rivals(Objective("energy"))
-    times = [outcome.turns.joined()[trial].makespan_s for trial in rivals]
+    rivals = outcome.paired.rivals(Objective("energy"))
+    times = [outcome.paired.joined()[trial].makespan_s for trial in rivals]
     tied = [notice for notice in outcome.notices if notice.startswith("tie: ")]
     assert len(rivals) > 1
     assert outcome.trials[outcome.answer][1].makespan_s == min(time or 0.0 for time in times)
@@ -58,7 +58,7 @@ def test_a_tie_is_stated(store: Store) -> None:
 
 
 def test_a_warming_gpu_is_in_no_saving(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Power that rises by 1 % within minutes is learnt as how trials repeat, and cancels turn by turn."""
+    """Power that rises by 1 % within minutes is learnt as repeatability, and cancels in paired repeats."""
     draws = SimulatedDevice._draws
 
     def warmer(self: SimulatedDevice, plans: Sequence[Plan]) -> list[float]:
@@ -70,13 +70,13 @@ def test_a_warming_gpu_is_in_no_saving(store: Store, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(SimulatedDevice, "_draws", warmer)
     warming = tune(request, store, spec="sim:h200")
 
-    assert steady.repeats["energy"].interval < 0.001
-    assert 0.004 < warming.repeats["energy"].interval < 0.02
+    assert steady.repeatability["energy"].interval < 0.001
+    assert 0.004 < warming.repeatability["energy"].interval < 0.02
     assert warming.default is not None
     assert steady.answer is not None
     answer, default = warming.trials[steady.answer][0], warming.trials[warming.default][0]
-    found = warming.turns.ratio(answer, default, Objective("energy"))
-    truth = steady.turns.ratio(answer, default, Objective("energy"))
+    found = warming.paired.ratio(answer, default, Objective("energy"))
+    truth = steady.paired.ratio(answer, default, Objective("energy"))
     assert found is not None
     assert truth is not None
     assert abs(found.value - truth.value) <= found.interval + truth.interval
@@ -84,11 +84,11 @@ def test_a_warming_gpu_is_in_no_saving(store: Store, monkeypatch: pytest.MonkeyP
 
 
 def test_a_run_that_was_cut_short_compares_single_windows(store: Store) -> None:
-    """Without bursts turn by turn the answer ties with what minutes of drift may hide, and is the fastest."""
+    """Without paired repeats the answer ties with what minutes of drift may hide, and is the fastest."""
     outcome = tune(replace(REQUEST, policy="exhaustive", time_limit_s=10.0), store, spec="sim:a100")
 
-    assert outcome.turns == Turns()
-    assert outcome.repeats == {}
+    assert outcome.paired == PairedRepeats()
+    assert outcome.repeatability == {}
     assert outcome.answer == choose(Objective("energy"), outcome.trials, ASSUMED_REPEATABILITY)
 
 

@@ -110,7 +110,7 @@ def test_chance_is_rarely_taken_for_drift() -> None:
     r"""False alarms stay below what the two-in-a-row rule allows by the theory of normal noise.
 
     Both samples are held against one stored value, so that its error is common to them: the differences have
-    the correlation u0^2 / (u0^2 + u1^2 + r^2). An answer has at least three bursts of a sample's noise, so
+    the correlation u0^2 / (u0^2 + u1^2 + r^2). An answer has at least three repeats of a sample's noise, so
     that u0^2 <= u1^2 / 3, and the correlation is at most 1/4. Each sample is outside with 5 %; both on the
     same side with 2 P(X > 1.96, Y > 1.96) of two normal variables of that correlation, 0.42 %.
     """

@@ -285,7 +285,7 @@ def test_a_jobs_log_is_quiet(workshop: Workshop, caplog: pytest.LogCaptureFixtur
 
 
 def test_stopped_while_it_confirms_it_ends_as_if_never_stopped(played: Workshop) -> None:
-    """SIGTERM while contenders are measured again: no trial is repeated, all bursts of the answer are new."""
+    """SIGTERM while contenders are measured again: no trial is repeated, the answer has fresh repeats."""
     played.order = replace(played.order, options={**played.order.options, "budget": 3})
     (played.folder / "other").mkdir()
     assert Workshop(played.folder / "other", played.order).attempt().status == "limited"
@@ -350,7 +350,7 @@ def test_others_may_be_allowed(workshop: Workshop, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_sample_is_measured_and_nothing_else(workshop: Workshop) -> None:
-    """Measured again, a trial gives what it gave, by three bursts or more; no run is made of it."""
+    """Measured again, a trial gives what it gave, by three repeats or more; no run is made of it."""
     workshop.order = replace(workshop.order, objective="energy", options={"budget": 2})
     workshop.here()
     with Store(workshop.database) as store:
@@ -362,7 +362,7 @@ def test_a_sample_is_measured_and_nothing_else(workshop: Workshop) -> None:
     assert (ending.status, ending.message, ending.run) == ("finished", "", None)
     assert ending.sample is not None
     again = measurement_from(ending.sample)
-    assert 3 <= again.bursts <= 5
+    assert 3 <= again.repeats <= 5
     assert again.makespan_s == pytest.approx(before.makespan_s, rel=0.02)
     assert again.energy is not None
     assert again.energy.idle_watts is not None

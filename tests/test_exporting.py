@@ -15,7 +15,7 @@ from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import InputError
 from tuner.model import Trial
 from tuner.recordings import RecordingFile
-from tuner.search.candidates import Prepared, prepare
+from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.exporting import recorded_space
 from tuner.search.request import Request
 from tuner.search.stored_space import covered, stored_space
@@ -31,13 +31,13 @@ def catalog() -> Catalog:
 
 
 @pytest.fixture
-def item(catalog: Catalog) -> Prepared:
+def item(catalog: Catalog) -> PreparedWorkload:
     device = SimulatedDevice(GPU)
     (found,) = prepare([(catalog.kernel("scan-lf"), catalog.workload(SPEC))], device)
     return found
 
 
-def test_a_space_has_what_was_tried(item: Prepared) -> None:
+def test_a_space_has_what_was_tried(item: PreparedWorkload) -> None:
     """Candidates are the configurations of the trials, in the order of the space, with launches and work."""
     chosen = [item.candidates[2], item.candidates[0]]
     trials = [(Trial((c.configuration,)), samples.measured(1e-3)) for c in chosen]
@@ -72,7 +72,7 @@ def test_an_export_replays_to_the_same_best(tmp_path: Path) -> None:
 
 
 def test_runs_of_the_same_conditions_are_joined(tmp_path: Path, catalog: Catalog) -> None:
-    """Trials of an unfinished run and of another policy are one space; most bursts of a trial count."""
+    """Trials of an unfinished run and of another policy are one space; most repeats of a trial count."""
     with Store(tmp_path / "db") as store:
         tune(replace(WHOLE, policy="random", budget=3), store, spec=GPU)
         unfinished = stored_space(store, catalog)
@@ -88,7 +88,7 @@ def test_runs_of_the_same_conditions_are_joined(tmp_path: Path, catalog: Catalog
     assert joined.space.provenance["policies"] == ["exhaustive", "random"]
     assert all(measurement.energy is not None for measurement in joined.space.trials.values())
     assert other.space.names == ("scan-lf:N=8",)
-    assert max(measurement.bursts for measurement in joined.space.trials.values()) > 1
+    assert max(measurement.repeats for measurement in joined.space.trials.values()) > 1
     assert "100 % of 20" in covered(joined._replace(size=20))
     assert "3 trials, of a space that no finished run tells" in covered(unfinished)
 

@@ -1,4 +1,4 @@
-"""The measurer's clocks: held, verified, given back; throttled bursts measured again."""
+"""The measurer's clocks: held, verified, given back; throttled windows measured again."""
 
 from collections.abc import Callable
 
@@ -40,7 +40,7 @@ def test_windows_at_the_power_limit_are_longer() -> None:
 
 
 def test_steady_throttling_is_not_measured_twice_for_ever() -> None:
-    """After three bursts repeated in vain, bursts are flagged at once, until one is clean again."""
+    """After three windows measured again in vain, windows are flagged at once, until one is clean again."""
     device = Watched()
     meter = FakeMeter([THROTTLED] * 8 + [CLEAN, THROTTLED, CLEAN])
     measurer = Measurer(device, meter)

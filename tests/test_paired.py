@@ -1,4 +1,4 @@
-"""Contenders measured in turn: ratios without drift, ties, and how well trials repeat."""
+"""Contenders measured in repeat: ratios without drift, ties, and how well trials repeat."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measurement.paired import Repeats, Turns, near, repeats
+from tuner.measurement.paired import PairedRepeats, Repeatability, near, repeatability
 from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import COVERAGE, Objective
 
@@ -16,22 +16,22 @@ A, B, C = (Trial((Configuration({"i": number}),)) for number in range(3))
 FAILED = Measurement((WorkloadResult(Status.TIMEOUT),))
 
 
-def burst(joules: float, u_j: float = 0.0, time_s: float = 1.0) -> Measurement:
+def measured(joules: float, u_j: float = 0.0, time_s: float = 1.0) -> Measurement:
     energy = Energy(joules, u_j, joules / time_s, "s", "gpu")
     return Measurement((WorkloadResult(Status.OK, time_s),), time_s, energy=energy)
 
 
-def turns_of(*turns: Sequence[float | Measurement | None], u_j: float = 0.0) -> Turns:
-    """Turns of trials A, B, C; None where one is not in a turn."""
+def paired_of(*paired: Sequence[float | Measurement | None], u_j: float = 0.0) -> PairedRepeats:
+    """PairedRepeats of trials A, B, C; None where one is not in a repeat."""
     made = [
         {
-            trial: one if isinstance(one, Measurement) else burst(one, u_j)
-            for trial, one in zip((A, B, C), turn, strict=False)
+            trial: one if isinstance(one, Measurement) else measured(one, u_j)
+            for trial, one in zip((A, B, C), repeat, strict=False)
             if one is not None
         }
-        for turn in turns
+        for repeat in paired
     ]
-    return Turns(tuple(made))
+    return PairedRepeats(tuple(made))
 
 
 @given(
@@ -39,9 +39,9 @@ def turns_of(*turns: Sequence[float | Measurement | None], u_j: float = 0.0) -> 
     st.floats(0.01, 1e3),
     st.floats(0.01, 1e3),
 )
-def test_what_a_turn_shares_is_in_no_ratio(drift: list[float], a: float, b: float) -> None:
-    """However power drifts from turn to turn, the ratio of two trials is that of their joules, exactly."""
-    ratio = turns_of(*([factor * a, factor * b] for factor in drift)).ratio(A, B, ENERGY)
+def test_what_a_repeat_shares_is_in_no_ratio(drift: list[float], a: float, b: float) -> None:
+    """However power drifts between repeats, the ratio of two trials is exactly that of their joules."""
+    ratio = paired_of(*([factor * a, factor * b] for factor in drift)).ratio(A, B, ENERGY)
 
     assert ratio is not None
     assert ratio.value == pytest.approx(a / b)
@@ -49,97 +49,100 @@ def test_what_a_turn_shares_is_in_no_ratio(drift: list[float], a: float, b: floa
 
 
 def test_a_ratio_scatters_by_what_turns_do_not_share() -> None:
-    """Ratios 0.98, 1.00, 1.02 of three turns: standard error 0.02 / sqrt(3), and Student's 4.303."""
-    ratio = turns_of([0.98, 1.0], [2.0, 2.0], [1.02, 1.0]).ratio(A, B, ENERGY)
+    """Ratios 0.98, 1.00, 1.02 of three paired: standard error 0.02 / sqrt(3), and Student's 4.303."""
+    ratio = paired_of([0.98, 1.0], [2.0, 2.0], [1.02, 1.0]).ratio(A, B, ENERGY)
 
     assert ratio is not None
     assert ratio.value == pytest.approx(1.0)
     assert ratio.interval == pytest.approx(4.3027 * 0.02 / 3**0.5, rel=1e-3)
 
 
-def test_a_ratio_is_no_surer_than_its_bursts() -> None:
-    """Bursts that agree by chance keep their own uncertainties, those of both, over the turns."""
-    ratio = turns_of(*[[1.0, 2.0]] * 4, u_j=0.01).ratio(A, B, ENERGY)
+def test_a_ratio_is_no_surer_than_its_repeats() -> None:
+    """Bursts that agree by chance keep their own uncertainties, those of both, over the paired."""
+    ratio = paired_of(*[[1.0, 2.0]] * 4, u_j=0.01).ratio(A, B, ENERGY)
 
     assert ratio is not None
     assert ratio.interval == pytest.approx(COVERAGE * 0.5 * math.hypot(0.01, 0.005) / 2.0, rel=1e-6)
 
 
 def test_only_turns_with_both_are_compared() -> None:
-    """A turn in which one was not measured, or failed, says nothing of the two."""
-    turns = turns_of([1.0, 2.0], [None, 7.0], [FAILED, 2.0], [3.0, 6.0])
-    ratio = turns.ratio(A, B, ENERGY)
+    """A repeat in which one was not measured, or failed, says nothing of the two."""
+    paired = paired_of([1.0, 2.0], [None, 7.0], [FAILED, 2.0], [3.0, 6.0])
+    ratio = paired.ratio(A, B, ENERGY)
 
     assert ratio is not None
     assert ratio.value == pytest.approx(0.5)
-    assert turns.ratio(A, C, ENERGY) is None
-    assert turns.joined()[B].bursts == 4
+    assert paired.ratio(A, C, ENERGY) is None
+    assert paired.joined()[B].repeats == 4
 
 
 @pytest.mark.parametrize(
-    ("turns", "rivals"),
+    ("paired", "rivals"),
     [
-        (turns_of([1.0, 1.5], [1.1, 1.6], [1.2, 1.7]), [A]),
-        (turns_of([1.0, 1.001, 1.5], [1.02, 1.01, 1.6], [0.97, 0.98, 1.6]), [A, B]),
-        (turns_of([1.5, 1.0], [1.6, 1.1], [FAILED, 1.1]), [B]),
-        (turns_of([FAILED], [FAILED]), []),
-        (Turns(), []),
+        (paired_of([1.0, 1.5], [1.1, 1.6], [1.2, 1.7]), [A]),
+        (paired_of([1.0, 1.001, 1.5], [1.02, 1.01, 1.6], [0.97, 0.98, 1.6]), [A, B]),
+        (paired_of([1.5, 1.0], [1.6, 1.1], [FAILED, 1.1]), [B]),
+        (paired_of([FAILED], [FAILED]), []),
+        (PairedRepeats(), []),
     ],
 )
-def test_rivals_may_cost_least(turns: Turns, rivals: list[Trial]) -> None:
+def test_rivals_may_cost_least(paired: PairedRepeats, rivals: list[Trial]) -> None:
     """The lowest comes first, then those whose ratio to it may be one or less; failed ones are none."""
-    assert list(turns.rivals(ENERGY)) == rivals
+    assert list(paired.rivals(ENERGY)) == rivals
 
 
 def test_a_limit_is_one_of_the_whole() -> None:
-    """A trial over the limit of --max-slowdown is no rival; one that is over it in a single burst may be."""
-    slow, mixed = [burst(1.0, time_s=2.0)] * 3, [burst(1.1, time_s=t) for t in (1.0, 1.08, 1.0)]
-    turns = Turns(tuple({A: a, B: b} for a, b in zip(slow, mixed, strict=True)))
-    rivals = turns.rivals(Objective("energy", limit_s=1.05))
+    """A trial over the limit of --max-slowdown is no rival; one that is over it in a single repeat may be."""
+    slow, mixed = [measured(1.0, time_s=2.0)] * 3, [measured(1.1, time_s=t) for t in (1.0, 1.08, 1.0)]
+    paired = PairedRepeats(tuple({A: a, B: b} for a, b in zip(slow, mixed, strict=True)))
+    rivals = paired.rivals(Objective("energy", limit_s=1.05))
 
     assert list(rivals) == [B]
 
 
 @pytest.mark.parametrize(
-    ("turns", "undecided"),
+    ("paired", "undecided"),
     [
-        (turns_of([1.0, 1.001], [1.02, 1.04], [0.97, 0.98]), [A, B]),  # a tie, known to 2 %
-        (turns_of([1.0, 1.0001], [1.02, 1.0199], [0.97, 0.9701]), []),  # a tie, known to 0.03 %
-        (turns_of([1.0, 1.3], [1.0, 1.4], [1.0, 1.2]), []),  # known to 25 %, and surely not the lowest
-        (turns_of([1.0], [1.1], [0.9]), []),
-        (Turns(), []),
+        (paired_of([1.0, 1.001], [1.02, 1.04], [0.97, 0.98]), [A, B]),  # a tie, known to 2 %
+        (paired_of([1.0, 1.0001], [1.02, 1.0199], [0.97, 0.9701]), []),  # a tie, known to 0.03 %
+        (paired_of([1.0, 1.3], [1.0, 1.4], [1.0, 1.2]), []),  # known to 25 %, and surely not the lowest
+        (paired_of([1.0], [1.1], [0.9]), []),
+        (PairedRepeats(), []),
     ],
 )
-def test_more_bursts_are_for_what_they_may_decide(turns: Turns, undecided: list[Trial]) -> None:
+def test_more_repeats_are_for_what_they_may_decide(paired: PairedRepeats, undecided: list[Trial]) -> None:
     """Contenders known to 1 % against the lowest, or surely above it, are not measured any further."""
-    assert turns.undecided(ENERGY, 0.01) == undecided
+    assert paired.undecided(ENERGY, 0.01) == undecided
 
 
 def test_repeatability_is_learnt_from_what_was_measured_twice() -> None:
     """Three contenders that differ from the search by +1, -1, +1 %: 1 % and Student's 3.18."""
-    turns = turns_of([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
-    searched = {A: burst(1.01), B: burst(1.98), C: burst(3.03)}
-    found = repeats(searched, turns, ENERGY)
+    paired = paired_of([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
+    searched = {A: measured(1.01), B: measured(1.98), C: measured(3.03)}
+    found = repeatability(searched, paired, ENERGY)
 
     assert found is not None
     assert found.interval == pytest.approx(0.01 * 3.1824, rel=1e-3)
     assert found.trials == 3
-    time = repeats(searched, turns, Objective("time"))
+    time = repeatability(searched, paired, Objective("time"))
     assert time is not None
     assert time.interval == 0.0
 
 
 def test_two_contenders_tell_nothing_of_repeating() -> None:
     """Of fewer than three that did not fail no repeatability is stated."""
-    turns = turns_of([1.0, 2.0, FAILED])
+    paired = paired_of([1.0, 2.0, FAILED])
 
-    assert repeats({A: burst(1.0), B: burst(2.0), C: burst(3.0)}, turns, ENERGY) is None
-    assert repeats({}, Turns(), ENERGY) is None
+    assert repeatability({A: measured(1.0), B: measured(2.0), C: measured(3.0)}, paired, ENERGY) is None
+    assert repeatability({}, PairedRepeats(), ENERGY) is None
 
 
 def test_trials_that_were_measured_once_may_be_below() -> None:
     """Counted are those of the search whose cost, as well as trials repeat, may be below the contenders'."""
     others = [Trial((Configuration({"i": number}),)) for number in range(10, 14)]
-    once = dict(zip(others, (burst(1.005), burst(1.03), burst(0.99), FAILED), strict=True))
+    once = dict(zip(others, (measured(1.005), measured(1.03), measured(0.99), FAILED), strict=True))
 
-    assert near({A: burst(2.0), **once}, turns_of([1.0, 1.2], [1.0, 1.2]), ENERGY, Repeats(0.01, 3)) == 2
+    assert (
+        near({A: measured(2.0), **once}, paired_of([1.0, 1.2], [1.0, 1.2]), ENERGY, Repeatability(0.01, 3))
+        == 2
+    )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policy_driver import Measure, blocks, candidate, makespan, play, result, search_over
 
 from tuner import registry
-from tuner.interfaces import Candidate, Known, Policy, Search
+from tuner.interfaces import Candidate, Policy, PriorRun, Search
 from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
 
 
@@ -87,8 +87,10 @@ SPACES: dict[str, Search] = {
         tunables=({"L": (512, 1024, 32, 64, 128, 256), "P": (1, 2, 4, 8), "S": (0, 1), "gone": ("a", "b")},),
         roles=({"elements_per_thread": "P", "elements_per_cluster": "S", "colour": "no such tunable"},),
         sizes=({"N": 1024, "dtype": "float32"},),
-        known=(
-            Known(0, {"N": 512}, "", ((many(3)[1].configuration, 2.0), (Configuration({"X": 1}), math.inf))),
+        prior_runs=(
+            PriorRun(
+                0, {"N": 512}, "", ((many(3)[1].configuration, 2.0), (Configuration({"X": 1}), math.inf))
+            ),
         ),
         device="NVIDIA Nothing",
     ),

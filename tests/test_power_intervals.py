@@ -26,7 +26,7 @@ energy_intervals = benchmark("energy_intervals")
 RUNS = {"steady": 120, "drift": 120, "rounds": 24, "pulses": 40}
 LEAST = 0.87  # 95 % of 40 runs scatters by 3.4 %
 JOINED_RUNS = 60
-LEAST_JOINED = 0.85  # three bursts that differ a little are covered in 94 %; of 60 runs that scatters by 3 %
+LEAST_JOINED = 0.85  # three repeats that differ a little are covered in 94 %; of 60 runs that scatters by 3 %
 
 
 @pytest.mark.parametrize("sensor", energy_intervals.SENSORS)
@@ -42,8 +42,8 @@ def test_an_interval_covers_what_it_says(sensor: str, load: str) -> None:
 
 @pytest.mark.parametrize("sensor", energy_intervals.SENSORS)
 @pytest.mark.parametrize("load", energy_intervals.JOINED)
-def test_joined_bursts_cover_what_they_say(sensor: str, load: str) -> None:
-    """So do the intervals of three bursts, of the same load and of loads that differ by half a percent."""
+def test_joined_repeats_cover_what_they_say(sensor: str, load: str) -> None:
+    """So do the intervals of three repeats, of the same load and of loads that differ by half a percent."""
     row = energy_intervals.case(sensor, "joined", load, JOINED_RUNS)
 
     assert row["covered"] >= LEAST_JOINED

@@ -11,13 +11,13 @@ from tuning_runs import REQUEST, tune
 from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.database.conditions import PROTOCOL
-from tuner.interfaces import Known
+from tuner.interfaces import PriorRun
 from tuner.model.objective import Objective
 from tuner.recordings.files import write
 from tuner.search import prior_runs as knowledge_module
 from tuner.search.prior_runs import knowledge
 from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve
-from tuner.search.setup import open_bench
+from tuner.search.setup import open_setup
 from tuner.search.stored_space import stored_space
 
 SHORT = replace(REQUEST, policy="analytical")  # two trials: the default and the analytical answer
@@ -35,20 +35,20 @@ class Begun:
 
     def __init__(self, store: Store, request: Request = SHORT, spec: str = TX1) -> None:
         with ExitStack() as stack:
-            bench = stack.enter_context(open_bench(spec, request))
-            pairs, _ = resolve(Catalog.load(), request.workloads, bench.device)
-            clocks_mhz = choose_run_clocks(request, bench.clocks)
-            self._run = store.begin(conditions_of(request, pairs, bench.device, clocks_mhz))
-            self._task = make_task(request, pairs, bench.device, clocks_mhz)
-            self._identity = bench.device.identity
+            setup = stack.enter_context(open_setup(spec, request))
+            pairs, _ = resolve(Catalog.load(), request.workloads, setup.device)
+            clocks_mhz = choose_run_clocks(request, setup.clocks)
+            self._run = store.begin(conditions_of(request, pairs, setup.device, clocks_mhz))
+            self._task = make_task(request, pairs, setup.device, clocks_mhz)
+            self._identity = setup.device.identity
         self._store = store
 
-    def known(self) -> tuple[Known, ...]:
+    def known(self) -> tuple[PriorRun, ...]:
         """What it knows."""
         return knowledge(self._store, self._run, self._task.prepared, self._identity, self._task.objective)
 
 
-def sizes(known: tuple[Known, ...]) -> list[object]:
+def sizes(known: tuple[PriorRun, ...]) -> list[object]:
     """The N of what is known, in order."""
     return [one.sizes["N"] for one in known]
 

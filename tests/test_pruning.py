@@ -12,7 +12,7 @@ from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import CompileError, EmptySpaceError
 from tuner.interfaces import Progress
 from tuner.model import Resources, Stage, Status
-from tuner.search.candidates import Prepared, prepare
+from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.task import default_configuration
 
 TEXT = """
@@ -65,7 +65,7 @@ def kernel_of(folder: Path, text: str = TEXT) -> KernelFile:
     return load_kernel_file(path)
 
 
-def prepared(kernel: KernelFile, gpu: str = "h200") -> Prepared:
+def prepared(kernel: KernelFile, gpu: str = "h200") -> PreparedWorkload:
     (found,) = prepare([(kernel, kernel.workload({}))], SimulatedDevice(gpu, compiler=Compiler()))
     return found
 

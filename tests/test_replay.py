@@ -17,7 +17,7 @@ from tuner.model import Configuration, Resources, Status, Trial
 from tuner.model.objective import Objective
 from tuner.search.replaying import changed, measured_as, prepared, workload_of
 from tuner.search.request import Request, choose_run_clocks, conditions_of, resolve
-from tuner.search.setup import open_bench
+from tuner.search.setup import open_setup
 
 TIME = Request(workloads=("scan-lf:N=64",), objective="time", policy="exhaustive")
 
@@ -106,7 +106,7 @@ def test_measurements_come_back_as_recorded(spec: str, tmp_path: Path) -> None:
     assert outcome.trials[outcome.answer][0].configurations[0]["L"] == 128
     assert outcome.windows_s == pytest.approx(0.6)
     assert outcome.joules == pytest.approx(60.0)
-    assert not outcome.turns.turns
+    assert not outcome.paired.repeats
 
 
 def test_a_failed_trial_stays_a_failed_one(tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ def test_recorded_clocks_can_be_chosen(tmp_path: Path) -> None:
     """--clocks offers the clocks that were recorded; nothing is set, and others are refused."""
     one = samples.space(clocks_mhz=(1980, 1200))
     spec = f"replay:{samples.written(tmp_path / 'a.zip', one).path}"
-    with open_bench(spec, replace(TIME, clocks="all")) as bench:
-        assert choose_run_clocks(replace(TIME, clocks="all"), bench.clocks) == (1980, 1200)
+    with open_setup(spec, replace(TIME, clocks="all")) as setup:
+        assert choose_run_clocks(replace(TIME, clocks="all"), setup.clocks) == (1980, 1200)
     device = ReplayDevice(spec)
     clocks: ClockControl = RecordedClocks(device)
     assert clocks.read().mhz == 1980
@@ -168,7 +168,7 @@ def test_clocks_as_found_must_have_been_recorded(tmp_path: Path) -> None:
     """Where every trial has a clock that was set, --clocks off would find nothing, and says so."""
     path = samples.written(tmp_path / "a.zip", samples.space(clocks_mhz=(1980, 1200))).path
     says = "--clocks off: trials were recorded at 1980, 1200 MHz only; use --clocks all"
-    with pytest.raises(InputError, match=says), open_bench(f"replay:{path}", TIME):
+    with pytest.raises(InputError, match=says), open_setup(f"replay:{path}", TIME):
         pass
     with Store(tmp_path / "db") as store:
         outcome = tune(replace(TIME, clocks="all"), store, spec=f"replay:{path}")
@@ -179,8 +179,8 @@ def test_clocks_as_found_must_have_been_recorded(tmp_path: Path) -> None:
 def test_clocks_that_were_not_recorded_are_refused(spec: str) -> None:
     """A space measured with clocks as found has none to choose."""
     request = replace(TIME, clocks="all")
-    with open_bench(spec, request) as bench, pytest.raises(ClockError, match="with clocks as found"):
-        choose_run_clocks(request, bench.clocks, bench.no_clocks)
+    with open_setup(spec, request) as setup, pytest.raises(ClockError, match="with clocks as found"):
+        choose_run_clocks(request, setup.clocks, setup.no_clocks)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_clocks_that_were_not_recorded_are_refused(spec: str) -> None:
 )
 def test_what_a_recording_cannot_do_is_refused(spec: str, changes: dict[str, object], says: str) -> None:
     """Options of measuring, and workloads that are not in it, are errors before anything is looked up."""
-    with pytest.raises(InputError, match=says), open_bench(spec, replace(TIME, **changes)):  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=says), open_setup(spec, replace(TIME, **changes)):  # type: ignore[arg-type]
         pass
 
 
@@ -203,11 +203,11 @@ def test_energy_needs_recorded_joules(tmp_path: Path) -> None:
     path = samples.written(tmp_path / "a.zip", samples.space(), dry).path
     request = replace(TIME, workloads=("scan-lf:N=128",), objective="edp")
     says = r"--objective edp: no joules .* of: scan-lf:N=64; use --objective time"
-    with pytest.raises(InputError, match=says), open_bench(f"replay:{path}", request):
+    with pytest.raises(InputError, match=says), open_setup(f"replay:{path}", request):
         pass
     alone = samples.written(tmp_path / "b.zip", dry).path
     says = "nor of any space of the file"
-    with pytest.raises(InputError, match=says), open_bench(f"replay:{alone}", request):
+    with pytest.raises(InputError, match=says), open_setup(f"replay:{alone}", request):
         pass
 
 

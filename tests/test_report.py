@@ -15,15 +15,15 @@ from rich.console import Console
 
 from tuner.config.catalog import Catalog
 from tuner.database.conditions import Conditions
-from tuner.measurement.paired import ASSUMED_REPEATABILITY, Repeats, Turns
+from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability
 from tuner.model import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.report.tables import show_run
 from tuner.report.words import percent, si, significant, with_uncertainty
-from tuner.search.candidates import Prepared, prepare
-from tuner.search.document import Timing, document, energy_share
-from tuner.search.driver import Limits
-from tuner.search.session import Outcome
+from tuner.search.candidates import PreparedWorkload, prepare
+from tuner.search.document import WallTime, document, energy_share
+from tuner.search.driver import SearchLimits
+from tuner.search.session import SearchOutcome
 from tuner.search.task import Task
 
 PREFIXES = {"": 1.0, "m": 1e-3, "µ": 1e-6, "n": 1e-9}
@@ -116,7 +116,7 @@ SPECS = ("scan-lf:N=64", "fft:N=64")
 
 
 @pytest.fixture(scope="module")
-def prepared() -> tuple[Prepared, ...]:
+def prepared() -> tuple[PreparedWorkload, ...]:
     catalog = Catalog.load(search_path=None)
     pairs = [(catalog.kernel(spec.partition(":")[0]), catalog.workload(spec)) for spec in SPECS]
     return tuple(prepare(pairs, device("k40c")))
@@ -152,12 +152,12 @@ def failed(status: Status, detail: str) -> Measurement:
 
 
 def make(
-    prepared: tuple[Prepared, ...],
+    prepared: tuple[PreparedWorkload, ...],
     measurements: list[Measurement],
     *,
     resumed: int = 0,
     modelled: bool = True,
-    turns: Sequence[Sequence[Measurement]] = (),
+    paired: Sequence[Sequence[Measurement]] = (),
 ) -> dict[str, Any]:
     """The document of a run that measured these, the default trial first."""
     first = Trial(tuple(item.default for item in prepared))
@@ -167,7 +167,7 @@ def make(
         if candidate.configuration != prepared[0].default
     ]
     trials = list(zip([first, *others], measurements, strict=False))
-    task = Task(prepared, "energy", None, "greedy", (), 0, Limits())
+    task = Task(prepared, "energy", None, "greedy", (), 0, SearchLimits())
     identity = device("k40c").identity
     conditions = Conditions(
         tuple((str(item.workload), item.workload.batch) for item in prepared),
@@ -179,10 +179,10 @@ def make(
         "off",
         {},
     )
-    outcome = Outcome(
+    outcome = SearchOutcome(
         status="finished",
         trials=trials,
-        bursts=tuple(measurements[resumed:]),
+        measurements=tuple(measurements[resumed:]),
         windows_s=sum(measurement.window_s for measurement in measurements[resumed:]),
         joules=sum(measurement.energy_total_j for measurement in measurements),
         answer=choose(Objective("energy"), trials),
@@ -191,11 +191,13 @@ def make(
         objective=Objective("energy"),
         resumed=resumed,
         wall_s=3.0,
-        turns=Turns(tuple(dict(zip((trial for trial, _ in trials), turn, strict=True)) for turn in turns)),
-        repeats={"energy": Repeats(0.02, 3)} if turns else {},
+        paired=PairedRepeats(
+            tuple(dict(zip((trial for trial, _ in trials), repeat, strict=True)) for repeat in paired)
+        ),
+        repeatability={"energy": Repeatability(0.02, 3)} if paired else {},
         notices=["a notice [with] brackets"],
     )
-    return document(task, conditions, outcome, Timing(1.0, outcome.wall_s))
+    return document(task, conditions, outcome, WallTime(1.0, outcome.wall_s))
 
 
 def shown(record: dict[str, Any]) -> str:
@@ -211,7 +213,7 @@ GOOD = [
 ]
 
 
-def test_answer_default_and_fastest_are_told_apart(prepared: tuple[Prepared, ...]) -> None:
+def test_answer_default_and_fastest_are_told_apart(prepared: tuple[PreparedWorkload, ...]) -> None:
     """The three trials a reader compares are in the document with their own numbers."""
     record = make(prepared, GOOD)
 
@@ -221,7 +223,7 @@ def test_answer_default_and_fastest_are_told_apart(prepared: tuple[Prepared, ...
     assert record["tuning_energy_j"] == 90.0
 
 
-def test_trade_off_is_that_of_table_iv(prepared: tuple[Prepared, ...]) -> None:
+def test_trade_off_is_that_of_table_iv(prepared: tuple[PreparedWorkload, ...]) -> None:
     """Slowdown and saving are against the fastest trial; single windows carry what minutes may change."""
     trade = make(prepared, GOOD)["trade_off"]
     relative = math.hypot(0.002 / 1.5, 0.002 / 1.8, ASSUMED_REPEATABILITY, ASSUMED_REPEATABILITY)
@@ -231,7 +233,7 @@ def test_trade_off_is_that_of_table_iv(prepared: tuple[Prepared, ...]) -> None:
     assert trade["energy_saving_interval"] == pytest.approx(COVERAGE * 1.5 / 1.8 * relative)
 
 
-def test_trade_off_against_itself_is_exactly_nothing(prepared: tuple[Prepared, ...]) -> None:
+def test_trade_off_against_itself_is_exactly_nothing(prepared: tuple[PreparedWorkload, ...]) -> None:
     """Where the fastest trial is the answer there is no saving, and no doubt of it."""
     trade = make(prepared, GOOD[:1])["trade_off"]
 
@@ -239,7 +241,7 @@ def test_trade_off_against_itself_is_exactly_nothing(prepared: tuple[Prepared, .
     assert trade == nothing | {"turn_by_turn": None}
 
 
-def test_an_answer_is_not_compared_with_itself(prepared: tuple[Prepared, ...]) -> None:
+def test_an_answer_is_not_compared_with_itself(prepared: tuple[PreparedWorkload, ...]) -> None:
     """Where the answer is the default or the fastest trial the tables say that, and no zeros."""
     both, fastest = shown(make(prepared, GOOD[:1])), shown(make(prepared, GOOD[:2]))
 
@@ -251,11 +253,11 @@ def test_an_answer_is_not_compared_with_itself(prepared: tuple[Prepared, ...]) -
     assert "the answer is" not in shown(make(prepared, GOOD))
 
 
-def test_savings_are_turn_by_turn_where_they_can_be(prepared: tuple[Prepared, ...]) -> None:
-    """A drift that all bursts of a turn share is in no saving; how well trials repeat is told apart."""
+def test_savings_are_turn_by_turn_where_they_can_be(prepared: tuple[PreparedWorkload, ...]) -> None:
+    """A drift that all contenders of a repeat share is in no saving; how well trials repeat is told apart."""
     drift = (1.0, 1.02, 0.98)
-    turns = [[replace_joules(measurement, factor) for measurement in GOOD] for factor in drift]
-    record = make(prepared, GOOD, turns=turns)
+    paired = [[replace_joules(measurement, factor) for measurement in GOOD] for factor in drift]
+    record = make(prepared, GOOD, paired=paired)
     text = shown(record)
 
     for key, saving in (("against_default", 1 - 1.5 / 2.0), ("trade_off", 1 - 1.5 / 1.8)):
@@ -267,8 +269,8 @@ def test_savings_are_turn_by_turn_where_they_can_be(prepared: tuple[Prepared, ..
     assert "trials repeat to ± 2 % in energy (95 %, modelled): 3 contenders" in text
 
 
-def test_documents_of_old_answers_are_shown(prepared: tuple[Prepared, ...]) -> None:
-    """An answer that was stored before trials were compared turn by turn has fewer lines."""
+def test_documents_of_old_answers_are_shown(prepared: tuple[PreparedWorkload, ...]) -> None:
+    """An answer that was stored before trials were compared in paired repeats has fewer lines."""
     record = make(prepared, GOOD)
     for key in ("against_default", "repeatability"):
         del record[key]
@@ -285,7 +287,7 @@ def test_energy_shares_add_up() -> None:
     assert energy_share(measured((0.1, 0.2), None), 0) is None
 
 
-def test_rate_is_in_the_units_of_the_kernel_file(prepared: tuple[Prepared, ...]) -> None:
+def test_rate_is_in_the_units_of_the_kernel_file(prepared: tuple[PreparedWorkload, ...]) -> None:
     """2**26 numbers in 5 ms are 13,422 MData/s; per watt it is that over the workload's share of power."""
     part = make(prepared, GOOD)["workloads"][0]
     watts = 1.5 * 5 / 14 / 0.005
@@ -295,7 +297,7 @@ def test_rate_is_in_the_units_of_the_kernel_file(prepared: tuple[Prepared, ...])
     assert part["best"]["rate_per_watt"] == pytest.approx(part["best"]["rate"] / watts)
 
 
-def test_space_is_counted_before_and_after_pruning(prepared: tuple[Prepared, ...]) -> None:
+def test_space_is_counted_before_and_after_pruning(prepared: tuple[PreparedWorkload, ...]) -> None:
     """Size is the product of the spaces, pruned that of the candidates, measured and failed the trials."""
     space = make(prepared, [*GOOD, failed(Status.TIMEOUT, "no answer")])["space"]
 
@@ -304,14 +306,14 @@ def test_space_is_counted_before_and_after_pruning(prepared: tuple[Prepared, ...
     assert (space["measured"], space["failed"]) == (4, 1)
 
 
-def test_wall_counts_no_trial_of_the_killed_run(prepared: tuple[Prepared, ...]) -> None:
+def test_wall_counts_no_trial_of_the_killed_run(prepared: tuple[PreparedWorkload, ...]) -> None:
     """Windows and checks of trials that were taken over are not time of this run."""
     assert make(prepared, GOOD, resumed=2)["wall"]["windows_s"] == pytest.approx(2.0)
     assert make(prepared, GOOD)["wall"]["checks_s"] == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
-def test_narrow_console_keeps_the_answer(prepared: tuple[Prepared, ...], width: int) -> None:
+def test_narrow_console_keeps_the_answer(prepared: tuple[PreparedWorkload, ...], width: int) -> None:
     """Whatever the width, the configuration of every workload is printed; rates give way first."""
     record = make(prepared, GOOD)
     text = io.StringIO()
@@ -322,7 +324,7 @@ def test_narrow_console_keeps_the_answer(prepared: tuple[Prepared, ...], width: 
             assert f"{name}={_word(value)}" in text.getvalue()
 
 
-def test_failures_are_named_once(prepared: tuple[Prepared, ...]) -> None:
+def test_failures_are_named_once(prepared: tuple[PreparedWorkload, ...]) -> None:
     """Status, workload, configuration and reason of a failure are printed; brackets stay brackets."""
     record = make(prepared, [*GOOD, failed(Status.TIMEOUT, "no answer [yet]")])
     text = shown(record)
@@ -334,7 +336,7 @@ def test_failures_are_named_once(prepared: tuple[Prepared, ...]) -> None:
     assert "1 of them failed" in text
 
 
-def test_many_failures_are_cut_and_counted(prepared: tuple[Prepared, ...]) -> None:
+def test_many_failures_are_cut_and_counted(prepared: tuple[PreparedWorkload, ...]) -> None:
     """A space full of failures does not bury the answer."""
     text = shown(make(prepared, [*GOOD, *(failed(Status.CRASHED, f"fault {i}") for i in range(15))]))
 
@@ -342,7 +344,7 @@ def test_many_failures_are_cut_and_counted(prepared: tuple[Prepared, ...]) -> No
     assert "and 5 more failures (--json lists all)" in text
 
 
-def test_no_valid_trial_has_no_table(prepared: tuple[Prepared, ...]) -> None:
+def test_no_valid_trial_has_no_table(prepared: tuple[PreparedWorkload, ...]) -> None:
     """When everything failed that is what the tables say; best is null."""
     record = make(prepared, [failed(Status.WRONG_ANSWER, "error 1")])
 
@@ -351,7 +353,7 @@ def test_no_valid_trial_has_no_table(prepared: tuple[Prepared, ...]) -> None:
     assert "no valid trial: there is no answer" in shown(record)
 
 
-def test_failed_default_gives_no_comparison(prepared: tuple[Prepared, ...]) -> None:
+def test_failed_default_gives_no_comparison(prepared: tuple[PreparedWorkload, ...]) -> None:
     """Without the default's numbers there is no gain to state, and the answer stands all the same."""
     text = shown(make(prepared, [failed(Status.CRASHED, "fault"), *GOOD[1:]]))
 
@@ -359,7 +361,7 @@ def test_failed_default_gives_no_comparison(prepared: tuple[Prepared, ...]) -> N
     assert "against the default" not in text
 
 
-def test_time_alone_has_no_joules(prepared: tuple[Prepared, ...]) -> None:
+def test_time_alone_has_no_joules(prepared: tuple[PreparedWorkload, ...]) -> None:
     """Where no sensor answers the document holds nulls and the tables no joules of a trial."""
     record = make(prepared, [measured((0.004, 0.010), None)])
 
@@ -370,7 +372,7 @@ def test_time_alone_has_no_joules(prepared: tuple[Prepared, ...]) -> None:
     assert " J" not in shown(record).split("tuning cost")[0]
 
 
-def test_measured_numbers_are_not_called_modelled(prepared: tuple[Prepared, ...]) -> None:
+def test_measured_numbers_are_not_called_modelled(prepared: tuple[PreparedWorkload, ...]) -> None:
     """On a GPU only the share of the joules is modelled, and the sensor is named with its scope."""
     text = shown(make(prepared, GOOD, modelled=False))
 
@@ -379,7 +381,7 @@ def test_measured_numbers_are_not_called_modelled(prepared: tuple[Prepared, ...]
     assert "energy: counter, scope gpu" in text
 
 
-def test_net_joules_are_stated_with_their_uncertainty(prepared: tuple[Prepared, ...]) -> None:
+def test_net_joules_are_stated_with_their_uncertainty(prepared: tuple[PreparedWorkload, ...]) -> None:
     """Joules above idle stand below the total, and in the document; 50 W over 9 ms are 0.45 J."""
     trials = []
     for measurement in GOOD:
@@ -395,7 +397,7 @@ def test_net_joules_are_stated_with_their_uncertainty(prepared: tuple[Prepared, 
     assert "net of idle (50.00 ± 0.59 W at its clock): 1.0500 ± 0.0066 J per round, -30.0 %" in text
 
 
-def test_without_idle_power_nothing_is_net(prepared: tuple[Prepared, ...]) -> None:
+def test_without_idle_power_nothing_is_net(prepared: tuple[PreparedWorkload, ...]) -> None:
     """Where idle power was not read the document has nulls; the tables of old documents lack the line."""
     record = make(prepared, GOOD)
 
@@ -407,14 +409,14 @@ def test_without_idle_power_nothing_is_net(prepared: tuple[Prepared, ...]) -> No
     assert "net of idle" not in shown(record)
 
 
-def test_flags_are_printed(prepared: tuple[Prepared, ...]) -> None:
+def test_flags_are_printed(prepared: tuple[PreparedWorkload, ...]) -> None:
     """What a reader must know of the answer's measurement stands below it."""
     text = shown(make(prepared, [measured((0.004, 0.010), 2.0, flags=("throttled: thermal",))]))
 
     assert "beware: throttled: thermal" in text
 
 
-def test_what_was_left_out_is_counted(prepared: tuple[Prepared, ...]) -> None:
+def test_what_was_left_out_is_counted(prepared: tuple[PreparedWorkload, ...]) -> None:
     """What spilled or could not run here is said with its reason; what the threshold drops is not."""
     pruned = {"occupancy, before compiling": 9, "spills registers": 1200, "needs compute capability 9.0": 3}
     text = shown(make((replace(prepared[0], pruned=pruned), prepared[1]), GOOD))
@@ -423,7 +425,7 @@ def test_what_was_left_out_is_counted(prepared: tuple[Prepared, ...]) -> None:
     assert text.count("left out of") == 1
 
 
-def test_an_answer_that_spills_is_a_warning(prepared: tuple[Prepared, ...]) -> None:
+def test_an_answer_that_spills_is_a_warning(prepared: tuple[PreparedWorkload, ...]) -> None:
     """A default that spills can win; who reads the answer is told."""
     first = replace(prepared[0], spilling=frozenset({prepared[0].default}))
     record = make((first, prepared[1]), [measured((0.004, 0.010), 2.0)])
@@ -436,10 +438,10 @@ def test_an_answer_that_spills_is_a_warning(prepared: tuple[Prepared, ...]) -> N
     assert "beware" not in shown(record), "answers stored before this was known are still shown"
 
 
-def test_every_key_is_documented(prepared: tuple[Prepared, ...]) -> None:
+def test_every_key_is_documented(prepared: tuple[PreparedWorkload, ...]) -> None:
     """docs/run.md names each key of the document, of a trial, of a comparison and of a workload."""
     text = (Path(__file__).parent.parent / "docs" / "run.md").read_text()
-    record = make(prepared, GOOD, turns=[GOOD])
+    record = make(prepared, GOOD, paired=[GOOD])
     workload = record["workloads"][0]
     parts = (record, record["best"], record["trade_off"], record["repeatability"], record["wall"], workload)
 

@@ -11,8 +11,8 @@ from tuning_runs import REQUEST, tune
 from tuner.database import Store
 from tuner.errors import Interrupted
 from tuner.model import Status
-from tuner.search.driver import Measured
-from tuner.search.session import Outcome
+from tuner.search.driver import TrialEvent
+from tuner.search.session import SearchOutcome
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def test_every_trial_is_stored_before_it_is_told(store: Store) -> None:
     """When the observer hears of a trial, the database already has it."""
     seen: list[int] = []
 
-    def observer(event: Measured) -> None:
+    def observer(event: TrialEvent) -> None:
         if not event.confirming:
             seen.append(store.history(1)[0].trials)
             assert seen[-1] == event.number
@@ -76,7 +76,7 @@ def test_resumed_run_ends_as_if_never_stopped(policy: str, spec: str, tmp_path: 
         whole = tune(request, store, spec=spec)
     path = tmp_path / "cut.db"
 
-    def kill(event: Measured) -> None:
+    def kill(event: TrialEvent) -> None:
         if event.number == 4:
             raise _Killed
 
@@ -119,7 +119,7 @@ def test_resumed_run_keeps_its_slowdown_reference(stop: int, tmp_path: Path) -> 
     with Store(tmp_path / "whole.db") as store:
         whole = tune(request, store)
 
-    def kill(event: Measured) -> None:
+    def kill(event: TrialEvent) -> None:
         if event.number == stop or event.confirming:
             raise _Killed
 
@@ -133,14 +133,14 @@ def test_resumed_run_keeps_its_slowdown_reference(stop: int, tmp_path: Path) -> 
     assert whole.answer == resumed.answer
 
 
-def test_answer_is_confirmed_by_fresh_bursts(store: Store) -> None:
-    """Answer, default and fastest are stated from bursts of their own, not from the search's best of many."""
+def test_answer_is_confirmed_by_fresh_repeats(store: Store) -> None:
+    """Answer, default and fastest are stated from their own repeats, not from the search's best of many."""
     outcome = tune(replace(REQUEST, policy="exhaustive"), store)
 
     for index in (outcome.answer, outcome.default, outcome.fastest):
         assert index is not None
-        assert outcome.trials[index][1].bursts == 3
-    assert sum(measurement.bursts == 1 for _, measurement in outcome.trials) > len(outcome.trials) / 2
+        assert outcome.trials[index][1].repeats == 3
+    assert sum(measurement.repeats == 1 for _, measurement in outcome.trials) > len(outcome.trials) / 2
 
 
 @pytest.mark.parametrize(("precision", "told"), [(1e-5, 1), (0.05, 0)])
@@ -156,7 +156,7 @@ def test_a_precision_that_was_missed_is_told(store: Store, precision: float, tol
 def test_interrupt_keeps_what_is_known(store: Store) -> None:
     """Ctrl-C or SIGTERM ends with the answer of the trials so far, stored as interrupted."""
 
-    def interrupt(event: Measured) -> None:
+    def interrupt(event: TrialEvent) -> None:
         if event.number == 3:
             raise Interrupted("SIGTERM")
 
@@ -184,7 +184,7 @@ def test_slowdown_limit_holds(store: Store) -> None:
     free = tune(request, store, spec="sim:jetson-tx1")
     bound = tune(replace(request, max_slowdown=0.01), store, spec="sim:jetson-tx1")
 
-    def makespan(outcome: Outcome, index: int | None) -> float:
+    def makespan(outcome: SearchOutcome, index: int | None) -> float:
         assert index is not None
         return outcome.trials[index][1].makespan_s or 0.0
 

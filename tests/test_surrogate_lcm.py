@@ -15,7 +15,7 @@ from tuner.policies.surrogate.kernel import by_group
 from tuner.policies.surrogate.knowledge import POINTS, SOURCES, best_known, learnt, nearest
 from tuner.policies.surrogate.lcm import Coregional
 
-from tuner.interfaces import Candidate, Known, Search
+from tuner.interfaces import Candidate, PriorRun, Search
 from tuner.model import Configuration
 
 GROUPS = np.array([0, 1])
@@ -93,13 +93,13 @@ def space() -> list[Candidate]:
     return [candidate(L=1 << i, P=p) for i in range(5, 11) for p in (2, 4, 8)]
 
 
-def known(n: int, device: str = "here", count: int = 18, workload: int = 0) -> Known:
+def known(n: int, device: str = "here", count: int = 18, workload: int = 0) -> PriorRun:
     chosen = [c.configuration for c in space()][:count]
-    return Known(workload, {"N": n}, device, tuple((c, 1.0 + i) for i, c in enumerate(chosen)))
+    return PriorRun(workload, {"N": n}, device, tuple((c, 1.0 + i) for i, c in enumerate(chosen)))
 
 
-def searching(*sources: Known) -> Search:
-    return replace(search_over(space()), sizes=({"N": 1024},), device="here", known=sources)
+def searching(*sources: PriorRun) -> Search:
+    return replace(search_over(space()), sizes=({"N": 1024},), device="here", prior_runs=sources)
 
 
 def test_the_nearest_sizes_on_the_same_gpu_are_learnt_from() -> None:
@@ -115,7 +115,7 @@ def test_the_nearest_sizes_on_the_same_gpu_are_learnt_from() -> None:
 
 def test_a_joint_space_learns_from_no_single_workload() -> None:
     """Runs of one workload are no task of a joint space; their best is only a place to start."""
-    search = replace(search_over(space(), space()), known=(known(64), known(64, workload=1)))
+    search = replace(search_over(space(), space()), prior_runs=(known(64), known(64, workload=1)))
 
     assert not nearest(search)
     assert best_known(search, 1) == space()[0].configuration
@@ -123,7 +123,7 @@ def test_a_joint_space_learns_from_no_single_workload() -> None:
 
 def test_a_best_configuration_that_is_not_legal_here_is_passed_over() -> None:
     """The best known is the best of those that the space has."""
-    run = Known(0, {"N": 1}, "", ((Configuration({"L": 3, "P": 2}), 0.5), (space()[4].configuration, 0.7)))
+    run = PriorRun(0, {"N": 1}, "", ((Configuration({"L": 3, "P": 2}), 0.5), (space()[4].configuration, 0.7)))
 
     assert best_known(searching(run), 0) == space()[4].configuration
     assert best_known(searching(), 0) is None
@@ -133,7 +133,7 @@ def test_points_are_few_and_standardised() -> None:
     """Of every run its best and some others; failures left out; values this space lacks are understood."""
     strange = (Configuration({"L": 4096, "P": 2}), 0.5)
     failed = (Configuration({"L": 8192, "P": 2}), math.inf)
-    many = Known(
+    many = PriorRun(
         0,
         {"N": 64},
         "",
@@ -142,7 +142,7 @@ def test_points_are_few_and_standardised() -> None:
     search = searching(many, known(2048))
     draw = np.random.default_rng(0)
 
-    knowledge = learnt(nearest(search), Joint(search, draw, [], search.known), draw)
+    knowledge = learnt(nearest(search), Joint(search, draw, [], search.prior_runs), draw)
 
     assert knowledge is not None
     assert knowledge.tasks == 3

@@ -7,7 +7,7 @@ from fake_setup import PLANS, FakeClocks, FakeMeter, Watched, trial_of
 
 from tuner.interfaces import PowerReading
 from tuner.measurement.measurer import Measurer
-from tuner.measurement.warmup import COLD_S, NEW_CLOCK_S, Warmth
+from tuner.measurement.warmup import COLD_S, NEW_CLOCK_S, WarmUp
 from tuner.model import Energy, Measurement, Status, WorkloadResult
 
 
@@ -19,7 +19,7 @@ class Bench:
         self.u_w, self.window_s = u_w, window_s
         self.now = 0.0
         self.told: list[tuple[float, float]] = []
-        self.warmth = Warmth(lambda: self.now, lambda watts, seconds: self.told.append((watts, seconds)))
+        self.warmth = WarmUp(lambda: self.now, lambda watts, seconds: self.told.append((watts, seconds)))
 
     def window(self) -> Measurement:
         self.now += self.window_s
@@ -140,7 +140,7 @@ class Warming(FakeMeter):
 
 def warmed(watts: Sequence[float | None]) -> Measurer:
     device = Watched()
-    return Measurer(device, Warming(watts), warmth=Warmth(device.now_s))
+    return Measurer(device, Warming(watts), warm_up=WarmUp(device.now_s))
 
 
 def test_idle_power_is_read_warm() -> None:
@@ -165,7 +165,7 @@ def test_ctrl_c_in_the_warm_up_gives_the_clock_back() -> None:
         raise KeyboardInterrupt(told)
 
     device, clocks = Watched(), FakeClocks()
-    measurer = Measurer(device, Warming([90.0, 95.0]), clocks, warmth=Warmth(device.now_s, stop))
+    measurer = Measurer(device, Warming([90.0, 95.0]), clocks, warm_up=WarmUp(device.now_s, stop))
     with pytest.raises(KeyboardInterrupt):
         measurer.measure(trial_of(PLANS, 810), PLANS)
 
@@ -183,6 +183,6 @@ def test_what_never_settled_is_a_notice() -> None:
 def test_without_a_sensor_nothing_is_warmed() -> None:
     """A time search without a sensor spends nothing on it."""
     device = Watched()
-    Measurer(device, warmth=Warmth(device.now_s)).measure(trial_of(PLANS), PLANS)
+    Measurer(device, warm_up=WarmUp(device.now_s)).measure(trial_of(PLANS), PLANS)
 
     assert len(device.run_clocks) == 1

@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.search import session
-from tuner.search.driver import Measured
+from tuner.search.driver import TrialEvent
 from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve
-from tuner.search.session import Outcome
-from tuner.search.setup import Bench, open_bench
+from tuner.search.session import SearchOutcome
+from tuner.search.setup import MeasurementSetup, open_setup
 
 REQUEST = Request(workloads=("scan-lf:N=4",), policy="random", objective="energy", seed=3)
 
@@ -19,20 +19,20 @@ def tune(
     store: Store,
     *,
     spec: str = "sim:k40c",
-    observer: Callable[[Measured], None] = lambda _: None,
+    observer: Callable[[TrialEvent], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
     resume: bool = False,
-) -> Outcome:
+) -> SearchOutcome:
     """Everything `tuner run` does between its words and its tables."""
     with ExitStack() as stack:
-        bench: Bench = stack.enter_context(open_bench(spec, request))
-        pairs, _ = resolve(Catalog.load(), request.workloads, bench.device)
-        clocks_mhz = choose_run_clocks(request, bench.clocks)
+        setup: MeasurementSetup = stack.enter_context(open_setup(spec, request))
+        pairs, _ = resolve(Catalog.load(), request.workloads, setup.device)
+        clocks_mhz = choose_run_clocks(request, setup.clocks)
         return session.run(
-            make_task(request, pairs, bench.device, clocks_mhz),
-            conditions_of(request, pairs, bench.device, clocks_mhz),
-            device=bench.device,
-            measurer=bench.measurer,
+            make_task(request, pairs, setup.device, clocks_mhz),
+            conditions_of(request, pairs, setup.device, clocks_mhz),
+            device=setup.device,
+            measurer=setup.measurer,
             store=store,
             observer=observer,
             tell=tell,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.interfaces import Known, Search
+from tuner.interfaces import PriorRun, Search
 from tuner.model import Configuration, Trial
 
 from .encoding import Encoding, Floats, Integers, encoding
@@ -58,7 +58,7 @@ class Joint:
         search: Search,
         draw: np.random.Generator,
         kept: Sequence[Trial],
-        sources: Sequence[Known] = (),
+        sources: Sequence[PriorRun] = (),
     ) -> None:
         self._choices = [
             _choices([c.configuration for c in candidates], draw, [t.configurations[place] for t in kept])

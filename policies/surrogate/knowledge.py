@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.interfaces import Known, Search
+from tuner.interfaces import PriorRun, Search
 from tuner.model import Configuration
 
 from .encoding import Floats
@@ -36,7 +36,7 @@ class Knowledge:
     tasks: int
 
 
-def nearest(search: Search) -> list[Known]:
+def nearest(search: Search) -> list[PriorRun]:
     """The runs to learn from: same GPU first, then the nearest in size."""
     if len(search.workloads) != 1:
         return []  # a joint space is no task of a single workload's kind
@@ -53,7 +53,7 @@ def best_known(search: Search, place: int) -> Configuration | None:
     return None
 
 
-def learnt(sources: Sequence[Known], joint: Joint, draw: np.random.Generator) -> Knowledge | None:
+def learnt(sources: Sequence[PriorRun], joint: Joint, draw: np.random.Generator) -> Knowledge | None:
     """Points to learn from; None where there are none.
 
     Args:
@@ -79,7 +79,7 @@ def learnt(sources: Sequence[Known], joint: Joint, draw: np.random.Generator) ->
     )
 
 
-def _finite(source: Known) -> list[tuple[Configuration, float]]:
+def _finite(source: PriorRun) -> list[tuple[Configuration, float]]:
     return [(configuration, cost) for configuration, cost in source.points if np.isfinite(cost)]
 
 
@@ -94,10 +94,10 @@ def _picked(
     return ranked[: POINTS // 2] + [rest[i] for i in some]
 
 
-def _by_distance(search: Search, place: int) -> list[Known]:
+def _by_distance(search: Search, place: int) -> list[PriorRun]:
     """Runs that know a workload: those on the same GPU first, then the nearest in size."""
     sizes = search.sizes[place] if search.sizes else {}
-    sources = [source for source in search.known if source.workload == place]
+    sources = [source for source in search.prior_runs if source.workload == place]
     return sorted(sources, key=lambda source: (source.device != search.device, _apart(source.sizes, sizes)))
 
 

@@ -10,7 +10,7 @@ from .failures import Failures
 from .joint import Joint
 from .knowledge import Knowledge
 from .posterior import Posterior, log_expected_improvement
-from .response import Response, respond
+from .response import CostTransform, respond
 
 REFIT = 1.1  # hyper-parameters are fitted again when there are so many times more measurements
 REFIT_TASKS = 1.5  # the same with knowledge of other tasks, where a fit takes longer and changes less
@@ -144,10 +144,10 @@ class Learner:
                 chosen.append(place)
         return [self.rows[ranked[place]] for place in chosen]
 
-    def _target(self, response: Response) -> float:
+    def _target(self, response: CostTransform) -> float:
         return float(response.of(np.array([self.lowest]))[0])
 
-    def _train(self) -> tuple[Floats, Response]:
+    def _train(self) -> tuple[Floats, CostTransform]:
         """Bring the posterior up to date.
 
         Returns:
@@ -169,7 +169,7 @@ class Learner:
         y = response.of(self._costs[self._learnt])
         return (y if known is None else np.append(known.y, y)), response
 
-    def _fit(self, chosen: Integers, response: Response) -> None:
+    def _fit(self, chosen: Integers, response: CostTransform) -> None:
         """Fit the hyper-parameters again, and start a posterior with them."""
         x, noise = self._features(self.rows[chosen]), self._variances(chosen, response)
         y = response.of(self._costs[chosen])
@@ -198,7 +198,7 @@ class Learner:
         ranked = rest[np.argsort(self._costs[rest], kind="stable")]
         return np.append(np.sort(ranked[: MOST_POINTS // 2]), latest)
 
-    def _variances(self, chosen: Integers, response: Response) -> Floats:
+    def _variances(self, chosen: Integers, response: CostTransform) -> Floats:
         """Variances of responses: a relative uncertainty is one of the logarithm."""
         return np.asarray((self._noises[chosen] / response.scale) ** 2)
 
@@ -219,7 +219,7 @@ class Learner:
         self._fit_at = 0
 
 
-def _best_of(rows: Integers, log_gain: Floats, response: Response) -> Proposal:
+def _best_of(rows: Integers, log_gain: Floats, response: CostTransform) -> Proposal:
     """The row of the highest gain; responses below the bend are logarithms over a scale."""
     place = int(np.argmax(log_gain))
     return Proposal(rows[place], float(np.exp(min(log_gain[place], 50.0)) * response.scale))

@@ -12,7 +12,7 @@ _LEAST_SCALE = 1e-9  # of the logarithms: equal costs have none
 
 
 @dataclass(frozen=True)
-class Response:
+class CostTransform:
     """How costs become responses.
 
     Attributes:
@@ -34,7 +34,7 @@ class Response:
 
 def respond(
     costs: Floats, *, reach: float | None = None, scale: float = 0.0, weight: float = 0.0
-) -> Response:
+) -> CostTransform:
     """The response that fits some costs.
 
     Args:
@@ -49,7 +49,7 @@ def respond(
     bent = _bent(logs, bend)
     middle = float(np.mean(bent))
     variance = (weight * scale**2 + float(np.sum((bent - middle) ** 2))) / (weight + len(bent))
-    return Response(lowest, bend, middle, max(float(np.sqrt(variance)), _LEAST_SCALE))
+    return CostTransform(lowest, bend, middle, max(float(np.sqrt(variance)), _LEAST_SCALE))
 
 
 def _logs(costs: Floats) -> Floats:

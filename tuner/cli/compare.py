@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tuner.database.conditions import Conditions
     from tuner.model.objective import Objective
     from tuner.search.request import Request
-    from tuner.search.session import Outcome
+    from tuner.search.session import SearchOutcome
     from tuner.search.task import Task
 
 _REPLAY = "replay:"
@@ -185,18 +185,18 @@ def _measured(
 ) -> None:
     """Take the ground truths of exhaustive runs, and make those that the database lacks."""
     from tuner.comparing.choices import TOGETHER, catalog_groups
-    from tuner.comparing.measuring import Watch, measured
+    from tuner.comparing.measuring import TruthProgress, measured
     from tuner.config.catalog import Catalog
     from tuner.database import Store
-    from tuner.search.document import Timing, document
+    from tuner.search.document import WallTime, document
 
     catalog = Catalog.load(request.kernel_files)
-    watch = Watch(progress.compiled, progress.measured, progress.warming)
+    watch = TruthProgress(progress.compiled, progress.measured, progress.warming)
 
     def describe(
-        task: "Task", conditions: "Conditions", outcome: "Outcome", prepare_s: float
+        task: "Task", conditions: "Conditions", outcome: "SearchOutcome", prepare_s: float
     ) -> dict[str, Any]:
-        return document(task, conditions, outcome, Timing(prepare_s, outcome.wall_s), with_trials=False)
+        return document(task, conditions, outcome, WallTime(prepare_s, outcome.wall_s), with_trials=False)
 
     with Store(database) as store:
         groups = catalog_groups(words, catalog)

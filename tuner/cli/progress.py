@@ -14,7 +14,7 @@ from tuner.report.words import si
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tuner.search.driver import Measured
+    from tuner.search.driver import TrialEvent
 
 _HOUR_S = 3600.0
 _ROOM_FOR_BAR = 130  # characters: on fewer the numbers are what is wanted
@@ -73,7 +73,7 @@ class RunProgress:
         """Told after every window of the warm-up."""
         self._show("warming up", round(seconds), None, f"s, {si(watts, 'W')}")
 
-    def measured(self, event: "Measured") -> None:
+    def measured(self, event: "TrialEvent") -> None:
         """Told by the driver after every trial."""
         self.trial(
             number=event.number,

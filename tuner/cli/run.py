@@ -17,7 +17,7 @@ from tuner.errors import Interrupted
 
 if TYPE_CHECKING:
     from tuner.search.request import Request
-    from tuner.search.tuning import Tuned
+    from tuner.search.tuning import TuningResult
 
 
 @click.command()
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     callback=fraction,
     default="1%",
     show_default=True,
-    help="Wanted 95 % interval of joules, +- so much: chooses the window, and extra bursts of contenders.",
+    help="Wanted 95 % interval of joules, +- so much: chooses the window, and extra repeats of contenders.",
 )
 @click.option(
     "--window",
@@ -158,11 +158,13 @@ def run(
         sys.exit(1)
 
 
-def _tune(request: "Request", device_spec: str | None, database: Path | None, *, resume: bool) -> "Tuned":
+def _tune(
+    request: "Request", device_spec: str | None, database: Path | None, *, resume: bool
+) -> "TuningResult":
     from tuner.cli.progress import RunProgress
     from tuner.config.catalog import Catalog
     from tuner.database import Store
-    from tuner.search.setup import open_bench
+    from tuner.search.setup import open_setup
     from tuner.search.tuning import tune
 
     with contextlib.ExitStack() as stack:
@@ -170,8 +172,8 @@ def _tune(request: "Request", device_spec: str | None, database: Path | None, *,
         store = stack.enter_context(Store(database))
         catalog = Catalog.load(request.kernel_files)
         progress = stack.enter_context(RunProgress(request.objective))
-        bench = stack.enter_context(open_bench(device_spec, request, progress.warming))
-        return tune(bench, request, catalog, store, progress, resume=resume)
+        setup = stack.enter_context(open_setup(device_spec, request, progress.warming))
+        return tune(setup, request, catalog, store, progress, resume=resume)
 
 
 def _both_go_to_the_same_place(json_path: str | None) -> bool:

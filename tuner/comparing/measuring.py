@@ -26,8 +26,8 @@ from tuner.search import session
 from tuner.search.driver import Observer
 from tuner.search.exporting import recorded_space
 from tuner.search.request import Request, conditions_of, make_task, resolve
-from tuner.search.session import Outcome
-from tuner.search.setup import open_bench
+from tuner.search.session import SearchOutcome
+from tuner.search.setup import open_setup
 from tuner.search.task import Task
 
 _PACKAGES = ("numpy", "scipy")
@@ -50,7 +50,7 @@ def _relative(word: str) -> str:
 
 
 @dataclass(frozen=True)
-class Watch:
+class TruthProgress:
     """Who hears of the making of a ground truth.
 
     Attributes:
@@ -64,7 +64,7 @@ class Watch:
     warming: Callable[[float, float], None]
 
 
-Describe = Callable[[Task, Conditions, Outcome, float], dict[str, Any]]
+Describe = Callable[[Task, Conditions, SearchOutcome, float], dict[str, Any]]
 """Makes the stored answer of a run; the number is the seconds that enumerating and compiling took."""
 
 
@@ -75,7 +75,7 @@ def measured(
     *,
     catalog: Catalog,
     store: Store,
-    watch: Watch,
+    watch: TruthProgress,
     describe: Describe,
 ) -> Truth:
     """The exhaustive run of a group: the stored one if it is finished and was made under these conditions.
@@ -96,11 +96,11 @@ def measured(
         Interrupted: by the user; the trials so far are stored.
     """
     request = replace(request, workloads=group, policy="exhaustive")
-    with open_bench(device_spec, request, watch.warming) as bench:
-        pairs, _ = resolve(catalog, group, bench.device)
-        conditions = conditions_of(request, pairs, bench.device, measuring=bench.measuring)
+    with open_setup(device_spec, request, watch.warming) as setup:
+        pairs, _ = resolve(catalog, group, setup.device)
+        conditions = conditions_of(request, pairs, setup.device, measuring=setup.measuring)
         begun_s = time.monotonic()
-        task = make_task(request, pairs, bench.device, (), watch.compiled)
+        task = make_task(request, pairs, setup.device, (), watch.compiled)
         prepare_s = time.monotonic() - begun_s
         run_id = finished(store, conditions)
         origin = f"run {run_id} of the database, measured before"
@@ -108,8 +108,8 @@ def measured(
             outcome = session.run(
                 task,
                 conditions,
-                device=bench.device,
-                measurer=bench.measurer,
+                device=setup.device,
+                measurer=setup.measurer,
                 store=store,
                 observer=watch.measured,
                 resume=True,
@@ -119,8 +119,8 @@ def measured(
             if outcome.status == "interrupted" or run_id is None:
                 raise Interrupted("interrupted; the same command goes on with the ground truth from here")
             origin = f"run {run_id} of the database, measured now"
-        identity, limits = bench.device.identity, bench.device.limits
-        sensor = str(bench.measuring["sensor"] or "")
+        identity, limits = setup.device.identity, setup.device.limits
+        sensor = str(setup.measuring["sensor"] or "")
     trials = _of_space(task, store.trials(run_id, conditions.names))
     space = recorded_space(
         task.prepared, identity, limits, trials, sensor, {"run": run_id, **conditions.record()}

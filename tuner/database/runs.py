@@ -173,7 +173,7 @@ class Store:
         self.database.write(change)
 
     def confirm(self, run_id: int, measurements: Mapping[int, Measurement]) -> None:
-        """Store the joined bursts of trials, by their numbers: all or none."""
+        """Store the joined repeats of trials, by their numbers: all or none."""
         rows = [
             (canonical(measurement_record(measurement)), run_id, number)
             for number, measurement in measurements.items()
@@ -189,7 +189,7 @@ class Store:
         return self._trials("measurement", run_id, names)
 
     def best_known(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
-        """All trials of a run in their order; of contenders for the answer the fresh bursts, joined."""
+        """All trials of a run in their order; of contenders for the answer the fresh repeats, joined."""
         return self._trials("coalesce(confirmed, measurement)", run_id, names)
 
     def _trials(self, measured: str, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:

@@ -5,7 +5,7 @@ implementation; ``tuner.registry`` finds those by name.
 """
 
 from tuner.interfaces.devices import Check, Device, LoadSource, Progress, RunRecord
-from tuner.interfaces.policies import Candidate, Known, Launch, Payback, Policy, Search
+from tuner.interfaces.policies import Candidate, Payback, Policy, PriorRun, Search, StageLaunch
 from tuner.interfaces.power import (
     ClockControl,
     ClockReading,
@@ -26,8 +26,6 @@ __all__ = [
     "ClockControl",
     "ClockReading",
     "Device",
-    "Known",
-    "Launch",
     "LoadSource",
     "Meter",
     "Payback",
@@ -35,6 +33,7 @@ __all__ = [
     "PowerReading",
     "PowerSampler",
     "PowerSource",
+    "PriorRun",
     "Progress",
     "Reading",
     "Recording",
@@ -43,4 +42,5 @@ __all__ = [
     "Sample",
     "Search",
     "SensorInfo",
+    "StageLaunch",
 ]

@@ -15,7 +15,7 @@ from tuner.model import (
 
 
 @dataclass(frozen=True)
-class Launch:
+class StageLaunch:
     """One stage of a candidate as it meets the device.
 
     Attributes:
@@ -62,12 +62,12 @@ class Candidate:
     warps_per_sm: int
     elements_per_thread: int = 0
     resources: tuple[Resources, ...] = ()
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[StageLaunch, ...] = ()
     work: Work | None = None
 
 
 @dataclass(frozen=True)
-class Known:
+class PriorRun:
     """What other runs measured of a workload's kernel: at another size, or on another GPU.
 
     Attributes:
@@ -126,7 +126,7 @@ class Search:
         device: product name of the device.
         label: what numbers of this device are, for messages: ``modelled``, ``recorded``, or empty.
         noise: relative standard uncertainty of a measurement's cost.
-        known: what other runs measured of the workloads' kernels.
+        prior_runs: what other runs measured of the workloads' kernels.
         payback: None where nobody said how often the answer will be used.
         tell: takes a sentence for the user: what was done, and why.
     """
@@ -145,7 +145,7 @@ class Search:
     device: str = ""
     label: str = ""
     noise: Callable[[Measurement], float] = _noiseless
-    known: tuple[Known, ...] = ()
+    prior_runs: tuple[PriorRun, ...] = ()
     payback: Payback | None = None
     tell: Callable[[str], None] = _silent
 

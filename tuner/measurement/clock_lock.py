@@ -15,7 +15,7 @@ SETTLE_S = 5.0
 _LOG = logging.getLogger(__name__)
 
 
-class HeldClock:
+class ClockLock:
     """Holds at most one clock of a control; the control stays the caller's.
 
     Args:

@@ -9,10 +9,10 @@ from types import TracebackType
 
 from tuner.devices.sensors import open_clocks, open_meter
 from tuner.interfaces import Check, ClockControl, ClockReading, Device, Meter
-from tuner.measurement.clock_lock import OFF_CLOCK, THROTTLED, HeldClock
+from tuner.measurement.clock_lock import OFF_CLOCK, THROTTLED, ClockLock
 from tuner.measurement.idle import IdlePower
 from tuner.measurement.verification import AnswerChecks
-from tuner.measurement.warmup import Warmth
+from tuner.measurement.warmup import WarmUp
 from tuner.measurement.window import UNSTEADY, WindowRunner, recording_of, suggested_window_s
 from tuner.model import Measurement, Plan, Status, Trial, Workload, WorkloadResult
 
@@ -40,7 +40,7 @@ class Measurer:
         seed: of the random inputs of answer checks.
         needs_energy: True where measurements without joules are worth nothing: a sensor that is lost then
             ends the run.
-        warmth: has windows repeated until power is settled; the first trial is then followed by a reading of
+        warm_up: has windows repeated until power is settled; the first trial is then followed by a reading of
             idle power. None for single windows.
     """
 
@@ -53,18 +53,18 @@ class Measurer:
         *,
         seed: int = 0,
         needs_energy: bool = False,
-        warmth: Warmth | None = None,
+        warm_up: WarmUp | None = None,
     ) -> None:
         self._device = device
         self._meter = meter
-        self._clock = HeldClock(clocks)
+        self._clock = ClockLock(clocks)
         self._window_s = suggested_window_s(None if meter is None else meter.info)
         if window_s is not None:
             self._window_s = window_s
         self._idle = None if meter is None else IdlePower(device, meter, self._window_s)
         self._checks = AnswerChecks(device, seed)
         self._windows = WindowRunner(device, meter, self._clock, needs_energy=needs_energy)
-        self._warmth = warmth
+        self._warm_up = warm_up
         self._vain: Counter[str] = Counter()
         self._capped = False
 
@@ -76,7 +76,7 @@ class Measurer:
     @property
     def notices(self) -> tuple[str, ...]:
         """What the user should know."""
-        return () if self._warmth is None else tuple(self._warmth.notices)
+        return () if self._warm_up is None else tuple(self._warm_up.notices)
 
     def measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
         """Check what was not checked before, then run the plans together at the trial's clock.
@@ -144,8 +144,8 @@ class Measurer:
             energy = measurement.energy
             if self._idle is not None and energy is not None and energy.idle_watts is not None:
                 self._idle.recall(trial.clock_mhz, energy.idle_watts, energy.idle_uncertainty_w)
-            if self._warmth is not None and energy is not None and self._device.identity.modelled:
-                self._warmth.take_over(trial.clock_mhz)
+            if self._warm_up is not None and energy is not None and self._device.identity.modelled:
+                self._warm_up.take_over(trial.clock_mhz)
 
     def close(self) -> None:
         """Give the clock back; the measurer may be used again."""
@@ -172,7 +172,7 @@ class Measurer:
                 energy_total_j=spent_j,
             )
         spent_j += self._arrive(plans)
-        cold = self._warmth is not None and self._warmth.cold
+        cold = self._warm_up is not None and self._warm_up.cold
         windows = self._settled(trial, plans)
         self._again_if_spoilt(windows, trial, plans)
         measurement = windows[-1]
@@ -214,7 +214,7 @@ class Measurer:
         def window() -> Measurement:
             return self._window(plans)
 
-        return [window()] if self._warmth is None else self._warmth.settle(trial.clock_mhz, window)
+        return [window()] if self._warm_up is None else self._warm_up.settle(trial.clock_mhz, window)
 
     def _window(self, plans: Sequence[Plan]) -> Measurement:
         """One window, a longer one for joules while the GPU is at its power limit."""

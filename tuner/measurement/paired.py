@@ -1,8 +1,8 @@
-"""Contenders for the answer, measured in turn: how they compare, and how well trials repeat.
+"""Paired repeats of the contenders for the answer: how they compare, and how well trials repeat.
 
-A GPU's power drifts by some tenths of a percent within minutes, as it warms up. Trials that take turns share
-that, so the ratio of two is known far better than either; trials of a search were measured once, minutes
-apart, and how much that may mean is learnt from the contenders, which were measured both times.
+A GPU's power drifts by some tenths of a percent within minutes, as it warms up. The contenders of one paired
+repeat share that drift, so the ratio of two is known far better than either. Trials of a search were measured
+once, minutes apart. How much that may mean is learnt from the contenders, which were measured both times.
 """
 
 import math
@@ -14,10 +14,10 @@ from tuner.measurement.pooling import join, joined_mean
 from tuner.model import Measurement, Trial, student_factor
 from tuner.model.objective import COVERAGE, Objective
 
-LEAST_BURSTS = 3
+LEAST_REPEATS = 3
 """Of each contender for the answer."""
 
-MOST_BURSTS = 9
+MOST_REPEATS = 9
 """Of a contender that may cost least and is not known to the wanted precision by then: that is a tie."""
 
 ASSUMED_REPEATABILITY = 0.005
@@ -49,7 +49,7 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Repeats:
+class Repeatability:
     """How well trials repeat.
 
     Attributes:
@@ -62,25 +62,27 @@ class Repeats:
 
 
 @dataclass(frozen=True)
-class Turns:
-    """Bursts of the contenders, turn by turn; not every contender is in the later turns."""
+class PairedRepeats:
+    """Repeats of the contenders: each measures every contender once, and later ones leave some out."""
 
-    turns: tuple[Mapping[Trial, Measurement], ...] = ()
+    repeats: tuple[Mapping[Trial, Measurement], ...] = ()
 
     def joined(self) -> dict[Trial, Measurement]:
-        """Each contender's bursts in one measurement."""
-        trials = dict.fromkeys(trial for turn in self.turns for trial in turn)
-        return {trial: join([turn[trial] for turn in self.turns if trial in turn]) for trial in trials}
+        """Each contender's repeats in one measurement."""
+        trials = dict.fromkeys(trial for repeat in self.repeats for trial in repeat)
+        return {
+            trial: join([repeat[trial] for repeat in self.repeats if trial in repeat]) for trial in trials
+        }
 
     def ratio(self, trial: Trial, other: Trial, objective: Objective) -> Ratio | None:
-        """Cost of one contender by another's, of the turns in which both were measured; None without one.
+        """Cost of one contender by another's in the repeats that have both; None without one.
 
-        What is common to a turn is in neither the ratio nor its interval.
+        What is common to a repeat is in neither the ratio nor its interval.
         """
-        plain = Objective(objective.name)  # a limit is one of the joined bursts
+        plain = Objective(objective.name)  # a limit applies to the joined repeats
         ratios = []
-        for turn in self.turns:
-            both = [turn[one] for one in (trial, other) if one in turn]
+        for repeat in self.repeats:
+            both = [repeat[one] for one in (trial, other) if one in repeat]
             costs = [plain.cost(measurement) for measurement in both]
             if len(both) < _BOTH or not all(map(math.isfinite, costs)):
                 continue
@@ -114,14 +116,16 @@ class Turns:
         return [next(iter(rivals)), *unsure] if unsure else []  # the lowest one's interval is nothing
 
 
-def repeats(searched: Mapping[Trial, Measurement], turns: Turns, objective: Objective) -> Repeats | None:
+def repeatability(
+    searched: Mapping[Trial, Measurement], paired: PairedRepeats, objective: Objective
+) -> Repeatability | None:
     """How well trials repeat, from contenders in the search and later; None where too few tell.
 
-    The search's measurement of a contender, one window, is held against the mean of its later bursts. That
+    The search's measurement of a contender, one window, is held against the mean of its later repeats. That
     the contenders are those the search liked best makes the difference seem larger, never smaller.
     """
     plain = Objective(objective.name)
-    again = {trial: plain.cost(measurement) for trial, measurement in turns.joined().items()}
+    again = {trial: plain.cost(measurement) for trial, measurement in paired.joined().items()}
     squares = [
         (plain.cost(searched[trial]) / cost - 1.0) ** 2
         for trial, cost in again.items()
@@ -130,12 +134,14 @@ def repeats(searched: Mapping[Trial, Measurement], turns: Turns, objective: Obje
     if len(squares) < _FEW:
         return None
     deviation = math.sqrt(statistics.fmean(squares))
-    return Repeats(COVERAGE * student_factor(len(squares)) * deviation, len(squares))
+    return Repeatability(COVERAGE * student_factor(len(squares)) * deviation, len(squares))
 
 
-def near(searched: Mapping[Trial, Measurement], turns: Turns, objective: Objective, again: Repeats) -> int:
+def near(
+    searched: Mapping[Trial, Measurement], paired: PairedRepeats, objective: Objective, again: Repeatability
+) -> int:
     """How many trials that were measured once may cost less than all contenders, by how they repeat."""
-    joined = turns.joined()
+    joined = paired.joined()
     lowest = min(map(objective.cost, joined.values()))
     others = (objective.cost(measurement) for trial, measurement in searched.items() if trial not in joined)
     return sum(cost * (1.0 - again.interval) <= lowest for cost in others if math.isfinite(cost))

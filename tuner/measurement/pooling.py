@@ -9,48 +9,48 @@ from scipy.special import fdtri
 
 from tuner.model import Energy, Measurement, Part, WorkloadResult, contracted, expanded
 
-# Bursts are taken to differ by more than their own uncertainties explain where chance would make them so in
-# 40 % of cases. Were it rarer, intervals of three bursts that do differ a little would cover less than 93 %;
-# were it less rare, those of bursts that do not would cover 98 % and more.
+# Repeats are taken to differ by more than their own uncertainties explain where chance would make them so in
+# 40 % of cases. Were it rarer, intervals of three repeats that do differ a little would cover less than 93 %;
+# were it less rare, those of repeats that do not would cover 98 % and more.
 _LIKELY = 0.6
 _MANY = 1e6  # degrees of freedom of an uncertainty that is known
 
 
-def join(bursts: Sequence[Measurement]) -> Measurement:
-    """Means over bursts, with the uncertainty within them, or that between them where it is larger.
+def join(repeats: Sequence[Measurement]) -> Measurement:
+    """Means over repeats, with the uncertainty within them, or that between them where it is larger.
 
-    Within: the bursts' own uncertainties, as of independent values. Between: the standard error of the mean,
-    with Student's t for so few bursts; it takes the place of the other where the bursts differ by more than
+    Within: the repeats' own uncertainties, as of independent values. Between: the standard error of the mean,
+    with Student's t for so few repeats; it takes the place of the other where the repeats differ by more than
     that explains, as when a GPU warms up.
 
     Returns:
-        The joined measurement; the first failed burst where one failed.
+        The joined measurement; the first failed repeat where one failed.
     """
-    failed = next((burst for burst in bursts if not burst.ok or burst.makespan_s is None), None)
+    failed = next((repeat for repeat in repeats if not repeat.ok or repeat.makespan_s is None), None)
     if failed is not None:
         return failed
-    makespans = [(burst.makespan_s or 0.0, burst.makespan_uncertainty_s, None) for burst in bursts]
+    makespans = [(repeat.makespan_s or 0.0, repeat.makespan_uncertainty_s, None) for repeat in repeats]
     makespan_s, makespan_u, _ = joined_mean(makespans)
-    clocks = [burst.clock_mhz for burst in bursts if burst.clock_mhz is not None]
+    clocks = [repeat.clock_mhz for repeat in repeats if repeat.clock_mhz is not None]
     return replace(
-        bursts[-1],
-        results=tuple(map(_result, zip(*(burst.results for burst in bursts), strict=True))),
+        repeats[-1],
+        results=tuple(map(_result, zip(*(repeat.results for repeat in repeats), strict=True))),
         makespan_s=makespan_s,
-        makespan_spread_s=statistics.fmean(burst.makespan_spread_s for burst in bursts),
+        makespan_spread_s=statistics.fmean(repeat.makespan_spread_s for repeat in repeats),
         makespan_uncertainty_s=makespan_u,
-        bursts=sum(burst.bursts for burst in bursts),
-        energy=_energy([burst.energy for burst in bursts]),
-        rounds=sum(burst.rounds for burst in bursts),
-        window_s=math.fsum(burst.window_s for burst in bursts),
+        repeats=sum(repeat.repeats for repeat in repeats),
+        energy=_energy([repeat.energy for repeat in repeats]),
+        rounds=sum(repeat.rounds for repeat in repeats),
+        window_s=math.fsum(repeat.window_s for repeat in repeats),
         clock_mhz=statistics.median(clocks) if clocks else None,
-        flags=tuple(dict.fromkeys(flag for burst in bursts for flag in burst.flags)),
-        check_s=math.fsum(burst.check_s for burst in bursts),
-        energy_total_j=math.fsum(burst.energy_total_j for burst in bursts),
+        flags=tuple(dict.fromkeys(flag for repeat in repeats for flag in repeat.flags)),
+        check_s=math.fsum(repeat.check_s for repeat in repeats),
+        energy_total_j=math.fsum(repeat.energy_total_j for repeat in repeats),
     )
 
 
 def _result(same: Sequence[WorkloadResult]) -> WorkloadResult:
-    """One workload's part in all bursts."""
+    """One workload's part in all repeats."""
     times = [result.time_s for result in same if result.time_s is not None]
     spread_s = statistics.fmean(result.spread_s for result in same)
     return replace(same[-1], time_s=statistics.fmean(times) if times else None, spread_s=spread_s)

@@ -31,7 +31,7 @@ class _Level(NamedTuple):
     half_j: float
 
 
-class Warmth:
+class WarmUp:
     """Has windows of a trial repeated until its joules are flat, where they may not be; the last one counts.
 
     That is so before the first trial, and after the clock has changed.

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from tuner.errors import PowerError
 from tuner.interfaces import Device, Meter, PowerReading, Recording, RunRecord, SensorInfo
-from tuner.measurement.clock_lock import HeldClock
+from tuner.measurement.clock_lock import ClockLock
 from tuner.model import Energy, Measurement, Plan, Status, WorkloadResult
 
 DEFAULT_PRECISION = 0.01
 """Wanted half-width of the 95 % interval of a trial's joules, of their value.
 
 Configurations that tie in time differ by some percent in joules (by 6 % on an H200), so 1 % tells them apart;
-half of it would take twice the time of every trial, and the contenders for the answer get more bursts anyway.
+half of it would take twice the time of every trial, and contenders for the answer get more repeats anyway.
 """
 
 MOST_S = 10.0
@@ -80,7 +80,7 @@ class WindowRunner:
     """
 
     def __init__(
-        self, device: Device, meter: Meter | None, clock: HeldClock, *, needs_energy: bool = False
+        self, device: Device, meter: Meter | None, clock: ClockLock, *, needs_energy: bool = False
     ) -> None:
         self._device = device
         self._meter = meter

@@ -52,6 +52,7 @@ def measurement_record(measurement: Measurement) -> Record:
     for result in record["results"]:
         result["status"] = Status(result["status"]).value
     record["results"] = list(record["results"])
+    record["bursts"] = record.pop("repeats")
     record["flags"] = list(measurement.flags)
     return record
 
@@ -69,6 +70,7 @@ def measurement_from(record: Mapping[str, Any]) -> Measurement:
         )
         fields["energy"] = None if fields["energy"] is None else Energy(**fields["energy"])
         fields["flags"] = tuple(fields["flags"])
+        fields["repeats"] = fields.pop("bursts", 1)
         return Measurement(**fields)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"a stored measurement is not readable: {error!r}") from error

@@ -101,7 +101,7 @@ class Measurement:
         makespan_s: median time of a round, all workloads started together until the last has ended.
         makespan_spread_s: half the 16-84 % range of the makespan.
         makespan_uncertainty_s: standard uncertainty of the makespan.
-        bursts: measuring windows these numbers were joined from (contenders for the answer get several).
+        repeats: measuring windows these numbers were joined from (contenders for the answer get several).
         energy: energy of a round; None where no sensor answers or the trial failed.
         rounds: rounds of the measuring window.
         window_s: length of the measuring window.
@@ -117,7 +117,7 @@ class Measurement:
     makespan_s: float | None = None
     makespan_spread_s: float = 0.0
     makespan_uncertainty_s: float = 0.0
-    bursts: int = 1
+    repeats: int = 1
     energy: Energy | None = None
     rounds: int = 0
     window_s: float = 0.0

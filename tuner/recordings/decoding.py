@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tuner.interfaces import Candidate, Launch
+from tuner.interfaces import Candidate, StageLaunch
 from tuner.model import (
     Configuration,
     DeviceIdentity,
@@ -194,7 +194,7 @@ def _candidates(
 
 def _launches(
     limits: DeviceLimits, stages: Sequence[Mapping[str, Sequence[Any]]], row: int
-) -> tuple[Launch, ...]:
+) -> tuple[StageLaunch, ...]:
     return tuple(
         launch(limits, **{name: values[row] for name, values in stage.items()})
         for stage in stages
@@ -269,7 +269,7 @@ def _measurement(
     energy: Mapping[str, Sequence[Any]],
     row: int,
 ) -> Measurement:
-    fields = {name: columns[name][row] for name in MEASUREMENT}
+    fields = {field: columns[name][row] for name, field in MEASUREMENT.items()}
     measurement = Measurement(
         results=tuple(_result(lane, row) for lane in results),
         energy=_energy(energy, row),

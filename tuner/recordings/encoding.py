@@ -14,10 +14,15 @@ from tuner.recordings.values import RecordedSpace, RecordedWorkload
 FORMAT = "tuner-space"
 VERSION = 1
 RESULT = ("status", "time_s", "spread_s", "detail")
-MEASUREMENT = (
-    *("makespan_s", "makespan_spread_s", "makespan_uncertainty_s", "bursts", "rounds", "window_s"),
-    *("clock_mhz", "flags", "modelled", "check_s", "energy_total_j"),
-)
+_SAME_NAME = ("rounds", "window_s", "clock_mhz", "flags", "modelled", "check_s", "energy_total_j")
+MEASUREMENT = {
+    "makespan_s": "makespan_s",
+    "makespan_spread_s": "makespan_spread_s",
+    "makespan_uncertainty_s": "makespan_uncertainty_s",
+    "bursts": "repeats",
+    **{name: name for name in _SAME_NAME},
+}
+"""Columns of the document, with the field of a measurement that each holds."""
 ENERGY = tuple(Energy.__dataclass_fields__)
 DEVICE = ("spec", "name", "uuid", "driver", "runtime", "modelled")
 LAUNCH = ("blocks", "threads_per_block", "shared_bytes", "registers_per_thread", "resident")
@@ -90,7 +95,7 @@ def _trials(space: RecordedSpace) -> dict[str, Any]:
             {name: _packed([_plain(getattr(m.results[lane], name)) for m in found]) for name in RESULT}
             for lane in range(len(places))
         ],
-        **{name: _packed([_plain(getattr(m, name)) for m in found]) for name in MEASUREMENT},
+        **{name: _packed([_plain(getattr(m, field)) for m in found]) for name, field in MEASUREMENT.items()},
         "energy": {
             name: _packed([None if m.energy is None else getattr(m.energy, name) for m in found])
             for name in ENERGY

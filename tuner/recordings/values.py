@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tuner.interfaces import Candidate, Known, Payback, Search
+from tuner.interfaces import Candidate, Payback, PriorRun, Search
 from tuner.model import (
     Configuration,
     DeviceIdentity,
@@ -126,7 +126,7 @@ def search_of(
     *,
     seed: int = 0,
     noise: Callable[[Measurement], float] = _noiseless,
-    known: Sequence[Known] = (),
+    prior_runs: Sequence[PriorRun] = (),
     payback: Payback | None = None,
     prior: Mapping[Trial, Measurement] | None = None,
     tell: Callable[[str], None] = _silent,
@@ -138,7 +138,7 @@ def search_of(
         cost: the objective; infinity for a failed trial.
         seed: for policies that draw at random.
         noise: relative standard uncertainty of a measurement's cost.
-        known: what other runs measured of the workloads' kernels.
+        prior_runs: what other runs measured of the workloads' kernels.
         payback: when another evaluation no longer pays; None where nobody said.
         prior: measurements that are known already.
         tell: takes a sentence for the user.
@@ -157,7 +157,7 @@ def search_of(
         limits=space.limits,
         device=space.identity.name,
         noise=noise,
-        known=tuple(known),
+        prior_runs=tuple(prior_runs),
         payback=payback,
         tell=tell,
     )

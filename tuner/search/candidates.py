@@ -22,7 +22,7 @@ _SPILLS = ("spills registers", "uses local memory")
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedWorkload:
     """One workload, ready to be tuned.
 
     Attributes:
@@ -105,7 +105,7 @@ def prepare(
     device: Device,
     min_occupancy: float | None = None,
     progress: Progress | None = None,
-) -> list[Prepared]:
+) -> list[PreparedWorkload]:
     """Enumerate, compile and prune the spaces of all workloads.
 
     Args:
@@ -169,7 +169,7 @@ class _Draft:
 
     def finish(
         self, reports: Sequence[tuple[Resources, ...] | CompileError], limits: DeviceLimits
-    ) -> Prepared:
+    ) -> PreparedWorkload:
         """Prune by compiled resources: what cannot be launched, spills, or does not fill the device."""
         compiled: list[Candidate] = []
         spilling: set[Configuration] = set()
@@ -193,7 +193,7 @@ class _Draft:
         if not kept:
             raise EmptySpaceError(self._nothing_left(compiled, errors))
         self.pruned["occupancy, of compiled resources"] += len(compiled) - len(kept)
-        return Prepared(
+        return PreparedWorkload(
             self.workload,
             self.kernel,
             self.space,

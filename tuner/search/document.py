@@ -12,13 +12,13 @@ from tuner.model import Energy, Measurement, Trial
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.records import Record, trial_record
 from tuner.search.break_even import break_even
-from tuner.search.candidates import Prepared
-from tuner.search.session import Outcome
+from tuner.search.candidates import PreparedWorkload
+from tuner.search.session import SearchOutcome
 from tuner.search.task import Task
 
 
 @dataclass(frozen=True)
-class Timing:
+class WallTime:
     """Where the wall-clock time of a run went.
 
     Attributes:
@@ -31,7 +31,7 @@ class Timing:
 
 
 def document(
-    task: Task, conditions: Conditions, outcome: Outcome, timing: Timing, *, with_trials: bool = True
+    task: Task, conditions: Conditions, outcome: SearchOutcome, timing: WallTime, *, with_trials: bool = True
 ) -> Record:
     """The run as a JSON object.
 
@@ -90,7 +90,7 @@ def _trial(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Record:
         "sensor": None if energy is None else energy.sensor,
         "scope": None if energy is None else energy.scope,
         "clock_seen_mhz": measurement.clock_mhz,
-        "bursts": measurement.bursts,
+        "bursts": measurement.repeats,
         "rounds": measurement.rounds,
         "window_s": measurement.window_s,
         "flags": list(measurement.flags),
@@ -105,7 +105,7 @@ def _idle_uncertainty(energy: Energy | None) -> float | None:
     return None if energy is None or energy.idle_watts is None else energy.idle_uncertainty_w
 
 
-def _workload(item: Prepared, outcome: Outcome, position: int, with_candidates: bool) -> Record:
+def _workload(item: PreparedWorkload, outcome: SearchOutcome, position: int, with_candidates: bool) -> Record:
     work = item.plans[next(iter(item.plans))].work
     record = {
         "name": str(item.workload),
@@ -135,7 +135,7 @@ def _candidate(candidate: Candidate) -> Record:
     }
 
 
-def _part(item: Prepared, outcome: Outcome, index: int | None, position: int) -> Record | None:
+def _part(item: PreparedWorkload, outcome: SearchOutcome, index: int | None, position: int) -> Record | None:
     """One workload's part of a trial: its own time, its share of the joules (modelled), its rate."""
     if index is None:
         return None
@@ -178,12 +178,12 @@ def energy_share(measurement: Measurement, position: int) -> float | None:
     return measurement.energy.joules * own / math.fsum(time for time in times if time is not None)
 
 
-def _tuning_energy(outcome: Outcome) -> Record:
-    """What the tuning cost. Its uncertainty is the bursts' relative one, taken as common to all of them."""
+def _tuning_energy(outcome: SearchOutcome) -> Record:
+    """What the tuning cost. Its uncertainty is the relative one of the windows, taken as common to all."""
     relative = [
-        burst.energy.uncertainty_j / burst.energy.joules
-        for burst in outcome.bursts
-        if burst.energy is not None and burst.energy.joules > 0
+        one.energy.uncertainty_j / one.energy.joules
+        for one in outcome.measurements
+        if one.energy is not None and one.energy.joules > 0
     ]
     if not relative:
         return {"tuning_energy_j": outcome.joules or None, "tuning_energy_j_uncertainty": None}
@@ -191,7 +191,7 @@ def _tuning_energy(outcome: Outcome) -> Record:
     return {"tuning_energy_j": outcome.joules, "tuning_energy_j_uncertainty": uncertainty_j}
 
 
-def _space(task: Task, outcome: Outcome) -> Record:
+def _space(task: Task, outcome: SearchOutcome) -> Record:
     clocks = max(1, len(task.clocks_mhz))
     return {
         "size": math.prod(len(item.space) for item in task.prepared) * clocks,
@@ -202,11 +202,11 @@ def _space(task: Task, outcome: Outcome) -> Record:
     }
 
 
-def _against(outcome: Outcome, other: int | None) -> Record | None:
+def _against(outcome: SearchOutcome, other: int | None) -> Record | None:
     """What the answer costs in time and saves in energy against another trial; None where one has failed.
 
     Against the trial with the shortest makespan it is table IV of the multi-kernel paper. Savings carry a
-    95 % interval: of ratios turn by turn where both were measured so, else of two single windows.
+    95 % interval: of paired repeats where both have them, else of two single windows.
     """
     if outcome.answer is None or other is None:
         return None
@@ -219,7 +219,7 @@ def _against(outcome: Outcome, other: int | None) -> Record | None:
     }
     if answer.energy is None or measured.energy is None:
         return against
-    paired = None if outcome.answer == other else outcome.turns.ratio(trial, reference, Objective("energy"))
+    paired = None if outcome.answer == other else outcome.paired.ratio(trial, reference, Objective("energy"))
     ratio = paired or _of_single_windows(answer.energy, measured.energy)
     if outcome.answer == other:
         ratio = Ratio(1.0, 0.0)
@@ -230,13 +230,13 @@ def _against(outcome: Outcome, other: int | None) -> Record | None:
     }
 
 
-def _time_interval(outcome: Outcome, other: int) -> float:
+def _time_interval(outcome: SearchOutcome, other: int) -> float:
     """Half of the 95 % interval of the slowdown of the answer against another valid trial."""
     if outcome.answer is None or outcome.answer == other:
         return 0.0
     time = Objective("time")
     (trial, answer), (reference, measured) = outcome.trials[outcome.answer], outcome.trials[other]
-    paired = outcome.turns.ratio(trial, reference, time)
+    paired = outcome.paired.ratio(trial, reference, time)
     if paired is not None:
         return paired.interval
     own = (time.relative_uncertainty(measurement) for measurement in (answer, measured))
@@ -252,21 +252,21 @@ def _of_single_windows(energy: Energy, other: Energy) -> Ratio:
     return Ratio(value, COVERAGE * value * relative)
 
 
-def _repeatability(outcome: Outcome) -> Record | None:
+def _repeatability(outcome: SearchOutcome) -> Record | None:
     """How well trials repeat, in energy and in time; None where too few were measured again."""
-    if not outcome.repeats:
+    if not outcome.repeatability:
         return None
-    energy, time = outcome.repeats.get("energy"), outcome.repeats.get("time")
+    energy, time = outcome.repeatability.get("energy"), outcome.repeatability.get("time")
     return {
-        "trials": max(one.trials for one in outcome.repeats.values()),
+        "trials": max(one.trials for one in outcome.repeatability.values()),
         "energy_interval": None if energy is None else energy.interval,
         "time_interval": None if time is None else time.interval,
     }
 
 
-def _wall(outcome: Outcome, timing: Timing) -> Record:
+def _wall(outcome: SearchOutcome, timing: WallTime) -> Record:
     """Wall time split into what is wanted (windows and checks, on the device's clock) and the rest."""
-    checks_s = math.fsum(burst.check_s for burst in outcome.bursts)
+    checks_s = math.fsum(one.check_s for one in outcome.measurements)
     return {
         "prepare_s": timing.prepare_s,
         "search_s": timing.search_s,

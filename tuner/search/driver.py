@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from tuner.database import Store
 from tuner.interfaces import Device, Policy, Search
 from tuner.measurement.measurer import Measurer
-from tuner.measurement.paired import LEAST_BURSTS, MOST_BURSTS, Turns
+from tuner.measurement.paired import LEAST_REPEATS, MOST_REPEATS, PairedRepeats
 from tuner.model import Measurement, Plan, Trial
 from tuner.model.objective import Objective
-from tuner.search.candidates import Prepared
+from tuner.search.candidates import PreparedWorkload
 from tuner.tracing.marks import mark
 
 
 @dataclass(frozen=True)
-class Measured:
+class TrialEvent:
     """Told to the observer after every trial.
 
     Attributes:
@@ -39,11 +39,11 @@ class Measured:
     confirming: bool = False
 
 
-Observer = Callable[[Measured], None]
+Observer = Callable[[TrialEvent], None]
 
 
 @dataclass(frozen=True)
-class Limits:
+class SearchLimits:
     """When a search ends although its policy would go on.
 
     Attributes:
@@ -76,12 +76,12 @@ class Driver:
     def __init__(
         self,
         *,
-        prepared: Sequence[Prepared],
+        prepared: Sequence[PreparedWorkload],
         device: Device,
         measurer: Measurer,
         store: Store,
         run_id: int,
-        limits: Limits,
+        limits: SearchLimits,
         observer: Observer,
     ) -> None:
         self._prepared = prepared
@@ -96,8 +96,8 @@ class Driver:
         self._memory: dict[Trial, Measurement] = {}
         self._asked: dict[Trial, Measurement] = {}
         self._best: dict[Objective, float] = {}
-        self._bursts: list[Measurement] = []  # every window of this process
-        self.joules = 0.0  # spent on trials and bursts, those of a killed run included
+        self._measurements: list[Measurement] = []  # every window of this process
+        self.joules = 0.0  # spent on trials and repeats, those of a killed run included
         self.trials: list[tuple[Trial, Measurement]] = []
         self.reference_s: float | None = None  # makespan that --max-slowdown compares with
 
@@ -116,7 +116,7 @@ class Driver:
         if trial not in self._memory:
             self._stop_at_limits()
             mark(f"trial {len(self.trials) + 1}")
-            measurement = self._burst(trial)
+            measurement = self._measure(trial)
             self._store.add(self._run_id, len(self.trials) + 1, trial, measurement, self._names)
             self._remember(trial, measurement)
             self._tell(trial, measurement, objective, expected)
@@ -125,13 +125,13 @@ class Driver:
 
     def confirm(
         self, trials: Sequence[Trial], objective: Objective, precision: float
-    ) -> tuple[Turns, dict[Trial, Measurement]]:
-        """Measure trials again, in turn, so that a drift meets all of them.
+    ) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
+        """Measure trials again in paired repeats, so that a drift meets all of them.
 
-        What the search measured is left out: the best of many noisy values is too good to be true. Each gets
-        three bursts; those that may yet be the lowest get more, up to nine, until that is known to the wanted
-        precision. Every other turn goes back the way the last one came: a steady drift then cancels, and no
-        trial always follows the same one. Idle power is read once more at their clocks.
+        What the search measured is left out: the best of many noisy values is too good to be true. Each trial
+        gets three repeats. Those that may yet be the lowest get more, up to nine, until that is known to the
+        wanted precision. Every other repeat goes in reverse order: a steady drift then cancels, and no trial
+        always follows the same one. Idle power is read once more at their clocks.
 
         Args:
             trials: the contenders.
@@ -139,19 +139,19 @@ class Driver:
             precision: wanted half-width of the 95 % interval of a cost, relative to the lowest one.
 
         Returns:
-            The bursts turn by turn, and each trial's joined, stored beside what the search measured.
+            The paired repeats, and each trial's joined, stored beside what the search measured.
         """
-        turns = Turns()
+        paired = PairedRepeats()
         order = list(trials)
         mark("contenders again")
-        for count in range(1, MOST_BURSTS + 1):
-            turn = {}
+        for count in range(1, MOST_REPEATS + 1):
+            repeat = {}
             for trial in order:
-                turn[trial] = self._burst(trial)
-                self._tell(trial, turn[trial], objective, None, confirming=True)
-            turns = Turns((*turns.turns, turn))
-            if count >= LEAST_BURSTS:
-                going_on = turns.undecided(objective, precision)
+                repeat[trial] = self._measure(trial)
+                self._tell(trial, repeat[trial], objective, None, confirming=True)
+            paired = PairedRepeats((*paired.repeats, repeat))
+            if count >= LEAST_REPEATS:
+                going_on = paired.undecided(objective, precision)
                 order = [trial for trial in order if trial in going_on]
             if not order:
                 break
@@ -160,11 +160,11 @@ class Driver:
             self.joules += self._measurer.measure_idle(clock_mhz)
         confirmed = {
             trial: self._measurer.with_idle(measurement, trial.clock_mhz)
-            for trial, measurement in turns.joined().items()
+            for trial, measurement in paired.joined().items()
         }
         numbers = {trial: number for number, (trial, _) in enumerate(self.trials, start=1)}
         self._store.confirm(self._run_id, {numbers[trial]: joined for trial, joined in confirmed.items()})
-        return turns, confirmed
+        return paired, confirmed
 
     def search(self, policy: Policy, search: Search, objective: Objective, expected: int | None) -> None:
         """Drive a policy's generator to its end."""
@@ -195,9 +195,9 @@ class Driver:
         return self._measurer.windows_s
 
     @property
-    def bursts(self) -> tuple[Measurement, ...]:
+    def measurements(self) -> tuple[Measurement, ...]:
         """Every measurement of this process."""
-        return tuple(self._bursts)
+        return tuple(self._measurements)
 
     def reload(self) -> None:
         """Take the trials from the store: an interrupt may come between storing and remembering one."""
@@ -207,9 +207,9 @@ class Driver:
         """Shortest makespan of a valid trial asked for so far; infinity while there is none."""
         return min(map(Objective("time").cost, self._asked.values()), default=math.inf)
 
-    def _burst(self, trial: Trial) -> Measurement:
+    def _measure(self, trial: Trial) -> Measurement:
         measurement = replace(self._measurer.measure(trial, self._plans(trial)), ended_s=self._device.now_s())
-        self._bursts.append(measurement)
+        self._measurements.append(measurement)
         self.joules += measurement.energy_total_j
         return measurement
 
@@ -232,7 +232,7 @@ class Driver:
         self._best[objective] = min(cost, self._best[objective])
         bounds = [bound for bound in (expected, self._limits.budget) if bound is not None]
         self._observer(
-            Measured(
+            TrialEvent(
                 trial,
                 measurement,
                 cost,

@@ -10,9 +10,9 @@ from tuner import registry
 from tuner.config.catalog import Catalog
 from tuner.devices.replay import PREFIX
 from tuner.devices.worker import open_device
-from tuner.interfaces import Device, Launch, Progress
+from tuner.interfaces import Device, Progress, StageLaunch
 from tuner.model import DeviceLimits
-from tuner.search.candidates import Prepared
+from tuner.search.candidates import PreparedWorkload
 from tuner.search.request import Request, make_task, resolve
 from tuner.space.occupancy import occupancy
 
@@ -127,7 +127,7 @@ def _workload(
     )
 
 
-def _architecture(prepared: Prepared) -> str:
+def _architecture(prepared: PreparedWorkload) -> str:
     """What the candidates were compiled for; empty where their resources were recorded."""
     found = (taken.architecture for one in prepared.candidates for taken in one.resources)
     return next(found, "")
@@ -149,7 +149,7 @@ def _row(rated: Any, limits: DeviceLimits, roles: Mapping[str, str]) -> dict[str
     }
 
 
-def _launch(launch: Launch, limits: DeviceLimits) -> dict[str, Any]:
+def _launch(launch: StageLaunch, limits: DeviceLimits) -> dict[str, Any]:
     filled = occupancy(limits, launch.threads_per_block, launch.registers_per_thread, launch.shared_bytes)
     return {
         "blocks": launch.blocks,

@@ -7,14 +7,14 @@ from tuner.errors import InputError
 from tuner.interfaces import Candidate
 from tuner.model import Configuration, DeviceIdentity, DeviceLimits, Measurement, Trial
 from tuner.recordings import RecordedSpace, RecordedWorkload
-from tuner.search.candidates import Prepared
+from tuner.search.candidates import PreparedWorkload
 from tuner.space.launches import candidate
 
 Trials = Mapping[Trial, Measurement] | Iterable[tuple[Trial, Measurement]]
 
 
 def recorded_space(  # noqa: PLR0917 - what a recording is made of
-    prepared: Sequence[Prepared],
+    prepared: Sequence[PreparedWorkload],
     identity: DeviceIdentity,
     limits: DeviceLimits | None,
     trials: Trials,
@@ -53,7 +53,7 @@ def recorded_space(  # noqa: PLR0917 - what a recording is made of
     )
 
 
-def _workload(item: Prepared, tried: set[Configuration]) -> RecordedWorkload:
+def _workload(item: PreparedWorkload, tried: set[Configuration]) -> RecordedWorkload:
     return RecordedWorkload(
         name=str(item.workload),
         kernel=item.kernel.name,
@@ -68,7 +68,7 @@ def _workload(item: Prepared, tried: set[Configuration]) -> RecordedWorkload:
     )
 
 
-def _candidates(item: Prepared, tried: set[Configuration]) -> list[Candidate]:
+def _candidates(item: PreparedWorkload, tried: set[Configuration]) -> list[Candidate]:
     """Candidates that were tried; a default that pruning dropped was tried, too, without being one."""
     known = {c.configuration: c for c in item.candidates}
     found = [known.get(c) or candidate(c, (), item.kernel.roles, work=item.plans[c].work) for c in tried]

@@ -1,4 +1,4 @@
-"""What earlier runs know about the workloads of a new one: Search.known."""
+"""What earlier runs know about the workloads of a new one: Search.prior_runs."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Any
 from tuner.config import KernelFile
 from tuner.database import Store, StoredRun
 from tuner.database.conditions import PROTOCOL
-from tuner.interfaces import Known
+from tuner.interfaces import PriorRun
 from tuner.model import Configuration, DeviceIdentity
 from tuner.model.objective import Objective
 from tuner.recordings import RecordedKernel
-from tuner.search.candidates import Prepared
+from tuner.search.candidates import PreparedWorkload
 
 RUNS = 8  # newest runs per workload: as many as a kernel has problem sizes in the papers
 POINTS = 64  # of a run; a surrogate's time grows with the cube of all
@@ -21,8 +21,8 @@ Points = tuple[tuple[Configuration, float], ...]
 
 
 def knowledge(
-    store: Store, run_id: int, prepared: Sequence[Prepared], device: DeviceIdentity, objective: str
-) -> tuple[Known, ...]:
+    store: Store, run_id: int, prepared: Sequence[PreparedWorkload], device: DeviceIdentity, objective: str
+) -> tuple[PriorRun, ...]:
     """What runs that had finished before this one began measured of the same kernels, newest first.
 
     Taken are runs of one workload, for the same objective, with clocks as found, made by the same sources:
@@ -45,7 +45,7 @@ def knowledge(
         for place, item in enumerate(prepared)
         for known in islice(
             (
-                Known(place, sizes, name, points)
+                PriorRun(place, sizes, name, points)
                 for sizes, name, points in _told(store, run_id, item, device, objective)
             ),
             RUNS,
@@ -54,7 +54,7 @@ def knowledge(
 
 
 def _told(
-    store: Store, run_id: int, item: Prepared, device: DeviceIdentity, objective: str
+    store: Store, run_id: int, item: PreparedWorkload, device: DeviceIdentity, objective: str
 ) -> Iterator[tuple[dict[str, int | str], str, Points]]:
     """Sizes, GPU and points of every run that tells something of a workload, newest first."""
     for run in store.finished_before(run_id, item.kernel.name, objective):

@@ -13,7 +13,7 @@ from tuner.model import Configuration, Measurement, Plan, ProblemSpec, Trial, Tu
 from tuner.recordings import RecordedKernel, RecordedSpace, RecordedWorkload
 from tuner.recordings.checks import AMOUNT
 from tuner.recordings.opening import Recording
-from tuner.search.candidates import Prepared
+from tuner.search.candidates import PreparedWorkload
 from tuner.space import Space
 
 _NO_WORK = Work(bytes=0.0, operations=0.0)
@@ -73,7 +73,7 @@ def workload_of(recorded: RecordedWorkload) -> Workload:
     return Workload(recorded.name, sizes, recorded.batch, tuple(recorded.sizes))
 
 
-def prepared(space: RecordedSpace, min_occupancy: float | None = None) -> list[Prepared]:
+def prepared(space: RecordedSpace, min_occupancy: float | None = None) -> list[PreparedWorkload]:
     """The workloads of a space, ready to be tuned: their candidates are the configurations recorded.
 
     Args:
@@ -86,7 +86,7 @@ def prepared(space: RecordedSpace, min_occupancy: float | None = None) -> list[P
     return [_prepared(workload, min_occupancy or 0.0) for workload in space.workloads]
 
 
-def _prepared(recorded: RecordedWorkload, min_occupancy: float) -> Prepared:
+def _prepared(recorded: RecordedWorkload, min_occupancy: float) -> PreparedWorkload:
     kept = tuple(c for c in recorded.candidates if c.occupancy >= min_occupancy)
     if not kept:
         raise EmptySpaceError(
@@ -95,7 +95,7 @@ def _prepared(recorded: RecordedWorkload, min_occupancy: float) -> Prepared:
         )
     workload = workload_of(recorded)
     left_out = len(recorded.candidates) - len(kept)
-    return Prepared(
+    return PreparedWorkload(
         workload=workload,
         kernel=kernel_of(recorded),
         space=space_of([c.configuration for c in recorded.candidates], recorded.tunables),

@@ -20,9 +20,9 @@ from tuner.model import DeviceIdentity, Workload
 from tuner.model.objective import Objective, described
 from tuner.recordings import RecordedKernel
 from tuner.search import replaying
-from tuner.search.candidates import Prepared, fit_batches, prepare
+from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
 from tuner.search.clock_choice import check_clocks, choose_clocks
-from tuner.search.driver import Limits
+from tuner.search.driver import SearchLimits
 from tuner.search.task import DEFAULT_PAY_BACK_DAYS, Task
 
 _WORST_PRECISION = 0.5  # wider intervals tell nothing apart
@@ -45,7 +45,7 @@ class Request:
         min_occupancy: overrides the kernel files' threshold.
         sensor: name of the power reading to use; None for the best that answers.
         energy_precision: wanted half-width of the 95 % interval of joules, e.g. 0.01; it chooses the window,
-            and how many bursts contenders for the answer get.
+            and how many repeats contenders for the answer get.
         window_s: measuring window of a trial; None for the shortest that precision lets the sensor have.
         trial_timeout_s: a check or a run that takes this much longer than its window is killed.
         seed: of the policy, and of the random inputs.
@@ -158,7 +158,7 @@ def asked_batches(catalog: Catalog, specs: Sequence[str], device: Device | None 
     return {str(workload): workload.batch for workload in workloads}
 
 
-class Asked(NamedTuple):
+class AnswerBinding(NamedTuple):
     """What a stored answer is held against."""
 
     device: DeviceIdentity
@@ -166,7 +166,7 @@ class Asked(NamedTuple):
     sources: Mapping[str, str]
 
 
-def asked_for(catalog: Catalog, specs: Sequence[str], device_spec: str | None) -> Asked:
+def asked_for(catalog: Catalog, specs: Sequence[str], device_spec: str | None) -> AnswerBinding:
     """The device, the batches and the sources that an answer for these workloads would have now.
 
     Raises:
@@ -177,10 +177,10 @@ def asked_for(catalog: Catalog, specs: Sequence[str], device_spec: str | None) -
         device = ReplayDevice(device_spec, specs)
         recorded = replaying.pairs(device.space)
         sources = {kernel.name: kernel.fingerprint for kernel, _ in recorded}
-        return Asked(device.identity, {str(w): w.batch for _, w in recorded}, sources)
+        return AnswerBinding(device.identity, {str(w): w.batch for _, w in recorded}, sources)
     kernels = {catalog.workload(spec).kernel for spec in specs}
     sources = {kernel: catalog.kernel(kernel).fingerprint for kernel in kernels}
-    return Asked(identify(device_spec), asked_batches(catalog, specs), sources)
+    return AnswerBinding(identify(device_spec), asked_batches(catalog, specs), sources)
 
 
 def choose_run_clocks(request: Request, clocks: ClockControl | None, no_clocks: str = "") -> tuple[int, ...]:
@@ -221,7 +221,7 @@ def make_task(
         policy=request.policy,
         clocks_mhz=clocks_mhz,
         seed=request.seed,
-        limits=Limits(request.budget, request.time_limit_s),
+        limits=SearchLimits(request.budget, request.time_limit_s),
         precision=request.energy_precision,
         options=request.policy_options,
         runs_per_day=request.runs_per_day,
@@ -234,7 +234,7 @@ def _prepared(
     pairs: Sequence[tuple[KernelFile | RecordedKernel, Workload]],
     device: Device,
     progress: Progress | None,
-) -> list[Prepared]:
+) -> list[PreparedWorkload]:
     if isinstance(device, ReplayDevice):
         return replaying.prepared(device.space, request.min_occupancy)
     files = [(kernel, workload) for kernel, workload in pairs if isinstance(kernel, KernelFile)]

@@ -13,13 +13,13 @@ from tuner.database.conditions import Conditions
 from tuner.errors import Interrupted
 from tuner.interfaces import Device, Policy
 from tuner.measurement.measurer import Measurer
-from tuner.measurement.paired import ASSUMED_REPEATABILITY, Repeats, Turns, near, repeats
+from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability, near, repeatability
 from tuner.measurement.window import MOST_S
 from tuner.model import Measurement, Trial
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.search.driver import Driver, LimitReachedError, Observer
 from tuner.search.prior_runs import knowledge
-from tuner.search.task import Surroundings, Task, default_configuration
+from tuner.search.task import SearchContext, Task, default_configuration
 
 _CONTENDERS = 4  # of lowest cost, confirmed beside the default trial and the fastest
 _POWER_CAP = "sw-power-cap"
@@ -28,13 +28,13 @@ _WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is
 
 
 @dataclass
-class Outcome:
+class SearchOutcome:
     """What a run found.
 
     Attributes:
         status: ``finished``, or ``interrupted`` when it was stopped, or ``limited`` when a limit ended it.
-        trials: all trials in the order they were measured; contenders for the answer with their fresh bursts.
-        bursts: every measurement of this process.
+        trials: all trials in the order they were measured; contenders with their fresh repeats.
+        measurements: every measurement of this process.
         windows_s: measuring windows of this process, those repeated for a throttled GPU too.
         joules: what the tuning cost, in a killed run too.
         answer: index of the answer in ``trials``; None when no trial was valid.
@@ -43,14 +43,14 @@ class Outcome:
         objective: with the slowdown limit in force.
         resumed: trials that came from an earlier, killed run.
         wall_s: wall-clock time of the search.
-        turns: the bursts of the contenders, turn by turn.
-        repeats: how well trials repeat, by the name of an objective; without those that nothing tells of.
+        paired: the paired repeats of the contenders.
+        repeatability: how well trials repeat, by the name of an objective; without those not known.
         notices: what the user should know.
     """
 
     status: str
     trials: list[tuple[Trial, Measurement]]
-    bursts: tuple[Measurement, ...]
+    measurements: tuple[Measurement, ...]
     windows_s: float
     joules: float
     answer: int | None
@@ -59,8 +59,8 @@ class Outcome:
     objective: Objective
     resumed: int = 0
     wall_s: float = 0.0
-    turns: Turns = field(default_factory=Turns)
-    repeats: Mapping[str, Repeats] = field(default_factory=dict)
+    paired: PairedRepeats = field(default_factory=PairedRepeats)
+    repeatability: Mapping[str, Repeatability] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
 
 
@@ -74,8 +74,8 @@ def run(
     observer: Observer,
     tell: Callable[[str], None] = lambda _: None,
     resume: bool = False,
-    document: Callable[[Outcome], dict[str, Any]],
-) -> Outcome:
+    document: Callable[[SearchOutcome], dict[str, Any]],
+) -> SearchOutcome:
     """Search, store and choose.
 
     The default trial is measured first, then the policy's. Under ``max_slowdown`` a time search comes
@@ -118,19 +118,19 @@ def run(
             told[sentence] = None
             tell(sentence)
 
-    surroundings = Surroundings(
+    context = SearchContext(
         device.identity,
         device.limits,
         lambda name: knowledge(store, run_id, task.prepared, device.identity, name),
         tell_once,
     )
     status = "failed"
-    turns, confirmed = Turns(), dict[Trial, Measurement]()
+    paired, confirmed = PairedRepeats(), dict[Trial, Measurement]()
     try:
         driver.recall(known)
-        limit = _search(task, driver, surroundings)
+        limit = _search(task, driver, context)
         if not device.identity.recorded and (limit is None or not limit.out_of_time):
-            turns, confirmed = _confirm(task, driver)
+            paired, confirmed = _confirm(task, driver)
         if limit is not None:
             notices.append(f"stopped: {limit}")
         status = "finished" if limit is None else "limited"
@@ -139,7 +139,7 @@ def run(
         driver.reload()
         notices.append("interrupted: this is what was known; --resume goes on from here")
     finally:
-        outcome = _outcome(status, task, driver, turns, confirmed)
+        outcome = _outcome(status, task, driver, paired, confirmed)
         outcome.notices[:0] = [*told, *notices, *driver.notices]
         outcome.resumed = len(known)
         outcome.wall_s = time.monotonic() - begun
@@ -147,11 +147,11 @@ def run(
     return outcome
 
 
-def _search(task: Task, driver: Driver, surroundings: Surroundings) -> LimitReachedError | None:
+def _search(task: Task, driver: Driver, context: SearchContext) -> LimitReachedError | None:
     """Run the search or searches of a task; returns the limit that ended them early."""
     policy: Policy = partial(registry.load("policy", task.policy), **task.options)
     objective = Objective("time" if task.max_slowdown is not None else task.objective)
-    search = task.search(objective, {}, surroundings)
+    search = task.search(objective, {}, context)
     expected = search.size if task.policy in _WHOLE_SPACE else None
     try:
         driver.measure(_default_trial(task), objective, expected)
@@ -159,7 +159,7 @@ def _search(task: Task, driver: Driver, surroundings: Surroundings) -> LimitReac
         if task.max_slowdown is not None:
             driver.reference_s = driver.fastest_s()
             objective = _final_objective(task, driver)
-            search = task.search(objective, driver.asked, surroundings)
+            search = task.search(objective, driver.asked, context)
             driver.search(policy, search, objective, expected)
     except LimitReachedError as limit:
         return limit
@@ -179,12 +179,12 @@ def _default_trial(task: Task) -> Trial:
     return Trial(tuple(default_configuration(item) for item in task.prepared), clock)
 
 
-def _confirm(task: Task, driver: Driver) -> tuple[Turns, dict[Trial, Measurement]]:
-    """Fresh bursts for the contenders: the default trial, the fastest, and those of lowest cost."""
+def _confirm(task: Task, driver: Driver) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
+    """Fresh repeats for the contenders: the default trial, the fastest, and those of lowest cost."""
     objective = _final_objective(task, driver)
     valid = [(trial, m) for trial, m in driver.trials if math.isfinite(Objective("time").cost(m))]
     if not valid:
-        return Turns(), {}
+        return PairedRepeats(), {}
     by_cost = sorted(valid, key=lambda pair: objective.cost(pair[1]))
     fastest = min(valid, key=lambda pair: Objective("time").cost(pair[1]))
     default = [pair for pair in valid if pair[0] == _default_trial(task)]
@@ -193,45 +193,45 @@ def _confirm(task: Task, driver: Driver) -> tuple[Turns, dict[Trial, Measurement
 
 
 def _outcome(
-    status: str, task: Task, driver: Driver, turns: Turns, confirmed: Mapping[Trial, Measurement]
-) -> Outcome:
+    status: str, task: Task, driver: Driver, paired: PairedRepeats, confirmed: Mapping[Trial, Measurement]
+) -> SearchOutcome:
     """The answer among the confirmed trials; among all where the run was stopped before."""
     trials = [(trial, confirmed.get(trial, measurement)) for trial, measurement in driver.trials]
     places = {trial: place for place, (trial, _) in enumerate(trials)}
     objective = _final_objective(task, driver)
     searched = dict(driver.trials)
-    found = {name: repeats(searched, turns, Objective(name)) for name in ("energy", "time")}
+    found = {name: repeatability(searched, paired, Objective(name)) for name in ("energy", "time")}
 
     def chosen(objective: Objective) -> int | None:
-        if not turns.turns:
+        if not paired.repeats:
             return choose(objective, trials, ASSUMED_REPEATABILITY)
-        rivals = [places[trial] for trial in turns.rivals(objective)]
+        rivals = [places[trial] for trial in paired.rivals(objective)]
         return min(rivals, key=lambda i: trials[i][1].makespan_s or 0.0, default=None)
 
     answer = chosen(objective)
-    return Outcome(
+    return SearchOutcome(
         status=status,
         trials=trials,
-        bursts=driver.bursts,
+        measurements=driver.measurements,
         windows_s=driver.windows_s,
         joules=driver.joules,
         answer=answer,
         default=places.get(_default_trial(task)),
         fastest=chosen(Objective("time")),
         objective=objective,
-        turns=turns,
-        repeats={name: one for name, one in found.items() if one is not None},
+        paired=paired,
+        repeatability={name: one for name, one in found.items() if one is not None},
         notices=[
             *_power_limited(trials),
-            *_tie(objective, searched, turns),
+            *_tie(objective, searched, paired),
             *_imprecise(task, None if answer is None else trials[answer][1]),
         ],
     )
 
 
-def _tie(objective: Objective, searched: Mapping[Trial, Measurement], turns: Turns) -> list[str]:
+def _tie(objective: Objective, searched: Mapping[Trial, Measurement], paired: PairedRepeats) -> list[str]:
     """A notice where more than one trial may have the lowest cost, contenders and others apart."""
-    rivals = turns.rivals(objective)
+    rivals = paired.rivals(objective)
     if not objective.needs_energy or not rivals:
         return []
     notices = []
@@ -240,8 +240,8 @@ def _tie(objective: Objective, searched: Mapping[Trial, Measurement], turns: Tur
             f"tie: {len(rivals)} contenders may cost least, by 95 % intervals of their costs turn by turn;"
             " the answer is the fastest of them"
         )
-    again = repeats(searched, turns, objective)
-    others = 0 if again is None else near(searched, turns, objective, again)
+    again = repeatability(searched, paired, objective)
+    others = 0 if again is None else near(searched, paired, objective, again)
     if again is not None and others:
         notices.append(
             f"near: {others} trials that were measured once are so close to the lowest cost that they may be"

@@ -11,14 +11,14 @@ from tuner.devices.worker import open_device
 from tuner.errors import InputError
 from tuner.interfaces import ClockControl, Device, Meter
 from tuner.measurement.measurer import Measurer, suggested_window_s
-from tuner.measurement.warmup import Warmth
+from tuner.measurement.warmup import WarmUp
 from tuner.model.objective import Objective
 from tuner.search.replaying import ReplayMeasurer, measured_as, require_clocks, require_joules
 from tuner.search.request import Request
 
 
 @dataclass(frozen=True)
-class Bench:
+class MeasurementSetup:
     """An open device with what is needed to measure on it.
 
     Attributes:
@@ -48,15 +48,15 @@ class Bench:
 
 
 @contextmanager
-def open_bench(
+def open_setup(
     device_spec: str | None, request: Request, warming: Callable[[float, float], None] | None = None
-) -> Iterator[Bench]:
+) -> Iterator[MeasurementSetup]:
     """Open a device for a request, and close it on every way out, clocks first.
 
     Args:
         device_spec: ``cuda:N``, ``sim:NAME``, ``replay:FILE``, or None for the automatic choice.
         request: whose objective, sensor, window and seed the measuring follows.
-        warming: hears of every window of the GPU's warm-up, see ``Warmth``.
+        warming: hears of every window of the GPU's warm-up, see ``WarmUp``.
 
     Raises:
         DeviceUnavailableError: the device cannot be opened.
@@ -72,7 +72,7 @@ def open_bench(
         )
         stack.callback(device.close)
         if isinstance(device, ReplayDevice):
-            yield _replay_bench(device, request)
+            yield _replay_setup(device, request)
             return
         if not device.identity.modelled:
             restore_stale_clocks()
@@ -95,17 +95,17 @@ def open_bench(
                 window_s,
                 seed=request.seed,
                 needs_energy=needs_energy,
-                warmth=Warmth(device.now_s, warming),
+                warm_up=WarmUp(device.now_s, warming),
             )
         )
         notices = [notice] if notice else []
         if meter is None:
             notices.append(f"no energy is measured: {no_meter}")
-        yield Bench(device, measurer, clocks, no_clocks, meter, window_s, tuple(notices))
+        yield MeasurementSetup(device, measurer, clocks, no_clocks, meter, window_s, tuple(notices))
 
 
-def _replay_bench(device: ReplayDevice, request: Request) -> Bench:
-    """A bench on which nothing runs: windows and sensor are those of the recording."""
+def _replay_setup(device: ReplayDevice, request: Request) -> MeasurementSetup:
+    """A setup on which nothing runs: windows and sensor are those of the recording."""
     for option, value in (("--sensor", request.sensor), ("--window", request.window_s)):
         if value is not None:
             raise InputError(f"{option} {value}: {device.spec} was measured already; leave the option out")
@@ -114,4 +114,4 @@ def _replay_bench(device: ReplayDevice, request: Request) -> Bench:
     require_clocks(device.space, request.clocks)
     clocks, no_clocks = open_clocks(device)
     window_s = measured_as(device.space)["window_s"]
-    return Bench(device, ReplayMeasurer(device), clocks, no_clocks, None, window_s, ())
+    return MeasurementSetup(device, ReplayMeasurer(device), clocks, no_clocks, None, window_s, ())

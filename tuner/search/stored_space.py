@@ -20,7 +20,7 @@ from tuner.errors import (
 from tuner.interfaces import Candidate, Device
 from tuner.model import Configuration, DeviceIdentity, Measurement, Plan, Resources, Trial, Workload
 from tuner.recordings import RecordedKernel, RecordedSpace
-from tuner.search.candidates import Prepared
+from tuner.search.candidates import PreparedWorkload
 from tuner.search.exporting import recorded_space
 from tuner.search.replaying import space_of
 from tuner.space.launches import candidate, launches
@@ -28,7 +28,7 @@ from tuner.space.launches import candidate, launches
 _MEASURED_ALIKE = ("window_s", "sensor")  # settings without which numbers cannot be compared
 
 
-class Stored(NamedTuple):
+class SpaceExport(NamedTuple):
     """What was found in the database.
 
     Attributes:
@@ -44,12 +44,12 @@ class Stored(NamedTuple):
     notices: tuple[str, ...]
 
 
-def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> Stored:
+def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> SpaceExport:
     """The trials of a run, and of all runs that measured the same workloads in the same way, as one space.
 
     Objective, policy and seed may differ between them. Contenders for an answer count with their fresh
-    bursts: the best of many single windows is too good to be true. Of a trial that several runs measured,
-    the one of most bursts counts, and the newest of those.
+    repeats: the best of many single windows is too good to be true. Of a trial that several runs measured,
+    the one of most repeats counts, and the newest of those.
 
     Args:
         store: the database.
@@ -66,7 +66,7 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
     trials: dict[Trial, Measurement] = {}
     for run in reversed(alike):
         for trial, measurement in store.best_known(run.id, names):
-            if trial not in trials or measurement.bursts >= trials[trial].bursts:
+            if trial not in trials or measurement.repeats >= trials[trial].repeats:
                 trials[trial] = measurement
     identity = DeviceIdentity(**chosen.conditions["device"])
     device = _device(identity)
@@ -87,7 +87,7 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
         provenance["window_s"] = settings["window_s"]
     limits = None if device is None else device.limits
     space = recorded_space(prepared, identity, limits, trials, settings.get("sensor") or "", provenance)
-    return Stored(space, tuple(run.id for run in alike), _size(alike), tuple(notices))
+    return SpaceExport(space, tuple(run.id for run in alike), _size(alike), tuple(notices))
 
 
 def _chosen(history: Sequence[StoredRun], run_id: int | None) -> StoredRun:
@@ -150,7 +150,7 @@ def _prepared(
     catalog: Catalog,
     trials: Mapping[Trial, Measurement],
     device: Device | None,
-) -> tuple[list[Prepared], list[str]]:
+) -> tuple[list[PreparedWorkload], list[str]]:
     """The workloads with the configurations that were tried, and what is not known of them."""
     prepared, notices = [], []
     for lane, (name, batch) in enumerate(conditions["workloads"]):
@@ -166,7 +166,7 @@ def _prepared(
         if not any(one.launches for one in candidates):
             notices.append(f"{name}: without launches: the GPU, or a compiler for it, is not here")
         prepared.append(
-            Prepared(
+            PreparedWorkload(
                 *(workload, kernel, kernel.space(workload), plans, candidates, kernel.default(workload)),
                 min_occupancy=0.0,
                 pruned={},
@@ -196,7 +196,9 @@ def _candidates(kernel: KernelFile, plans: Sequence[Plan], device: Device | None
         yield candidate(plan.configuration, stages, kernel.roles, resources=known, work=plan.work)
 
 
-def _forgotten(name: str, batch: int, sources: Mapping[str, str], tried: Sequence[Configuration]) -> Prepared:
+def _forgotten(
+    name: str, batch: int, sources: Mapping[str, str], tried: Sequence[Configuration]
+) -> PreparedWorkload:
     """A workload of which the database alone tells."""
     kernel, _, sizes = name.partition(":")
     given = dict(pair.split("=", 1) for pair in sizes.split(",") if pair)
@@ -206,7 +208,7 @@ def _forgotten(name: str, batch: int, sources: Mapping[str, str], tried: Sequenc
         tunable: tuple(dict.fromkeys(configuration[tunable] for configuration in tried))
         for tunable in tried[0]
     }
-    return Prepared(
+    return PreparedWorkload(
         workload=workload,
         kernel=recorded,
         space=space_of(tried, tunables),
@@ -219,7 +221,7 @@ def _forgotten(name: str, batch: int, sources: Mapping[str, str], tried: Sequenc
     )
 
 
-def covered(stored: Stored) -> str:
+def covered(stored: SpaceExport) -> str:
     """How much of its space was measured, in words."""
     count = len(stored.space.trials)
     if stored.size is None:

@@ -3,30 +3,30 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.interfaces import Known, Payback, Search
+from tuner.interfaces import Payback, PriorRun, Search
 from tuner.measurement.window import DEFAULT_PRECISION
 from tuner.model import Configuration, DeviceIdentity, DeviceLimits, Measurement, Trial
 from tuner.model.objective import Objective
-from tuner.search.candidates import Prepared
-from tuner.search.driver import Limits
+from tuner.search.candidates import PreparedWorkload
+from tuner.search.driver import SearchLimits
 
 DEFAULT_PAY_BACK_DAYS = 30.0  # about as long as drivers, kernels and loads stay as they are
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class SearchContext:
     """What a search is told beside its task.
 
     Attributes:
         identity: the device.
         limits: of the device; None where a recording lacks them.
-        known: what earlier runs measured, by the name of an objective.
+        prior_runs: what earlier runs measured, by the name of an objective.
         tell: takes a sentence for the user.
     """
 
     identity: DeviceIdentity
     limits: DeviceLimits | None
-    known: Callable[[str], tuple[Known, ...]]
+    prior_runs: Callable[[str], tuple[PriorRun, ...]]
     tell: Callable[[str], None]
 
 
@@ -48,20 +48,20 @@ class Task:
         pay_back_days: days within which the tuning is to pay for itself.
     """
 
-    prepared: Sequence[Prepared]
+    prepared: Sequence[PreparedWorkload]
     objective: str
     max_slowdown: float | None
     policy: str
     clocks_mhz: tuple[int, ...]
     seed: int
-    limits: Limits
+    limits: SearchLimits
     precision: float = DEFAULT_PRECISION
     options: Mapping[str, int] = field(default_factory=dict)
     runs_per_day: float | None = None
     pay_back_days: float = DEFAULT_PAY_BACK_DAYS
 
     def search(
-        self, objective: Objective, prior: Mapping[Trial, Measurement], surroundings: Surroundings
+        self, objective: Objective, prior: Mapping[Trial, Measurement], context: SearchContext
     ) -> Search:
         """The task as a policy sees it under an objective."""
         return Search(
@@ -75,13 +75,13 @@ class Task:
             tunables=tuple(item.space.tunables for item in self.prepared),
             roles=tuple(item.kernel.roles for item in self.prepared),
             sizes=tuple(dict(item.workload.sizes) for item in self.prepared),
-            limits=surroundings.limits,
-            device=surroundings.identity.name,
-            label=_label(surroundings.identity),
+            limits=context.limits,
+            device=context.identity.name,
+            label=_label(context.identity),
             noise=objective.relative_uncertainty,
-            known=surroundings.known(objective.name),
+            prior_runs=context.prior_runs(objective.name),
             payback=self._payback(objective),
-            tell=surroundings.tell,
+            tell=context.tell,
         )
 
     def _payback(self, objective: Objective) -> Payback | None:
@@ -108,6 +108,6 @@ def _spent_s(measurement: Measurement) -> float:
     return measurement.window_s + measurement.check_s
 
 
-def default_configuration(item: Prepared) -> Configuration:
+def default_configuration(item: PreparedWorkload) -> Configuration:
     """The kernel file's default, or the first candidate where the default cannot be launched here."""
     return item.default if item.default in item.plans else item.candidates[0].configuration

@@ -1,4 +1,4 @@
-"""From an open bench to a stored answer: what ``tuner run`` and the daemon's jobs have in common."""
+"""From an open setup to a stored answer: what ``tuner run`` and the daemon's jobs have in common."""
 
 import time
 from collections.abc import Mapping
@@ -8,21 +8,21 @@ from typing import Any, Protocol
 from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.search import session
-from tuner.search.document import Timing, document
-from tuner.search.driver import Measured
+from tuner.search.document import WallTime, document
+from tuner.search.driver import TrialEvent
 from tuner.search.request import Request, asked_batches, choose_run_clocks, conditions_of, make_task, resolve
-from tuner.search.session import Outcome
-from tuner.search.setup import Bench
+from tuner.search.session import SearchOutcome
+from tuner.search.setup import MeasurementSetup
 from tuner.tracing.marks import mark
 
 
-class Listener(Protocol):
+class ProgressListener(Protocol):
     """Hears how a run comes on."""
 
     def compiled(self, done: int, total: int) -> None:
         """So many of the configurations are compiled."""
 
-    def measured(self, event: Measured) -> None:
+    def measured(self, event: TrialEvent) -> None:
         """A trial has ended."""
 
     def told(self, sentence: str) -> None:
@@ -30,7 +30,7 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuningResult:
     """A run that has ended.
 
     Attributes:
@@ -41,18 +41,24 @@ class Tuned:
     """
 
     document: dict[str, Any]
-    outcome: Outcome
+    outcome: SearchOutcome
     measuring: Mapping[str, Any]
     told: list[str]
 
 
 def tune(
-    bench: Bench, request: Request, catalog: Catalog, store: Store, listener: Listener, *, resume: bool
-) -> Tuned:
+    setup: MeasurementSetup,
+    request: Request,
+    catalog: Catalog,
+    store: Store,
+    listener: ProgressListener,
+    *,
+    resume: bool,
+) -> TuningResult:
     """Compile, search, store and choose.
 
     Args:
-        bench: opened for the request.
+        setup: opened for the request.
         request: what is asked for.
         catalog: where its kernels are.
         store: every trial goes there as it ends, and the answer.
@@ -63,19 +69,19 @@ def tune(
         InputError: kernels, sizes or options that cannot be.
         ClockError: clocks were asked for that cannot be set.
     """
-    pairs, notices = resolve(catalog, request.workloads, bench.device)
-    clocks_mhz = choose_run_clocks(request, bench.clocks, bench.no_clocks)
+    pairs, notices = resolve(catalog, request.workloads, setup.device)
+    clocks_mhz = choose_run_clocks(request, setup.clocks, setup.no_clocks)
     conditions = conditions_of(
         request,
         pairs,
-        bench.device,
+        setup.device,
         clocks_mhz,
-        asked=asked_batches(catalog, request.workloads, bench.device),
-        measuring=bench.measuring,
+        asked=asked_batches(catalog, request.workloads, setup.device),
+        measuring=setup.measuring,
     )
     begun = time.monotonic()
     mark("compile")
-    task = make_task(request, pairs, bench.device, clocks_mhz, listener.compiled)
+    task = make_task(request, pairs, setup.device, clocks_mhz, listener.compiled)
     prepare_s = time.monotonic() - begun
 
     told: list[str] = []
@@ -84,26 +90,26 @@ def tune(
         told.append(sentence)
         listener.told(sentence)
 
-    def describe(outcome: Outcome, *, with_trials: bool = False) -> dict[str, Any]:
-        timing = Timing(prepare_s, outcome.wall_s)
+    def describe(outcome: SearchOutcome, *, with_trials: bool = False) -> dict[str, Any]:
+        timing = WallTime(prepare_s, outcome.wall_s)
         return document(task, conditions, outcome, timing, with_trials=with_trials)
 
     outcome = session.run(
         task,
         conditions,
-        device=bench.device,
-        measurer=bench.measurer,
+        device=setup.device,
+        measurer=setup.measurer,
         store=store,
         observer=listener.measured,
         tell=tell,
         resume=resume,
         document=describe,
     )
-    outcome.notices[:0] = [*bench.notices, *notices]
-    return Tuned(describe(outcome, with_trials=True), outcome, bench.measuring, told)
+    outcome.notices[:0] = [*setup.notices, *notices]
+    return TuningResult(describe(outcome, with_trials=True), outcome, setup.measuring, told)
 
 
-def no_answer(tuned: Tuned) -> str:
+def no_answer(tuned: TuningResult) -> str:
     """Why a run has no best trial; empty where it has one."""
     if tuned.outcome.answer is not None:
         return ""

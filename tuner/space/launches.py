@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from tuner.interfaces import Candidate, Launch
+from tuner.interfaces import Candidate, StageLaunch
 from tuner.model import Configuration, DeviceLimits, Plan, Resources, Work
 from tuner.space.occupancy import occupancy
 
 ELEMENTS_PER_THREAD = "elements_per_thread"
 
 
-def launches(limits: DeviceLimits, plan: Plan, resources: Sequence[Resources]) -> tuple[Launch, ...]:
+def launches(limits: DeviceLimits, plan: Plan, resources: Sequence[Resources]) -> tuple[StageLaunch, ...]:
     """The stages of a plan on a device, by their compiled resources."""
     return tuple(
         launch(
@@ -32,10 +32,10 @@ def launch(
     shared_bytes: int,
     registers_per_thread: int,
     resident: bool = False,
-) -> Launch:
+) -> StageLaunch:
     """One stage on a device: equations (1)-(5)."""
     held = occupancy(limits, threads_per_block, registers_per_thread, shared_bytes)
-    return Launch(
+    return StageLaunch(
         blocks,
         threads_per_block,
         shared_bytes,
@@ -49,14 +49,14 @@ def launch(
 
 def candidate(
     configuration: Configuration,
-    stages: Sequence[Launch],
+    stages: Sequence[StageLaunch],
     roles: Mapping[str, str],
     *,
     resources: Sequence[Resources] = (),
     work: Work | None = None,
 ) -> Candidate:
     """A configuration with what is known of it; its occupancy is that of the stage with the lowest."""
-    least = min(stages, key=lambda stage: stage.occupancy, default=Launch(0, 0, 0, 0, 0.0, 0, 0))
+    least = min(stages, key=lambda stage: stage.occupancy, default=StageLaunch(0, 0, 0, 0, 0.0, 0, 0))
     role = roles.get(ELEMENTS_PER_THREAD)
     per_thread = configuration[role] if role is not None else 0
     return Candidate(

@@ -29,7 +29,7 @@ from tuner.interfaces import Device
 from tuner.model.jobs import OPTIONS, JobKind, JobSpec
 from tuner.model.records import measurement_record
 from tuner.search.request import Request
-from tuner.search.setup import Bench, open_bench
+from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import no_answer, tune
 from tuner.system import logs
 from tuner.system.process import die_with_parent
@@ -91,41 +91,43 @@ class Attempt:
                     ending=self._leave,
                 )
             )
-            bench = stack.enter_context(open_bench(errand.order.device or None, request))
-            identity = bench.device.identity
+            setup = stack.enter_context(open_setup(errand.order.device or None, request))
+            identity = setup.device.identity
             ownership.enter_context(owned(errand.database.parent, identity.uuid, sleep=self._stopping.sleep))
-            guarded = self._guarded(bench)
+            guarded = self._guarded(setup)
             stack.callback(self._stopping.done)  # no order to stop comes between clocks and their restoring
             if errand.order.kind is JobKind.SAMPLE:
                 return self._sample(guarded, request, catalog)
             return self._tune(guarded, request, catalog, store)
 
-    def _guarded(self, bench: Bench) -> Bench:
-        """The bench with a measurer that gives way; SIGTERM frees its GPU at once."""
+    def _guarded(self, setup: MeasurementSetup) -> MeasurementSetup:
+        """The setup with a measurer that gives way; SIGTERM frees its GPU at once."""
         self._guard = GuardedMeasurer(
-            bench.measurer,
-            bench.device,
+            setup.measurer,
+            setup.device,
             self._stopping,
             Watcher(self._errand.others_allowed) if self._errand.idle_test else None,
             self._teller.spent,
         )
-        self._stopping.at_once = lambda: _free(bench.device)
-        return replace(bench, measurer=self._guard)
+        self._stopping.at_once = lambda: _free(setup.device)
+        return replace(setup, measurer=self._guard)
 
-    def _tune(self, bench: Bench, request: Request, catalog: Catalog, store: PatientStore) -> Ending:
+    def _tune(
+        self, setup: MeasurementSetup, request: Request, catalog: Catalog, store: PatientStore
+    ) -> Ending:
         job = Jobs(store.database).job(self._errand.job)
         begun = job is not None and job.run is not None
-        tuned = tune(bench, request, catalog, store, self._teller, resume=begun)
+        tuned = tune(setup, request, catalog, store, self._teller, resume=begun)
         if tuned.outcome.status == "interrupted":
             return self._interrupted()
         self._teller.answer(tuned.document)
         ended: Status = "limited" if tuned.outcome.status == "limited" else "finished"
         return Ending(ended, no_answer(tuned))
 
-    def _sample(self, bench: Bench, request: Request, catalog: Catalog) -> Ending:
+    def _sample(self, setup: MeasurementSetup, request: Request, catalog: Catalog) -> Ending:
         if self._errand.sample is None:
             raise InputError(f"job {self._errand.job}: nothing is named to be measured again")
-        measured = measure_again(bench, request, catalog, self._errand.sample)
+        measured = measure_again(setup, request, catalog, self._errand.sample)
         return Ending("finished", sample=measurement_record(measured))
 
     def _begun(self, run: int, resumed: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.daemon.attempts.messages import SPENT, Ending, ending_line, line
 from tuner.model.objective import UNITS
-from tuner.search.driver import Measured
+from tuner.search.driver import TrialEvent
 
 _COMPILED_EVERY_S = 0.2  # as often as somebody watching can see
 _WAIT_S = 0.5  # for a daemon that is slow to read, before news is lost; trials are in the database anyway
@@ -44,7 +44,7 @@ class Teller:
             self._compiled_s = now_s
             self._tell("compiled", {"done": done, "total": total})
 
-    def measured(self, event: Measured) -> None:
+    def measured(self, event: TrialEvent) -> None:
         """A trial has ended, and is stored."""
         self._tell(
             "trial",

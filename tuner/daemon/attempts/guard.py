@@ -103,14 +103,14 @@ class Stopping:
 
 
 class GuardedMeasurer(Measurer):
-    """A measurer that looks after each burst whether others are on the GPU, and stops where they are.
+    """A measurer that looks after each measurement whether others are on the GPU, and stops where they are.
 
     Args:
         measurer: measures; stays the caller's.
         device: where it measures.
         stopping: whether the process is to stop.
         watcher: who is on the GPU; None where nobody is to be looked for.
-        spent: hears after each burst what the attempt has taken: seconds of windows, and joules.
+        spent: hears after each measurement what the attempt has taken: seconds of windows, and joules.
 
     Attributes:
         others: who came; empty while nobody has.

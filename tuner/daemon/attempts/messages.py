@@ -16,7 +16,7 @@ ENDING = "ending"
 """The last line of a job's process."""
 
 SPENT = "spent"
-"""What the attempt has taken so far; told with every burst, so that it is a sign of life too."""
+"""What the attempt has taken so far; told with every measurement, so that it is a sign of life too."""
 
 LONGEST_LINE_BYTES = 262_144
 """Of a line that is read: hundreds of times an event, ten times the largest ending."""

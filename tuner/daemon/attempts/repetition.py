@@ -8,28 +8,28 @@ from typing import Any
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
 from tuner.errors import InputError
-from tuner.measurement.paired import LEAST_BURSTS
+from tuner.measurement.paired import LEAST_REPEATS
 from tuner.measurement.pooling import join
 from tuner.model import Measurement, Plan, Trial
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.records import trial_from
 from tuner.search.request import Request, choose_run_clocks, resolve
-from tuner.search.setup import Bench
+from tuner.search.setup import MeasurementSetup
 
-MOST_BURSTS = 5
+MOST_REPEATS = 5
 """Of a trial that is not known to the wanted precision by then: a drift that matters shows in fewer."""
 
 
 def measure_again(
-    bench: Bench,
+    setup: MeasurementSetup,
     request: Request,
     catalog: Catalog,
     record: Mapping[str, Any],
 ) -> Measurement:
-    """Measure a trial in several bursts, with idle power, and join them.
+    """Measure a trial in several repeats, with idle power, and join them.
 
     Args:
-        bench: opened for the request.
+        setup: opened for the request.
         request: its workloads, objective, precision and clocks.
         catalog: where its kernels are.
         record: the trial, as ``tuner.model.records.trial_record`` writes it.
@@ -38,9 +38,9 @@ def measure_again(
         InputError: the trial is not of the request's workloads, or at a clock that may not be set.
         ClockError: clocks were asked for that cannot be set.
     """
-    pairs, _ = resolve(catalog, request.workloads, bench.device)
+    pairs, _ = resolve(catalog, request.workloads, setup.device)
     trial = trial_from(record, [str(workload) for _, workload in pairs])
-    clocks_mhz = choose_run_clocks(request, bench.clocks, bench.no_clocks)
+    clocks_mhz = choose_run_clocks(request, setup.clocks, setup.no_clocks)
     if trial.clock_mhz is not None and trial.clock_mhz not in clocks_mhz:
         raise InputError(
             f"the sample is of {trial.clock_mhz} MHz, which may not be set under clocks {request.clocks!r}"
@@ -51,22 +51,22 @@ def measure_again(
         if isinstance(kernel, KernelFile)
     ]
     if len(plans) < len(pairs):
-        raise InputError(f"{bench.device.identity.spec}: a recording cannot be measured again")
-    return _joined(bench, request, trial, plans)
+        raise InputError(f"{setup.device.identity.spec}: a recording cannot be measured again")
+    return _joined(setup, request, trial, plans)
 
 
-def _joined(bench: Bench, request: Request, trial: Trial, plans: list[Plan]) -> Measurement:
+def _joined(setup: MeasurementSetup, request: Request, trial: Trial, plans: list[Plan]) -> Measurement:
     objective = Objective(request.objective)
-    bursts: list[Measurement] = []
-    while len(bursts) < LEAST_BURSTS or (
-        len(bursts) < MOST_BURSTS and not _known(join(bursts), objective, request.energy_precision)
+    repeats: list[Measurement] = []
+    while len(repeats) < LEAST_REPEATS or (
+        len(repeats) < MOST_REPEATS and not _known(join(repeats), objective, request.energy_precision)
     ):
-        bursts.append(bench.measurer.measure(trial, plans))
-        if not bursts[-1].ok:
-            return bursts[-1]
-    bench.measurer.measure_idle(trial.clock_mhz)
-    joined = bench.measurer.with_idle(join(bursts), trial.clock_mhz)
-    return replace(joined, ended_s=bench.device.now_s())
+        repeats.append(setup.measurer.measure(trial, plans))
+        if not repeats[-1].ok:
+            return repeats[-1]
+    setup.measurer.measure_idle(trial.clock_mhz)
+    joined = setup.measurer.with_idle(join(repeats), trial.clock_mhz)
+    return replace(joined, ended_s=setup.device.now_s())
 
 
 def _known(measurement: Measurement, objective: Objective, precision: float) -> bool:

@@ -235,7 +235,7 @@ class Runner:
 
 
 def _silence_s(errand: Errand) -> float:
-    """How long an attempt may be silent; it gives a sign of life with every burst."""
+    """How long an attempt may be silent; it gives a sign of life with every measurement."""
     options = errand.order.options
     trial_timeout_s, window_s = (options.get(name) or 0.0 for name in ("trial_timeout_s", "window_s"))
     return _PATIENCE_S + _TIMEOUTS * (float(trial_timeout_s) + float(window_s))

@@ -32,7 +32,7 @@ _ROLE_MOVES = {
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchModel:
     """One stage of a plan in the units of the model; independent of the clock.
 
     Attributes:
@@ -76,7 +76,7 @@ class Launch:
     launches: int = 1
 
 
-def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> Launch:
+def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> LaunchModel:
     """A stage of a plan in the units of the model.
 
     Args:
@@ -108,7 +108,7 @@ def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> Lau
         + _PER_THREAD * blocks * stage.threads_per_block
     )
     zeroed = _zeroed(plan) if index == 0 else []
-    return Launch(
+    return LaunchModel(
         bytes=moved + spilled + sum(zeroed),
         read_bytes=read_bytes,
         instructions=instructions,

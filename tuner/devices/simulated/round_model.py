@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.devices.gpu_values import GpuModel
-from tuner.devices.simulated.launch_model import Launch, describe
+from tuner.devices.simulated.launch_model import LaunchModel, describe
 from tuner.devices.simulated.time_model import Demand, demand
 from tuner.model import Configuration, Plan, Resources, Workload
 
@@ -90,7 +90,7 @@ def load_watts(gpu: GpuModel, clock_mhz: float) -> float:
     return min(gpu.power.limit_w, active_watts(gpu, clock_mhz) + issue_w)
 
 
-def work_joules(launch: Launch, gpu: GpuModel, clock_mhz: float) -> float:
+def work_joules(launch: LaunchModel, gpu: GpuModel, clock_mhz: float) -> float:
     """Joules of the bytes and instructions of one launch, beside ``active_watts``."""
     power = gpu.power
     square = gpu.voltage.squared(clock_mhz)
@@ -126,7 +126,7 @@ class RoundModel:
 
     def __init__(self, gpu: GpuModel) -> None:
         self._gpu = gpu
-        self._launches: dict[_Key, tuple[Plan, tuple[Launch, ...]]] = {}
+        self._launches: dict[_Key, tuple[Plan, tuple[LaunchModel, ...]]] = {}
         self._terms: dict[tuple[_Key, int], tuple[tuple[Demand, ...], float]] = {}
 
     def misfit(self, plan: Plan, resources: Sequence[Resources]) -> str:
@@ -166,7 +166,7 @@ class RoundModel:
         joules = sum(work for _, work in terms)
         return Round(tuple(ends), active_watts(self._gpu, clock_mhz) + joules / max(ends), clock_mhz)
 
-    def _described(self, plan: Plan, resources: Sequence[Resources]) -> tuple[Launch, ...]:
+    def _described(self, plan: Plan, resources: Sequence[Resources]) -> tuple[LaunchModel, ...]:
         key = plan.workload, plan.configuration
         known = self._launches.get(key)
         if known is not None and (known[0] is plan or known[0] == plan):

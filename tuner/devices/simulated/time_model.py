@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 
 from tuner.devices.gpu_values import GpuModel
-from tuner.devices.simulated.launch_model import WORD, Launch
+from tuner.devices.simulated.launch_model import WORD, LaunchModel
 
 # Cycles of a block's life beside its loads.
 _START_CYCLES = 530.0  # start, first addresses, last stores
@@ -48,7 +48,7 @@ class Demand:
     shares: tuple[float, ...]
 
 
-def demand(launch: Launch, gpu: GpuModel, clock_mhz: float) -> Demand:
+def demand(launch: LaunchModel, gpu: GpuModel, clock_mhz: float) -> Demand:
     """Time and busy fractions of one launch alone on the GPU at an SM clock.
 
     The launch must fit: ``launch.occupancy.blocks_per_sm`` is at least 1.
@@ -91,7 +91,7 @@ def bandwidth(gpu: GpuModel, clock_mhz: float) -> float:
     return float((gpu.bandwidth**-_NORM + crossbar**-_NORM) ** (-1 / _NORM))
 
 
-def _scatter(launch: Launch, gpu: GpuModel) -> float:
+def _scatter(launch: LaunchModel, gpu: GpuModel) -> float:
     """How much longer device memory takes for traffic that is scattered: large tiles, and too much in flight.
 
     Little's law says how many bytes in flight hide the latency; what is beyond gains nothing.
@@ -106,17 +106,17 @@ def _scatter(launch: Launch, gpu: GpuModel) -> float:
     return (1.0 + _TILE_LOSS * doublings) * (1.0 + _CROWD_LOSS * crowding)
 
 
-def _thread_bytes(launch: Launch) -> float:
+def _thread_bytes(launch: LaunchModel) -> float:
     """Bytes a thread reads for one unit of work."""
     return launch.read_bytes / (launch.units * launch.threads)
 
 
-def _room(launch: Launch) -> float:
+def _room(launch: LaunchModel) -> float:
     """Bytes of a thread that can wait for loads: its registers, without addresses and counters."""
     return float(WORD) * max(2.0, launch.registers - _BASE_REGISTERS)
 
 
-def _block_life(launch: Launch, gpu: GpuModel, hertz: float, latency: float) -> float:
+def _block_life(launch: LaunchModel, gpu: GpuModel, hertz: float, latency: float) -> float:
     """Seconds one block holds its place on an SM: start, loads, dependent steps, slowest warp, stores."""
     turns = max(1.0, _thread_bytes(launch) / _room(launch))  # loads beyond its registers wait for a turn
     walked = math.ceil(launch.units / launch.blocks)  # units of work, one after the other
@@ -131,13 +131,13 @@ def _block_life(launch: Launch, gpu: GpuModel, hertz: float, latency: float) -> 
     return latency * turns * walked + cycles / hertz
 
 
-def _waves(launch: Launch, sms: int) -> float:
+def _waves(launch: LaunchModel, sms: int) -> float:
     """Generations of resident blocks: whole while few, half a one of tail once they drift apart."""
     waves = launch.blocks / (launch.occupancy.blocks_per_sm * sms)
     return min(float(math.ceil(waves)), waves + 0.5)
 
 
-def _footprint(launch: Launch, gpu: GpuModel) -> tuple[float, float, float, float]:
+def _footprint(launch: LaunchModel, gpu: GpuModel) -> tuple[float, float, float, float]:
     """Fractions of an SM's warps, registers, shared memory and block places the launch holds alone."""
     limits = gpu.limits
     blocks = launch.occupancy.blocks_per_sm
