@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from build_cache import BUILDS
 from host_compile import (
     ADDRESSES,
     CHECKED,
@@ -27,6 +28,7 @@ from host_compile import (
     HostRunError,
     barriers,
     compile_unit,
+    stored_function,
     with_lines,
 )
 from host_launch import ORDERS, Argument, Extent, Function, Launch, Order, run_apart, run_here, unload
@@ -270,14 +272,31 @@ def run_plan_on_host(
 def _build(wanted: Sequence[tuple[Source, tuple[str, ...], list[str]]], flags: Sequence[str]) -> None:
     units = []
     for source, options, entries in wanted:
-        new = [e for e in dict.fromkeys(entries) if _key(source, e, options, flags) not in _functions]
+        new = [entry for entry in dict.fromkeys(entries) if not _is_known(source, entry, options, flags)]
         cut = range(0, len(new), ENTRIES_PER_UNIT)
         units += [(source, options, new[i : i + ENTRIES_PER_UNIT]) for i in cut]
     with ThreadPoolExecutor(JOBS) as pool:
-        libraries = list(pool.map(lambda unit: compile_unit(unit[0], unit[2], unit[1], flags), units))
-    for (source, options, entries), library in zip(units, libraries, strict=True):
-        for i, entry in enumerate(entries):
-            _functions[_key(source, entry, options, flags)] = Function(library, f"launch_{i}")
+        list(pool.map(lambda unit: _build_unit(unit[0], unit[1], unit[2], flags), units))
+
+
+def _build_unit(source: Source, options: Sequence[str], entries: Sequence[str], flags: Sequence[str]) -> None:
+    with BUILDS.making(_key(source, "\0".join(entries), options, flags)):
+        if all(_is_known(source, entry, options, flags) for entry in entries):  # another made it meanwhile
+            return
+        library = compile_unit(source, entries, options, flags)
+    for i, entry in enumerate(entries):
+        _functions[_key(source, entry, options, flags)] = Function(library, f"launch_{i}")
+
+
+def _is_known(source: Source, entry: str, options: Sequence[str], flags: Sequence[str]) -> bool:
+    """Whether an instantiation was compiled, in this session or an earlier one."""
+    key = _key(source, entry, options, flags)
+    if key not in _functions:
+        stored = stored_function(source, entry, options, flags)
+        if stored is None:
+            return False
+        _functions[key] = Function(*stored)
+    return True
 
 
 def _key(source: Source, entry: str, options: Sequence[str], flags: Sequence[str]) -> str:

@@ -1,9 +1,15 @@
-"""Compiles kernels for the host: g++ behind ``tests/host/cuda_host.h``, several instantiations to a unit."""
+"""Compiles kernels for the host: g++ behind ``tests/host/cuda_host.h``, several instantiations to a unit.
+
+What g++ made is kept across runs (``build_cache.py``): units by what they are made of, and for each of their
+instantiations the unit it is in, as another run may divide them into other units.
+"""
 
 import atexit
 import functools
 import hashlib
 import itertools
+import json
+import platform
 import re
 import shutil
 import subprocess
@@ -12,6 +18,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from build_cache import BUILDS
 
 from tuner.model import Source
 
@@ -79,10 +87,14 @@ def barriers(source: Source) -> list[Barrier]:
             line = text.count("\n", 0, match.start())
             code = text.splitlines()[line].strip()
             found.append(Barrier(source.sha256, len(found), file, line + 1, code))
-    unit = _write_unit(source, [], CHECKED)
-    code = _gxx("-std=c++17", "-E", f"-I{HOST}", f"-I{unit.parent}", str(unit))
-    kept = {int(number) for number in re.findall(r"cuda_host::kept\((\d+)\)", code)}
-    return [barrier for barrier in found if barrier.number in kept]
+    key = _key("barriers", source)
+    kept = BUILDS.load(key)
+    if kept is None:
+        unit = _write_unit(source, [], CHECKED)
+        code = _gxx("-std=c++17", "-E", f"-I{HOST}", f"-I{unit.parent}", str(unit))
+        kept = json.dumps([int(number) for number in re.findall(r"cuda_host::kept\((\d+)\)", code)]).encode()
+        BUILDS.store(key, kept)
+    return [barrier for barrier in found if barrier.number in json.loads(kept)]
 
 
 def compile_unit(
@@ -95,12 +107,30 @@ def compile_unit(
     """
     unit = _write_unit(source, entries, flags)
     library = unit.with_suffix(".so")
-    defines = [option for option in options if option.startswith("-D")]
+    defines = _defines(options)
     inputs = [str(unit), *map(str, runtime(flags))]
     libraries = ("-lstdc++", "-lm", "-lc", "-lgcc_s", "-lgcc") if "-nodefaultlibs" in flags else ()
     folders = (f"-I{HOST}", f"-I{unit.parent}")
     _gxx(*flags, *defines, *folders, "-shared", *inputs, "-o", str(library), *libraries)
+    key = _key("unit", source, entries, defines, flags)
+    BUILDS.store(key, library.read_bytes())
+    for i, entry in enumerate(entries):
+        BUILDS.store(_key("entry", source, entry, defines, flags), f"{key} launch_{i}".encode())
     return library
+
+
+def stored_function(
+    source: Source, entry: str, options: Sequence[str], flags: Sequence[str]
+) -> tuple[Path, str] | None:
+    """The library of an instantiation that was compiled before, and its function; None if it was not."""
+    stored = BUILDS.load(_key("entry", source, entry, _defines(options), flags))
+    if stored is None:
+        return None
+    unit, function = stored.decode().split()
+    library = _folder() / unit / "unit.so"  # a folder of its own, like that of a unit compiled now
+    with _once:
+        known = library.exists() or _restored(unit, library)
+    return (library, function) if known else None
 
 
 def check_syntax(source: Source, entries: Sequence[str]) -> None:
@@ -109,8 +139,38 @@ def check_syntax(source: Source, entries: Sequence[str]) -> None:
     Raises:
         HostRunError: g++ does not accept the code; the message is g++'s.
     """
-    unit = _write_unit(source, entries, FLAGS)
-    _gxx(*FLAGS, "-fsyntax-only", f"-I{HOST}", f"-I{unit.parent}", str(unit))
+    key = _key("syntax", source, entries)
+    if BUILDS.load(key) is None:
+        unit = _write_unit(source, entries, FLAGS)
+        _gxx(*FLAGS, "-fsyntax-only", f"-I{HOST}", f"-I{unit.parent}", str(unit))
+        BUILDS.store(key, b"good")
+
+
+def _defines(options: Sequence[str]) -> list[str]:
+    return [option for option in options if option.startswith("-D")]
+
+
+def _key(kind: str, *parts: Source | str | Sequence[str]) -> str:
+    """Of something that g++ made, from all that it is made of."""
+    words = [
+        [Path(part.path).name, part.sha256]
+        if isinstance(part, Source)
+        else part
+        if isinstance(part, str)
+        else list(part)
+        for part in parts
+    ]
+    return f"{kind}-" + hashlib.sha256(json.dumps([_toolchain(), words]).encode()).hexdigest()
+
+
+@functools.cache
+def _toolchain() -> str:
+    """Digest of what all is made with: g++ and the C library, ``tests/host``, and how units are written."""
+    digest = hashlib.sha256(f"{_gxx('--version')} {platform.machine()} {platform.libc_ver()}".encode())
+    for path in (Path(__file__), *sorted(HOST.iterdir())):
+        digest.update(f"\0{path.name}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _write_unit(source: Source, entries: Sequence[str], flags: Sequence[str]) -> Path:
@@ -120,7 +180,7 @@ def _write_unit(source: Source, entries: Sequence[str], flags: Sequence[str]) ->
         (folder / name).write_text(text)
     unit = folder / "unit.cpp"
     unit.write_text(  # without a name for the linker, static shared arrays get red zones in templates too
-        f'#include "cuda_host.h"\nnamespace {{\n#line 1 "{source.path}"\n{main}\n}}\n'
+        f'#include "cuda_host.h"\nnamespace {{\n#line 1 "{Path(source.path).name}"\n{main}\n}}\n'
         + "\n".join(f"CUDA_HOST_ENTRY(launch_{i}, {entry})" for i, entry in enumerate(entries))
         + "\n"
     )
@@ -142,14 +202,27 @@ def runtime(flags: Sequence[str]) -> tuple[Path, ...]:
         return _runtime(tuple(flags))
 
 
+def _restored(key: str, path: Path) -> bool:
+    """Whether the file was made by an earlier run; then it is there now."""
+    content = BUILDS.load(key)
+    if content is not None:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    return content is not None
+
+
 @functools.cache
 def _runner(flags: tuple[str, ...]) -> Path:
-    program = _folder() / f"runner-{hashlib.sha256(repr(flags).encode()).hexdigest()[:16]}"
-    sanitizers = [flag for flag in flags if flag.startswith("-fsanitize")]
-    own = [flag for flag in flags if "sanitize" not in flag and not flag.startswith("-D")]
-    made = program.with_suffix(".o")
-    _gxx(*own, "-c", str(HOST / "runner.cpp"), "-o", str(made))
-    _gxx(*sanitizers, str(made), "-ldl", "-o", str(program))
+    key = _key("runner", flags)
+    program = _folder() / key
+    if not _restored(key, program):
+        sanitizers = [flag for flag in flags if flag.startswith("-fsanitize")]
+        own = [flag for flag in flags if "sanitize" not in flag and not flag.startswith("-D")]
+        made = program.with_suffix(".o")
+        _gxx(*own, "-c", str(HOST / "runner.cpp"), "-o", str(made))
+        _gxx(*sanitizers, str(made), "-ldl", "-o", str(program))
+        BUILDS.store(key, program.read_bytes())
+    program.chmod(0o700)
     return program
 
 
@@ -158,11 +231,14 @@ def _runtime(flags: tuple[str, ...]) -> tuple[Path, ...]:
     checked = "-fsanitize=thread" in flags
     own = [flag for flag in flags if "sanitize" not in flag]
     own += ["-O2", *(["-DCUDA_HOST_CHECKED"] if checked else [])]
-    digest = hashlib.sha256("\0".join(own).encode()).hexdigest()[:16]
     objects = []
     for name in ("runtime", "loaded", *(("checks", "races") if checked else ())):
-        objects.append(_folder() / f"{name}-{digest}.o")
-        _gxx(*own, "-c", str(HOST / f"{name}.cpp"), "-o", str(objects[-1]))
+        key = _key("runtime", name, own)
+        made = _folder() / f"{key}.o"
+        if not _restored(key, made):
+            _gxx(*own, "-c", str(HOST / f"{name}.cpp"), "-o", str(made))
+            BUILDS.store(key, made.read_bytes())
+        objects.append(made)
     return tuple(objects)
 
 
