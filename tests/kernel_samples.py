@@ -110,6 +110,21 @@ def sampled(rows: Sequence[Row], counts: Callable[[str], bool], together: int = 
     return [whole[tuple(row.items())] for row in sample]
 
 
+def values_of(rows: Sequence[Row], pairs: Sequence[Row], left_out: Sequence[str]) -> list[Row]:
+    """Some of ``rows`` that hold each value, from ``pairs`` as far as those go, as they are compiled anyway.
+
+    Args:
+        rows: all that may be drawn.
+        pairs: what is drawn of them for pairs of values.
+        left_out: names whose values do not count.
+    """
+    counts = [name for name in rows[0] if name not in left_out]
+    chosen = sampled(pairs, counts.__contains__, together=1)
+    seen = {(name, row[name]) for row in chosen for name in counts}
+    others = [row for row in rows if any((name, row[name]) not in seen for name in counts)]
+    return chosen + sampled(others, counts.__contains__, together=1)
+
+
 def pairs_of(rows: Sequence[Row], left_out: Sequence[str]) -> list[Row]:
     """Some of ``rows`` that hold each pair of values; where N is above ``LONG``, of ways to do a thing alone.
 
@@ -130,8 +145,15 @@ def ways_of(rows: Sequence[Row]) -> set[str]:
 
 
 def pairs_on_host(name: str) -> list[Row]:
-    """Rows of a kernel at small sizes: with those of its kin they hold each pair of values the host sees."""
+    """Rows of a kernel at small sizes that hold each value, and with its kin's each pair, the host sees."""
     return [row for row in _pairs_of_kin(tuple(k.name for k in kin(KERNELS[name]))) if row["kernel"] == name]
+
+
+def values_on_host(name: str) -> list[Row]:
+    """Rows of a kernel at small sizes: its defaults, and some that hold each value the host sees."""
+    small = small_sizes(KERNELS[name])
+    chosen = [*defaults_at(small), *values_of(rows_at(small), pairs_on_host(name), UNSEEN_BY_HOST)]
+    return [row for i, row in enumerate(chosen) if row not in chosen[:i]]
 
 
 def ways_on_host(name: str) -> list[Row]:

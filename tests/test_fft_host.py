@@ -271,9 +271,9 @@ def design_of(chosen: dict[str, TunableValue]) -> tuple[int, Configuration]:
 
 
 @pytest.fixture(params=["sm_53", "sm_87", "sm_90"])
-def compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compiler]:
+def compiler(request: pytest.FixtureRequest, cubins: Path) -> Iterator[Compiler]:
     try:
-        made = Compiler(request.param, tmp_path, jobs=2)
+        made = Compiler(request.param, cubins, jobs=2)
     except CompilerUnavailableError as e:
         pytest.skip(str(e))
     with made:

@@ -87,9 +87,9 @@ def test_forms_make_only_the_scratch_they_use() -> None:
 
 
 @pytest.fixture(params=["sm_53", "sm_87", "sm_90"])
-def compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compiler]:
+def compiler(request: pytest.FixtureRequest, cubins: Path) -> Iterator[Compiler]:
     try:
-        made = Compiler(request.param, tmp_path, jobs=2)
+        made = Compiler(request.param, cubins, jobs=2)
     except CompilerUnavailableError as e:
         pytest.skip(str(e))
     with made:

@@ -1,7 +1,7 @@
 """Every kernel of the catalogue compiles for devices old and new, and nothing spills unseen."""
 
+import functools
 import re
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from kernel_samples import (
     rows_at,
     shown,
     small_sizes,
+    values_of,
     workloads,
 )
 
@@ -41,14 +42,14 @@ def on_devices(rows: Iterable[Row], architectures: Sequence[int] = ARCHITECTURES
     ]
 
 
-def compiled(rows: Sequence[Row]) -> list[tuple[Stage, Compiled]]:
+def compiled(rows: Sequence[Row], cubins: Path) -> list[tuple[Stage, Compiled]]:
     """Every stage of the rows, compiled for the architecture of each; none may fail."""
     results: list[tuple[Stage, Compiled]] = []
     for architecture in ARCHITECTURES:
         plans = [plan_of(row) for row in rows if row["architecture"] == architecture]
         stages = [stage for plan in plans for stage in plan.stages]
         try:
-            with tempfile.TemporaryDirectory() as cache, Compiler(f"sm_{architecture}", Path(cache)) as nvrtc:
+            with Compiler(f"sm_{architecture}", cubins) as nvrtc:
                 made = nvrtc.compile(stages)
         except CompilerUnavailableError as e:
             pytest.skip(str(e))
@@ -74,28 +75,46 @@ def check_report(results: Sequence[tuple[Stage, Compiled]]) -> None:
         assert resources.static_shared_bytes + stage.shared_bytes <= 227 * 1024, stage.entry
 
 
+@functools.cache
+def small_rows(family: str) -> list[Row]:
+    """Every configuration of a family's kernels at small sizes, once for each device of ``PAIRED``."""
+    return on_devices(rows_at([s for kernel in FAMILIES[family] for s in small_sizes(kernel)]), PAIRED)
+
+
+@functools.cache
+def pairs(family: str) -> list[Row]:
+    """Some of them that hold each pair of values, and each value with each device."""
+    return pairs_of(small_rows(family), LAUNCH_ONLY)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
-def test_pairs_of_values_compile(family: str) -> None:
+def test_values_compile(family: str, cubins: Path) -> None:
+    """Any value of a family's kernels compiles, for the oldest device or the newest; spills are reported."""
+    check_report(compiled(values_of(small_rows(family), pairs(family), LAUNCH_ONLY), cubins))
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pairs_of_values_compile(family: str, cubins: Path) -> None:
     """Any two values that go together, and any with each device that has it, compile; spills are reported."""
-    small = [sizes for kernel in FAMILIES[family] for sizes in small_sizes(kernel)]
-    check_report(compiled(pairs_of(on_devices(rows_at(small), PAIRED), LAUNCH_ONLY)))
+    check_report(compiled(pairs(family), cubins))
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_defaults_run_anywhere_without_spills(name: str) -> None:
+def test_defaults_run_anywhere_without_spills(name: str, cubins: Path) -> None:
     """The default, at the smallest and the largest problem, is for every device and spills nothing."""
     largest = list(workloads(KERNELS[name], [KERNELS[name].sizes["N"][-1]]))
     rows = on_devices(defaults_at([*small_sizes(KERNELS[name])[:1], *largest[:1]]))
     assert {row["architecture"] for row in rows} == set(ARCHITECTURES)
-    check_no_spills(compiled(rows))
+    check_no_spills(compiled(rows, cubins))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("sizes", all_sizes(), ids=shown)
-def test_every_configuration_compiles(sizes: Row) -> None:
+def test_every_configuration_compiles(sizes: Row, tmp_path: Path) -> None:
     """Whatever a search may try, at any size that is listed, compiles for every device that runs it."""
-    check_report(compiled(on_devices(rows_at([sizes]))))
-    check_no_spills(compiled(on_devices(defaults_at([sizes]))))
+    check_report(compiled(on_devices(rows_at([sizes])), tmp_path))
+    check_no_spills(compiled(on_devices(defaults_at([sizes])), tmp_path))
 
 
 def test_spills_are_seen(tmp_path: Path) -> None:

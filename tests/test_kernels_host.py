@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import host_build
 import numpy as np
 import pytest
+from build_cache import BUILDS
 from host_build import ADDRESSES, CHECKED, FLAGS, Barrier, HostRunError
 from kernel_runs import compare, compare_rows, runnable
 from kernel_samples import (
@@ -19,6 +20,7 @@ from kernel_samples import (
     rows_at,
     shown,
     small_plan,
+    values_on_host,
     ways_on_host,
 )
 
@@ -44,12 +46,25 @@ def compare_pairs(name: str) -> None:
     compare_rows(pairs_on_host(name), CHECKED)
 
 
+@functools.cache
+def compare_values(name: str) -> None:
+    compare_rows(values_on_host(name), CHECKED)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_values_give_right_answers(name: str) -> None:
+    """Defaults and any value answer to rounding, in every order, with no race and nothing astray."""
+    compare_values(name)
+
+
+@pytest.mark.pairwise
 @pytest.mark.parametrize("name", KERNELS)
 def test_pairs_of_values_give_right_answers(name: str) -> None:
     """Any two values that go together answer to rounding, in every order, with no race and nothing astray."""
     compare_pairs(name)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("name", KERNELS)
 def test_sanitizers_find_nothing(name: str) -> None:
     """Each way to load, store and exchange keeps to its arrays and to what the language defines."""
@@ -59,7 +74,8 @@ def test_sanitizers_find_nothing(name: str) -> None:
 @pytest.fixture
 def much() -> Iterator[None]:
     """For tests that compile gigabytes, which nobody needs afterwards."""
-    yield
+    with BUILDS.unused():
+        yield
     host_build.forget()
 
 
@@ -95,8 +111,8 @@ def test_what_only_a_gpu_runs_is_known() -> None:
 @pytest.mark.parametrize("name", KERNELS)
 def test_arrays_that_are_too_short_are_noticed(name: str) -> None:
     """Where any array ends one element early, the access behind its end fails the launch."""
-    compare_pairs(name)
-    plan = runnable(pairs_on_host(name))[0]
+    compare_values(name)
+    plan = runnable(values_on_host(name))[0]
     whole = {b.name: np.zeros(b.shape, b.dtype) for b in plan.buffers}
     for buffer in plan.buffers:
         with pytest.raises(HostRunError, match="past the end of argument"):
@@ -124,12 +140,14 @@ def barriers_needed(family: str) -> dict[tuple[str, int, str], bool]:
     return needed
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_barrier_can_be_left_out(family: str) -> None:
     """Without any one of the barriers that a family's kernels come to, some configuration fails."""
     assert not [place for place, is_needed in barriers_needed(family).items() if not is_needed]
 
 
+@pytest.mark.pairwise
 def test_every_barrier_is_met() -> None:
     """There is no barrier in the kernels' code that the samples do not come to."""
     sources = {stage.source for k in KERNELS for row in pairs_on_host(k) for stage in plan_of(row).stages}

@@ -96,12 +96,12 @@ def test_registers_past_an_old_gpus_limit_are_spilled() -> None:
     assert found[0].architecture == "sm_50"
 
 
-def test_nvrtc_compiles_for_kepler_as_sm_50(tmp_path: Path) -> None:
+def test_nvrtc_compiles_for_kepler_as_sm_50(cubins: Path) -> None:
     """The K20c is past NVRTC's reach: its resources are compiled facts of sm_50, labelled so."""
     sim = SimulatedDevice("k20c")
     assert sim.architecture == "sm_50"
     try:
-        compiler = Compiler(sim.architecture, cache_dir=tmp_path, jobs=1)
+        compiler = Compiler(sim.architecture, cache_dir=cubins, jobs=1)
     except CompilerUnavailableError as error:
         pytest.skip(str(error))
     with compiler:

@@ -203,9 +203,9 @@ def test_spaces_are_worth_a_search(name: str) -> None:
 
 
 @pytest.fixture(params=["sm_53", "sm_90"])
-def compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compiler]:
+def compiler(request: pytest.FixtureRequest, cubins: Path) -> Iterator[Compiler]:
     try:
-        made = Compiler(request.param, tmp_path, jobs=2)
+        made = Compiler(request.param, cubins, jobs=2)
     except CompilerUnavailableError as e:
         pytest.skip(str(e))
     with made:

@@ -245,7 +245,7 @@ def test_spaces_have_a_choice_and_a_default(kernel: KernelFile) -> None:
 
 @every_kernel
 @pytest.mark.parametrize("architecture", ["sm_53", "sm_90"])
-def test_defaults_compile_lean(kernel: KernelFile, architecture: str, tmp_path: Path) -> None:
+def test_defaults_compile_lean(kernel: KernelFile, architecture: str, cubins: Path) -> None:
     """Defaults spill nothing, leave room for two blocks, and take what the kernel file declares."""
     stages: list[Stage] = []
     for n in (64, 1001, 4096):
@@ -256,7 +256,7 @@ def test_defaults_compile_lean(kernel: KernelFile, architecture: str, tmp_path: 
                 default["S"] = default["L"]
             stages += kernel.plan(workload, Configuration(default)).stages
     try:
-        with Compiler(architecture, tmp_path) as compiler:
+        with Compiler(architecture, cubins) as compiler:
             results = compiler.compile(stages)
     except CompilerUnavailableError as error:
         pytest.skip(str(error))

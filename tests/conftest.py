@@ -1,0 +1,67 @@
+"""How all tests run: what Python and its libraries may do, how many examples, and which tiers."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from build_cache import BUILDS
+from hypothesis import HealthCheck, settings
+from kernel_changes import kernels_changed
+
+# The threads of OpenBLAS spin while they wait for each other: on busy processors that takes forty times as
+# long as to do without them.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Hundreds of tests start Python, and pytest rewrites 200 files: both are to be compiled once.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# A shell starts what it runs in the background with Ctrl-C ignored, and so would run what the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes depends on the machine; fixtures of a test are such that examples may share them.
+settings.register_profile(
+    "default",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.register_profile("thorough", settings.get_profile("default"), derandomize=False, max_examples=1000)
+settings.load_profile("default")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--pairwise",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="run the tests marked pairwise; auto: where kernels or tests/host differ from main",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Decide once, in the process that starts the others."""
+    if config.getoption("pairwise") == "auto":
+        config.option.pairwise = "always" if kernels_changed(config.rootpath) else "never"
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"pairwise tier: {config.getoption('pairwise')}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("pairwise") == "never":
+        left_out = [item for item in items if item.get_closest_marker("pairwise")]
+        items[:] = [item for item in items if not item.get_closest_marker("pairwise")]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_sessionfinish() -> None:
+    BUILDS.prune()
+
+
+@pytest.fixture
+def cubins(tmp_path: Path) -> Path:
+    """Where tests of what was compiled keep cubins: across runs, where anything is."""
+    return tmp_path if BUILDS.directory is None else BUILDS.directory / "cubins"
