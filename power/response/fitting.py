@@ -276,5 +276,7 @@ def _sigmas(
     plain = curvature * float(residuals @ residuals) / freedom
     pushes = np.stack([part.sum(axis=0) for part in np.array_split(jacobian * residuals[:, None], _BLOCKS)])
     blocked = curvature @ (pushes.T @ pushes) @ curvature * _BLOCKS / (_BLOCKS - 1)
-    sigmas = np.sqrt(np.maximum(np.diag(plain), np.diag(blocked)))
-    return float(sigmas[0]), float(sigmas[1])
+    variances = np.maximum(np.diag(plain), np.diag(blocked)).clip(
+        min=0.0
+    )  # a flat trace rounds to below zero
+    return float(np.sqrt(variances[0])), float(np.sqrt(variances[1]))
