@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import candidate as unbuilt
 from policy_driver import makespan, play, result, search_over
@@ -220,7 +220,6 @@ def launchable(found: Sequence[Shape], limits: DeviceLimits) -> list[Candidate]:
     return [one for one in candidates if one.blocks_per_sm]
 
 
-@settings(max_examples=60, deadline=None)
 @given(found=spaces, rule=rules)
 def test_the_chosen_is_a_candidate_and_heads_the_table(found: Sequence[Shape], rule: str) -> None:
     """Nothing is invented, nothing lost: the table has every candidate once, the chosen one first."""
@@ -235,7 +234,6 @@ def test_the_chosen_is_a_candidate_and_heads_the_table(found: Sequence[Shape], r
     assert len(choice.reasons) == 3
 
 
-@settings(max_examples=60, deadline=None)
 @given(found=spaces, rule=rules, seed=st.randoms(use_true_random=False))
 def test_the_order_of_candidates_decides_nothing_but_ties(
     found: Sequence[Shape], rule: str, seed: object
@@ -250,7 +248,6 @@ def test_the_order_of_candidates_decides_nothing_but_ties(
     assert best(candidates, rule, TX1).configuration == best(shuffled, rule, TX1).configuration
 
 
-@settings(max_examples=60, deadline=None)
 @given(found=spaces)
 def test_one_that_has_all_warps_and_all_blocks_is_never_passed_over(found: Sequence[Shape]) -> None:
     """First step of the guideline: with one radix, whoever reaches both maxima goes before who does not."""
@@ -261,7 +258,6 @@ def test_one_that_has_all_warps_and_all_blocks_is_never_passed_over(found: Seque
     assert (chosen.W_SM, chosen.B_a) == ((64,), (32,))
 
 
-@settings(max_examples=60, deadline=None)
 @given(found=spaces)
 def test_enough_warps_with_more_blocks_are_never_passed_over(found: Sequence[Shape]) -> None:
     """Second step: among those with 60 % of the warps none has more active blocks than the chosen one."""

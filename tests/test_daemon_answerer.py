@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from answering_scene import H200, TWIN, TX1, first_values, known, refresh, shipped, store_run
-from hypothesis import HealthCheck, given, settings
+from examples import FEW
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.config.catalog import Catalog
@@ -337,7 +338,6 @@ questions = st.builds(
 
 
 @given(histories, questions, st.booleans())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_every_reply_keeps_the_laws(
     history: tuple[object, ...], question: Question, worked_out: bool
 ) -> None:
@@ -369,11 +369,7 @@ def test_every_reply_keeps_the_laws(
 @given(
     st.lists(st.tuples(st.sampled_from(["finished", "limited"]), st.booleans(), st.booleans()), max_size=6)
 )
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@FEW
 def test_the_run_that_answers_is_that_of_the_command(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, bool, bool]]
 ) -> None:

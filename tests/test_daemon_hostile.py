@@ -73,7 +73,7 @@ def alive(api: Served) -> bool:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 def test_no_bytes_bring_the_server_down(api: Served, watch: Watch, random: Random) -> None:
     """Whatever is sent and however it is cut, the server answers below 500 or closes, and lives on."""
     made = attack(random)

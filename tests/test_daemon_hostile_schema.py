@@ -55,7 +55,7 @@ def session() -> Iterator[requests.Session]:
 
 
 @SCHEMA.parametrize()
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 def test_every_answer_is_as_published(
     case: schemathesis.Case[Any], api: Served, session: requests.Session
 ) -> None:

@@ -6,8 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.config.catalog import kernels_root
@@ -190,7 +189,6 @@ def test_sources_stay_in_kernel_directories(top: Path, source: str) -> None:
 MODES = st.integers(0o000, 0o7777)
 
 
-@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(mode=MODES, at=st.sampled_from(["kernels.d", "kernels.d/mine", "kernels.d/mine/kernel.toml"]))
 def test_a_mode_is_taken_exactly_if_nobody_else_can_write(top: Path, mode: int, at: str) -> None:
     """Of an owner's file the rights of group and others to write decide, and nothing else."""

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from cli_process import tuner
-from hypothesis import HealthCheck, given, settings
+from examples import FEW
+from hypothesis import given
 from hypothesis import strategies as st
 from mirrored import ENTRIES, content, filled
 
@@ -22,8 +23,6 @@ from tuner.errors import (
     StoreFullError,
 )
 from tuner.model.jobs import JobSpec, JobState, Origin
-
-QUICK = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,7 @@ def spoil(file: Path, how: str, share: float) -> None:
 spoilt = st.tuples(st.sampled_from(["cut off", "gone", "garbage"]), st.floats(0, 1, exclude_max=True))
 
 
-@QUICK
+@FEW
 @given(spoilt, st.booleans())
 def test_nothing_is_lost_with_one_file(
     fresh: Callable[[], Path], model: Path, spoilt: tuple[str, float], mirror: bool
@@ -81,7 +80,7 @@ def test_nothing_is_lost_with_one_file(
     assert check_mirror(path) == ""
 
 
-@QUICK
+@FEW
 @given(spoilt, st.booleans())
 def test_nothing_is_lost_under_a_connection(
     fresh: Callable[[], Path], spoilt: tuple[str, float], mirror: bool
@@ -105,7 +104,7 @@ def test_nothing_is_lost_under_a_connection(
     assert content(path) == content(mirror_of(path))
 
 
-@QUICK
+@FEW
 @given(st.floats(0, 1), st.booleans())
 def test_what_only_reading_all_tells_is_found_by_examining(
     fresh: Callable[[], Path], model: Path, share: float, mirror: bool

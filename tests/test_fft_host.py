@@ -9,7 +9,8 @@ import host_build
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from examples import FEW
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.compiler import Compiled, Compiler
@@ -186,7 +187,7 @@ def distance(one: Array, other: Array) -> float:
 
 
 @needs_compiler
-@settings(deadline=None, max_examples=15)
+@FEW
 @given(designs, seeds)
 def test_transform_and_inverse_cancel(design: tuple[int, Configuration], seed: int) -> None:
     """What is transformed there and back, by whatever configuration, is what it was."""
@@ -198,7 +199,7 @@ def test_transform_and_inverse_cancel(design: tuple[int, Configuration], seed: i
 
 
 @needs_compiler
-@settings(deadline=None, max_examples=15)
+@FEW
 @given(designs, seeds, st.sampled_from(DIRECTIONS), st.floats(-4, 4), st.floats(-4, 4))
 def test_transforms_are_linear(
     design: tuple[int, Configuration], seed: int, direction: str, real: float, imaginary: float
@@ -213,7 +214,7 @@ def test_transforms_are_linear(
 
 
 @needs_compiler
-@settings(deadline=None, max_examples=15)
+@FEW
 @given(designs, seeds, st.sampled_from(DIRECTIONS))
 def test_energy_is_kept(design: tuple[int, Configuration], seed: int, direction: str) -> None:
     """Parseval's law: a row's norm grows by the root of N, or inversely shrinks by it."""
@@ -225,7 +226,7 @@ def test_energy_is_kept(design: tuple[int, Configuration], seed: int, direction:
 
 
 @needs_compiler
-@settings(deadline=None, max_examples=15)
+@FEW
 @given(designs, st.integers(0, 1023), st.sampled_from(DIRECTIONS))
 def test_an_impulse_becomes_a_tone(design: tuple[int, Configuration], at: int, direction: str) -> None:
     """Every single element comes out as the tone of its place, each frequency of it right to rounding."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from modelled import ELEMENTS, REGISTERS, device, joules, makespan, scan
 from scipy.stats import spearmanr
@@ -241,7 +241,6 @@ def declared_to_fit(plan: Plan) -> Plan:
     return replace(plan, stages=(replace(stage, declared=Resources(min(63, REGISTERS[64]), 128)),))
 
 
-@settings(max_examples=40, deadline=None)
 @given(name=names, plan=plans)
 def test_time_does_not_rise_with_the_clock(name: str, plan: Plan) -> None:
     """A higher clock never makes a plan slower."""
@@ -253,7 +252,6 @@ def test_time_does_not_rise_with_the_clock(name: str, plan: Plan) -> None:
     assert all(fast <= slow * (1 + 1e-9) for fast, slow in itertools.pairwise(times))
 
 
-@settings(max_examples=60, deadline=None)
 @given(name=names, plan=plans, factor=st.floats(1.0, 8.0))
 def test_more_bytes_take_longer(name: str, plan: Plan, factor: float) -> None:
     """More bytes of device memory never take less time or energy."""
@@ -263,7 +261,6 @@ def test_more_bytes_take_longer(name: str, plan: Plan, factor: float) -> None:
     assert joules(device(name), more) >= joules(device(name), fitting) * (1 - 0.01)
 
 
-@settings(max_examples=60, deadline=None)
 @given(name=names, chosen=st.lists(plans, min_size=2, max_size=4))
 def test_rounds_lie_between_longest_and_sum(name: str, chosen: list[Plan]) -> None:
     """A round lasts at least its slowest workload and all bytes, at most the workloads one by one.
@@ -290,7 +287,6 @@ def test_rounds_lie_between_longest_and_sum(name: str, chosen: list[Plan]) -> No
     assert all(end_s >= solo_s * (1 - 1e-9) for end_s, solo_s in zip(ends_s, alone_s, strict=True))
 
 
-@settings(max_examples=40, deadline=None)
 @given(name=names, plan=plans)
 def test_power_stays_between_idle_and_limit(name: str, plan: Plan) -> None:
     """A load draws more than idle; at most the limit, or it runs at the lowest clock."""

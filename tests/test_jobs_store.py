@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import FEW
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -123,7 +124,7 @@ class Queue(RuleBasedStateMachine):
             assert replayed(self.jobs, number) == (state, reason)
 
 
-Queue.TestCase.settings = settings(max_examples=10, stateful_step_count=15, deadline=None)
+Queue.TestCase.settings = settings(FEW, stateful_step_count=15)
 test_queue = Queue.TestCase
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import islice, product
 
 import pytest
-from hypothesis import given, settings
+from examples import FEW
+from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import Measure, blocks, candidate, makespan, play, result, search_over
 
@@ -244,7 +245,7 @@ def test_one_workload_that_always_fails_ends_a_huge_search_soon_or_at_the_budget
     assert played.ended or len(played.trials) >= 500
 
 
-@settings(max_examples=25, deadline=None)
+@FEW
 @given(costs=st.lists(st.floats(0, 1e9) | st.just(math.inf) | st.just(math.nan), min_size=1, max_size=24))
 def test_any_costs_end_well(policy: Policy, costs: list[float]) -> None:
     """Costs of any kind: it ends, and its answer is finite wherever it met a finite cost."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_actuator import FakeGpus
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.clocks import clockd_leases, clockd_server
 from tuner.power.clocks.clockd_leases import Leases
@@ -528,7 +528,6 @@ nearly = st.fixed_dictionaries(
 lines = st.binary(max_size=2 * MAX_REQUEST_BYTES) | nearly.map(lambda value: json.dumps(value).encode())
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.tuples(lines, st.booleans()), max_size=8))
 def test_no_talk_brings_the_helper_down(
     tmp_path_factory: pytest.TempPathFactory, talk: list[tuple[bytes, bool]]

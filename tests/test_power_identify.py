@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import FEW
+from hypothesis import given
 from hypothesis import strategies as st
 from loads import BUSY_W, IDLE_W, calibrated, played, samples
 from tuner.power.energy.ticks import Trace
@@ -60,7 +61,7 @@ def test_simulated_sensors_are_recognised(
         assert response.capacitance_s + response.window_s == pytest.approx(size, abs=5 * sigma)
 
 
-@settings(max_examples=15)
+@FEW
 @given(
     st.sampled_from(["lag", "mean"]),
     st.floats(np.log(0.008), np.log(2.0)),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jetson_trees import BOARDS, build, rail_files, set_rail, write
 from tuner.power.sensors.ina3221 import readings
@@ -157,7 +157,6 @@ def orin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("board"), "orin-nx")
 
 
-@settings(max_examples=40, deadline=None)
 @given(currents=st.lists(st.sampled_from([1000, 1008, 1016]), min_size=6, max_size=16))
 def test_updates_and_honest_repeats_are_samples(orin: Path, currents: list[int]) -> None:
     """Each update interval gives one sample, whether the value moved or not, and never two."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tuner.power.clocks.actuator import Where
 from tuner.power.clocks.controls import restore_stale as restore_as_found
@@ -335,7 +335,6 @@ NEARLY = st.fixed_dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(content=st.binary(max_size=60) | NEARLY.map(lambda record: json.dumps(record).encode()))
 @example(b"[" * 60_000)
 @example(b"")

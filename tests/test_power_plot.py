@@ -97,7 +97,7 @@ def test_an_uncorrected_reading_has_one_curve(monkeypatch: pytest.MonkeyPatch) -
     assert legend_of(drawn(picture, monkeypatch))[1] == "as the sensor shows it (shows power as it is)"
 
 
-@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=8, phases=[Phase.explicit, Phase.generate])
 @given(marks=st.lists(st.tuples(st.floats(0.0, 2.0), st.text("il MW", max_size=40)), max_size=20))
 def test_labels_do_not_overlap(marks: list[tuple[float, str]]) -> None:
     """However many marks there are, and whatever they are called, no label covers another."""

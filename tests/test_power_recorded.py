@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tuner.power.sensors.recorded import Recorded
 
@@ -59,7 +59,6 @@ def test_what_is_written_is_read_again(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["json", "csv"])
-@settings(deadline=None)
 @given(trace=traces())
 @example(trace=replace(TRACE, marks=((0.0, ","),)))  # its JSON in a comment opens a quoted cell of CSV
 def test_every_trace_survives(tmp_path_factory: pytest.TempPathFactory, suffix: str, trace: Recorded) -> None:
@@ -195,7 +194,6 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         TRACE.write(tmp_path / "nowhere" / "a.json")
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60) | st.text(max_size=60).map(lambda text: "# tuner-power-trace 1\n# " + text))
 def test_garbage_is_refused(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     """No text raises anything but an input error."""

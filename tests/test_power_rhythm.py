@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.sensors.rhythm import RhythmSource, fitted
 
@@ -143,7 +143,6 @@ def test_a_long_pause_ends_what_is_known() -> None:
     assert max(map(abs, errors_s(samples, counter))) < 0.005
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     period_s=st.floats(0.02, 0.2),
     phase=st.floats(0.0, 1.0),

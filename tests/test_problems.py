@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import FEW
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -62,7 +63,6 @@ def verdicts(problem: Problem, inputs: Rows, outputs: Rows) -> list[bool]:
     return [problem.compare(inputs, outputs, sizes).ok, problem.residual(np, inputs, outputs, sizes).ok]
 
 
-@settings(deadline=None, max_examples=60)
 @given(problem_names, seeds, lengths)
 def test_right_answers_pass(name: str, seed: int, N: int) -> None:
     """The answer rounded to the buffers' precision passes both checks, whatever the inputs."""
@@ -84,7 +84,6 @@ def test_serial_single_precision_passes(name: str, solve32: Callable[..., NDArra
     assert verdicts(problem, inputs, {"answer": answer}) == [True, True]
 
 
-@settings(deadline=None, max_examples=60)
 @given(problem_names, seeds, lengths, st.data())
 def test_one_wrong_element_fails(name: str, seed: int, N: int, data: st.DataObject) -> None:
     """An element off by a hundredth of its row's largest magnitude fails, wherever it is."""
@@ -147,7 +146,7 @@ DAMAGES = (
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@settings(deadline=None, max_examples=10)
+@FEW
 @given(name=problem_names, seed=seeds, N=st.sampled_from([64, 512]))
 def test_damaged_answers_fail(damage: Callable[[NDArray[Any]], None], name: str, seed: int, N: int) -> None:
     """Swapped, missing, repeated, scaled and non-finite problems fail both checks."""
@@ -184,7 +183,7 @@ def test_temporaries_do_not_grow_with_the_batch(name: str) -> None:
 
 
 @given(seeds)
-@settings(deadline=None, max_examples=20)
+@FEW
 def test_tridiagonal_inputs_keep_the_margin_the_bound_needs(seed: int) -> None:
     """Every row is dominant by MARGIN, its norm below NORM, and the diagonal takes both signs."""
     _, inputs, _ = case("tridiagonal", seed, 64)

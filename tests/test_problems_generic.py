@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import FEW
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -45,7 +46,7 @@ def test_expression_judges_every_output_element_by_element() -> None:
     assert problem.compare(take_rows(inputs, rows, 2), take_rows(outputs, rows, 2), {"N": 30}).ok
 
 
-@settings(deadline=None, max_examples=20)
+@FEW
 @given(st.sampled_from(["out", "total"]), st.integers(0, 39), st.integers(0, 29))
 def test_expression_finds_one_wrong_element(name: str, row: int, column: int) -> None:
     """One element of one output that is off by one fails, and is named."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -42,14 +42,12 @@ def verdicts(x: Rows, y: Rows, form: str) -> list[bool]:
     ]
 
 
-@settings(deadline=None, max_examples=60)
 @given(dtypes, forms, lengths, seeds)
 def test_right_sums_pass(dtype: str, form: str, N: int, seed: int) -> None:
     """What is right to its type passes both checks, also where whole numbers wrap."""
     assert verdicts(*case(dtype, form, N, seed), form) == [True, True]
 
 
-@settings(deadline=None, max_examples=60)
 @given(dtypes, forms, lengths, seeds, st.data())
 def test_one_wrong_sum_fails(dtype: str, form: str, N: int, seed: int, data: st.DataObject) -> None:
     """A sum off by one, or by a hundredth of the row's largest, fails both checks wherever it is."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import recorded_samples as samples
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.config.catalog import Catalog
@@ -69,7 +69,6 @@ INVALID = st.builds(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     results=st.lists(VALID | INVALID, min_size=3, max_size=3),
     clocks_mhz=st.sampled_from([(None,), (1980, 1200), (None, 900)]),
@@ -210,7 +209,6 @@ def test_a_member_that_is_no_document_is_refused(tmp_path: Path, text: str) -> N
         RecordingFile(_archive(tmp_path, text)).space(("scan-lf:N=64",))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_document_is_refused_or_read(tmp_path: Path, data: st.DataObject) -> None:
     """Whatever single value of a document is replaced, it is read or refused, never a traceback."""

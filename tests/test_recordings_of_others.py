@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import recorded_samples as samples
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import InputError
@@ -133,7 +133,6 @@ def test_any_other_file_is_refused(tmp_path: Path, content: bytes) -> None:
         open_recording(path)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_documents_are_refused_or_read(tmp_path: Path, data: st.DataObject) -> None:
     """Whatever single value of a cache, or of an archive's words, is replaced: read or refused in words."""

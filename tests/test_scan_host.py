@@ -10,7 +10,8 @@ import host_build
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from examples import FEW
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.compiler import Compiled, Compiler
@@ -119,7 +120,7 @@ wide = st.integers(-(2**31), 2**31 - 1)
 @needs_compiler
 @pytest.mark.parametrize("values", [{"shuffle": True}, {"shuffle": False, "r": 4}])
 @each_kernel
-@settings(deadline=None, max_examples=15)
+@FEW
 @given(x=st.lists(wide, min_size=21, max_size=21))
 def test_sums_obey_their_laws(name: str, values: Values, x: list[int]) -> None:
     """Modulo 2^32, sums of parts add up, and a sum without its element is the one before."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal
@@ -137,7 +137,6 @@ def test_a_fit_of_equal_costs_is_finite() -> None:
     assert np.all(np.isfinite([*fitted.lengths, fitted.variance, fitted.nugget]))
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.floats(-1e6, 1e6), min_size=9, max_size=9) | st.just([0.0] * 9) | st.just([float("nan")] * 9)
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import candidate, search_over
 from scipy.optimize import approx_fprime
@@ -27,7 +27,6 @@ def points(count: int, seed: int = 0) -> np.ndarray:
     return np.hstack([draw.random((count, 2)), draw.integers(TASKS, size=(count, 1)).astype(float)])
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     lengths=st.lists(st.floats(-3, 5), min_size=4, max_size=4),
     weights=st.lists(st.floats(-3, 3), min_size=6, max_size=6),

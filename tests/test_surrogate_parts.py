@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import candidate, search_over
 from scipy.integrate import quad
@@ -62,7 +62,6 @@ def test_how_often_two_divides_is_told_where_size_does_not_tell() -> None:
         assert features(configurations(v=values)).shape == (len(values), 1)
 
 
-@settings(max_examples=80, deadline=None)
 @given(mean=st.floats(-3, 3), deviation=st.floats(0.05, 3), best=st.floats(-3, 3))
 def test_expected_improvement_is_the_integral(mean: float, deviation: float, best: float) -> None:
     """EI is the mean of max(best - f, 0) over the predicted normal density."""
@@ -136,7 +135,6 @@ def test_however_much_failed_nothing_is_ruled_out() -> None:
     assert np.isfinite(failures.log_chance_to_work()[0])
 
 
-@settings(max_examples=40, deadline=None)
 @given(values=st.lists(st.integers(2, 6), min_size=1, max_size=4), seed=st.integers(0, 99))
 def test_a_start_design_meets_every_value(values: list[int], seed: int) -> None:
     """On a full grid, as many rows as the longest tunable has values meet each value of each tunable."""

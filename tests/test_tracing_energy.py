@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from traced_power import COUNTER, Power, after_s, samples_of, ticks_of
 
@@ -78,7 +78,6 @@ def test_the_joules_are_those_from_start_to_end(info: SensorInfo, kind: str, dur
     assert found.notes == ()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     duration_s=st.floats(0.2, 2.0),
@@ -286,7 +285,6 @@ RESPONSES = st.builds(
 ) | st.builds(Response, st.sampled_from(["boxcar", "ramp"]), window_s=st.floats(0.001, 1.5))
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     rows=ROWS.map(sorted) | ROWS,
     beside=ROWS.map(sorted),

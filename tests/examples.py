@@ -1,0 +1,5 @@
+"""How many examples the tests of laws try: what the profile says (``conftest.py``), or a part of it."""
+
+from hypothesis import settings
+
+FEW = settings(max_examples=max(settings.default.max_examples // 4, 1))  # where one takes long
