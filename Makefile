@@ -7,10 +7,12 @@ BIN := $(VENV)/bin
 # The CuPy that matches the driver; without a driver CuPy for CUDA 12, which also imports there.
 CUDA_EXTRA := $(shell nvidia-smi 2>/dev/null | grep -q 'CUDA Version: 13' && echo cuda13 || echo cuda12)
 
-# A file's tests share what was compiled for them.
-SIDE_BY_SIDE := --numprocesses auto --dist loadfile
+# Neighbours stay together, as they share fixtures; who has none left takes from the other.
+SIDE_BY_SIDE := --numprocesses auto --dist worksteal
+# Whether `make test` runs the pairwise tier: auto (where kernels or tests/host differ from main), always or never.
+PAIRWISE ?= auto
 
-.PHONY: run test test-all test-systemd test-matrix coverage man clean
+.PHONY: run test test-kernels test-all test-systemd test-matrix coverage man clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/tuner run --objective energy
@@ -18,12 +20,18 @@ run: $(VENV)/.run-ready
 test: $(VENV)/.test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/pytest $(SIDE_BY_SIDE)
+	@mkdir -p build; $(BIN)/mypy > build/mypy.txt 2>&1 & types=$$!; \
+	  $(BIN)/pytest $(SIDE_BY_SIDE) --pairwise $(PAIRWISE); tests=$$?; \
+	  wait $$types; types=$$?; echo mypy:; cat build/mypy.txt; [ $$tests = 0 ] && [ $$types = 0 ]
 
-# Also every configuration of every kernel at every listed size, on the host and for four architectures: hours.
+# The kernels' pairs of values, sanitizers and barriers, whatever changed.
+test-kernels: $(VENV)/.test-ready
+	$(BIN)/pytest $(SIDE_BY_SIDE) --pairwise always -m pairwise
+
+# Also every configuration of every kernel at every listed size, on the host and for four architectures, and ten
+# times as many examples of each law: hours.
 test-all: $(VENV)/.test-ready
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not gpu"
+	$(BIN)/pytest $(SIDE_BY_SIDE) --pairwise always --hypothesis-profile thorough -m "not gpu"
 
 # The same tests on other versions of Python, each in an environment of its own; one that is not here is left out.
 test-matrix:
