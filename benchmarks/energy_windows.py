@@ -141,7 +141,7 @@ def measured(tools: Tools, plan: Plan, window_s: float) -> dict[str, Any]:
     begun_s = now_s()
     found = tools.windows.run([plan], window_s)
     if found.energy is None or not found.makespan_s:
-        raise InputError(f"{plan.label()}: no energy: {', '.join(found.flags)}")
+        raise InputError(f"{plan.label()}: no energy: {', '.join(map(str, found.flags))}")
     return {
         "time_s": (begun_s + now_s()) / 2.0,
         "joules": found.energy.joules,
@@ -151,7 +151,7 @@ def measured(tools: Tools, plan: Plan, window_s: float) -> dict[str, Any]:
         "median_round_s": found.makespan_s,
         "clock_mhz": found.clock_mhz,
         "celsius": tools.celsius(),
-        "flags": list(found.flags),
+        "flags": [str(flag) for flag in found.flags],
     }
 
 

@@ -31,7 +31,7 @@ from tuner.interfaces import Meter
 from tuner.measurement.clock_lock import ClockLock
 from tuner.measurement.verification import AnswerChecks
 from tuner.measurement.window import WindowRunner
-from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
+from tuner.model import Configuration, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import RecordedSpace, RecordingFile, read, write
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.exporting import recorded_space
@@ -39,7 +39,7 @@ from tuner.search.exporting import recorded_space
 TIME_S, ENERGY_S = 0.04, 0.2  # windows
 CHECKED_TO = 2**16  # larger problems are checked for the fastest only: the reference is made on the host
 FASTEST = 40
-UNCHECKED = "unchecked: only the fastest answers of this space were checked"
+UNCHECKED = Flag(FlagKind.UNCHECKED, "only the fastest answers of this space were checked")
 DIGITS, DIGITS_OF_SPREADS, DIGITS_OF_SPENT = 6, 3, 4  # kept of numbers; windows know no more
 JOINT = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024", "scan-ks:N=256")
 SMALL = ("scan-lf", "tridiag-wm", "fft", "scan-ks", "tridiag-pcr", "tridiag-lf", "tridiag-cr")

@@ -15,6 +15,7 @@ from tuner.model import (
     Configuration,
     DeviceIdentity,
     Energy,
+    Flag,
     Measurement,
     Status,
     TunableValue,
@@ -168,7 +169,7 @@ def sample(
             makespan_s=time_s if ok else None,
             makespan_uncertainty_s=unsure * time_s,
             energy=Energy(joules, unsure * joules, joules / time_s, "simulated", "gpu") if ok else None,
-            flags=flags,
+            flags=tuple(map(Flag.parse, flags)),
             modelled=True,
         )
     )

@@ -10,9 +10,10 @@ from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
 from tuner.errors import ClockPermissionError
 from tuner.interfaces import Check, ClockReading, PowerReading, RunRecord, Sample, SensorInfo
-from tuner.model import Plan, Trial
+from tuner.model import Flag, FlagKind, Plan, Trial
 
 PLANS = (scan(4, 256), scan(8, 128, kernel="other"))
+NO_GRAPH = Flag(FlagKind.NO_GRAPH, "a test")
 OTHER = (scan(16, 64), PLANS[1])
 
 
@@ -34,7 +35,7 @@ class Watched(SimulatedDevice):
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         self.run_clocks.append(self._set_mhz)
-        return replace(super().run(plans, window_s), notes=("no-graph: a test",))
+        return replace(super().run(plans, window_s), flags=(NO_GRAPH,))
 
 
 class FakeMeter:

@@ -12,6 +12,7 @@ from tuner.model import (
     DeviceIdentity,
     DeviceLimits,
     Energy,
+    Flag,
     Measurement,
     Status,
     Trial,
@@ -83,7 +84,7 @@ def workload(
 
 
 def measured(
-    time_s: float, joules: float | None = None, *, lanes: int = 1, flags: tuple[str, ...] = ()
+    time_s: float, joules: float | None = None, *, lanes: int = 1, flags: tuple[Flag, ...] = ()
 ) -> Measurement:
     """A valid measurement of a window of 0.2 s."""
     energy = None if joules is None else Energy(joules, joules * 0.03, joules / time_s, "counter", "gpu")

@@ -12,7 +12,7 @@ from tuner.devices.cuda.buffers import is_cold, rotation_sets
 from tuner.devices.cuda.rounds import WARM_S
 from tuner.devices.cuda.statistics import median_and_spread, uncertainty
 from tuner.interfaces import Device
-from tuner.model import Status
+from tuner.model import FlagKind, Status
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_rounds_of_two_workloads(cp: FakeCupy, device: CudaDevice) -> None:
     assert record.makespan_spread_s == pytest.approx(0, abs=1e-9)
     assert record.end_s - record.start_s == pytest.approx(record.rounds * 3e-3)
     assert record.end_s - record.start_s == pytest.approx(0.5, abs=0.02)
-    assert record.notes == ()
+    assert record.flags == ()
     assert cp.most_queued_s < 0.15  # a few replays and the burst, never the window
 
 
@@ -76,7 +76,7 @@ def test_rounds_of_some_milliseconds_take_turns(cp: FakeCupy, device: CudaDevice
     record = device.run([plan("slow")], 0.3)
     assert record.rounds == 15
     assert record.makespan_s == pytest.approx(0.02)
-    assert record.notes == ()
+    assert record.flags == ()
 
 
 def test_long_rounds_are_not_repeated_needlessly(cp: FakeCupy, device: CudaDevice) -> None:
@@ -98,7 +98,7 @@ def test_window_opens_on_a_settled_device(
     cp.host_call_s = 2e-6
     cp.kernels[entries[0]].seconds = seconds
     record = device.run([plan(entry, kernel=str(i)) for i, entry in enumerate(entries)], 1.2)
-    assert record.notes == ()
+    assert record.flags == ()
     idle = [end_s for begin_s, end_s in cp.idle if end_s - begin_s > 50e-6]
     assert all(end_s < record.start_s - 0.95 * WARM_S for end_s in idle)
     assert record.makespan_s == pytest.approx(seconds, rel=1e-6)
@@ -141,10 +141,9 @@ def test_capture_that_fails(cp: FakeCupy, device: CudaDevice) -> None:
     cp.capture_works = False
     record = device.run([plan("scan"), plan("scan", kernel="other")], 0.2)
     assert record.makespan_s == pytest.approx(1e-3)
-    (note,) = record.notes
-    assert note.startswith("no-graph: ")
+    assert [flag.kind for flag in record.flags] == [FlagKind.NO_GRAPH]
     cp.capture_works = True
-    assert device.run([plan("scan")], 0.1).notes == ()
+    assert device.run([plan("scan")], 0.1).flags == ()
 
 
 def test_arrays_rotate_past_the_l2(cp: FakeCupy, device: CudaDevice) -> None:

@@ -183,7 +183,7 @@ def test_zeroed_buffers(cp: FakeCupy, device: CudaDevice) -> None:
     for plans in ([counted], [counted, plan("double", kernel="other")]):
         record = device.run(plans, 0.05)
         assert [result.status for result in record.results] == [Status.OK] * len(plans)
-        assert record.notes == ()
+        assert record.flags == ()
     assert cp.kernels["scan"].runs > 50
 
 

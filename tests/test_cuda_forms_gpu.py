@@ -9,6 +9,7 @@ from tuner.devices.cuda import CudaDevice
 from tuner.model import (
     Buffer,
     Configuration,
+    FlagKind,
     Plan,
     ProblemSpec,
     Scalar,
@@ -146,7 +147,7 @@ def judge(device: CudaDevice, asked: Plan) -> None:
     assert check.status is Status.OK, check.detail
     record = device.run([asked], 0.1)
     assert [result.status for result in record.results] == [Status.OK]
-    assert not [note for note in record.notes if not note.startswith("warm-l2")]  # arrays are small here
+    assert not [flag for flag in record.flags if flag.kind is not FlagKind.WARM_L2]  # arrays are small here
     check = device.check(asked, 4)
     assert check.status is Status.OK, check.detail
 

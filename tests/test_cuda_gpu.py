@@ -186,7 +186,7 @@ def test_co_run(device: CudaDevice) -> None:
     alone = [device.run([part], 0.1).makespan_s or 0.0 for part in parts]
     record = device.run(parts, 0.3)
     assert [result.status for result in record.results] == [Status.OK] * 3
-    assert record.notes == ()
+    assert record.flags == ()
     assert record.makespan_s is not None
     assert 0.9 * max(alone) < record.makespan_s < 1.2 * sum(alone)
     assert record.makespan_uncertainty_s > 0

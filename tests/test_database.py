@@ -12,7 +12,16 @@ from tuner.database.answers import find_answer
 from tuner.database.check import mirror_of
 from tuner.database.conditions import Conditions
 from tuner.errors import InputError, StoreDamagedError, StoreError
-from tuner.model import Configuration, DeviceIdentity, Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model import (
+    Configuration,
+    DeviceIdentity,
+    Energy,
+    Flag,
+    Measurement,
+    Status,
+    Trial,
+    WorkloadResult,
+)
 
 DEVICE = DeviceIdentity("cuda:0", "GPU", "GPU-1", "580.1", "13.0", modelled=False)
 CONDITIONS = Conditions(
@@ -217,7 +226,7 @@ def test_full_disk_keeps_what_was_stored(path: Path) -> None:
         store.add(run, 1, TRIAL, MEASUREMENT, CONDITIONS.names)
         pages = store.database.read(lambda view: view.rows("PRAGMA page_count"))[0][0]
         store.database.read(lambda view: view.rows(f"PRAGMA max_page_count = {pages}"))
-        big = replace(MEASUREMENT, flags=("x" * 100_000,))
+        big = replace(MEASUREMENT, flags=(Flag.parse("x" * 100_000),))
 
         with pytest.raises(StoreError, match="full"):
             store.add(run, 2, replace(TRIAL, clock_mhz=1), big, CONDITIONS.names)

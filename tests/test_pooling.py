@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measurement.pooling import join
-from tuner.model import Energy, Measurement, Status, WorkloadResult
+from tuner.model import Energy, Flag, Measurement, Status, WorkloadResult
 
 
 def repeat(makespan_s: float, joules: float | None, *, u_j: float = 0.0, flag: str = "") -> Measurement:
@@ -18,7 +18,7 @@ def repeat(makespan_s: float, joules: float | None, *, u_j: float = 0.0, flag: s
         energy=energy,
         rounds=10,
         window_s=1.0,
-        flags=(flag,) if flag else (),
+        flags=(Flag.parse(flag),) if flag else (),
         energy_total_j=5.0,
     )
 
@@ -70,7 +70,7 @@ def test_flags_are_kept_once() -> None:
     """What a reader must know of any repeat is known of the trial."""
     joined = join([repeat(1.0, 1.0, flag="a"), repeat(1.0, 1.0, flag="b"), repeat(1.0, 1.0, flag="a")])
 
-    assert joined.flags == ("a", "b")
+    assert joined.flags == (Flag.parse("a"), Flag.parse("b"))
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=1, max_size=6))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tuner.config.catalog import Catalog
 from tuner.errors import InputError
-from tuner.model import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model import Energy, Flag, Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace, RecordingFile, checks, files, read, write
 from tuner.recordings.encoding import document
@@ -52,7 +52,7 @@ VALID = st.builds(
     rounds=st.integers(0, 10**6),
     window_s=AMOUNTS,
     clock_mhz=st.none() | POSITIVE,
-    flags=st.lists(st.text(max_size=5), max_size=2).map(tuple),
+    flags=st.lists(st.text(max_size=5).map(Flag.parse), max_size=2).map(tuple),
     modelled=st.booleans(),
     check_s=AMOUNTS,
     energy_total_j=AMOUNTS,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import StoreError
-from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model import Configuration, Energy, Flag, Measurement, Status, Trial, WorkloadResult
 from tuner.model.records import canonical, measurement_from, measurement_record, trial_from, trial_record
 
 values = st.one_of(st.booleans(), st.integers(-(2**31), 2**31), st.text(max_size=5))
@@ -35,7 +35,7 @@ measurements = st.builds(
     energy=st.none() | energies,
     rounds=st.integers(0, 10**6),
     clock_mhz=st.none() | positive,
-    flags=st.lists(st.text(max_size=5), max_size=2).map(tuple),
+    flags=st.lists(st.text(max_size=5).map(Flag.parse), max_size=2).map(tuple),
     modelled=st.booleans(),
 )
 

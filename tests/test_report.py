@@ -16,7 +16,7 @@ from rich.console import Console
 from tuner.config.catalog import Catalog
 from tuner.database.conditions import Conditions
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability
-from tuner.model import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model import Energy, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.report.tables import show_run
 from tuner.report.words import percent, si, significant, with_uncertainty
@@ -411,7 +411,9 @@ def test_without_idle_power_nothing_is_net(prepared: tuple[PreparedWorkload, ...
 
 def test_flags_are_printed(prepared: tuple[PreparedWorkload, ...]) -> None:
     """What a reader must know of the answer's measurement stands below it."""
-    text = shown(make(prepared, [measured((0.004, 0.010), 2.0, flags=("throttled: thermal",))]))
+    text = shown(
+        make(prepared, [measured((0.004, 0.010), 2.0, flags=(Flag(FlagKind.THROTTLED, "thermal"),))])
+    )
 
     assert "beware: throttled: thermal" in text
 

@@ -5,7 +5,11 @@ import pickle
 from dataclasses import replace
 from unittest.mock import patch
 
-from tuner.model import Source
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.model import Flag, FlagKind, Source
 
 
 def test_digest_of_a_source_is_made_once() -> None:
@@ -26,3 +30,28 @@ def test_digest_is_no_part_of_a_source() -> None:
     assert asked.sha256
     assert asked == fresh
     assert len({asked, fresh}) == 1
+
+
+@given(st.sampled_from([kind.value for kind in FlagKind]), st.sampled_from([": ", ":", " ", ""]), st.text())
+def test_flags_give_their_stored_text_back(name: str, sign: str, detail: str) -> None:
+    """Whatever text a database or a recording holds, a flag that was parsed from it has the same text."""
+    assert str(Flag.parse(f"{name}{sign}{detail}")) == f"{name}{sign}{detail}"
+
+
+@given(st.sampled_from([kind for kind in FlagKind if kind is not FlagKind.OTHER]), st.text(min_size=1))
+def test_flags_of_known_kinds_are_told_by_their_text(kind: FlagKind, detail: str) -> None:
+    """A flag is the same again after its text was stored."""
+    assert Flag.parse(str(Flag(kind, detail))) == Flag(kind, detail)
+
+
+@pytest.mark.parametrize(
+    ("text", "limited"),
+    [
+        ("throttled: hw-thermal, sw-power-cap", True),
+        ("throttled: hw-thermal", False),
+        ("sensor-gap: sw-power-cap", False),
+    ],
+)
+def test_flags_tell_the_power_limit(text: str, limited: bool) -> None:
+    """Only a GPU that its power limit throttled is at its power limit."""
+    assert Flag.parse(text).at_power_limit is limited

@@ -8,7 +8,7 @@ from fake_setup import PLANS, FakeClocks, FakeMeter, Watched, trial_of
 from tuner.interfaces import PowerReading
 from tuner.measurement.measurer import Measurer
 from tuner.measurement.warmup import COLD_S, NEW_CLOCK_S, WarmUp
-from tuner.model import Energy, Measurement, Status, WorkloadResult
+from tuner.model import Energy, Flag, FlagKind, Measurement, Status, WorkloadResult
 
 
 class Bench:
@@ -66,7 +66,9 @@ def test_what_never_settles_is_flagged(cold: bool, limit_s: float) -> None:
     measured = bench.settle(None if cold else 900)
 
     assert bench.now - begun_s == limit_s
-    assert measured[-1].flags == (f"unsettled: energy still changed by +1.0% after {limit_s:g} s",)
+    assert measured[-1].flags == (
+        Flag(FlagKind.UNSETTLED, f"energy still changed by +1.0% after {limit_s:g} s"),
+    )
     assert len(bench.warmth.notices) == cold
 
 

@@ -110,7 +110,7 @@ class ReplayDevice:
             rounds=found.rounds,
             start_s=begun_s + found.check_s,
             end_s=self._now_s,
-            notes=found.flags,
+            flags=found.flags,
         )
 
     def free_memory_bytes(self) -> int:

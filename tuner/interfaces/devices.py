@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tuner.errors import CompileError
-from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Status, WorkloadResult
+from tuner.model import DeviceIdentity, DeviceLimits, Flag, Plan, Resources, Status, WorkloadResult
 
 Progress = Callable[[int, int], None]
 """Called with (done, total) while something long goes on."""
@@ -38,7 +38,7 @@ class RunRecord:
         rounds: rounds completed in the window.
         start_s: begin of the window (``Device.now_s`` clock).
         end_s: end of the window.
-        notes: what was not as it should be, e.g. ``no-graph: ...``; they become flags of the measurement.
+        flags: what was not as it should be; they become flags of the measurement.
     """
 
     results: tuple[WorkloadResult, ...]
@@ -48,7 +48,7 @@ class RunRecord:
     rounds: int = 0
     start_s: float = 0.0
     end_s: float = 0.0
-    notes: tuple[str, ...] = ()
+    flags: tuple[Flag, ...] = ()
 
 
 class Device(Protocol):

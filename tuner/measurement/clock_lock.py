@@ -6,9 +6,8 @@ from contextlib import ExitStack
 
 from tuner.errors import ClockError, ClockLostError
 from tuner.interfaces import ClockControl, ClockReading
+from tuner.model import Flag, FlagKind
 
-OFF_CLOCK = "off-clock"
-THROTTLED = "throttled"
 SETTLE_S = 5.0
 """A clock that is not there by then is flagged; a lock takes milliseconds."""
 
@@ -100,11 +99,13 @@ class ClockLock:
         except ClockError:  # a GPU that tells no clock: its windows have none either
             return
 
-    def flags(self, seen: ClockReading) -> list[str]:
+    def flags(self, seen: ClockReading) -> list[Flag]:
         """What a reader must know of the clock seen in a window."""
-        flags = [f"{THROTTLED}: {', '.join(seen.throttle_reasons)}"] if seen.throttle_reasons else []
+        flags = []
+        if seen.throttle_reasons:
+            flags.append(Flag(FlagKind.THROTTLED, ", ".join(seen.throttle_reasons)))
         if self.is_off(seen):
-            flags.append(f"{OFF_CLOCK}: {seen.mhz:g} MHz seen, {self.mhz} MHz set")
+            flags.append(Flag(FlagKind.OFF_CLOCK, f"{seen.mhz:g} MHz seen, {self.mhz} MHz set"))
         return flags
 
     def is_off(self, seen: ClockReading) -> bool:

@@ -9,19 +9,18 @@ from types import TracebackType
 
 from tuner.devices.sensors import open_clocks, open_meter
 from tuner.interfaces import Check, ClockControl, ClockReading, Device, Meter
-from tuner.measurement.clock_lock import OFF_CLOCK, THROTTLED, ClockLock
+from tuner.measurement.clock_lock import ClockLock
 from tuner.measurement.idle import IdlePower
 from tuner.measurement.verification import AnswerChecks
 from tuner.measurement.warmup import WarmUp
-from tuner.measurement.window import UNSTEADY, WindowRunner, recording_of, suggested_window_s
-from tuner.model import Measurement, Plan, Status, Trial, Workload, WorkloadResult
+from tuner.measurement.window import WindowRunner, recording_of, suggested_window_s
+from tuner.model import FlagKind, Measurement, Plan, Status, Trial, Workload, WorkloadResult
 
 __all__ = ["Measurer", "open_clocks", "open_meter", "suggested_window_s"]
 
 _LOG = logging.getLogger(__name__)
 _GIVE_UP = 3  # windows measured again in vain before what spoilt them counts as lasting
-_SPOILT = (THROTTLED, OFF_CLOCK, UNSTEADY)
-_POWER_CAP = "power-cap"  # part of the throttle reasons of a GPU at its power limit
+_SPOILT = frozenset({FlagKind.THROTTLED, FlagKind.OFF_CLOCK, FlagKind.UNSTEADY})
 _CAPPED_WINDOW_S = 2.0  # there an H200 swings between 500 and 800 W with a period of a second
 _ARRIVE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
 
@@ -65,7 +64,7 @@ class Measurer:
         self._checks = AnswerChecks(device, seed)
         self._windows = WindowRunner(device, meter, self._clock, needs_energy=needs_energy)
         self._warm_up = warm_up
-        self._vain: Counter[str] = Counter()
+        self._vain: Counter[FlagKind] = Counter()
         self._capped = False
 
     @property
@@ -221,8 +220,7 @@ class Measurer:
         longer = self._capped and self._meter is not None
         length_s = max(self._window_s, _CAPPED_WINDOW_S) if longer else self._window_s
         measurement = self._windows.run(plans, length_s)
-        held_back = [flag for flag in measurement.flags if flag.startswith(f"{THROTTLED}:")]
-        self._capped = any(_POWER_CAP in flag for flag in held_back)
+        self._capped = measurement.at_power_limit
         return measurement
 
     def _again_if_spoilt(self, windows: list[Measurement], trial: Trial, plans: Sequence[Plan]) -> None:
@@ -230,10 +228,10 @@ class Measurer:
         spoilt = _spoilt(windows[-1])
         if any(self._vain[kind] < _GIVE_UP for kind in spoilt):
             together = " | ".join(map(str, trial.configurations))
-            _LOG.debug("measured again: %s: %s", together, "; ".join(windows[-1].flags))
+            _LOG.debug("measured again: %s: %s", together, "; ".join(map(str, windows[-1].flags)))
             windows.append(self._window(plans))
             self._vain.update(spoilt & _spoilt(windows[-1]))
-        for kind in set(_SPOILT) - _spoilt(windows[-1]):
+        for kind in _SPOILT - _spoilt(windows[-1]):
             self._vain[kind] = 0
 
 
@@ -241,8 +239,6 @@ def _of_check(check: Check) -> WorkloadResult:
     return WorkloadResult(check.status, detail="" if check.status is Status.OK else check.detail)
 
 
-def _spoilt(measurement: Measurement) -> set[str]:
+def _spoilt(measurement: Measurement) -> frozenset[FlagKind]:
     """What makes a window one to measure again."""
-    if not measurement.ok:
-        return set()
-    return {kind for kind in _SPOILT if any(flag.startswith(f"{kind}:") for flag in measurement.flags)}
+    return _SPOILT & measurement.flag_kinds if measurement.ok else frozenset()

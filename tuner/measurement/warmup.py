@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from tuner.model import Measurement
+from tuner.model import Flag, FlagKind, Measurement
 from tuner.model.objective import COVERAGE
 
 COLD_S = 20.0
@@ -16,7 +16,6 @@ COLD_S = 20.0
 NEW_CLOCK_S = 3.0
 """Longest wait at a new clock. The chip follows within seconds; what its heat sink does takes minutes."""
 
-UNSETTLED = "unsettled"
 FLAT = 0.003
 """Windows that differ by no more are flat. An H200 rose by 1.5 % in seconds, then by 0.005 % a second."""
 
@@ -85,7 +84,7 @@ class WarmUp:
             if self.cold and self._told is not None:
                 self._told(energy.watts, self._now_s() - begun_s)
         if change:
-            flag = f"{UNSETTLED}: energy still changed by {change:+.1%} after {limit_s:g} s"
+            flag = Flag(FlagKind.UNSETTLED, f"energy still changed by {change:+.1%} after {limit_s:g} s")
             measured[-1] = replace(measured[-1], flags=(*measured[-1].flags, flag))
             if self.cold:
                 self.notices.append(f"{flag} of warm-up: the trials measured first may be off by as much")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tuner.errors import PowerError
 from tuner.interfaces import Device, Meter, PowerReading, Recording, RunRecord, SensorInfo
 from tuner.measurement.clock_lock import ClockLock
-from tuner.model import Energy, Measurement, Plan, Status, WorkloadResult
+from tuner.model import Energy, Flag, FlagKind, Measurement, Plan, Status, WorkloadResult
 
 DEFAULT_PRECISION = 0.01
 """Wanted half-width of the 95 % interval of a trial's joules, of their value.
@@ -27,7 +27,6 @@ _TICK_SIGMA = 0.025  # of a counter's period: how well a tick is dated by pollin
 _SAMPLE_SIGMA = 0.01  # of power: noise of one sample, more than any board known here shows
 _SAMPLES = 8  # of fewer a scatter is hardly known
 
-UNSTEADY = "unsteady"
 _UNEVEN = 0.01  # joules are of the mean round, times are medians: where these differ by more, it is told
 _MUTE = 3  # windows in a row that a sensor did not answer for, before it counts as lost
 
@@ -107,7 +106,7 @@ class WindowRunner:
             makespan_uncertainty_s=record.makespan_uncertainty_s,
             rounds=record.rounds,
             window_s=length_s,
-            flags=(*record.notes, *_unsteady(record)),
+            flags=(*record.flags, *_unsteady(record)),
             modelled=self._device.identity.modelled,
         )
         if recording is None:
@@ -118,7 +117,7 @@ class WindowRunner:
     def _with_power(self, measurement: Measurement, record: RunRecord, recording: Recording) -> Measurement:
         clock = recording.clock(record.start_s, record.end_s)
         reading, why = self._read(recording, record)
-        told = [f"no-energy: {why}"] if reading is None else reading.notes
+        told = [Flag(FlagKind.NO_ENERGY, why)] if reading is None else map(Flag.parse, reading.notes)
         energy = None
         if reading is not None and record.rounds:
             round_s = measurement.window_s / record.rounds
@@ -152,11 +151,13 @@ class WindowRunner:
             self._device.sleep(late_s)
 
 
-def _unsteady(record: RunRecord) -> tuple[str, ...]:
+def _unsteady(record: RunRecord) -> tuple[Flag, ...]:
     if not record.rounds or not record.makespan_s:
         return ()
     excess = (record.end_s - record.start_s) / record.rounds / record.makespan_s - 1
-    return (f"{UNSTEADY}: mean round {excess:+.1%} from the median",) if abs(excess) > _UNEVEN else ()
+    if abs(excess) <= _UNEVEN:
+        return ()
+    return (Flag(FlagKind.UNSTEADY, f"mean round {excess:+.1%} from the median"),)
 
 
 def _told_apart(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]:

@@ -5,6 +5,7 @@ a worker process. Times are seconds, energies joules, powers watts, clocks megah
 """
 
 from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.flags import Flag, FlagKind
 from tuner.model.plan import (
     Buffer,
     BufferRole,
@@ -31,6 +32,8 @@ __all__ = [
     "DeviceIdentity",
     "DeviceLimits",
     "Energy",
+    "Flag",
+    "FlagKind",
     "Measurement",
     "Part",
     "Plan",

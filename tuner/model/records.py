@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.errors import StoreError
-from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model import Configuration, Energy, Flag, Measurement, Status, Trial, WorkloadResult
 
 Record = dict[str, Any]
 
@@ -53,7 +53,7 @@ def measurement_record(measurement: Measurement) -> Record:
         result["status"] = Status(result["status"]).value
     record["results"] = list(record["results"])
     record["bursts"] = record.pop("repeats")
-    record["flags"] = list(measurement.flags)
+    record["flags"] = [str(flag) for flag in measurement.flags]
     return record
 
 
@@ -69,8 +69,8 @@ def measurement_from(record: Mapping[str, Any]) -> Measurement:
             WorkloadResult(**{**result, "status": Status(result["status"])}) for result in fields["results"]
         )
         fields["energy"] = None if fields["energy"] is None else Energy(**fields["energy"])
-        fields["flags"] = tuple(fields["flags"])
+        fields["flags"] = tuple(map(Flag.parse, fields["flags"]))
         fields["repeats"] = fields.pop("bursts", 1)
         return Measurement(**fields)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(f"a stored measurement is not readable: {error!r}") from error

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
+from tuner.model.flags import Flag, FlagKind
 from tuner.model.plan import Configuration
 
 
@@ -106,7 +107,7 @@ class Measurement:
         rounds: rounds of the measuring window.
         window_s: length of the measuring window.
         clock_mhz: median GPU clock seen during the window, if it can be read.
-        flags: what a reader must know: ``throttled: ...``, ``off-clock: ...``.
+        flags: what a reader must know, e.g. that the GPU was throttled.
         modelled: True when a simulated device made these numbers.
         check_s: time spent on answer checks for this trial.
         energy_total_j: joules of everything this trial made the GPU do (checks, warm-up, window).
@@ -122,7 +123,7 @@ class Measurement:
     rounds: int = 0
     window_s: float = 0.0
     clock_mhz: float | None = None
-    flags: tuple[str, ...] = ()
+    flags: tuple[Flag, ...] = ()
     modelled: bool = False
     check_s: float = 0.0
     energy_total_j: float = 0.0
@@ -137,3 +138,13 @@ class Measurement:
     def status(self) -> Status:
         """The first status that is not ok, else ok."""
         return next((r.status for r in self.results if r.status is not Status.OK), Status.OK)
+
+    @property
+    def flag_kinds(self) -> frozenset[FlagKind]:
+        """Kinds of the flags."""
+        return frozenset(flag.kind for flag in self.flags)
+
+    @property
+    def at_power_limit(self) -> bool:
+        """True when the GPU was throttled by its power limit."""
+        return any(flag.at_power_limit for flag in self.flags)

@@ -9,6 +9,7 @@ from tuner.model import (
     DeviceIdentity,
     DeviceLimits,
     Energy,
+    Flag,
     Measurement,
     Status,
     Trial,
@@ -273,7 +274,7 @@ def _measurement(
     measurement = Measurement(
         results=tuple(_result(lane, row) for lane in results),
         energy=_energy(energy, row),
-        **{**fields, "flags": tuple(fields["flags"])},
+        **{**fields, "flags": tuple(map(Flag.parse, fields["flags"]))},
     )
     if measurement.ok and measurement.makespan_s is None:
         raise ValueError(f"trials: makespan_s[{row}] is null although all workloads are ok")

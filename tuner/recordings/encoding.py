@@ -106,7 +106,7 @@ def _trials(space: RecordedSpace) -> dict[str, Any]:
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any field of a measurement
     if isinstance(value, Status):
         return value.value
-    return list(value) if isinstance(value, tuple) else value
+    return [str(flag) for flag in value] if isinstance(value, tuple) else value
 
 
 def _packed(values: Sequence[Any]) -> Any:  # noqa: ANN401 - a list, or what all of it is

@@ -93,7 +93,7 @@ def _trial(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Record:
         "bursts": measurement.repeats,
         "rounds": measurement.rounds,
         "window_s": measurement.window_s,
-        "flags": list(measurement.flags),
+        "flags": [str(flag) for flag in measurement.flags],
         "workloads": {
             name: {"status": result.status.value, "time_s": result.time_s, "detail": result.detail}
             for name, result in zip(names, measurement.results, strict=True)

@@ -22,7 +22,6 @@ from tuner.search.prior_runs import knowledge
 from tuner.search.task import SearchContext, Task, default_configuration
 
 _CONTENDERS = 4  # of lowest cost, confirmed beside the default trial and the fastest
-_POWER_CAP = "sw-power-cap"
 _NOTABLY = 1.05  # times what was asked for: less would be the same in two digits
 _WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is measured
 
@@ -270,7 +269,7 @@ def _imprecise(task: Task, answer: Measurement | None) -> list[str]:
 def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
     """A notice where most trials ran into the power limit: there, energy follows time."""
     valid = [measurement for _, measurement in trials if measurement.ok]
-    capped = [m for m in valid if any(_POWER_CAP in flag for flag in m.flags)]
+    capped = [measurement for measurement in valid if measurement.at_power_limit]
     if len(capped) * 2 <= len(valid):
         return []
     notice = (

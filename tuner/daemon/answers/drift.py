@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from tuner.model import Measurement
+from tuner.model import FlagKind, Measurement
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.records import measurement_from
 
@@ -27,7 +27,7 @@ two minutes, had 0.36 to 0.49 %.
 
 _UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²"}
 _EXPONENT = {"time": 1, "energy": 0, "edp": 1, "ed2p": 2}
-_VOID = ("throttled", "off-clock")  # beginnings of flags: it was not the answer that was measured
+_VOID = frozenset({FlagKind.THROTTLED, FlagKind.OFF_CLOCK})  # it was not the answer that was measured
 _AHEAD = timedelta(hours=1)  # so far in the future a sample was not made: the clock was wrong then
 
 
@@ -113,8 +113,11 @@ def sample_document(
         "expected": None,
         "interval": None,
     }
-    if any(flag.startswith(_VOID) for flag in measurement.flags):
-        return document | {"verdict": "void", "told": f"not counted: {', '.join(measurement.flags)}"}
+    if _VOID & measurement.flag_kinds:
+        return document | {
+            "verdict": "void",
+            "told": f"not counted: {', '.join(map(str, measurement.flags))}",
+        }
     if not measurement.ok:
         return document | {"verdict": "failed", "told": f"it ends with {_failures(measurement)} now"}
     expected, unsure, repeats = _stored(name, answer)

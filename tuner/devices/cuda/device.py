@@ -26,7 +26,7 @@ from tuner.devices.cuda.types import Array
 from tuner.devices.plan_resources import plan_resources
 from tuner.errors import CompileError, InputError, TunerError
 from tuner.interfaces import Check, Progress, RunRecord
-from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Status, WorkloadResult
+from tuner.model import DeviceIdentity, DeviceLimits, Flag, FlagKind, Plan, Resources, Status, WorkloadResult
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -92,7 +92,7 @@ class CudaDevice:
         answer = self._guarded(plans, lambda: self._rounds(plans, window_s))
         if isinstance(answer, _Failure):
             return RunRecord(tuple(answer.result(lane) for lane in range(len(plans))))
-        rounds, notes = answer
+        rounds, flags = answer
         makespan_s, spread_s = median_and_spread(rounds.makespan_s)
         return RunRecord(
             results=tuple(_own_time(shares, makespan_s, spread_s) for shares in rounds.shares),
@@ -102,7 +102,7 @@ class CudaDevice:
             rounds=rounds.rounds,
             start_s=rounds.start_s,
             end_s=rounds.end_s,
-            notes=notes,
+            flags=flags,
         )
 
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -134,7 +134,7 @@ class CudaDevice:
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _rounds(self, plans: Sequence[Plan], window_s: float) -> tuple[Rounds, tuple[str, ...]]:
+    def _rounds(self, plans: Sequence[Plan], window_s: float) -> tuple[Rounds, tuple[Flag, ...]]:
         self._pool.evict(plans)
         one_set = set_bytes(plans)
         available = self.free_memory_bytes() + self._pool.held_bytes(plans)
@@ -146,10 +146,11 @@ class CudaDevice:
         ]
         self._cp.cuda.runtime.deviceSynchronize()
         rounds = self._runner.measure(rotation, window_s)
-        notes = [rounds.note] if rounds.note else []
+        flags = [rounds.flag] if rounds.flag else []
         if not is_cold(count, one_set, self._limits.l2_bytes):
-            notes.append(f"warm-l2: {count} sets of {one_set} bytes do not reach past the L2")
-        return rounds, tuple(notes)
+            told = f"{count} sets of {one_set} bytes do not reach past the L2"
+            flags.append(Flag(FlagKind.WARM_L2, told))
+        return rounds, tuple(flags)
 
     def _sets(self, plan: Plan, count: int) -> list[dict[str, Array]]:
         """Sets of arrays with inputs in them; what a run overwrites begins anew."""

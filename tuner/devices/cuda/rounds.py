@@ -20,7 +20,7 @@ from types import ModuleType
 
 from tuner.devices.cuda.launches import RefusedError, Step
 from tuner.devices.cuda.types import Event, Graph, Stream
-from tuner.model import Status
+from tuner.model import Flag, FlagKind, Status
 
 Rotation = Sequence[Sequence[tuple[Step, ...]]]
 """For every set of arrays, for every workload, its launches in order."""
@@ -49,7 +49,7 @@ class Rounds:
         rounds: rounds of the window.
         start_s: begin of the window on the monotonic clock, under load.
         end_s: end of the window.
-        note: what was not as it should be, or empty.
+        flag: what was not as it should be; None for nothing.
     """
 
     shares: list[list[float]]
@@ -57,7 +57,7 @@ class Rounds:
     rounds: int
     start_s: float
     end_s: float
-    note: str = ""
+    flag: Flag | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class _Replay:
     enqueue: Callable[[], None]
     rounds: int
     seconds: float
-    note: str = ""
+    flag: Flag | None = None
     timed: deque[_TimedRound] | None = None
 
 
@@ -130,7 +130,7 @@ class RoundRunner:
             replay.rounds * len(makespans),
             start_s,
             end_s,
-            replay.note,
+            replay.flag,
         )
 
     # --- one round -------------------------------------------------------------------------------
@@ -215,7 +215,10 @@ class RoundRunner:
         except (self._cp.cuda.runtime.CUDARuntimeError, RefusedError) as error:
             self._open(len(self._lanes))  # the old streams may still be in a broken capture
             return _Replay(
-                enqueue, rounds, rounds * round_s, f"no-graph: rounds launched one by one ({error})"
+                enqueue,
+                rounds,
+                rounds * round_s,
+                Flag(FlagKind.NO_GRAPH, f"rounds launched one by one ({error})"),
             )
         return _Replay(lambda: graph.launch(self._main), rounds, rounds * round_s)
 
