@@ -17,6 +17,7 @@ from tuner.model import (
     Energy,
     Flag,
     Measurement,
+    RunStatus,
     Status,
     TunableValue,
     WorkloadResult,
@@ -121,7 +122,7 @@ def store_run(
     if answer.get("max_slowdown") is not None:
         changes["objective"] = described("energy", answer["max_slowdown"])
     number = store.begin(conditions(names, device, **changes))
-    store.end(number, status, document(names, **answer))
+    store.end(number, RunStatus(status), document(names, **answer))
     return number
 
 
@@ -139,7 +140,7 @@ def known(
     at = "2026-01-01T00:00:00.000+00:00"
     row = StoredRun(
         id=run,
-        status="finished",
+        status=RunStatus.FINISHED,
         owner="",
         objective=made.objective,
         started_at=at,

@@ -15,7 +15,7 @@ from fake_apply import GPU, Bench, fake_bench
 from tuner.database import Store
 from tuner.database.conditions import Conditions
 from tuner.errors import InputError, UnknownNameError
-from tuner.model import Configuration, DeviceIdentity
+from tuner.model import Configuration, DeviceIdentity, RunStatus
 
 
 @pytest.fixture
@@ -55,7 +55,9 @@ class Tuned:
         )
         with Store(self._bench.database) as store:
             number = store.begin(conditions)
-            store.end(number, status, {"best": {"configurations": dict.fromkeys(names, configuration)}})
+            store.end(
+                number, RunStatus(status), {"best": {"configurations": dict.fromkeys(names, configuration)}}
+            )
         return number
 
 
@@ -119,7 +121,7 @@ def test_answers_that_do_not_fit_are_not_taken(bench: Bench, tuned: Tuned) -> No
     for odd in ({"P": 3, "L": 32}, {"P": 4}, {"P": 4, "L": 32, "Q": 1}):
         tuned.run(odd)
     with Store(bench.database) as store:
-        store.end(tuned.run(FOUR), "finished", {"best": None})
+        store.end(tuned.run(FOUR), RunStatus.FINISHED, {"best": None})
     assert configuration(bench) == {"P": 2, "L": 64}
 
 

@@ -16,6 +16,7 @@ from tuner.application.calls import Application
 from tuner.client import Client
 from tuner.database import Store
 from tuner.database.conditions import Conditions
+from tuner.model import RunStatus
 
 HERE = {**vars(GPU), "uuid": "GPU-0", "spec": "cuda:3"}  # the daemon sees more GPUs than this process
 TWO, FOUR, EIGHT = ({"P": P, "L": 32} for P in (2, 4, 8))
@@ -84,7 +85,7 @@ class Beside:
         )
         with Store(self.bench.database) as store:
             best = {"configurations": {"sums:N=64": configuration}}
-            store.end(store.begin(conditions), "finished", {"best": best})
+            store.end(store.begin(conditions), RunStatus.FINISHED, {"best": best})
 
     def taken(self, batch: int = 16) -> dict[str, Any]:
         return dict(self.bench.chosen("sums", self.bench.array(batch, 64)).configuration)

@@ -27,7 +27,7 @@ from tuner.daemon.settings.tables import OnlineTable, Settings, TuningTable
 from tuner.database import Store
 from tuner.database.answers import find_answer
 from tuner.errors import InputError, UnknownNameError
-from tuner.model import Configuration, DeviceIdentity
+from tuner.model import Configuration, DeviceIdentity, RunStatus
 
 SCAN, FFT = "scan-lf:N=64", "fft:N=64"
 
@@ -276,7 +276,7 @@ def test_a_damaged_record_hides_no_other(store: Store, caplog: pytest.LogCapture
     """A run whose answer cannot be read is logged and passed over."""
     good = store_run(store, [SCAN])
     bad = store_run(store, [SCAN])
-    store.end(bad, "finished", {"best": {"configurations": []}})
+    store.end(bad, RunStatus.FINISHED, {"best": {"configurations": []}})
     answers = answerer()
     refresh(answers, store)
     assert answers.reply(Question((SCAN,))).run == good

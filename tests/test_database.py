@@ -18,6 +18,7 @@ from tuner.model import (
     Energy,
     Flag,
     Measurement,
+    RunStatus,
     Status,
     Trial,
     WorkloadResult,
@@ -74,10 +75,10 @@ def test_only_an_unfinished_run_is_resumed(path: Path) -> None:
     with Store(path) as store:
         assert store.resume(CONDITIONS) is None
         run = store.begin(CONDITIONS)
-        store.end(run, "interrupted", None)
+        store.end(run, RunStatus.INTERRUPTED, None)
         assert store.resume(CONDITIONS) == run
         assert store.resume(replace(CONDITIONS, seed=1)) is None
-        store.end(run, "finished", {"best": None})
+        store.end(run, RunStatus.FINISHED, {"best": None})
 
         assert store.resume(CONDITIONS) is None
 
@@ -109,9 +110,9 @@ def test_fresh_answer_wins_over_newer_stale_ones(path: Path) -> None:
     """The newest answer that is true here and now is served, whatever was stored since."""
     with Store(path) as store:
         fresh = store.begin(CONDITIONS)
-        store.end(fresh, "finished", {"best": 1})
+        store.end(fresh, RunStatus.FINISHED, {"best": 1})
         stale = store.begin(replace(CONDITIONS, device=replace(DEVICE, driver="570")))
-        store.end(stale, "finished", {"best": 2})
+        store.end(stale, RunStatus.FINISHED, {"best": 2})
 
         assert find(store) == (fresh, ())
 
@@ -130,7 +131,7 @@ def test_stale_answer_says_why(path: Path, present: dict[str, object], reason: s
     """An answer from other conditions is served as stale, with the reason."""
     with Store(path) as store:
         run = store.begin(CONDITIONS)
-        store.end(run, "finished", {"best": 1})
+        store.end(run, RunStatus.FINISHED, {"best": 1})
 
         assert find(store, **present) == (run, (reason,))
 
@@ -139,8 +140,8 @@ def test_finished_run_answers_before_a_stopped_one(path: Path) -> None:
     """A later run that a budget ended has tried less; it does not hide a finished one."""
     with Store(path) as store:
         finished = store.begin(CONDITIONS)
-        store.end(finished, "finished", {"best": 1})
-        store.end(store.begin(replace(CONDITIONS, policy="random")), "limited", {"best": 2})
+        store.end(finished, RunStatus.FINISHED, {"best": 1})
+        store.end(store.begin(replace(CONDITIONS, policy="random")), RunStatus.LIMITED, {"best": 2})
 
         assert find(store) == (finished, ())
 
@@ -149,7 +150,7 @@ def test_capped_batch_answers_for_the_batch_that_was_asked(path: Path) -> None:
     """A batch that was capped to fit the memory is found by the batch it was asked for."""
     with Store(path) as store:
         run = store.begin(replace(CONDITIONS, asked={"fft:N=64": 4096}))
-        store.end(run, "finished", {"best": 1})
+        store.end(run, RunStatus.FINISHED, {"best": 1})
 
         assert find(store, batches={"fft:N=64": 4096}) == (run, ())
 
@@ -158,7 +159,7 @@ def test_numbers_of_another_protocol_are_stale(path: Path, monkeypatch: pytest.M
     """When measuring has changed so that numbers cannot be compared, stored answers say so."""
     with Store(path) as store:
         run = store.begin(CONDITIONS)
-        store.end(run, "finished", {"best": 1})
+        store.end(run, RunStatus.FINISHED, {"best": 1})
         monkeypatch.setattr("tuner.database.conditions.PROTOCOL", 2)
         found = find(store)
 
@@ -170,7 +171,7 @@ def test_order_of_workloads_does_not_matter(path: Path) -> None:
     """A co-running set is a set."""
     with Store(path) as store:
         run = store.begin(CONDITIONS)
-        store.end(run, "finished", {"best": 1})
+        store.end(run, RunStatus.FINISHED, {"best": 1})
 
         assert next(store.answered(tuple(reversed(CONDITIONS.names)), "energy")).id == run
 
@@ -178,7 +179,7 @@ def test_order_of_workloads_does_not_matter(path: Path) -> None:
 def test_answers_that_set_clocks_can_be_left_out(path: Path) -> None:
     """Who may not set clocks can ask for answers that need none."""
     with Store(path) as store:
-        store.end(store.begin(replace(CONDITIONS, clocks="875,810")), "finished", {"best": 1})
+        store.end(store.begin(replace(CONDITIONS, clocks="875,810")), RunStatus.FINISHED, {"best": 1})
 
         assert find(store, clocks_as_found=True) is None
 
@@ -261,9 +262,9 @@ def test_order_of_runs_does_not_come_from_a_clock(path: Path, monkeypatch: pytes
     monkeypatch.setattr("tuner.database.runs.now", lambda: next(times))
     with Store(path) as store:
         before, during = store.begin(alone), store.begin(alone)
-        store.end(before, "finished", {"best": 1})
+        store.end(before, RunStatus.FINISHED, {"best": 1})
         asking = store.begin(alone)
-        store.end(during, "finished", {"best": 2})
+        store.end(during, RunStatus.FINISHED, {"best": 2})
 
         assert [run.id for run in store.finished_before(asking, "fft", "energy")] == [before]
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tuner.database import Database, Jobs, Ledger, Store
 from tuner.database.conditions import Conditions
 from tuner.errors import JobStateError, QueueFullError, UnknownJobError
-from tuner.model import Configuration, DeviceIdentity, Measurement, Status, Trial, WorkloadResult
+from tuner.model import Configuration, DeviceIdentity, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.model.jobs import NEXT, JobKind, JobRecord, JobSpec, JobState, Origin
 
 ORDER = JobSpec(
@@ -185,7 +185,7 @@ def test_runs_belong_to_their_job(database: Database, jobs: Jobs) -> None:
     store = Store(database, job=job.id)
     run = store.begin(CONDITIONS)
     store.add(run, 1, TRIAL, MEASUREMENT, CONDITIONS.names)
-    store.end(run, "interrupted", None)
+    store.end(run, RunStatus.INTERRUPTED, None)
     found = jobs.job(job.id)
 
     assert found is not None
@@ -215,7 +215,7 @@ def test_jobs_of_a_dead_daemon_are_recovered(
     store = Store(database, job=job.id)
     run = store.begin(CONDITIONS)
     if status is not None:
-        store.end(run, status, None)
+        store.end(run, RunStatus(status), None)
     (recovered,) = jobs.recover()
 
     assert (recovered.id, recovered.state, recovered.run) == (job.id, state, run)
@@ -232,10 +232,10 @@ def test_the_run_gone_on_with_last_says_whether_a_job_has_ended(database: Databa
     newer = replace(CONDITIONS, device=replace(CONDITIONS.device, driver="2"))
     store = Store(database, job=job.id)
     first = store.begin(CONDITIONS)
-    store.end(first, "interrupted", None)
-    store.end(store.begin(newer), "interrupted", None)
+    store.end(first, RunStatus.INTERRUPTED, None)
+    store.end(store.begin(newer), RunStatus.INTERRUPTED, None)
     assert store.resume(CONDITIONS) == first
-    store.end(first, "finished", None)
+    store.end(first, RunStatus.FINISHED, None)
     assert jobs.has_ended(job.id)
     (recovered,) = jobs.recover()
     assert (recovered.state, recovered.run) == (JobState.FINISHED, first)
@@ -245,7 +245,7 @@ def test_old_jobs_are_forgotten_and_their_runs_are_not(database: Database, jobs:
     """Ended jobs go with their events; those that wait stay, and no number is given twice."""
     job, waits = add(jobs), add(jobs)
     store = Store(database, job=job.id)
-    store.end(store.begin(CONDITIONS), "finished", {"best": None})
+    store.end(store.begin(CONDITIONS), RunStatus.FINISHED, {"best": None})
     jobs.change(job.id, JobState.FINISHED)
     now = datetime.now(timezone.utc)
 

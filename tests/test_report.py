@@ -16,7 +16,7 @@ from rich.console import Console
 from tuner.config.catalog import Catalog
 from tuner.database.conditions import Conditions
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability
-from tuner.model import Energy, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
+from tuner.model import Energy, Flag, FlagKind, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.report.tables import show_run
 from tuner.report.words import percent, si, significant, with_uncertainty
@@ -180,7 +180,7 @@ def make(
         {},
     )
     outcome = SearchOutcome(
-        status="finished",
+        status=RunStatus.FINISHED,
         trials=trials,
         measurements=tuple(measurements[resumed:]),
         windows_s=sum(measurement.window_s for measurement in measurements[resumed:]),

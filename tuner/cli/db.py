@@ -114,13 +114,15 @@ def _joules(best: dict[str, Any]) -> str:
 
 
 def _row(run: Any) -> dict[str, Any]:  # noqa: ANN401 - StoredRun, imported late
+    from tuner.model import RunStatus
     from tuner.system.owner import is_alive
 
+    killed = run.status is RunStatus.RUNNING and not is_alive(run.owner)
     return {
         "run": run.id,
         "started_at": run.started_at,
         "ended_at": run.ended_at,
-        "status": "killed" if run.status == "running" and not is_alive(run.owner) else run.status,
+        "status": "killed" if killed else run.status.value,
         "workloads": [name for name, _ in run.conditions["workloads"]],
         "device": run.conditions["device"]["spec"],
         "modelled": run.conditions["device"]["modelled"],

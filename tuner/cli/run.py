@@ -131,6 +131,7 @@ def run(
     A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024 or fft:N=512,batch=4096; without any, one
     of each family is tuned. `tuner kernels list` shows what there is.
     """
+    from tuner.model import RunStatus
     from tuner.report.tables import show_run
     from tuner.search.request import Request
     from tuner.search.tuning import no_answer
@@ -150,7 +151,7 @@ def run(
     finally:  # a full disk costs no tables, and `| head` no file
         seen = tuned.told if _both_go_to_the_same_place(json_path) else ()
         show_run(tuned.document, console(json_path), seen=seen)
-    if tuned.outcome.status == "interrupted":
+    if tuned.outcome.status is RunStatus.INTERRUPTED:
         sys.exit(Interrupted.exit_code)
     why = no_answer(tuned)
     if why:

@@ -20,7 +20,7 @@ from tuner.database import Store
 from tuner.database.conditions import Conditions
 from tuner.errors import Interrupted
 from tuner.interfaces import Progress
-from tuner.model import Measurement, Trial
+from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.records import digest
 from tuner.search import session
 from tuner.search.driver import Observer
@@ -116,7 +116,7 @@ def measured(
                 document=lambda outcome: describe(task, conditions, outcome, prepare_s),
             )
             run_id = finished(store, conditions)
-            if outcome.status == "interrupted" or run_id is None:
+            if outcome.status is RunStatus.INTERRUPTED or run_id is None:
                 raise Interrupted("interrupted; the same command goes on with the ground truth from here")
             origin = f"run {run_id} of the database, measured now"
         identity, limits = setup.device.identity, setup.device.limits
@@ -131,7 +131,7 @@ def measured(
 def finished(store: Store, conditions: Conditions) -> int | None:
     """The newest finished run under exactly these conditions."""
     wanted = digest(conditions.record())
-    runs = (run for run in store.history() if run.status == "finished")
+    runs = (run for run in store.history() if run.status is RunStatus.FINISHED)
     return next((run.id for run in runs if digest(run.conditions) == wanted), None)
 
 

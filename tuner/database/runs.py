@@ -16,8 +16,8 @@ from tuner.database.conditions import Conditions
 from tuner.database.connection import Database
 from tuner.database.files import now
 from tuner.database.pair import Row, Transaction
-from tuner.errors import InputError
-from tuner.model import Measurement, Trial
+from tuner.errors import InputError, StoreDamagedError
+from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.records import (
     canonical,
     digest,
@@ -31,7 +31,7 @@ from tuner.system.owner import is_alive, pid_of, this_process
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-RESUMABLE = ("running", "interrupted", "limited", "failed")
+RESUMABLE = frozenset(RunStatus) - {RunStatus.FINISHED}
 _READ_RUNS = 16  # at once: most who look for an answer stop at the first, and each is thousands of bytes
 _ABOVE_ALL = 2**63 - 1  # SQLite's highest number of a row
 
@@ -46,7 +46,7 @@ class StoredRun:
     """
 
     id: int
-    status: str
+    status: RunStatus
     owner: str
     objective: str
     started_at: str
@@ -132,10 +132,10 @@ class Store:
                 " ORDER BY id DESC LIMIT 1",
                 (fingerprint, self._job),
             )
-            if row is None or row[1] not in RESUMABLE:
+            if row is None or _status(row[1]) not in RESUMABLE:
                 return None
             number, status, owner = row
-            if status == "running" and is_alive(owner):
+            if _status(status) is RunStatus.RUNNING and is_alive(owner):
                 raise InputError(f"--resume: run {number} is being measured by process {pid_of(owner)}")
             transaction.execute(
                 "UPDATE runs SET status = 'running', owner = ?, ended_at = NULL, ended = NULL WHERE id = ?",
@@ -208,14 +208,14 @@ class Store:
 
         return self.database.read(look)
 
-    def end(self, run_id: int, status: str, answer: Mapping[str, Any] | None) -> None:
+    def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
         """Close a run with its answer (None when no trial was valid)."""
         document = None if answer is None else json.dumps(answer, allow_nan=False)
 
         def change(transaction: Transaction) -> None:
             transaction.execute(
                 "UPDATE runs SET status = ?, ended_at = ?, ended = ?, answer = ? WHERE id = ?",
-                (status, now(), transaction.writes(), document, run_id),
+                (str(status), now(), transaction.writes(), document, run_id),
             )
 
         self.database.write(change)
@@ -279,7 +279,7 @@ def _run(row: Row, decoded: Callable[[str], dict[str, Any]]) -> StoredRun:
     number, status, owner, objective, started_at, ended_at, conditions, answer, trials = row
     return StoredRun(
         number,
-        status,
+        _status(status),
         owner,
         objective,
         started_at,
@@ -288,3 +288,10 @@ def _run(row: Row, decoded: Callable[[str], dict[str, Any]]) -> StoredRun:
         None if answer is None else decoded(answer),
         trials,
     )
+
+
+def _status(text: object) -> RunStatus:
+    try:
+        return RunStatus(text)
+    except ValueError as error:
+        raise StoreDamagedError(f"a stored run has the unknown status {text!r}") from error

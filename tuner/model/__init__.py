@@ -22,7 +22,7 @@ from tuner.model.plan import (
     Workload,
     shown_values,
 )
-from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.trial import Energy, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.model.uncertainty import Part, contracted, expanded, student_factor
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Plan",
     "ProblemSpec",
     "Resources",
+    "RunStatus",
     "Scalar",
     "Source",
     "Stage",

@@ -41,7 +41,7 @@ def document(
     names = conditions.names
     best = None if outcome.answer is None else _trial(outcome.trials[outcome.answer], names)
     record: Record = {
-        "status": outcome.status,
+        "status": outcome.status.value,
         "device": vars(conditions.device),
         "modelled": conditions.device.modelled,
         "recorded": conditions.device.recorded or None,

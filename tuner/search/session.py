@@ -15,7 +15,7 @@ from tuner.interfaces import Device, Policy
 from tuner.measurement.measurer import Measurer
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability, near, repeatability
 from tuner.measurement.window import MOST_S
-from tuner.model import Measurement, Trial
+from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.search.driver import Driver, LimitReachedError, Observer
 from tuner.search.prior_runs import knowledge
@@ -31,7 +31,7 @@ class SearchOutcome:
     """What a run found.
 
     Attributes:
-        status: ``finished``, or ``interrupted`` when it was stopped, or ``limited`` when a limit ended it.
+        status: how it ended.
         trials: all trials in the order they were measured; contenders with their fresh repeats.
         measurements: every measurement of this process.
         windows_s: measuring windows of this process, those repeated for a throttled GPU too.
@@ -47,7 +47,7 @@ class SearchOutcome:
         notices: what the user should know.
     """
 
-    status: str
+    status: RunStatus
     trials: list[tuple[Trial, Measurement]]
     measurements: tuple[Measurement, ...]
     windows_s: float
@@ -123,7 +123,7 @@ def run(
         lambda name: knowledge(store, run_id, task.prepared, device.identity, name),
         tell_once,
     )
-    status = "failed"
+    status = RunStatus.FAILED
     paired, confirmed = PairedRepeats(), dict[Trial, Measurement]()
     try:
         driver.recall(known)
@@ -132,9 +132,9 @@ def run(
             paired, confirmed = _confirm(task, driver)
         if limit is not None:
             notices.append(f"stopped: {limit}")
-        status = "finished" if limit is None else "limited"
+        status = RunStatus.FINISHED if limit is None else RunStatus.LIMITED
     except (KeyboardInterrupt, Interrupted):
-        status = "interrupted"
+        status = RunStatus.INTERRUPTED
         driver.reload()
         notices.append("interrupted: this is what was known; --resume goes on from here")
     finally:
@@ -192,7 +192,11 @@ def _confirm(task: Task, driver: Driver) -> tuple[PairedRepeats, dict[Trial, Mea
 
 
 def _outcome(
-    status: str, task: Task, driver: Driver, paired: PairedRepeats, confirmed: Mapping[Trial, Measurement]
+    status: RunStatus,
+    task: Task,
+    driver: Driver,
+    paired: PairedRepeats,
+    confirmed: Mapping[Trial, Measurement],
 ) -> SearchOutcome:
     """The answer among the confirmed trials; among all where the run was stopped before."""
     trials = [(trial, confirmed.get(trial, measurement)) for trial, measurement in driver.trials]

@@ -26,6 +26,7 @@ from tuner.devices.sensors import restore_stale_clocks
 from tuner.devices.worker import WorkerDevice
 from tuner.errors import CompilerUnavailableError, InputError, Interrupted, StoreError, TunerError
 from tuner.interfaces import Device
+from tuner.model import RunStatus
 from tuner.model.jobs import OPTIONS, JobKind, JobSpec
 from tuner.model.records import measurement_record
 from tuner.search.request import Request
@@ -118,10 +119,10 @@ class Attempt:
         job = Jobs(store.database).job(self._errand.job)
         begun = job is not None and job.run is not None
         tuned = tune(setup, request, catalog, store, self._teller, resume=begun)
-        if tuned.outcome.status == "interrupted":
+        if tuned.outcome.status is RunStatus.INTERRUPTED:
             return self._interrupted()
         self._teller.answer(tuned.document)
-        ended: Status = "limited" if tuned.outcome.status == "limited" else "finished"
+        ended: Status = "limited" if tuned.outcome.status is RunStatus.LIMITED else "finished"
         return Ending(ended, no_answer(tuned))
 
     def _sample(self, setup: MeasurementSetup, request: Request, catalog: Catalog) -> Ending:

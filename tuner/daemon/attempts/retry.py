@@ -11,7 +11,7 @@ from tuner.daemon.attempts.guard import Stopping
 from tuner.database import Store
 from tuner.database.conditions import Conditions
 from tuner.errors import InputError, StoreBusyError, StoreError, StoreFullError
-from tuner.model import Measurement, Trial
+from tuner.model import Measurement, RunStatus, Trial
 
 T = TypeVar("T")
 PATIENCE_S = 60.0  # a log is rotated, a backup ends; what lasts longer is for people, and the job comes again
@@ -84,7 +84,7 @@ class PatientStore(Store):
         """See ``Store.confirm``."""
         self._patiently(lambda: super(PatientStore, self).confirm(run_id, measurements))
 
-    def end(self, run_id: int, status: str, answer: Mapping[str, Any] | None) -> None:
+    def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
         """See ``Store.end``; the GPU is given back before."""
         self._stopping.done()
         self._ending()
