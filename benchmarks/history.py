@@ -13,9 +13,20 @@ from pathlib import Path
 from provenance import provenance
 
 from tuner.database import Store
-from tuner.database.answers import find_answer
+from tuner.database.best_known import DatabaseSource
 from tuner.database.conditions import Conditions
-from tuner.model import Configuration, DeviceIdentity, Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.database.ranking import AnswerQuery, served_answer
+from tuner.model import (
+    Configuration,
+    DeviceIdentity,
+    Energy,
+    Measurement,
+    RunStatus,
+    Status,
+    Trial,
+    Workload,
+    WorkloadResult,
+)
 
 RUNS, TRIALS = 1000, 100
 LOOKS = 200
@@ -62,14 +73,16 @@ def fill(store: Store) -> None:
         for count in range(TRIALS):
             trial = Trial((Configuration({"P": count, "L": 64}),))
             store.add(run, count, trial, MEASUREMENT, bound.names)
-        store.end(run, "finished", {"best": {"number": number}})
+        store.end(run, RunStatus.FINISHED, {"best": {"configurations": {bound.names[0]: {"P": number}}}})
 
 
 def look(store: Store, number: int) -> float:
     """Seconds of one look-up, from question to answer."""
     bound = conditions(number)
     begun = time.perf_counter()
-    answer = find_answer(store, bound.names, "energy", device=DEVICE, sources={"scan-lf": "hash"}, batches={})
+    workload = Workload("scan-lf", (("N", number % 50),), 1)
+    query = AnswerQuery((workload,), {}, {"scan-lf": "hash"}, "energy", DEVICE)
+    answer = served_answer(query, DatabaseSource(store).of_set(bound.names))
     elapsed_s = time.perf_counter() - begun
     if answer is None or answer.stale:
         raise SystemExit(f"no fresh answer for {bound.names}")

@@ -8,8 +8,8 @@ from typing import Any
 
 from tuner.config.catalog import Catalog, kernels_root
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.answers.index import Known, known_from
 from tuner.database import Store, StoredRun
+from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.database.conditions import Conditions
 from tuner.model import (
     Configuration,
@@ -134,7 +134,7 @@ def known(
     bound: Mapping[str, Any] | None = None,
     samples: Sequence[Mapping[str, Any]] = (),
     **answer: Any,
-) -> Known:
+) -> StoredAnswer:
     """A stored answer in memory, without a database."""
     made = conditions(names, device, **dict(bound or {}))
     at = "2026-01-01T00:00:00.000+00:00"
@@ -149,7 +149,7 @@ def known(
         answer=document(names, **answer),
         trials=9,
     )
-    found = known_from(row, samples)
+    found = stored_answer(row, samples)
     assert found is not None
     return found
 

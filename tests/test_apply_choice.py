@@ -71,6 +71,7 @@ def configuration(bench: Bench, batch: int = 16, **sizes: Any) -> dict[str, Any]
 
 
 ONE, TWO, FOUR = ({"P": P, "L": 32} for P in (1, 2, 4))
+DEFAULT = {"P": 2, "L": 64}
 
 
 def test_default(bench: Bench) -> None:
@@ -93,12 +94,21 @@ def test_stored(bench: Bench, tuned: Tuned) -> None:
 
 
 def test_other_workloads_do_not_answer(bench: Bench, tuned: Tuned) -> None:
-    """Answers of other sizes, and of runs with other kernels beside this one, are not taken."""
-    tuned.run(FOUR, names=("sums:N=128",))
+    """Answers of far sizes, and of runs with other kernels beside this one, are not taken."""
+    tuned.run(FOUR, names=("sums:N=1024",))
     tuned.run(FOUR, names=("sums:N=64", "fft:N=64"))
     tuned.run(FOUR, names=("sums:N=64,form=exclusive",))
     assert configuration(bench) == {"P": 2, "L": 64}
     assert configuration(bench, form="exclusive") == FOUR
+
+
+def test_near_size(bench: Bench, tuned: Tuned) -> None:
+    """Without an answer of this size that of a near one is taken, at as large a share of the file's batch."""
+    number = tuned.run(FOUR, names=("sums:N=128",), batch=8)
+    chosen = bench.chosen("sums", bench.array(16, 64))
+    assert chosen.configuration == Configuration(FOUR)
+    assert chosen.origin.startswith(f"nearest: the answer for sums:N=128, run {number} of")
+    assert configuration(bench, 64) == {"P": 2, "L": 64}
 
 
 @pytest.mark.parametrize(
@@ -125,9 +135,11 @@ def test_answers_that_do_not_fit_are_not_taken(bench: Bench, tuned: Tuned) -> No
     assert configuration(bench) == {"P": 2, "L": 64}
 
 
-@pytest.mark.parametrize(("batch", "expected"), [(1, ONE), (16, TWO), (60, TWO), (70, FOUR), (4096, FOUR)])
+@pytest.mark.parametrize(
+    ("batch", "expected"), [(1, ONE), (8, TWO), (32, TWO), (33, DEFAULT), (200, FOUR), (513, DEFAULT)]
+)
 def test_nearest_batch(bench: Bench, tuned: Tuned, batch: int, expected: dict[str, Any]) -> None:
-    """Of several answers the one whose batch is nearest by ratio is taken, not the newest."""
+    """Of several answers the one whose batch is nearest by ratio is taken; the default before a far one."""
     tuned.run(FOUR, batch=256)
     tuned.run(TWO, batch=16)
     tuned.run(ONE, batch=1)
@@ -137,7 +149,7 @@ def test_nearest_batch(bench: Bench, tuned: Tuned, batch: int, expected: dict[st
 @pytest.mark.parametrize(
     ("worse", "better"),
     [
-        ({"objective": "energy"}, {"batch": 1024}),
+        ({"objective": "energy"}, {"batch": 32}),
         ({"clocks": "1980,1500"}, {}),
         ({"status": "interrupted"}, {}),
     ],
@@ -203,7 +215,7 @@ def test_damaged_runs_are_skipped(
     with closing(sqlite3.connect(bench.database)) as connection, connection:
         changed = connection.execute(f"UPDATE runs SET {damage}")  # noqa: S608 - the text above
         assert changed.rowcount == 1
-    tuned.run(FOUR, batch=1)
+    tuned.run(FOUR, batch=128)
     assert configuration(bench, 256) == FOUR
     (warning,) = caplog.messages
     assert f"run {number} is skipped, its record is damaged" in warning

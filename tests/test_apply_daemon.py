@@ -230,7 +230,7 @@ def test_trouble_costs_the_daemons_word_only(
     beside.stores(FOUR)
     assert beside.taken() == FOUR
     asked = len(beside.daemon.asked)
-    assert beside.taken(batch=3) == FOUR
+    assert beside.taken(batch=9) == FOUR
     beside.launch()
 
     (message,) = caplog.messages

@@ -65,14 +65,13 @@ def test_nothing_stored_says_how_to_get_it(db: Path) -> None:
     assert result.stdout == ""
 
 
-def test_another_gpu_is_stale(db: Path) -> None:
-    """The answer of another GPU is served as stale, with both GPUs named."""
+def test_another_model_of_gpu_lends_nothing(db: Path) -> None:
+    """What was tuned for another model of GPU need not even start: nothing is stored for this one."""
     tuner("run", *SMALL, "--budget", "1", "--database", db)
-    words = ("best", "scan-lf:N=4", "--device", "sim:k40c", "--database", db)
-    found, shown = document(*words), tuner(*words).stdout
+    result = tuner("best", "scan-lf:N=4", "--device", "sim:k40c", "--database", db)
 
-    assert "GPU was sim:jetson-tx1, is sim:k40c" in found["stale"]
-    assert "stale: GPU was sim:jetson-tx1, is sim:k40c" in shown
+    assert result.exit_code == 1
+    assert "nothing is stored: run" in result.stderr
 
 
 def test_changed_source_is_stale(db: Path, tmp_path: Path) -> None:
@@ -98,6 +97,31 @@ def test_named_batch_must_be_the_tuned_one(db: Path) -> None:
     other = document("best", "scan-lf:N=4,batch=8192", *TX1, "--database", db)
     assert same["stale"] == []
     assert other["stale"] == ["scan-lf:N=4 was tuned for a batch of 4096, is asked for 8192"]
+
+
+def test_a_far_batch_is_not_answered(db: Path) -> None:
+    """An answer of a batch more than twice as large is no answer, and the message says why."""
+    tuner("run", "scan-lf:N=4,batch=4096", *TX1, "--budget", "1", "--database", db)
+    result = tuner("best", "scan-lf:N=4,batch=1024", *TX1, "--database", db)
+
+    assert result.exit_code == 1
+    assert (
+        "nothing is stored that is near enough"
+        " (run 1: scan-lf:N=4 was tuned for a batch of 4096, is asked for 1024): run `tuner run"
+    ) in result.stderr
+
+
+def test_a_near_size_is_lent(db: Path) -> None:
+    """Without an answer of a workload that of a near size is printed, in the form of the daemon's answers."""
+    tuner("run", "scan-lf:N=8", *TX1, "--budget", "2", "--database", db)
+    found = document("best", *SMALL, "--database", db)
+    shown = tuner("best", *SMALL, "--database", db).stdout
+
+    assert found["origin"] == "nearest"
+    assert found["workloads"]["scan-lf:N=4"]["details"].startswith("the answer for scan-lf:N=8, run 1 of")
+    assert (found["run"], found["answer"], found["clock_mhz"]) == (None, None, None)
+    assert "of the database" in shown
+    assert "nothing was measured" in shown
 
 
 def test_kernel_named_after_a_batch_names_none(db: Path, tmp_path: Path) -> None:

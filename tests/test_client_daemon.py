@@ -11,6 +11,7 @@ import pytest
 from cli_process import COMMAND, PATIENCE_S, document
 
 from tuner.client import Client, Use
+from tuner.config.catalog import Catalog
 from tuner.errors import DaemonRefusedError, InputError
 
 SETTINGS = """
@@ -106,7 +107,8 @@ def test_from_the_first_question_to_the_stored_answer(tmp_path: Path) -> None:
         placed = answer.workloads[WORKLOAD]
         assert (answer.origin, answer.stale, placed.fresh) == ("stored", (), True)
         assert len(placed.source) == 64
-        other = client.best(f"{WORKLOAD},batch=32")
+        batch = Catalog.load().workload(WORKLOAD).batch
+        other = client.best(f"{WORKLOAD},batch={batch // 2}")
         assert other.stale != ()
         assert other.workloads[WORKLOAD].fresh
 

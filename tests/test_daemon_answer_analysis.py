@@ -12,11 +12,12 @@ import pytest
 from answering_scene import H200, TX1, shipped
 
 from tuner.config.catalog import Catalog
-from tuner.daemon.answers.analysis import MOST_QUEUED, Analyst, stand_in
+from tuner.daemon.answers.analysis import MOST_QUEUED, Analyst
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.answers.index import allowed
 from tuner.daemon.interface import Question
 from tuner.daemon.process.children import Explainer
+from tuner.database.ranking import allowed
+from tuner.devices.gpus import stand_in
 from tuner.system.process import Child
 
 SCAN = "scan-lf:N=4"

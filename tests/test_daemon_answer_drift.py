@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from tuner.daemon.answers.drift import LEAST_REPEATABILITY, Standing, sample_document, standing
+from tuner.daemon.answers.drift import LEAST_REPEATABILITY, sample_document
+from tuner.database.answers import SampleHistory
 from tuner.errors import StoreError
 from tuner.model import Status
 from tuner.model.objective import COVERAGE
@@ -61,14 +62,14 @@ def test_what_was_throttled_does_not_count() -> None:
     """A sample of another clock says nothing of the answer."""
     document = judged(3.0, flags=("throttled: thermal",))
     assert document["verdict"] == "void"
-    after = Standing(verdict="above").after(document)
+    after = SampleHistory(verdict="above").after(document)
     assert after.doubted
     assert not after.drifted
 
 
 def test_an_answer_that_fails_has_drifted() -> None:
     """A configuration that gives wrong answers now is stale after a second try, and says so."""
-    found = standing([judged(1.0, status=Status.WRONG_ANSWER)] * 2)
+    found = SampleHistory.of([judged(1.0, status=Status.WRONG_ANSWER)] * 2)
     assert found.drifted == "drifted: it ends with wrong-answer now"
 
 
@@ -81,7 +82,7 @@ def test_what_is_no_measurement_is_a_damaged_record() -> None:
 @given(st.lists(st.sampled_from(VERDICTS)))
 def test_only_two_in_a_row_on_one_side_are_drift(verdicts: list[str]) -> None:
     """Void samples apart, an answer has drifted once the same doubt came twice running, and stays so."""
-    found = standing(
+    found = SampleHistory.of(
         {"at": "2026-01-02T00:00:00+00:00", "verdict": verdict, "told": "x"} for verdict in verdicts
     )
     counted = [verdict for verdict in verdicts if verdict != "void"]
@@ -92,18 +93,18 @@ def test_only_two_in_a_row_on_one_side_are_drift(verdicts: list[str]) -> None:
 def test_samples_are_due_by_age_and_at_once_in_doubt() -> None:
     """An answer is measured again after so many hours, at once after a doubt, never once it has drifted."""
     ended = (NOW - timedelta(hours=23)).isoformat()
-    assert not Standing().due(ended, NOW, 24.0)
-    assert Standing().due(ended, NOW + timedelta(hours=1), 24.0)
-    assert not Standing().due(ended, NOW + timedelta(days=99), 0.0)
-    assert Standing(at=NOW.isoformat(), verdict="above").due(ended, NOW, 24.0)
-    assert not Standing(at=NOW.isoformat(), verdict="inside").due(ended, NOW, 24.0)
-    assert not Standing(drifted="drifted: x", verdict="above").due(ended, NOW, 24.0)
+    assert not SampleHistory().due(ended, NOW, 24.0)
+    assert SampleHistory().due(ended, NOW + timedelta(hours=1), 24.0)
+    assert not SampleHistory().due(ended, NOW + timedelta(days=99), 0.0)
+    assert SampleHistory(at=NOW.isoformat(), verdict="above").due(ended, NOW, 24.0)
+    assert not SampleHistory(at=NOW.isoformat(), verdict="inside").due(ended, NOW, 24.0)
+    assert not SampleHistory(drifted="drifted: x", verdict="above").due(ended, NOW, 24.0)
 
 
 def test_a_clock_that_was_wrong_hides_no_answer_from_sampling() -> None:
     """A sample that seems to come from the future, or from no time at all, is not waited for."""
-    assert Standing(at=(NOW + timedelta(days=3000)).isoformat()).due("", NOW, 24.0)
-    assert Standing().due("yesterday", NOW, 24.0)
+    assert SampleHistory(at=(NOW + timedelta(days=3000)).isoformat()).due("", NOW, 24.0)
+    assert SampleHistory().due("yesterday", NOW, 24.0)
 
 
 def test_chance_is_rarely_taken_for_drift() -> None:
@@ -126,7 +127,7 @@ def test_chance_is_rarely_taken_for_drift() -> None:
             "best": trial({}, joules=1.0 + draw.gauss(0, own), unsure=own),
             "repeatability": {"energy_interval": COVERAGE * again, "time_interval": 0.0},
         }
-        found = Standing()
+        found = SampleHistory()
         for _ in range(2):
             measured = 1.0 + draw.gauss(0, again) + draw.gauss(0, noise)
             found = found.after(sample_document("energy", answer, sample(measured, unsure=noise), NOW))
@@ -140,6 +141,6 @@ def test_chance_is_rarely_taken_for_drift() -> None:
 
 def test_a_drift_beyond_the_interval_is_found_by_two_samples() -> None:
     """A cost that rises by three joint intervals is drift after two samples, with both numbers in words."""
-    found = standing([judged(1.05), judged(1.05)])
+    found = SampleHistory.of([judged(1.05), judged(1.05)])
     assert found.drifted.startswith("drifted: 1.05 ± 0.0021 J on 2026-01-10, was 1 ± 0.002 J")
     assert found.drifted.endswith("(modelled)")

@@ -10,42 +10,66 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.config import KernelFile
-from tuner.daemon.answers import replies
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.answers.index import Index, Known, Neighbours, allowed, sizes_named, sizes_of
+from tuner.daemon.answers.index import Index
 from tuner.daemon.interface import MOST_WORKLOADS, Question
 from tuner.daemon.settings.tables import Settings, TuningTable
+from tuner.database import best_known
+from tuner.database.answers import StoredAnswer
+from tuner.database.neighbours import NEAR_SIZE, named_point, own_point, rank_neighbours
+from tuner.database.ranking import AnswerQuery, allowed
 from tuner.model import Configuration, TunableValue, Workload
 
 SCAN = "scan-lf:N=64"
 
 
-def answerer(*answers: Known) -> Answerer:
+def answerer(*answers: StoredAnswer) -> Answerer:
     found = Answerer(shipped(), {TX1.spec: TX1}, Settings(tuning=TuningTable(clocks="all")))
     found.take(Index.of(answers, lambda _: ()))
     return found
 
 
-@given(st.lists(st.integers(1, 10**6), unique=True, max_size=20), st.integers(1, 10**6), st.integers(1, 5))
-def test_the_nearest_have_the_least_ratios(tuned: list[int], asked: int, most: int) -> None:
-    """Of many sizes those with the smallest ratio come first, and the size itself never."""
-    neighbours: Neighbours[int] = Neighbours()
-    for size in tuned:
-        neighbours.add(((("N", ""),), (math.log(size),)), size)
-    found = neighbours.nearest(((("N", ""),), (math.log(asked),)), most, lambda size: (size,))
-    apart = [abs(math.log(size / asked)) for size in found]
-    others = [abs(math.log(size / asked)) for size in tuned if size not in found and size != asked]
-    assert len(found) == min(most, len(set(tuned) - {asked}))
-    assert apart == pytest.approx(sorted(apart))
-    assert not others or not apart or min(others) >= max(apart) - 1e-9
+def query(name: str, batch: int | None = None) -> AnswerQuery:
+    kernel = shipped().kernel(name.partition(":")[0])
+    workload = shipped().workload(name if batch is None else f"{name},batch={batch}")
+    kernels, sources = {kernel.name: kernel}, {kernel.name: kernel.fingerprint}
+    return AnswerQuery((workload,), kernels, sources, "energy", TX1)
+
+
+def tuned(name: str, run: int) -> StoredAnswer:
+    """An answer for one scan that has a place among sizes, whatever its configuration is."""
+    made = known([SCAN], run=run)
+    batch = shipped().workload(name).batch
+    return replace(made, batches={name: batch}, configurations={name: {}})
+
+
+SIZES = [2**k for k in range(1, 14)]
+
+
+@given(st.lists(st.sampled_from(SIZES), unique=True), st.sampled_from(SIZES), st.integers(1, 5))
+def test_the_nearest_have_the_least_ratios(known_sizes: list[int], asked: int, most: int) -> None:
+    """Of many sizes those with the smallest ratio come first, the size itself never, and far ones say so."""
+    kernel = shipped().kernel("scan-lf")
+    answers = [tuned(f"scan-lf:N={size}", run) for run, size in enumerate(known_sizes)]
+    places = [(named_point(kernel, answer.names[0]), answer) for answer in answers]
+    ranked = rank_neighbours(
+        query(f"scan-lf:N={asked}"), [(place, one) for place, one in places if place], most
+    )
+    found = [int(one.answer.names[0].partition("=")[2]) for one in ranked]
+    apart = [abs(math.log2(size / asked)) for size in found]
+    others = [abs(math.log2(size / asked)) for size in known_sizes if size not in found and size != asked]
+    assert len(found) == min(most, len(set(known_sizes) - {asked}))
+    assert apart == sorted(apart)
+    assert not others or not apart or min(others) >= max(apart)
+    assert [one.near for one in ranked] == [2**one <= NEAR_SIZE for one in apart]
 
 
 def test_a_size_is_the_same_asked_for_or_stored() -> None:
     """What a workload's name says, with what it leaves out, are its sizes; a size that is gone is nowhere."""
     for kernel in shipped().kernels.values():
         for workload in kernel.workloads()[:5]:
-            assert sizes_named(kernel, str(workload)) == sizes_of(workload)
-    assert sizes_named(shipped().kernel("scan-lf"), "scan-lf:M=4") is None
+            assert named_point(kernel, str(workload)) == own_point(kernel, workload)
+    assert named_point(shipped().kernel("scan-lf"), "scan-lf:M=4") is None
 
 
 def test_a_lent_answer_says_at_which_clock_it_was_tuned() -> None:
@@ -86,8 +110,8 @@ def test_few_configurations_are_tried_for_a_reply(monkeypatch: pytest.MonkeyPatc
         tried.append(workload)
         return allowed(kernel, workload, values)
 
-    monkeypatch.setattr(replies, "allowed", counted)
+    monkeypatch.setattr(best_known, "allowed", counted)
     for count in (1, 4, MOST_WORKLOADS):
         tried.clear()
         answers.reply(Question(tuple(asked[:count])))
-        assert len(tried) == min(replies.NEIGHBOURS * count, replies.MOST_TRIED)
+        assert 0 < len(tried) <= min(best_known.NEIGHBOURS * count, best_known.MOST_TRIED)

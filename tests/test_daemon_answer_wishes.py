@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tuner.daemon.answers.answerer import SAMPLE_RESTS_S, Answerer
 from tuner.daemon.answers.index import Index
-from tuner.daemon.answers.snapshot import ANALYSIS_VERSION, analytical_key
 from tuner.daemon.backlog.backlog import (
     ASSUMED_SAVING_J,
     LEAST_SAVING,
@@ -29,6 +28,7 @@ from tuner.daemon.backlog.backlog import (
 from tuner.daemon.interface import Question
 from tuner.daemon.settings.tables import OnlineTable, SetTable, Settings
 from tuner.database import Ledger, Store
+from tuner.database.answers import ANALYSIS_VERSION, analytical_key
 from tuner.model.jobs import OPTIONS, JobKind, JobSpec, Origin
 from tuner.search.request import Request
 

@@ -11,21 +11,20 @@ from pathlib import Path
 
 import pytest
 from answering_scene import H200, TWIN, TX1, first_values, known, refresh, shipped, store_run
-from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.config.catalog import Catalog
 from tuner.daemon.answers.answerer import MOST_ANALYTICAL, MOST_KEPT, Answerer
-from tuner.daemon.answers.index import Index, allowed
+from tuner.daemon.answers.index import Index
 from tuner.daemon.answers.questions import Asked, asked, question_of
-from tuner.daemon.answers.replies import ORIGINS
-from tuner.daemon.answers.snapshot import ANALYSIS_VERSION, analytical_key
 from tuner.daemon.backlog.uses import MOST_QUESTIONS
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.settings.tables import OnlineTable, Settings, TuningTable
 from tuner.database import Store
-from tuner.database.answers import find_answer
+from tuner.database.answers import ANALYSIS_VERSION, analytical_key
+from tuner.database.best_known import ORIGINS
+from tuner.database.ranking import allowed
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import Configuration, DeviceIdentity, RunStatus
 
@@ -106,12 +105,16 @@ def test_objective_limit_batch_and_clocks_must_be_those_asked_for(store: Store) 
     assert answers.reply(Question((SCAN,), "time")).origin == "default"
     assert answers.reply(Question((SCAN,), max_slowdown=0.1)).origin == "default"
     assert answers.reply(Question((SCAN,), max_slowdown=0.05)).origin == "stored"
-    assert answers.reply(Question((SCAN,), clocks_as_found=True)).origin == "default"
+    lent = answers.reply(Question((SCAN,), clocks_as_found=True))
+    assert (lent.origin, lent.clock_mhz, lent.run) == ("nearest", None, None)
+    assert "tuned at 691 MHz" in lent.workloads[SCAN]["details"]
     reply = answers.reply(Question((SCAN,)))
     assert (reply.run, reply.clock_mhz, reply.stale) == (clocked, 691, ())
-    other = answers.reply(Question((f"{SCAN},batch=5",)))
+    batch = shipped().workload(SCAN).batch
+    other = answers.reply(Question((f"{SCAN},batch={2 * batch}",)))
     assert other.origin == "stored"
-    assert "is asked for 5" in other.stale[0]
+    assert f"is asked for {2 * batch}" in other.stale[0]
+    assert answers.reply(Question((f"{SCAN},batch=5",))).origin == "default"
 
 
 def test_only_answers_of_this_model_of_gpu_are_served(store: Store) -> None:
@@ -324,7 +327,7 @@ def runs(draw: st.DrawFn, number: int) -> object:
         place=draw(st.integers(0, 40)),
         clock_mhz=clock,
     )
-    return replace(found, status=draw(st.sampled_from(["finished", "interrupted"])))
+    return replace(found, status=draw(st.sampled_from([RunStatus.FINISHED, RunStatus.INTERRUPTED])))
 
 
 histories = st.integers(0, 8).flatmap(lambda n: st.tuples(*(runs(number) for number in range(1, n + 1))))
@@ -364,34 +367,6 @@ def test_every_reply_keeps_the_laws(
     again: Asked = asked(question_of(found.key), shipped(), {found.device.spec: found.device})
     assert again.key == found.key
     assert answers.reply(question) == reply
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(["finished", "limited"]), st.booleans(), st.booleans()), max_size=6)
-)
-@FEW
-def test_the_run_that_answers_is_that_of_the_command(
-    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, bool, bool]]
-) -> None:
-    """Of the runs on GPUs of one model, the daemon serves the one that ``tuner best`` prints."""
-    with Store(tmp_path_factory.mktemp("laws") / "tuner.db") as store:
-        for status, old, elsewhere in history:
-            device = TWIN if elsewhere else H200
-            store_run(store, [SCAN], replace(device, driver="1.0") if old else device, status=status)
-        answers = answerer(H200)
-        refresh(answers, store)
-        reply = answers.reply(Question((SCAN,)))
-        kernel = shipped().kernel("scan-lf")
-        found = find_answer(
-            store,
-            [SCAN],
-            "energy",
-            device=H200,
-            sources={"scan-lf": kernel.fingerprint},
-            batches={SCAN: shipped().workload(SCAN).batch},
-        )
-    assert reply.run == (None if found is None else found.run.id)
-    assert reply.stale == (() if found is None else found.stale)
 
 
 def test_unknown_names_stay_unknown_names() -> None:

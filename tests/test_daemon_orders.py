@@ -8,11 +8,11 @@ import pytest
 from answering_scene import store_run
 from service_rig import DEVICE, OTHER, PEER, WORKLOAD, Rig, catalog, plays, settings, working
 
-from tuner.daemon.answers.snapshot import ANALYSIS_VERSION, analytical_key
 from tuner.daemon.attempts.messages import Ending
 from tuner.daemon.backlog.sets import missing, orders_of, unwanted
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.queue.job_specs import RANGES, checked, same_order, within
+from tuner.database.answers import ANALYSIS_VERSION, analytical_key
 from tuner.errors import DeviceUnavailableError, InputError
 from tuner.model.jobs import FOR_AN_ANSWER, OPTIONS, JobKind, JobSpec, JobState, Origin
 

@@ -2,15 +2,19 @@
 
 import os
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from tuner.database import Store
-from tuner.database.answers import find_answer
+from tuner.database.best_known import DatabaseSource
 from tuner.database.check import mirror_of
 from tuner.database.conditions import Conditions
+from tuner.database.ranking import AnswerQuery, served_answer
 from tuner.errors import InputError, StoreDamagedError, StoreError
 from tuner.model import (
     Configuration,
@@ -21,6 +25,7 @@ from tuner.model import (
     RunStatus,
     Status,
     Trial,
+    Workload,
     WorkloadResult,
 )
 
@@ -35,6 +40,7 @@ CONDITIONS = Conditions(
     clocks="off",
     settings={},
 )
+ANSWER = {"best": {"configurations": {name: {"P": 4} for name in CONDITIONS.names}}}
 TRIAL = Trial((Configuration({"P": 4, "L": 64}), Configuration({"P": 8, "r": 2})))
 MEASUREMENT = Measurement(
     (WorkloadResult(Status.OK, 1e-3), WorkloadResult(Status.OK, 2e-3)),
@@ -94,25 +100,29 @@ def test_run_in_progress_is_not_taken_over(path: Path) -> None:
         assert store.resume(CONDITIONS) == run
 
 
-def find(store: Store, **present: object) -> tuple[int, tuple[str, ...]] | None:
-    arguments = {
-        "device": DEVICE,
-        "sources": CONDITIONS.sources,
-        "batches": {},
-        "clocks_as_found": False,
-        **present,
-    }
-    found = find_answer(store, CONDITIONS.names, "energy", **arguments)  # type: ignore[arg-type]
-    return None if found is None else (found.run.id, found.stale)
+def find(
+    store: Store,
+    *,
+    device: DeviceIdentity = DEVICE,
+    sources: Mapping[str, str] = CONDITIONS.sources,
+    batches: Mapping[str, int] = MappingProxyType({}),
+    clocks_as_found: bool = False,
+) -> tuple[int, tuple[str, ...]] | None:
+    """The run that answers for the workloads of ``CONDITIONS``, and why it is stale."""
+    asked = dict(CONDITIONS.workloads) | dict(batches)
+    workloads = tuple(Workload(name.partition(":")[0], (("N", 64),), batch) for name, batch in asked.items())
+    query = AnswerQuery(workloads, {}, sources, "energy", device, clocks_as_found=clocks_as_found)
+    found = served_answer(query, DatabaseSource(store).of_set(CONDITIONS.names))
+    return None if found is None else (found.answer.run, found.stale)
 
 
 def test_fresh_answer_wins_over_newer_stale_ones(path: Path) -> None:
     """The newest answer that is true here and now is served, whatever was stored since."""
     with Store(path) as store:
         fresh = store.begin(CONDITIONS)
-        store.end(fresh, RunStatus.FINISHED, {"best": 1})
+        store.end(fresh, RunStatus.FINISHED, ANSWER)
         stale = store.begin(replace(CONDITIONS, device=replace(DEVICE, driver="570")))
-        store.end(stale, RunStatus.FINISHED, {"best": 2})
+        store.end(stale, RunStatus.FINISHED, ANSWER)
 
         assert find(store) == (fresh, ())
 
@@ -124,14 +134,14 @@ def test_fresh_answer_wins_over_newer_stale_ones(path: Path) -> None:
         ({"device": replace(DEVICE, uuid="GPU-2")}, "GPU was GPU-1, is GPU-2"),
         ({"device": replace(DEVICE, runtime="12.9")}, "CUDA was 13.0, is 12.9"),
         ({"sources": {"scan-lf": "a", "fft": "new"}}, "the source of fft has changed"),
-        ({"batches": {"fft:N=64": 99}}, "fft:N=64 was tuned for a batch of 512, is asked for 99"),
+        ({"batches": {"fft:N=64": 500}}, "fft:N=64 was tuned for a batch of 512, is asked for 500"),
     ],
 )
-def test_stale_answer_says_why(path: Path, present: dict[str, object], reason: str) -> None:
+def test_stale_answer_says_why(path: Path, present: dict[str, Any], reason: str) -> None:
     """An answer from other conditions is served as stale, with the reason."""
     with Store(path) as store:
         run = store.begin(CONDITIONS)
-        store.end(run, RunStatus.FINISHED, {"best": 1})
+        store.end(run, RunStatus.FINISHED, ANSWER)
 
         assert find(store, **present) == (run, (reason,))
 
@@ -140,8 +150,8 @@ def test_finished_run_answers_before_a_stopped_one(path: Path) -> None:
     """A later run that a budget ended has tried less; it does not hide a finished one."""
     with Store(path) as store:
         finished = store.begin(CONDITIONS)
-        store.end(finished, RunStatus.FINISHED, {"best": 1})
-        store.end(store.begin(replace(CONDITIONS, policy="random")), RunStatus.LIMITED, {"best": 2})
+        store.end(finished, RunStatus.FINISHED, ANSWER)
+        store.end(store.begin(replace(CONDITIONS, policy="random")), RunStatus.LIMITED, ANSWER)
 
         assert find(store) == (finished, ())
 
@@ -150,7 +160,7 @@ def test_capped_batch_answers_for_the_batch_that_was_asked(path: Path) -> None:
     """A batch that was capped to fit the memory is found by the batch it was asked for."""
     with Store(path) as store:
         run = store.begin(replace(CONDITIONS, asked={"fft:N=64": 4096}))
-        store.end(run, RunStatus.FINISHED, {"best": 1})
+        store.end(run, RunStatus.FINISHED, ANSWER)
 
         assert find(store, batches={"fft:N=64": 4096}) == (run, ())
 
@@ -159,7 +169,7 @@ def test_numbers_of_another_protocol_are_stale(path: Path, monkeypatch: pytest.M
     """When measuring has changed so that numbers cannot be compared, stored answers say so."""
     with Store(path) as store:
         run = store.begin(CONDITIONS)
-        store.end(run, RunStatus.FINISHED, {"best": 1})
+        store.end(run, RunStatus.FINISHED, ANSWER)
         monkeypatch.setattr("tuner.database.conditions.PROTOCOL", 2)
         found = find(store)
 
@@ -171,7 +181,7 @@ def test_order_of_workloads_does_not_matter(path: Path) -> None:
     """A co-running set is a set."""
     with Store(path) as store:
         run = store.begin(CONDITIONS)
-        store.end(run, RunStatus.FINISHED, {"best": 1})
+        store.end(run, RunStatus.FINISHED, ANSWER)
 
         assert next(store.answered(tuple(reversed(CONDITIONS.names)), "energy")).id == run
 
@@ -179,7 +189,7 @@ def test_order_of_workloads_does_not_matter(path: Path) -> None:
 def test_answers_that_set_clocks_can_be_left_out(path: Path) -> None:
     """Who may not set clocks can ask for answers that need none."""
     with Store(path) as store:
-        store.end(store.begin(replace(CONDITIONS, clocks="875,810")), RunStatus.FINISHED, {"best": 1})
+        store.end(store.begin(replace(CONDITIONS, clocks="875,810")), RunStatus.FINISHED, ANSWER)
 
         assert find(store, clocks_as_found=True) is None
 
@@ -262,9 +272,9 @@ def test_order_of_runs_does_not_come_from_a_clock(path: Path, monkeypatch: pytes
     monkeypatch.setattr("tuner.database.runs.now", lambda: next(times))
     with Store(path) as store:
         before, during = store.begin(alone), store.begin(alone)
-        store.end(before, RunStatus.FINISHED, {"best": 1})
+        store.end(before, RunStatus.FINISHED, ANSWER)
         asking = store.begin(alone)
-        store.end(during, RunStatus.FINISHED, {"best": 2})
+        store.end(during, RunStatus.FINISHED, ANSWER)
 
         assert [run.id for run in store.finished_before(asking, "fft", "energy")] == [before]
 

@@ -1,17 +1,19 @@
 """Which configuration a kernel is run with: given, of the daemon, the best stored one, or the default."""
 
 import logging
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.application.advice import Advisor
 from tuner.client import Best
 from tuner.config import KernelFile
-from tuner.database import Store, StoredRun
-from tuner.database.conditions import staleness
-from tuner.errors import InputError, StoreError, UnknownNameError
+from tuner.database import Store
+from tuner.database.answers import StoredAnswer
+from tuner.database.best_known import DatabaseSource, best_of_part
+from tuner.database.ranking import AnswerQuery, allowed, served_answer
+from tuner.devices.gpus import limits_of
+from tuner.errors import InputError, KernelFileError, StoreError, UnknownNameError
 from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
 from tuner.system.names import suggestion
 
@@ -59,7 +61,9 @@ def given(kernel: KernelFile, workload: Workload, values: Mapping[str, TunableVa
         if values[name] not in choices:
             listed = ", ".join(map(str, choices))
             raise InputError(f"configuration: {name} is {values[name]!r}; choose from {listed}")
-    configuration = _configuration(kernel, values)
+    configuration = Configuration(
+        [(name, choices[choices.index(values[name])]) for name, choices in tunables.items()]
+    )  # as the kernel file writes them: 8 where NumPy's 8 is given
     rule = kernel.broken_rule(workload, configuration)
     if rule is not None:
         raise InputError(f"configuration: {configuration} breaks the rule {rule!r} at {workload}")
@@ -75,13 +79,12 @@ def choose(
     *,
     count: float = 1.0,
 ) -> Chosen:
-    """The best stored configuration for a GPU, else one that the daemon works out, else the file's default.
+    """The best known configuration of a workload alone, with clocks as found.
 
-    What the daemon has stored for time comes first, then what the database has stored, then what the daemon
-    has stored for energy, then what the daemon works out or knows of other sizes.
-
-    Only runs of this workload alone count, and only fresh ones. Those tuned for time come first, then those
-    whose batch is nearest by ratio, whose clocks were left as found, that finished, and the newest.
+    What the daemon has stored for time comes first, then what the database has stored for time, then for
+    other objectives, then what the daemon has stored for energy, then what the daemon works out or knows of
+    other sizes, then what the database knows of them. Of each the first by ``tuner.database.ranking`` is
+    taken; stored answers that are stale for more than their batch are left out.
 
     Args:
         kernel: the kernel.
@@ -97,17 +100,14 @@ def choose(
     said = None if advisor is None else advisor.best(workload, device, "time", count=count)
     if said is not None and (chosen := _served(said, kernel, workload, device)) is not None:
         return chosen
-    answer = _best_stored(kernel, workload, device, database)
-    if answer is not None:
-        return Chosen(answer.configuration, answer.origin)
-    if said is None or advisor is None:
-        return Chosen(kernel.default(workload), "default")
-    other = advisor.best(workload, device, "energy", count=0.0)
-    return (
-        (None if other is None else _served(other, kernel, workload, device))
-        or _worked_out(said, kernel, workload)
-        or Chosen(kernel.default(workload), "default")
-    )
+    stored, lent = _of_database(kernel, workload, device, database)
+    if stored is not None:
+        return stored
+    if said is not None and advisor is not None:
+        other = advisor.best(workload, device, "energy", count=0.0)
+        chosen = None if other is None else _served(other, kernel, workload, device)
+        lent = chosen or _worked_out(said, kernel, workload) or lent
+    return lent or Chosen(kernel.default(workload), "default")
 
 
 def _served(best: Best, kernel: KernelFile, workload: Workload, device: DeviceIdentity) -> Chosen | None:
@@ -126,86 +126,53 @@ def _worked_out(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | 
 
 def _said(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
     placed = best.workloads.get(str(workload))
-    if placed is None or not _fits(kernel, placed.configuration):
-        return None
-    configuration = _configuration(kernel, placed.configuration)
-    if kernel.broken_rule(workload, configuration) is not None:
+    configuration = None if placed is None else allowed(kernel, workload, placed.configuration)
+    if placed is None or configuration is None:
         return None
     return Chosen(configuration, f"{placed.origin}, says the daemon: {placed.details}, for {best.objective}")
 
 
-def _best_stored(
+def _of_database(
     kernel: KernelFile, workload: Workload, device: DeviceIdentity, database: Path
-) -> "_Answer | None":
-    answers = [
-        answer
-        for answer in _stored(kernel, workload, device, database)
-        if kernel.broken_rule(workload, answer.configuration) is None
-    ]
-    return min(answers, key=lambda answer: answer.rank, default=None)
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """A stored configuration; of several the one of the least rank is taken."""
-
-    configuration: Configuration
-    origin: str
-    rank: tuple[bool, float, bool, bool]
-
-
-def _stored(
-    kernel: KernelFile, workload: Workload, device: DeviceIdentity, database: Path
-) -> Iterator[_Answer]:
-    """Fresh answers for this workload, newest first."""
+) -> tuple[Chosen | None, Chosen | None]:
+    """What the database has stored, and without that what it knows of other sizes or of the model."""
+    query = AnswerQuery(
+        workloads=(workload,),
+        kernels={kernel.name: kernel},
+        sources={kernel.name: kernel.fingerprint},
+        objective="time",
+        device=device,
+        limits=limits_of(device),
+        clocks_as_found=True,
+    )
     try:
         if not database.exists():
-            return
+            return None, None
         with Store(database) as store:
-            runs = list(store.answered([str(workload)], None, device.uuid))
+            source = DatabaseSource(store)
+            stored = _stored(query, source.of_set([str(workload)]))
+            return stored, None if stored is not None else _lent(query, source)
     except (StoreError, OSError) as error:
         _LOG.warning("no stored configuration is looked for: %s", error)
-        return
-    for run in runs:
-        try:
-            answer = _answer(run, kernel, workload, device)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            _LOG.warning("%s: run %d is skipped, its record is damaged (%r)", database, run.id, error)
-            continue
-        if answer is not None:
-            yield answer
+        return None, None
 
 
-def _answer(run: StoredRun, kernel: KernelFile, workload: Workload, device: DeviceIdentity) -> _Answer | None:
-    """The answer of a run; None where it has none, is stale or is no configuration of the kernel.
+def _stored(query: AnswerQuery, answers: Sequence[StoredAnswer]) -> Chosen | None:
+    for objective in (query.objective, ""):
+        found = served_answer(replace(query, objective=objective), answers, fresh=True)
+        if found is not None:
+            ((name, batch),) = found.answer.batches.items()
+            origin = f"{found.answer.told}, for {found.answer.objective} at a batch of {batch}"
+            return Chosen(found.configurations[name], origin)
+    return None
 
-    What a damaged record raises is for the caller.
-    """
-    best = (run.answer or {}).get("best")
-    sources = {kernel.name: kernel.fingerprint}
-    if best is None or staleness(run.conditions, device=device, sources=sources, batches={}):
+
+def _lent(query: AnswerQuery, source: DatabaseSource) -> Chosen | None:
+    (workload,) = query.workloads
+    try:
+        part = best_of_part(query, workload, source)
+    except KernelFileError:  # of the default, which the daemon may know a way around
         return None
-    name = str(workload)
-    values = best["configurations"][name]
-    if not _fits(kernel, values):
+    if part is None or part.origin == "default":
         return None
-    batch = int(dict(run.conditions["workloads"])[name])  # the one that was measured
-    distance = abs(math.log2(batch / workload.batch))
-    return _Answer(
-        _configuration(kernel, values),
-        f"run {run.id} of {run.started_at}, for {run.objective} at a batch of {batch}",
-        (run.objective != "time", distance, run.conditions["clocks"] != "off", run.status != "finished"),
-    )
-
-
-def _fits(kernel: KernelFile, values: Mapping[str, TunableValue]) -> bool:
-    """True for a value of each tunable."""
-    tunables = kernel.tunables
-    return set(values) == set(tunables) and all(values[n] in choices for n, choices in tunables.items())
-
-
-def _configuration(kernel: KernelFile, values: Mapping[str, TunableValue]) -> Configuration:
-    """The values as the kernel file writes them: 8 where NumPy's 8 is given."""
-    return Configuration(
-        [(name, choices[choices.index(values[name])]) for name, choices in kernel.tunables.items()]
-    )
+    return Chosen(part.configuration, f"{part.origin}: {part.details}")

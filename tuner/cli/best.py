@@ -17,6 +17,9 @@ from tuner.report.words import moment
 
 if TYPE_CHECKING:
     from tuner.client import Best
+    from tuner.database import Store
+    from tuner.database.best_known import BestKnown, DatabaseSource
+    from tuner.database.ranking import AnswerQuery, ServedAnswer
 
 
 @click.command(short_help="Print the best answer for workloads that run together.")
@@ -50,9 +53,10 @@ def best(
 ) -> None:
     """Print the best configurations for workloads that run together.
 
-    The daemon is asked where one answers; it also knows what was worked out or tuned for other sizes, says
-    so, and tunes what it does not know. Without one, and with --no-daemon, --database or --kernel, the
-    database is read; exit code 1 when nothing is stored.
+    The daemon is asked where one answers; it also tunes what it does not know. Without one, and with
+    --no-daemon, --database or --kernel, the database is read. Where no answer of these workloads is stored
+    at a near batch, what is known of each is printed, with where it comes from. The exit code is 1 where
+    nothing better than the default is known.
 
     A stored answer is fresh when GPU, driver, CUDA and kernel sources are those it was measured with;
     otherwise it is printed as stale, with the reasons.
@@ -60,7 +64,7 @@ def best(
     if not (no_daemon or kernel_files or database):
         found = _of_daemon(workloads, socket, **question)
         if found is not None:
-            _show_served(found, json_path)
+            _show_served(found, json_path, "of the daemon (--no-daemon reads the database)")
             return
     _show_stored(workloads, kernel_files, database, json_path, **question)
 
@@ -107,19 +111,19 @@ def _check(workloads: tuple[str, ...], objective: str, device: str | None) -> No
     """
     from tuner.config.catalog import Catalog
     from tuner.model.objective import Objective
-    from tuner.search.request import asked_for
+    from tuner.search.request import answer_query
 
     Objective(objective)
-    asked_for(Catalog.load(()), workloads, device)
+    answer_query(Catalog.load(()), workloads, device)
 
 
-def _show_served(best: "Best", json_path: str | None) -> None:
+def _show_served(best: "Best", json_path: str | None, whose: str) -> None:
     from tuner.report.served import show_best
 
     out = console(json_path)
     if json_path is not None:
         write_json(json_path, asdict(best))
-    out.print("of the daemon (--no-daemon reads the database)", markup=False, highlight=False)
+    out.print(whose, markup=False, highlight=False)
     show_best(best, out)
 
 
@@ -135,36 +139,75 @@ def _show_stored(
     device: str | None,
 ) -> None:
     from tuner.config.catalog import Catalog
-    from tuner.database.answers import find_answer
+    from tuner.database.best_known import DatabaseSource, best_known
     from tuner.model.objective import Objective, described
-    from tuner.report.tables import show_run
-    from tuner.search.request import asked_for
+    from tuner.search.request import answer_query
 
     Objective(objective)
-    asked = asked_for(Catalog.load(kernel_files), workloads, device)
+    query = answer_query(
+        Catalog.load(kernel_files),
+        workloads,
+        device,
+        objective=described(objective, max_slowdown),
+        clocks_as_found=clocks_as_found,
+    )
     with reading(database) as store:
-        answer = (
-            None
-            if store is None
-            else find_answer(
-                store,
-                list(asked.batches),
-                described(objective, max_slowdown),
-                device=asked.device,
-                sources=asked.sources,
-                batches=asked.batches,
-                clocks_as_found=clocks_as_found,
-            )
-        )
-    if answer is None or answer.run.answer is None:
-        limit = "" if max_slowdown is None else f" --max-slowdown {100 * max_slowdown:g}%"
-        words = f"{' '.join(workloads)} --objective {objective}{limit}"
-        click.echo(f"nothing is stored: run `tuner run {words}`", err=True)
-        sys.exit(1)
+        source = None if store is None else DatabaseSource(store)
+        found = None if source is None else best_known(query, source)
+        if store is not None and found is not None and found.stored is not None:
+            _show_run(store, found.stored, json_path)
+        elif found is not None and any(part and part.origin != "default" for part in found.parts.values()):
+            _show_served(_best(query, found), json_path, "of the database")
+        else:
+            limit = "" if max_slowdown is None else f" --max-slowdown {100 * max_slowdown:g}%"
+            words = f"{' '.join(workloads)} --objective {objective}{limit}"
+            far = "" if source is None else _far(query, source)
+            click.echo(f"nothing is stored{far}: run `tuner run {words}`", err=True)
+            sys.exit(1)
+
+
+def _show_run(store: "Store", found: "ServedAnswer", json_path: str | None) -> None:
+    """Print the answer of a run, whole."""
+    from tuner.report.tables import show_run
+
+    stored = found.answer
+    run = next(run for run in store.answered(stored.names, stored.objective) if run.id == stored.run)
+    document = run.answer or {}
     out = console(json_path)
     if json_path is not None:
-        write_json(json_path, {**answer.run.answer, "stale": list(answer.stale), "run": answer.run.id})
-    out.print(f"run {answer.run.id} of {moment(answer.run.started_at)}", markup=False, highlight=False)
-    show_run(answer.run.answer, out)
-    for reason in answer.stale:
+        write_json(json_path, {**document, "stale": list(found.stale), "run": run.id})
+    out.print(f"run {run.id} of {moment(run.started_at)}", markup=False, highlight=False)
+    show_run(document, out)
+    for reason in found.stale:
         out.print(f"stale: {reason}", markup=False, highlight=False)
+
+
+def _best(query: "AnswerQuery", found: "BestKnown") -> "Best":
+    """What is known of each workload, in the form of the daemon's answers."""
+    from tuner.client import Best, Placed
+
+    parts = {name: part for name, part in found.parts.items() if part is not None}
+    return Best(
+        origin=found.origin,
+        device=vars(query.device),
+        objective=query.objective,
+        workloads={
+            name: Placed(dict(part.configuration), part.origin, part.details) for name, part in parts.items()
+        },
+        clock_mhz=None,
+        stale=tuple(reason for part in parts.values() for reason in part.stale),
+        answer=None,
+        run=None,
+        refinement=None,
+        notices=found.notices(query),
+    )
+
+
+def _far(query: "AnswerQuery", source: "DatabaseSource") -> str:
+    """Why the best of the answers that are stored is not taken; empty without one."""
+    from tuner.database.ranking import rank_stored
+
+    ranked = rank_stored(query, source.of_set(tuple(query.batches)))
+    return (
+        f" that is near enough (run {ranked[0].answer.run}: {'; '.join(ranked[0].stale)})" if ranked else ""
+    )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from tuner.model import TunableValue
 from tuner.model.jobs import JobState
 
 _Value = TypeVar("_Value")
@@ -91,7 +92,7 @@ class Placed:
         source: hash of the kernel's source that the daemon has; empty where it says none.
     """
 
-    configuration: Mapping[str, int | str]
+    configuration: Mapping[str, TunableValue]
     origin: str
     details: str
     fresh: bool = False

@@ -18,7 +18,7 @@ from tuner.config.recipe import Recipe
 from tuner.config.schema import KernelDocument
 from tuner.config.sizes import SizeValues, chosen, described, listed
 from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
-from tuner.model import Configuration, Plan, ProblemSpec, TunableValue, Workload
+from tuner.model import Configuration, Plan, ProblemSpec, Stage, TunableValue, Workload
 from tuner.space import Space
 from tuner.system.names import suggestion
 
@@ -217,6 +217,17 @@ class KernelFile:
             )
         except KernelFileError as e:
             raise KernelFileError(f"{e} (at {workload} [{configuration}])") from e
+
+    def launches(self, workload: Workload, configuration: Configuration) -> tuple[Stage, ...]:
+        """The launches of one configuration.
+
+        Raises:
+            KernelFileError: an expression has no result, or the result cannot be launched.
+        """
+        try:
+            return self.recipe.launches(self._environment(workload, configuration))
+        except InputError as e:
+            raise Place(str(self.path), "[launch]").error(f"{e} (at {workload} [{configuration}])") from e
 
     def _size(self, name: str, given: Mapping[str, int | str]) -> int | str:
         values = self.sizes[name]

@@ -1,50 +1,228 @@
-"""Stored answers: the one that is true here and now, or the newest with the reasons it is stale."""
+"""Stored answers: what the answer of a run is bound to, and what measuring it again has shown.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+Which of several is served says ``tuner.database.ranking``.
+"""
 
-from tuner.database import Store, StoredRun
+import functools
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
 from tuner.database.conditions import staleness
-from tuner.model import DeviceIdentity
+from tuner.database.runs import StoredRun
+from tuner.model import DeviceIdentity, RunStatus, TunableValue
+
+ANALYSIS_VERSION = 1
+"""Of the analytical model and what is kept of it; raised when either changes."""
+
+_LOG = logging.getLogger(__name__)
+
+_TRIAL = (
+    *("time_s", "time_s_uncertainty", "energy_j", "energy_j_uncertainty", "power_w", "sensor", "scope"),
+    *("clock_seen_mhz", "bursts", "window_s", "flags"),
+)
+_DOCUMENT = ("status", "modelled", "against_default", "trade_off", "repeatability")
+_AHEAD = timedelta(hours=1)  # so far in the future a sample was not made: the clock was wrong then
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A stored run that answers, and why it need not be true any more (empty when it is)."""
+class SampleHistory:
+    """What the samples of an answer say of it.
 
-    run: StoredRun
-    stale: tuple[str, ...]
+    Attributes:
+        drifted: why they contradict it; empty where they do not.
+        at: when it was last measured again, UTC, ISO 8601; empty where never.
+        verdict: of the last sample that counts: ``inside``, ``above``, ``below`` or ``failed``; empty
+            without one.
+    """
+
+    drifted: str = ""
+    at: str = ""
+    verdict: str = ""
+
+    @classmethod
+    def of(cls, documents: Iterable[Mapping[str, Any]]) -> "SampleHistory":
+        """What samples, the oldest first, say of an answer."""
+        return functools.reduce(cls.after, documents, cls())
+
+    @property
+    def doubted(self) -> bool:
+        """True where one more sample decides."""
+        return not self.drifted and self.verdict not in ("", "inside")
+
+    def after(self, document: Mapping[str, Any]) -> "SampleHistory":
+        """What a further sample makes of it."""
+        at, verdict = str(document.get("at", "")), str(document.get("verdict", "void"))
+        if verdict == "void":
+            return replace(self, at=at)
+        twice = verdict != "inside" and verdict == self.verdict
+        why = self.drifted or (f"drifted: {document.get('told', verdict)}" if twice else "")
+        return SampleHistory(why, at, verdict)
+
+    def due(self, ended_at: str, now: datetime, every_hours: float) -> bool:
+        """Whether the answer is to be measured again.
+
+        Args:
+            ended_at: when its run ended, UTC, ISO 8601.
+            now: the present.
+            every_hours: time between samples; 0 for never.
+        """
+        if every_hours <= 0.0 or self.drifted:
+            return False
+        if self.doubted:
+            return True
+        try:
+            last = datetime.fromisoformat(self.at or ended_at)
+        except ValueError:
+            return True
+        if last.tzinfo is None:
+            last = last.replace(tzinfo=timezone.utc)
+        return now - last >= timedelta(hours=every_hours) or last - now > _AHEAD
 
 
-def find_answer(
-    store: Store,
-    names: Sequence[str],
-    objective: str,
-    *,
-    device: DeviceIdentity,
-    sources: Mapping[str, str],
-    batches: Mapping[str, int],
-    clocks_as_found: bool = False,
-) -> Answer | None:
-    """The newest fresh answer, of finished runs first; failing that the newest stale one; None without any.
+@dataclass(frozen=True)
+class StoredAnswer:
+    """The answer of a stored run.
 
-    A run that was stopped early has tried less: it answers only where no finished one does.
+    Attributes:
+        run: its number.
+        status: of the run; ``finished`` where its search came to its end.
+        at: when it ended, UTC, ISO 8601.
+        objective: as stored, with the slowdown limit.
+        max_slowdown: of the objective.
+        batches: the co-running workloads, in the order of the run, with the batches that were measured.
+        conditions: what the answer is bound to.
+        configurations: workload -> values.
+        clock_mhz: that it sets; None for as found.
+        answer: times, joules and intervals, as the run's document has them.
+        samples: what measuring it again has shown.
+    """
+
+    run: int
+    status: RunStatus
+    at: str
+    objective: str
+    max_slowdown: float | None
+    batches: Mapping[str, int]
+    conditions: Mapping[str, Any]
+    configurations: Mapping[str, Mapping[str, TunableValue]]
+    clock_mhz: int | None
+    answer: Mapping[str, Any]
+    samples: SampleHistory = field(default_factory=SampleHistory)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The co-running workloads, in the order of the run."""
+        return tuple(self.batches)
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        """The co-running workloads, sorted."""
+        return tuple(sorted(self.batches))
+
+    @property
+    def asked(self) -> dict[str, int]:
+        """Workload -> batch that the run was asked for, before it was capped to fit the memory."""
+        return {**self.batches, **self.conditions["asked"]}
+
+    @property
+    def finished(self) -> bool:
+        """True where the search came to its end: one that was stopped early has tried less."""
+        return self.status is RunStatus.FINISHED
+
+    @property
+    def clocks_as_found(self) -> bool:
+        """True where the run set no clock."""
+        return bool(self.conditions["clocks"] == "off")
+
+    @property
+    def uuid(self) -> str:
+        """Of the GPU that was measured."""
+        return str(self.conditions["device"]["uuid"])
+
+    @property
+    def told(self) -> str:
+        """The run in words."""
+        return f"run {self.run} of {self.at}{'' if self.finished else f', which was {self.status}'}"
+
+    def on(self, device: DeviceIdentity) -> bool:
+        """True on this GPU, or another of its model: what was tuned for another model need not even start."""
+        measured = self.conditions["device"]
+        return bool(measured["name"] == device.name and measured["modelled"] == device.modelled)
+
+    def reasons(
+        self, device: DeviceIdentity, sources: Mapping[str, str], batches: Mapping[str, int]
+    ) -> list[str]:
+        """Why the answer need not be true; empty where it is fresh.
+
+        Args:
+            device: the GPU that it is asked for.
+            sources: kernel -> present hash of its sources.
+            batches: workload -> batch asked for; empty to leave batches out.
+        """
+        kernels = sorted({name.partition(":")[0] for name in self.names})
+        present = {kernel: sources.get(kernel, "") for kernel in kernels}
+        stale = staleness(self.conditions, device=device, sources=present, batches=batches)
+        return [*stale, *filter(None, [self.samples.drifted])]
+
+
+def stored_answer(run: StoredRun, samples: Sequence[Mapping[str, Any]] = ()) -> StoredAnswer | None:
+    """The answer of a run; None where it has none, or a damaged one, which is logged.
 
     Args:
-        store: the database.
-        names: the co-running workloads.
-        objective: as stored (name, with its slowdown limit).
-        device: the present GPU.
-        sources: kernel name -> present hash.
-        batches: batches asked for, by workload.
-        clocks_as_found: take only answers that set no clock.
+        run: as stored.
+        samples: of its answer, the oldest first.
     """
-    for uuid in (device.uuid, None):  # this GPU's answers first; others are stale by definition
-        answers = [
-            Answer(run, tuple(staleness(run.conditions, device=device, sources=sources, batches=batches)))
-            for run in store.answered(names, objective, uuid)
-            if not (clocks_as_found and run.conditions["clocks"] != "off")
-        ]
-        if answers:
-            return min(answers, key=lambda answer: (bool(answer.stale), answer.run.status != "finished"))
-    return None
+    try:
+        document = run.answer or {}
+        best = document.get("best")
+        if best is None:
+            return None
+        batches = _batches(run.conditions["workloads"])
+        return StoredAnswer(
+            run=run.id,
+            status=run.status,
+            at=run.ended_at or run.started_at,
+            objective=run.objective,
+            max_slowdown=document.get("max_slowdown"),
+            batches=batches,
+            conditions=_bound(run.conditions),
+            configurations={name: dict(best["configurations"][name]) for name in batches},
+            clock_mhz=best.get("clock_mhz"),
+            answer={
+                **{key: document.get(key) for key in _DOCUMENT},
+                "best": _trial(best),
+                "default": None if document.get("default") is None else _trial(document["default"]),
+            },
+            samples=SampleHistory.of(samples),
+        )
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        _LOG.warning("run %d is skipped, its record is damaged (%r)", run.id, error)
+        return None
+
+
+def _batches(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    batches = {str(name): int(batch) for name, batch in pairs}
+    if min(batches.values()) < 1:
+        raise ValueError(f"batches are {batches}")
+    return batches
+
+
+def _bound(conditions: Mapping[str, Any]) -> dict[str, Any]:
+    """What staleness looks at; raises LookupError where something is missing."""
+    bound = {name: conditions[name] for name in ("workloads", "sources", "device", "clocks")}
+    for key in ("uuid", "name", "modelled"):
+        bound["device"][key]
+    return bound | {"asked": dict(conditions.get("asked", {})), "protocol": conditions.get("protocol")}
+
+
+def _trial(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: record.get(name) for name in _TRIAL}
+
+
+def analytical_key(name: str, device: DeviceIdentity, source: str, version: int = ANALYSIS_VERSION) -> str:
+    """What an analytical answer is remembered by: it knows nothing of drivers, or of one board."""
+    model = device.name.removesuffix(" (modelled)")
+    return f"{name} | {model} | {source} | {version}"

@@ -83,11 +83,12 @@ def staleness(
         for kernel, hashed in sources.items()
         if before.get(kernel) != hashed
     ]
-    tuned = {**dict(stored.get("workloads", [])), **stored.get("asked", {})}
+    measured = dict(stored.get("workloads", []))
+    tuned = {**measured, **stored.get("asked", {})}
     reasons += [
         f"{name} was tuned for a batch of {tuned.get(name)}, is asked for {batch}"
         for name, batch in batches.items()
-        if tuned.get(name) != batch
+        if batch not in (tuned.get(name), measured.get(name))
     ]
     if stored.get("protocol") != PROTOCOL:
         reasons.append("another version of tuner measured it, in another way")

@@ -58,6 +58,12 @@ class Ledger:
             lambda view: {key: decoded(document) for key, document in view.rows(statement)}
         )
 
+    def analytical_answer(self, key: str) -> dict[str, Any] | None:
+        """The analytical answer of a key; None without one."""
+        decoded, statement = self._database.decoded, "SELECT document FROM analytical WHERE key = ?"
+        row = self._database.read(lambda view: view.row(statement, (key,)))
+        return None if row is None else decoded(row[0])
+
     def forget_analytical(self, keys: Collection[str]) -> None:
         """Remove analytical answers by their keys."""
         self._database.write(

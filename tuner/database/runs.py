@@ -238,16 +238,21 @@ class Store:
         """Every run with an answer, newest first."""
         return self._runs("answer IS NOT NULL")
 
+    def answered_alone(self, kernel: str) -> Iterator[StoredRun]:
+        """Runs with an answer for one workload of a kernel, at any sizes, newest first."""
+        begins, clause = _alone(kernel)
+        return self._runs(f"answer IS NOT NULL AND {clause}", begins)
+
     def finished_before(self, run_id: int, kernel: str, objective: str) -> Iterator[StoredRun]:
         """Runs of one workload of a kernel that had finished when a run began, newest first.
 
         A finished run is never gone on with, so that the answer is the same whenever it is asked for.
         """
-        begins = workload_key([f"{kernel}:"]).removesuffix('"]')  # of a set of one workload of that kernel
+        begins, clause = _alone(kernel)
         return self._runs(
-            "status = 'finished' AND id < ? AND substr(workload_key, 1, ?) = ? AND objective = ?"
-            " AND instr(workload_key, '\",\"') = 0 AND ended <= (SELECT began FROM runs WHERE id = ?)",
-            (run_id, len(begins), begins, objective, run_id),
+            f"status = 'finished' AND {clause} AND id < ? AND objective = ?"  # noqa: S608 - text of this module
+            " AND ended <= (SELECT began FROM runs WHERE id = ?)",
+            (*begins, run_id, objective, run_id),
         )
 
     def history(self, limit: int | None = None) -> list[StoredRun]:
@@ -273,6 +278,12 @@ class Store:
             (*values, _READ_RUNS),
         )
         return [_run(row, decoded) for row in rows]
+
+
+def _alone(kernel: str) -> tuple[tuple[int, str], str]:
+    """Arguments and clause that choose the runs of one workload of a kernel, by the key of their set."""
+    begins = workload_key([f"{kernel}:"]).removesuffix('"]')
+    return (len(begins), begins), "substr(workload_key, 1, ?) = ? AND instr(workload_key, '\",\"') = 0"
 
 
 def _run(row: Row, decoded: Callable[[str], dict[str, Any]]) -> StoredRun:

@@ -15,7 +15,7 @@ import difflib
 
 from tuner.devices.gpu_values import GpuModel, PowerModel, SensorModel, VoltageCurve
 from tuner.errors import UnknownNameError
-from tuner.model import DeviceLimits
+from tuner.model import DeviceIdentity, DeviceLimits
 from tuner.space.occupancy import device_limits
 
 
@@ -269,3 +269,16 @@ def gpu_model(name: str) -> GpuModel:
     near = difflib.get_close_matches(key, _TABLE, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise UnknownNameError(f"no simulated GPU {name!r}; choose from {', '.join(_TABLE)}{hint}")
+
+
+def stand_in(device: DeviceIdentity) -> str | None:
+    """The simulated device that has a GPU's limits; None where its model is not known."""
+    if device.modelled:
+        return device.spec
+    return next((f"sim:{name}" for name in gpu_names() if gpu_model(name).product == device.name), None)
+
+
+def limits_of(device: DeviceIdentity) -> DeviceLimits | None:
+    """The limits of a GPU's model; None where it is not known."""
+    product = device.name.removesuffix(" (modelled)")
+    return next((gpu_model(n).limits for n in gpu_names() if gpu_model(n).product == product), None)

@@ -5,18 +5,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tuner import registry
 from tuner.config import KernelFile
 from tuner.config.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.database.conditions import Conditions
+from tuner.database.ranking import AnswerQuery
+from tuner.devices.gpus import limits_of
 from tuner.devices.replay import PREFIX, ReplayDevice
 from tuner.devices.worker import identify
 from tuner.errors import ClockError, InputError, UnknownNameError
 from tuner.interfaces import ClockControl, Device, Progress
 from tuner.measurement.window import DEFAULT_PRECISION
-from tuner.model import DeviceIdentity, Workload
+from tuner.model import Workload
 from tuner.model.objective import Objective, described
 from tuner.recordings import RecordedKernel
 from tuner.search import replaying
@@ -158,29 +160,47 @@ def asked_batches(catalog: Catalog, specs: Sequence[str], device: Device | None 
     return {str(workload): workload.batch for workload in workloads}
 
 
-class AnswerBinding(NamedTuple):
-    """What a stored answer is held against."""
+def answer_query(
+    catalog: Catalog,
+    specs: Sequence[str],
+    device_spec: str | None,
+    *,
+    objective: str = "",
+    clocks_as_found: bool = False,
+) -> AnswerQuery:
+    """What stored answers for workloads are held against now.
 
-    device: DeviceIdentity
-    batches: Mapping[str, int]
-    sources: Mapping[str, str]
-
-
-def asked_for(catalog: Catalog, specs: Sequence[str], device_spec: str | None) -> AnswerBinding:
-    """The device, the batches and the sources that an answer for these workloads would have now.
+    Args:
+        catalog: the kernels.
+        specs: the workloads.
+        device_spec: as `worker.open_device` takes it.
+        objective: as stored; empty for any.
+        clocks_as_found: no clock may be set.
 
     Raises:
         InputError: an unknown kernel, size or device, or a recording that cannot be used.
         DeviceUnavailableError: the device cannot be opened.
     """
+    kernels: dict[str, KernelFile] = {}
     if device_spec is not None and device_spec.startswith(PREFIX):
         device = ReplayDevice(device_spec, specs)
         recorded = replaying.pairs(device.space)
         sources = {kernel.name: kernel.fingerprint for kernel, _ in recorded}
-        return AnswerBinding(device.identity, {str(w): w.batch for _, w in recorded}, sources)
-    kernels = {catalog.workload(spec).kernel for spec in specs}
-    sources = {kernel: catalog.kernel(kernel).fingerprint for kernel in kernels}
-    return AnswerBinding(identify(device_spec), asked_batches(catalog, specs), sources)
+        workloads, identity = [workload for _, workload in recorded], device.identity
+    else:
+        workloads = [catalog.workload(spec) for spec in specs or DEFAULT_WORKLOADS]
+        kernels = {workload.kernel: catalog.kernel(workload.kernel) for workload in workloads}
+        sources = {name: kernel.fingerprint for name, kernel in kernels.items()}
+        identity = identify(device_spec)
+    return AnswerQuery(
+        workloads=tuple({str(workload): workload for workload in workloads}.values()),
+        kernels=kernels,
+        sources=sources,
+        objective=objective,
+        device=identity,
+        limits=limits_of(identity),
+        clocks_as_found=clocks_as_found,
+    )
 
 
 def choose_run_clocks(request: Request, clocks: ClockControl | None, no_clocks: str = "") -> tuple[int, ...]:

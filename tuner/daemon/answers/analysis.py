@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.catalog import Catalog
-from tuner.daemon.answers.snapshot import ANALYSIS_VERSION, analytical_key
-from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.database.answers import analytical_key
+from tuner.devices.gpus import stand_in
 from tuner.errors import ChildCrashedError, TunerError, UnknownNameError
 from tuner.model import DeviceIdentity
 from tuner.system.process import Child
@@ -102,7 +102,7 @@ class Analyst:
             kernel = self._catalog().kernel(workload.partition(":")[0])
         except UnknownNameError:  # gone since it was asked for
             return
-        key = analytical_key(workload, device, kernel.fingerprint, ANALYSIS_VERSION)
+        key = analytical_key(workload, device, kernel.fingerprint)
         if key in self._tasks or (self._working is not None and key == self._working.key):
             return
         if self._not_before.get(key, 0.0) > self._monotonic() or len(self._tasks) >= MOST_QUEUED:
@@ -200,10 +200,3 @@ class Analyst:
         self._not_before[key] = self._monotonic() + seconds
         while len(self._not_before) > MOST_FAILED:
             del self._not_before[next(iter(self._not_before))]
-
-
-def stand_in(device: DeviceIdentity) -> str | None:
-    """The simulated device that has a GPU's limits; None where its model is not known."""
-    if device.modelled:
-        return device.spec
-    return next((f"sim:{name}" for name in gpu_names() if gpu_model(name).product == device.name), None)

@@ -9,7 +9,7 @@ from typing import Any
 from tuner.config.catalog import Catalog
 from tuner.daemon.answers import replies as ordered
 from tuner.daemon.answers.drift import sample_document
-from tuner.daemon.answers.index import Index, known_from
+from tuner.daemon.answers.index import Index
 from tuner.daemon.answers.questions import asked
 from tuner.daemon.answers.replies import Kept, alike, coming, make
 from tuner.daemon.answers.snapshot import Present, is_current, searches_of
@@ -19,6 +19,7 @@ from tuner.daemon.interface import NotNowError, Question, Reply
 from tuner.daemon.queue.job_specs import without_batch
 from tuner.daemon.settings.tables import Settings
 from tuner.database import Ledger, Store
+from tuner.database.answers import stored_answer
 from tuner.model import DeviceIdentity
 from tuner.model.jobs import JobSpec
 
@@ -149,7 +150,7 @@ class Answerer:
         """
         runs = store.all_answered() if names is None else store.answered([*map(without_batch, names)], None)
         ledger = Ledger(store.database)
-        found = (known_from(run, ledger.samples(run.id)) for run in runs)
+        found = (stored_answer(run, ledger.samples(run.id)) for run in runs)
         return Index.of((known for known in found if known is not None), self._present.stale)
 
     def take(self, read: Index, names: Sequence[str] | None = None) -> None:
@@ -273,10 +274,10 @@ class Answerer:
         if known is None:
             return None
         document = sample_document(known.objective, known.answer, measurement, self._now())
-        changed = replace(known, standing=known.standing.after(document))
+        changed = replace(known, samples=known.samples.after(document))
         answers = [changed if one.run == run else one for one in self._present.index.sets[known.together]]
         self.take(Index.of(answers, self._present.stale), known.names)
-        if changed.standing.drifted:
+        if changed.samples.drifted:
             self._rests.clear()  # the search that gave this answer was not in vain
         return document
 

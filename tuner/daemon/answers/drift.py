@@ -7,11 +7,9 @@ so that the joint one is the root of the sum of their squares. A sample outside 
 a second one is made at once; only two in a row, outside on the same side, mean that the answer has drifted.
 """
 
-import functools
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from tuner.model import FlagKind, Measurement
@@ -28,62 +26,6 @@ two minutes, had 0.36 to 0.49 %.
 _UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²"}
 _EXPONENT = {"time": 1, "energy": 0, "edp": 1, "ed2p": 2}
 _VOID = frozenset({FlagKind.THROTTLED, FlagKind.OFF_CLOCK})  # it was not the answer that was measured
-_AHEAD = timedelta(hours=1)  # so far in the future a sample was not made: the clock was wrong then
-
-
-@dataclass(frozen=True)
-class Standing:
-    """What the samples of an answer say of it.
-
-    Attributes:
-        drifted: why they contradict it; empty where they do not.
-        at: when it was last measured again, UTC, ISO 8601; empty where never.
-        verdict: of the last sample that counts: ``inside``, ``above``, ``below`` or ``failed``; empty
-            without one.
-    """
-
-    drifted: str = ""
-    at: str = ""
-    verdict: str = ""
-
-    @property
-    def doubted(self) -> bool:
-        """True where one more sample decides."""
-        return not self.drifted and self.verdict not in ("", "inside")
-
-    def after(self, document: Mapping[str, Any]) -> "Standing":
-        """What a further sample makes of it."""
-        at, verdict = str(document.get("at", "")), str(document.get("verdict", "void"))
-        if verdict == "void":
-            return replace(self, at=at)
-        twice = verdict != "inside" and verdict == self.verdict
-        why = self.drifted or (f"drifted: {document.get('told', verdict)}" if twice else "")
-        return Standing(why, at, verdict)
-
-    def due(self, ended_at: str, now: datetime, every_hours: float) -> bool:
-        """Whether the answer is to be measured again.
-
-        Args:
-            ended_at: when its run ended, UTC, ISO 8601.
-            now: the present.
-            every_hours: time between samples; 0 for never.
-        """
-        if every_hours <= 0.0 or self.drifted:
-            return False
-        if self.doubted:
-            return True
-        try:
-            last = datetime.fromisoformat(self.at or ended_at)
-        except ValueError:
-            return True
-        if last.tzinfo is None:
-            last = last.replace(tzinfo=timezone.utc)
-        return now - last >= timedelta(hours=every_hours) or last - now > _AHEAD
-
-
-def standing(documents: Iterable[Mapping[str, Any]]) -> Standing:
-    """What samples, the oldest first, say of an answer."""
-    return functools.reduce(Standing.after, documents, Standing())
 
 
 def sample_document(

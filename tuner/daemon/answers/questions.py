@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.config.catalog import Catalog
-from tuner.daemon.answers.index import Known
 from tuner.daemon.answers.snapshot import Present
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, Question
 from tuner.daemon.queue.job_specs import asks, exact, with_defaults
+from tuner.database.answers import StoredAnswer
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import DeviceIdentity, Workload
 from tuner.model.jobs import JobKind, JobSpec
@@ -171,7 +171,7 @@ def tuning_order(asked: Asked, present: Present) -> JobSpec:
     return replace(order, clocks="off") if question.clocks_as_found else order
 
 
-def sampling_order(asked: Asked, known: Known, present: Present) -> JobSpec:
+def sampling_order(asked: Asked, known: StoredAnswer, present: Present) -> JobSpec:
     """Measuring an answer again, as it was measured."""
     options: Mapping[str, Any] = tuning_order(asked, present).options
     return JobSpec(

@@ -5,33 +5,26 @@ What follows from a question, in sentences for who asked.
 What is known already of what an order asks for.
 """
 
-import itertools
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from tuner.config import KernelFile
-from tuner.daemon.answers.index import Known, allowed
 from tuner.daemon.answers.questions import Asked, asked, question_that, tuning_order
-from tuner.daemon.answers.snapshot import ANALYSIS_VERSION, Present, analytical_key
+from tuner.daemon.answers.snapshot import Present
 from tuner.daemon.interface import NotNowError, Question, Reply
 from tuner.daemon.queue.job_specs import topic
 from tuner.daemon.settings.tables import OnlineTable
+from tuner.database.answers import StoredAnswer
+from tuner.database.best_known import BestKnown, BestWorkload, best_known, worked_out
+from tuner.database.neighbours import Neighbour
+from tuner.database.ranking import AnswerQuery, ServedAnswer, served_answer
+from tuner.devices.gpus import limits_of
 from tuner.errors import InputError
-from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
+from tuner.model import DeviceIdentity, RunStatus
 from tuner.model.jobs import JobSpec
 from tuner.model.records import canonical
 
-ORIGINS = ("stored", "analytical", "nearest", "default")
-"""From the best to the least."""
-
-NEIGHBOURS = 4
-"""Nearest sizes whose configurations are tried for a workload."""
-
-MOST_TRIED = 16
-"""Configurations that are tried for a reply, one per workload at least: the rules of a kernel take two tenths
-of a millisecond, and a reply five milliseconds at most."""
 _LIMITS = ("budget", "time_limit_s", "patience", "runs_per_day", "pay_back_days")  # options that end a search
 
 
@@ -56,6 +49,43 @@ class Kept:
     topic: str
 
 
+def query_of(asked: Asked, present: Present) -> AnswerQuery:
+    """What is looked for to answer a question."""
+    return AnswerQuery(
+        workloads=asked.workloads,
+        kernels=present.catalog.kernels,
+        sources=present.sources,
+        objective=asked.objective,
+        device=asked.device,
+        limits=limits_of(asked.device),
+        clocks_as_found=asked.question.clocks_as_found,
+        doubts=present.doubts,
+    )
+
+
+class MemorySource:
+    """Looks answers up in the daemon's memory (``tuner.database.best_known.AnswerSource``).
+
+    Args:
+        present: what is known.
+    """
+
+    def __init__(self, present: Present) -> None:
+        self._present = present
+
+    def of_set(self, names: Sequence[str]) -> Iterable[StoredAnswer]:
+        """Answers of exactly these workloads together."""
+        return self._present.index.of_set(names)
+
+    def neighbours(self, kernel: KernelFile) -> Iterable[Neighbour]:
+        """Answers of one workload of a kernel, alone, with their sizes."""
+        return self._present.index.neighbours(kernel)
+
+    def analytical(self, key: str) -> Mapping[str, Any] | None:
+        """The analytical answer that is remembered by a key."""
+        return self._present.analytical.get(key)
+
+
 def make(asked: Asked, present: Present) -> Kept:
     """The reply to a question.
 
@@ -64,81 +94,59 @@ def make(asked: Asked, present: Present) -> Kept:
         NotNowError: a kernel without a default was never worked out.
     """
     search = tuning_order(asked, present)
-    known_by = topic(search)
-    whole = _whole(asked, present)
-    if whole is not None:
-        return Kept(whole, asked.key, (), asked.device, search, known_by)
-    parts = {str(workload): _part(asked, workload, present) for workload in asked.workloads}
-    origin = max((part.origin for part in parts.values()), key=ORIGINS.index)
+    query, source = query_of(asked, present), MemorySource(present)
+    best = best_known(query, source)
+    if best.stored is not None:
+        return Kept(
+            _whole(asked, query, best, best.stored), asked.key, (), asked.device, search, topic(search)
+        )
+    parts = {name: _known(name, part) for name, part in best.parts.items()}
     reply = Reply(
-        origin=origin,
+        origin=best.origin,
         device=vars(asked.device),
         objective=asked.objective,
-        workloads={name: part.record() for name, part in parts.items()},
+        workloads={name: _record(part) for name, part in parts.items()},
         clock_mhz=None,
         stale=tuple(reason for part in parts.values() for reason in part.stale),
         answer=None,
         run=None,
         refinement=None,
-        notices=_notices(asked, parts),
+        notices=best.notices(query),
     )
     unknown = tuple(
         str(workload)
         for workload in asked.workloads
         if parts[str(workload)].origin in ("nearest", "default")
-        and _worked_out(asked, workload, present) is None
+        and worked_out(query, workload, source) is None
     )
-    return Kept(reply, asked.key, unknown, asked.device, search, known_by)
+    return Kept(reply, asked.key, unknown, asked.device, search, topic(search))
 
 
-@dataclass(frozen=True)
-class _Part:
-    """What is known of one workload."""
-
-    configuration: Configuration
-    origin: str
-    details: str
-    stale: tuple[str, ...] = ()
-
-    def record(self) -> dict[str, Any]:
-        """As a reply has it."""
-        values: dict[str, TunableValue] = dict(self.configuration)
-        return {"configuration": values, "origin": self.origin, "details": self.details}
+def _known(name: str, part: BestWorkload | None) -> BestWorkload:
+    if part is None:
+        raise NotNowError(
+            f"{name}: {name.partition(':')[0]} names no default, and its first is not found yet; ask again"
+        )
+    return part
 
 
-def _notices(asked: Asked, parts: Mapping[str, _Part]) -> tuple[str, ...]:
-    notices = []
-    if asked.device.modelled:
-        notices.append(f"{asked.device.spec} is modelled, and so is every number measured on it")
-    if len(parts) > 1:
-        notices.append("these workloads were never tuned together: each has the best known of it alone")
-    return tuple(notices)
+def _record(part: BestWorkload) -> dict[str, Any]:
+    """As a reply has it."""
+    return {
+        "configuration": dict(part.configuration),
+        "origin": part.origin,
+        "details": part.details,
+    }
 
 
-class Served(NamedTuple):
-    """The stored answer that is served for workloads together, and why it is stale."""
-
-    known: Known
-    stale: tuple[str, ...]
-    configurations: Mapping[str, Configuration]
+def served(asked: Asked, present: Present) -> ServedAnswer | None:
+    """The stored answer of exactly these workloads together that a reply would have; None without one."""
+    return served_answer(query_of(asked, present), present.index.of_set(asked.names))
 
 
-def served(asked: Asked, present: Present) -> Served | None:
-    """The stored answer for exactly these workloads together; None without one whose values are allowed."""
-    for known, stale in _ranked(asked, asked.names, asked.batches, present):
-        found = _configurations(known, asked.workloads, present)
-        if found is not None:
-            return Served(known, stale, found)
-    return None
-
-
-def _whole(asked: Asked, present: Present) -> Reply | None:
+def _whole(asked: Asked, query: AnswerQuery, best: BestKnown, found: ServedAnswer) -> Reply:
     """The reply with the stored answer of exactly these workloads."""
-    found = served(asked, present)
-    if found is None:
-        return None
-    details = _told(found.known)
-    fresh = not present.reasons(found.known, asked.device, {})  # but, it may be, for its batches
+    fresh = not query.stale(found.answer, {})  # but, it may be, for its batches
     return Reply(
         origin="stored",
         device=vars(asked.device),
@@ -147,151 +155,19 @@ def _whole(asked: Asked, present: Present) -> Reply | None:
             name: {
                 "configuration": dict(configuration),
                 "origin": "stored",
-                "details": details,
+                "details": found.answer.told,
                 "fresh": fresh,
-                "source": present.sources[name.partition(":")[0]],  # a client may have another
+                "source": query.sources[name.partition(":")[0]],  # a client may have another
             }
             for name, configuration in found.configurations.items()
         },
-        clock_mhz=found.known.clock_mhz,
+        clock_mhz=found.answer.clock_mhz,
         stale=found.stale,
-        answer=found.known.answer,
-        run=found.known.run,
+        answer=found.answer.answer,
+        run=found.answer.run,
         refinement=None,
-        notices=_notices(asked, {}),
+        notices=best.notices(query),
     )
-
-
-def _ranked(
-    asked: Asked, names: Sequence[str], batches: Mapping[str, int], present: Present
-) -> list[tuple[Known, tuple[str, ...]]]:
-    """Stored answers of a set with why they are stale: of this GPU, fresh, near, finished, new ones first."""
-    answers = present.index.of_set(
-        names, asked.objective, asked.device, clocks_as_found=asked.question.clocks_as_found
-    )
-    ranked = [(known, tuple(present.reasons(known, asked.device, batches))) for known in answers]
-    return sorted(
-        ranked,
-        key=lambda one: (
-            one[0].uuid != asked.device.uuid,
-            bool(one[1]),
-            _batches_apart(one[0], batches),
-            one[0].status != "finished",
-            -one[0].run,
-        ),
-    )
-
-
-def _batches_apart(known: Known, batches: Mapping[str, int]) -> float:
-    """How far the batches that were measured are from those asked for, by their ratios."""
-    measured = dict(known.conditions["workloads"])
-    return sum(abs(math.log2(max(1, measured[name]) / batch)) for name, batch in batches.items())
-
-
-def _configurations(
-    known: Known, workloads: Sequence[Workload], present: Present
-) -> dict[str, Configuration] | None:
-    """Those of a stored answer that are allowed; None where one is not."""
-    found = {
-        str(workload): allowed(
-            present.catalog.kernel(workload.kernel), workload, known.configurations[str(workload)]
-        )
-        for workload in workloads
-    }
-    kept = {name: configuration for name, configuration in found.items() if configuration is not None}
-    return kept if len(kept) == len(found) else None
-
-
-def _told(known: Known) -> str:
-    end = "" if known.status == "finished" else f", which was {known.status}"
-    return f"run {known.run} of {known.at}{end}"
-
-
-def _clocked(known: Known) -> str:
-    """Said of an answer whose clock is not set with it: its configuration need not be the best without."""
-    return "" if known.clock_mhz is None else f", tuned at {known.clock_mhz} MHz"
-
-
-def _tried(asked: Asked) -> int:
-    """Configurations that may be tried for each workload."""
-    return max(1, MOST_TRIED // len(asked.workloads))
-
-
-def _part(asked: Asked, workload: Workload, present: Present) -> _Part:
-    """The best known of one workload."""
-    kernel = present.catalog.kernel(workload.kernel)
-    return (
-        _alone(asked, workload, present)
-        or _analytical(asked, workload, kernel, present)
-        or _nearest(asked, workload, kernel, present)
-        or _default(asked, workload, kernel, present)
-    )
-
-
-def _alone(asked: Asked, workload: Workload, present: Present) -> _Part | None:
-    """The stored answer of a workload alone, where it is asked for with others."""
-    name = str(workload)
-    others = ", ".join(other for other in asked.names if other != name)
-    if not others:
-        return None
-    ranked = _ranked(asked, [name], {name: workload.batch}, present)
-    for known, stale in sorted(ranked, key=lambda one: (bool(one[1]), one[0].clock_mhz is not None)):
-        found = _configurations(known, [workload], present)
-        if found is not None:
-            company = f"{name} was tuned alone, is asked for with {others}"
-            return _Part(found[name], "stored", f"{_told(known)}{_clocked(known)}", (*stale, company))
-    return None
-
-
-def _analytical(asked: Asked, workload: Workload, kernel: KernelFile, present: Present) -> _Part | None:
-    document = _worked_out(asked, workload, present)
-    values = None if document is None else document.get("configuration")
-    if document is None or values is None:
-        return None
-    configuration = allowed(kernel, workload, values)
-    if configuration is None:
-        return None
-    details = f"by the rule {document['rule']!r} of {document['considered']} candidates; nothing was measured"
-    return _Part(configuration, "analytical", details)
-
-
-def _worked_out(asked: Asked, workload: Workload, present: Present) -> Mapping[str, Any] | None:
-    source = present.sources[workload.kernel]
-    return present.analytical.get(analytical_key(str(workload), asked.device, source, ANALYSIS_VERSION))
-
-
-def _nearest(asked: Asked, workload: Workload, kernel: KernelFile, present: Present) -> _Part | None:
-    most = min(NEIGHBOURS, _tried(asked))
-    neighbours = present.index.nearest(kernel, workload, asked.objective, asked.device, most)
-    for known in neighbours:
-        (name,) = known.names
-        configuration = allowed(kernel, workload, known.configurations[name])
-        if configuration is not None:
-            stale = present.reasons(known, asked.device, {})
-            doubt = f", stale: {'; '.join(stale)}" if stale else ""
-            return _Part(
-                configuration, "nearest", f"the answer for {name}, {_told(known)}{_clocked(known)}{doubt}"
-            )
-    return None
-
-
-def _default(asked: Asked, workload: Workload, kernel: KernelFile, present: Present) -> _Part:
-    if kernel.recipe.default:
-        return _Part(kernel.default(workload), "default", f"the default of {kernel.name}")
-    document = _worked_out(asked, workload, present)
-    values = [document["default"]] if document is not None else _first_values(kernel, _tried(asked))
-    for one in values:
-        configuration = allowed(kernel, workload, one)
-        if configuration is not None:
-            return _Part(configuration, "default", "the first configuration that its rules allow")
-    raise NotNowError(
-        f"{workload}: {kernel.name} names no default, and its first is not found yet; ask again"
-    )
-
-
-def _first_values(kernel: KernelFile, most: int) -> list[dict[str, TunableValue]]:
-    products = itertools.product(*kernel.tunables.values())
-    return [dict(zip(kernel.tunables, values, strict=True)) for values in itertools.islice(products, most)]
 
 
 def coming(kept: Kept, question: Question, online: OnlineTable, *, resting: bool) -> tuple[str, ...]:
@@ -342,7 +218,7 @@ def again(order: JobSpec, present: Present) -> Again | None:
     if found is None or found.stale:
         return None
     configurations = {name: dict(one) for name, one in found.configurations.items()}
-    return Again(found.known.run, {"configurations": configurations, "clock_mhz": found.known.clock_mhz})
+    return Again(found.answer.run, {"configurations": configurations, "clock_mhz": found.answer.clock_mhz})
 
 
 def answered(order: JobSpec, present: Present) -> int | None:
@@ -353,16 +229,16 @@ def answered(order: JobSpec, present: Present) -> int | None:
         found = served(asked(question, present.catalog, present.identities), present)
     except InputError:  # its kernel, size or device is gone
         return None
-    if found is None or found.stale or found.known.clocks_as_found is not as_found:
+    if found is None or found.stale or found.answer.clocks_as_found is not as_found:
         return None
-    return found.known.run if searched(found.known, order) else None
+    return found.answer.run if searched(found.answer, order) else None
 
 
-def searched(known: Known, order: JobSpec) -> bool:
+def searched(known: StoredAnswer, order: JobSpec) -> bool:
     """True where an answer's search came to its end; a limit is one for orders with limits only."""
-    if known.status == "limited":
+    if known.status is RunStatus.LIMITED:
         return any(name in order.options for name in _LIMITS)
-    return known.status == "finished"
+    return known.finished
 
 
 def alike(order: JobSpec) -> str:

@@ -5,17 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.config.catalog import Catalog
-from tuner.daemon.answers.index import Index, Known
+from tuner.daemon.answers.index import Index
 from tuner.daemon.backlog.changes import clock_reason
 from tuner.daemon.backlog.sets import sets_on
 from tuner.daemon.queue.job_specs import asks
 from tuner.daemon.settings.tables import Settings
-from tuner.database.conditions import staleness
+from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer
 from tuner.model import DeviceIdentity
 from tuner.model.jobs import JobSpec
-
-ANALYSIS_VERSION = 1
-"""Of the analytical model and what is kept of it; raised when either changes."""
 
 
 @dataclass(frozen=True)
@@ -40,25 +37,21 @@ class Present:
     searches: Mapping[str, JobSpec]
     analytical: Mapping[str, Mapping[str, Any]]
 
-    def stale(self, known: Known) -> list[str]:
+    def stale(self, known: StoredAnswer) -> list[str]:
         """Why a stored answer is stale now, whatever batches are asked for."""
         device = self.device(known)
         if device is None:
             return ["its GPU is not here"]
-        return self.reasons(known, device, {})
+        return [*known.reasons(device, self.sources, {}), *self.doubts(known)]
 
-    def device(self, known: Known) -> DeviceIdentity | None:
+    def device(self, known: StoredAnswer) -> DeviceIdentity | None:
         """The GPU that an answer would be given for: its own, else one of its model; None without either."""
         alike = [identity for identity in self.identities.values() if known.on(identity)]
         return min(alike, key=lambda identity: identity.uuid != known.uuid, default=None)
 
-    def reasons(self, known: Known, device: DeviceIdentity, batches: Mapping[str, int]) -> list[str]:
-        """Why a stored answer need not be true for a device and batches; empty where it is fresh."""
-        kernels = {name.partition(":")[0] for name in known.names}
-        present = {kernel: self.sources.get(kernel, "") for kernel in sorted(kernels)}
-        reasons = staleness(known.conditions, device=device, sources=present, batches=batches)
-        clock = clock_reason(known.clock_mhz, self.settings)
-        return [*reasons, *filter(None, (clock, known.standing.drifted))]
+    def doubts(self, known: StoredAnswer) -> Iterable[str]:
+        """Why an answer may not be served as it is, by the settings."""
+        return filter(None, [clock_reason(known.clock_mhz, self.settings)])
 
 
 def searches_of(settings: Settings, catalog: Catalog, devices: Iterable[str]) -> dict[str, JobSpec]:
@@ -74,9 +67,3 @@ def is_current(key: str, sources: Collection[str]) -> bool:
     """True where an analytical answer is of sources there are now, and of this version."""
     *_, source, version = key.split(" | ")
     return source in sources and version == str(ANALYSIS_VERSION)
-
-
-def analytical_key(name: str, device: DeviceIdentity, source: str, version: int) -> str:
-    """What an analytical answer is remembered by: it knows nothing of drivers, or of one board."""
-    model = device.name.removesuffix(" (modelled)")
-    return f"{name} | {model} | {source} | {version}"

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from tuner.daemon.answers.index import Known
 from tuner.daemon.answers.questions import Asked, question_of, sampling_order, tuning_order
 from tuner.daemon.answers.questions import asked as asked_now
-from tuner.daemon.answers.replies import Served, searched, served
+from tuner.daemon.answers.replies import searched, served
 from tuner.daemon.answers.snapshot import Present
 from tuner.daemon.interface import Question
 from tuner.daemon.queue.job_specs import topic, with_batch
+from tuner.database.answers import StoredAnswer
+from tuner.database.ranking import ServedAnswer
 from tuner.errors import InputError
 from tuner.model.jobs import JobSpec, Origin
 
@@ -85,7 +86,7 @@ def priority(worth_j: float) -> float:
     return -1.0 / (1.0 + max(0.0, worth_j))
 
 
-def saving_j(known: Known) -> float:
+def saving_j(known: StoredAnswer) -> float:
     """Joules that one use of an answer saves against the default, as its run has measured both.
 
     Of an answer for time, seconds count with the power that was measured.
@@ -154,7 +155,7 @@ class Wishes:
     def work_out(self, per_day: Mapping[str, float]) -> bool:
         """Look at some of what ``wanted`` looks at; True where more is left, for after others had a turn."""
         left = _AT_ONCE
-        new: Iterator[str | Known] = itertools.chain(
+        new: Iterator[str | StoredAnswer] = itertools.chain(
             (key for key in itertools.islice(per_day, MOST_WANTED) if key not in self._looks),
             (known for known in self._present.index.stale[:MOST_WANTED] if known.run not in self._stale),
         )
@@ -182,22 +183,22 @@ class Wishes:
         if found is not None and not found.stale:
             if not uses:
                 return None
-            if online.refine and not searched(found.known, look.order):
-                worth_j, reason = REST_SHARE * uses * saving_j(found.known), "its search came to no end"
+            if online.refine and not searched(found.answer, look.order):
+                worth_j, reason = REST_SHARE * uses * saving_j(found.answer), "its search came to no end"
                 return look.wanted(Origin.REQUEST, worth_j, reason)
-            return self._sample(look, found.known, uses, now)
+            return self._sample(look, found.answer, uses, now)
         if found is not None:
-            origin = Origin.DRIFT if found.known.standing.drifted else Origin.STALE
-            worth_j, reason = uses * saving_j(found.known), "; ".join(found.stale)
+            origin = Origin.DRIFT if found.answer.samples.drifted else Origin.STALE
+            worth_j, reason = uses * saving_j(found.answer), "; ".join(found.stale)
             return look.wanted(origin, worth_j, reason) if online.retune_stale else None
         worth_j = uses * self.expected_saving_j(look.asked)
         return look.wanted(Origin.REQUEST, worth_j, "never tuned") if online.refine and uses else None
 
-    def _sample(self, look: "_Look", known: Known, uses: float, now: datetime) -> Wanted | None:
-        if not known.standing.due(known.at, now, self._present.settings.online.sample_every_hours):
+    def _sample(self, look: "_Look", known: StoredAnswer, uses: float, now: datetime) -> Wanted | None:
+        if not known.samples.due(known.at, now, self._present.settings.online.sample_every_hours):
             return None
         worth_j, reason = uses * saving_j(known), "the last sample was outside its interval"
-        if not known.standing.doubted:
+        if not known.samples.doubted:
             worth_j, reason = SAMPLE_SHARE * worth_j, "measured again now and then"
         order = sampling_order(look.asked, known, self._present)
         return Wanted(order, topic(order), Origin.CHECK, priority(worth_j), reason, worth_j)
@@ -211,7 +212,7 @@ class Wishes:
                 self._looks[key] = None
         return self._looks[key]
 
-    def _of_stale(self, known: Known) -> "_Look | None":
+    def _of_stale(self, known: StoredAnswer) -> "_Look | None":
         """The question that an answer was made for; None where it cannot be asked any more."""
         if known.run not in self._stale:
             device = self._present.device(known)
@@ -235,7 +236,7 @@ class _Look(NamedTuple):
     """What is known of a question, as long as nothing changes."""
 
     asked: Asked
-    found: Served | None
+    found: ServedAnswer | None
     order: JobSpec
     topic: str
 

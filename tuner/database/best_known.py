@@ -1,0 +1,254 @@
+"""The best known configuration of each workload, by the order of ``tuner.database.ranking``."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from tuner.config import KernelFile
+from tuner.database.answers import StoredAnswer, analytical_key, stored_answer
+from tuner.database.ledger import Ledger
+from tuner.database.neighbours import (
+    Neighbour,
+    RankedNeighbour,
+    neighbours,
+    rank_neighbours,
+    sizes_named,
+)
+from tuner.database.ranking import (
+    AnswerQuery,
+    ServedAnswer,
+    allowed,
+    configurations_of,
+    fills,
+    rank_stored,
+    served_answer,
+)
+from tuner.database.runs import Store, StoredRun
+from tuner.model import Configuration, TunableValue, Workload
+
+ORIGINS = ("stored", "analytical", "nearest", "default")
+"""From the best to the least."""
+
+NEIGHBOURS = 4
+"""Nearest sizes whose configurations are tried for a workload."""
+
+MOST_TRIED = 16
+"""Configurations that are tried for a query, one per workload at least: the rules of a kernel take two tenths
+of a millisecond, and a reply of the daemon five milliseconds at most."""
+
+
+class AnswerSource(Protocol):
+    """Where answers are looked up: a database, or the daemon's memory."""
+
+    def of_set(self, names: Sequence[str]) -> Iterable[StoredAnswer]:
+        """Answers of exactly these workloads together."""
+
+    def neighbours(self, kernel: KernelFile) -> Iterable[Neighbour]:
+        """Answers of one workload of a kernel, alone, with their sizes."""
+
+    def analytical(self, key: str) -> Mapping[str, Any] | None:
+        """The analytical answer that is remembered by a key (``analytical_key``)."""
+
+
+class DatabaseSource:
+    """Looks answers up in a database; each run is read once.
+
+    Args:
+        store: the database, which stays open.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ledger = Ledger(store.database)
+        self._answers: dict[int, StoredAnswer | None] = {}
+
+    def of_set(self, names: Sequence[str]) -> list[StoredAnswer]:
+        """See ``AnswerSource``."""
+        return self._read(self._store.answered(names, None))
+
+    def neighbours(self, kernel: KernelFile) -> list[Neighbour]:
+        """See ``AnswerSource``."""
+        return neighbours(kernel, self._read(self._store.answered_alone(kernel.name)))
+
+    def analytical(self, key: str) -> Mapping[str, Any] | None:
+        """See ``AnswerSource``."""
+        return self._ledger.analytical_answer(key)
+
+    def _read(self, runs: Iterable[StoredRun]) -> list[StoredAnswer]:
+        found = []
+        for run in runs:
+            if run.id not in self._answers:
+                self._answers[run.id] = stored_answer(run, self._ledger.samples(run.id))
+            found.append(self._answers[run.id])
+        return [answer for answer in found if answer is not None]
+
+
+@dataclass(frozen=True)
+class BestWorkload:
+    """The best known configuration of one workload.
+
+    Attributes:
+        configuration: values of the kernel's tunables.
+        origin: one of ``ORIGINS``.
+        details: where it comes from, in words.
+        stale: why a stored answer need not be true.
+    """
+
+    configuration: Configuration
+    origin: str
+    details: str
+    stale: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BestKnown:
+    """What is best of workloads that run together.
+
+    Attributes:
+        stored: the answer of a run of exactly these workloads; None without a near one.
+        parts: else the best known of each; None of one whose kernel names no default.
+    """
+
+    stored: ServedAnswer | None
+    parts: Mapping[str, BestWorkload | None]
+
+    @property
+    def origin(self) -> str:
+        """The least of those of the workloads."""
+        if self.stored is not None:
+            return "stored"
+        return max((part.origin if part else "default" for part in self.parts.values()), key=ORIGINS.index)
+
+    def notices(self, query: AnswerQuery) -> tuple[str, ...]:
+        """What to know beside."""
+        notices = []
+        if query.device.modelled:
+            notices.append(f"{query.device.spec} is modelled, and so is every number measured on it")
+        if len(self.parts) > 1:
+            notices.append("these workloads were never tuned together: each has the best known of it alone")
+        return tuple(notices)
+
+
+def best_known(query: AnswerQuery, source: AnswerSource) -> BestKnown:
+    """What is best of the workloads of a query.
+
+    Raises:
+        KernelFileError: the default of a kernel breaks a rule at this size.
+    """
+    stored = served_answer(query, source.of_set(tuple(query.batches)))
+    if stored is not None:
+        return BestKnown(stored, {})
+    return BestKnown(
+        None, {str(workload): best_of_part(query, workload, source) for workload in query.workloads}
+    )
+
+
+def best_of_part(query: AnswerQuery, workload: Workload, source: AnswerSource) -> BestWorkload | None:
+    """What is best of one workload where nothing is stored of all together; None without a default."""
+    most = max(1, MOST_TRIED // len(query.workloads))
+    return next(_candidates(query, workload, source, most), None)
+
+
+def worked_out(query: AnswerQuery, workload: Workload, source: AnswerSource) -> Mapping[str, Any] | None:
+    """The analytical answer of a workload, which may have found no configuration; None without one."""
+    return source.analytical(analytical_key(str(workload), query.device, query.sources[workload.kernel]))
+
+
+def _candidates(
+    query: AnswerQuery, workload: Workload, source: AnswerSource, most: int
+) -> Iterator[BestWorkload]:
+    """The steps of the order for one workload, best first."""
+    kernel = query.kernels.get(workload.kernel)
+    if kernel is None:
+        return
+    alone = query.alone(workload)
+    if len(query.workloads) > 1:  # of one workload this was looked for already
+        yield from _stored(query, alone, source, near=True)
+    document = worked_out(query, workload, source)
+    yield from _analytical(kernel, workload, document)
+    far = []
+    for neighbour in rank_neighbours(alone, source.neighbours(kernel), min(NEIGHBOURS, most)):
+        lent = _lent(alone, neighbour) if neighbour.near else None
+        if lent is not None and _fills(alone, neighbour, lent.configuration):
+            yield lent
+        elif lent is not None or not neighbour.near:
+            far.append(neighbour)
+    yield from _defaults(kernel, workload, document, most)
+    yield from _stored(query, alone, source, near=False)
+    yield from filter(None, (_lent(alone, neighbour) for neighbour in far))
+
+
+def _stored(
+    query: AnswerQuery, alone: AnswerQuery, source: AnswerSource, *, near: bool
+) -> Iterator[BestWorkload]:
+    """Answers of a workload alone; of far ones nobody asks whether they fill the device."""
+    (name,) = alone.batches
+    others = ", ".join(other for other in query.batches if other != name)
+    company = (f"{name} was tuned alone, is asked for with {others}",) if others else ()
+    for one in rank_stored(alone, source.of_set([name]), lent=True):
+        if near and not one.near:
+            break
+        found = configurations_of(alone if near else replace(alone, limits=None), one.answer)
+        if found is not None:
+            details = f"{one.answer.told}{_clocked(one.answer)}"
+            yield BestWorkload(found[name], "stored", details, (*one.stale, *company))
+
+
+def _analytical(
+    kernel: KernelFile, workload: Workload, document: Mapping[str, Any] | None
+) -> Iterator[BestWorkload]:
+    values = None if document is None else document.get("configuration")
+    configuration = None if values is None else allowed(kernel, workload, values)
+    if document is not None and configuration is not None:
+        details = (
+            f"by the rule {document['rule']!r} of {document['considered']} candidates; nothing was measured"
+        )
+        yield BestWorkload(configuration, "analytical", details)
+
+
+def _lent(query: AnswerQuery, neighbour: RankedNeighbour) -> BestWorkload | None:
+    """The configuration of another size; None where it is not allowed at this one."""
+    (workload,) = query.workloads
+    answer = neighbour.answer
+    ((name, values),) = answer.configurations.items()
+    configuration = allowed(query.kernels[workload.kernel], workload, values)
+    if configuration is None:
+        return None
+    stale = query.stale(answer, {})
+    doubt = f", stale: {'; '.join(stale)}" if stale else ""
+    return BestWorkload(
+        configuration, "nearest", f"the answer for {name}, {answer.told}{_clocked(answer)}{doubt}"
+    )
+
+
+def _fills(query: AnswerQuery, neighbour: RankedNeighbour, configuration: Configuration) -> bool:
+    (workload,) = query.workloads
+    kernel = query.kernels[workload.kernel]
+    ((name, batch),) = neighbour.answer.batches.items()
+    measured = kernel.workload(sizes_named(name), batch)
+    return fills(kernel, configuration, measured, workload, query.limits)
+
+
+def _defaults(
+    kernel: KernelFile, workload: Workload, document: Mapping[str, Any] | None, most: int
+) -> Iterator[BestWorkload]:
+    """The default of a kernel; of one that names none, its first configuration where that is soon found."""
+    if kernel.recipe.default:
+        yield BestWorkload(kernel.default(workload), "default", f"the default of {kernel.name}")
+        return
+    values = [document["default"]] if document is not None else _first_values(kernel, most)
+    for one in values:
+        configuration = allowed(kernel, workload, one)
+        if configuration is not None:
+            yield BestWorkload(configuration, "default", "the first configuration that its rules allow")
+
+
+def _first_values(kernel: KernelFile, most: int) -> list[dict[str, TunableValue]]:
+    products = itertools.product(*kernel.tunables.values())
+    return [dict(zip(kernel.tunables, values, strict=True)) for values in itertools.islice(products, most)]
+
+
+def _clocked(answer: StoredAnswer) -> str:
+    """Said of an answer whose clock is not set with it: its configuration need not be the best without."""
+    return "" if answer.clock_mhz is None else f", tuned at {answer.clock_mhz} MHz"

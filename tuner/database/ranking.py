@@ -1,0 +1,234 @@
+"""Which answer is served: the one order for ``tuner best``, ``tuner.apply``, the daemon and prior runs.
+
+Of workloads that run together, the first of these that there is:
+
+1. ``stored``: the answer of a run of exactly these workloads, at a near batch.
+2. Otherwise each workload by itself: the ``stored`` answer of it alone, at a near batch;
+3. ``analytical``: the choice of the analytical model;
+4. ``nearest``: the answer of a near size of the kernel, at a near batch;
+5. ``default``: what the kernel file names;
+6. a far answer: of this workload at a far batch (``stored``), then of a far size (``nearest``). A kernel
+   without a default needs these.
+
+*Near batch*: each workload's batch is within a factor of 2 of the measured one, or is the one that the run
+was asked for before memory capped it; and the grid still fills the device as it did. A configuration is tuned
+for a number of blocks: on an H200 that of ``fft-large:N=2^20`` at batch 64 takes 30.9 us at batch 1, where
+the default takes 11.0. At other sizes, batches are compared as shares of the kernel file's batch there.
+
+*Near size*: within a factor of 4, sizes multiplied; sizes that are no numbers are the same. Over the
+recorded H200 spaces (``benchmarks/neighbour_sizes.py``) the best configuration of another size reaches 98.5 %
+of the best speed at a factor of 2 and 95.3 % at 4, the analytical choice 98.6 %, the default 92.8 %. At a
+factor of 8 it is 93.7 %, where the default of the same kernels reaches 95.3 %.
+
+*Of several stored answers* come first: this GPU's, those that are fresh but for their batch, the nearest
+batch, those of finished runs, the newest. Another GPU of the same model lends its answer, as stale; another
+model lends nothing. Where a configuration is lent without its clock, one that was tuned with clocks as found
+goes before another of the same freshness. Where clocks are to be as found, an answer that sets one is lent
+like that of a near size.
+
+A configuration that the kernel file does not allow is passed over.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tuner.config import KernelFile
+from tuner.database.answers import StoredAnswer
+from tuner.errors import InputError, KernelFileError
+from tuner.model import Configuration, DeviceIdentity, DeviceLimits, TunableValue, Workload
+from tuner.space.occupancy import upper_bound
+
+NEAR_BATCH = 2.0
+"""Most by which batches of one workload differ that one configuration serves."""
+
+
+def _no_doubts(_answer: StoredAnswer) -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(frozen=True)
+class AnswerQuery:
+    """What is asked for.
+
+    Attributes:
+        workloads: that run together, with their batches.
+        kernels: their kernel files by name; a kernel without one (of a recording) has stored answers only.
+        sources: kernel -> present hash of its sources.
+        objective: as stored, with the slowdown limit; empty for any.
+        device: the GPU, as it is now.
+        limits: of that GPU; None where they are not known, and grids are not looked at.
+        clocks_as_found: no clock may be set.
+        doubts: further reasons for which an answer is stale.
+    """
+
+    workloads: tuple[Workload, ...]
+    kernels: Mapping[str, KernelFile]
+    sources: Mapping[str, str]
+    objective: str
+    device: DeviceIdentity
+    limits: DeviceLimits | None = None
+    clocks_as_found: bool = False
+    doubts: Callable[[StoredAnswer], Iterable[str]] = _no_doubts
+
+    @property
+    def batches(self) -> dict[str, int]:
+        """Workload -> batch."""
+        return {str(workload): workload.batch for workload in self.workloads}
+
+    def alone(self, workload: Workload) -> "AnswerQuery":
+        """The same, of one of the workloads."""
+        return replace(self, workloads=(workload,))
+
+    def stale(self, answer: StoredAnswer, batches: Mapping[str, int]) -> tuple[str, ...]:
+        """Why an answer need not be true; empty where it is fresh."""
+        return (*answer.reasons(self.device, self.sources, batches), *self.doubts(answer))
+
+    def concerns(self, answer: StoredAnswer) -> bool:
+        """True for an answer for this objective, of this GPU or one of its model."""
+        return self.objective in ("", answer.objective) and answer.on(self.device)
+
+
+@dataclass(frozen=True)
+class RankedAnswer:
+    """A stored answer in its place.
+
+    Attributes:
+        answer: the answer.
+        stale: why it need not be true; empty where it is fresh.
+        near: the batches are within ``NEAR_BATCH``.
+    """
+
+    answer: StoredAnswer
+    stale: tuple[str, ...]
+    near: bool
+
+
+@dataclass(frozen=True)
+class ServedAnswer:
+    """A stored answer that is served.
+
+    Attributes:
+        answer: the answer.
+        stale: why it need not be true; empty where it is fresh.
+        configurations: workload -> values, as the kernel file writes them.
+    """
+
+    answer: StoredAnswer
+    stale: tuple[str, ...]
+    configurations: Mapping[str, Configuration]
+
+
+def rank_stored(
+    query: AnswerQuery, answers: Iterable[StoredAnswer], *, lent: bool = False
+) -> list[RankedAnswer]:
+    """Answers of exactly the workloads of a query, best first; those at far batches last.
+
+    Args:
+        query: what is asked for.
+        answers: of these workloads together, whatever they are for.
+        lent: the configuration is served without the clock.
+    """
+    batches = query.batches
+    ranked: list[tuple[tuple[object, ...], RankedAnswer]] = []
+    for answer in answers:
+        if not query.concerns(answer) or (query.clocks_as_found and not answer.clocks_as_found):
+            continue
+        apart = [batch_gap(batch, answer, name) for name, batch in batches.items()]
+        near = max(apart) <= math.log2(NEAR_BATCH)
+        rank = (
+            not near,
+            answer.uuid != query.device.uuid,
+            bool(query.stale(answer, {})),
+            lent and answer.clock_mhz is not None,
+            sum(apart),
+            not answer.finished,
+            -answer.run,
+        )
+        ranked.append((rank, RankedAnswer(answer, query.stale(answer, batches), near)))
+    return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def served_answer(
+    query: AnswerQuery, answers: Iterable[StoredAnswer], *, fresh: bool = False
+) -> ServedAnswer | None:
+    """The first near answer of exactly the workloads of a query that is allowed; None without one.
+
+    Args:
+        query: what is asked for.
+        answers: of these workloads together, whatever they are for.
+        fresh: only answers that are stale for their batch at most.
+    """
+    for one in rank_stored(query, answers):
+        if not one.near:
+            break
+        found = None if fresh and query.stale(one.answer, {}) else configurations_of(query, one.answer)
+        if found is not None:
+            return ServedAnswer(one.answer, one.stale, found)
+    return None
+
+
+def configurations_of(query: AnswerQuery, answer: StoredAnswer) -> dict[str, Configuration] | None:
+    """Those of an answer for the workloads of a query; None where one is not allowed, or fills less."""
+    found: dict[str, Configuration] = {}
+    for workload in query.workloads:
+        name = str(workload)
+        kernel = query.kernels.get(workload.kernel)
+        configuration = allowed(kernel, workload, answer.configurations[name])
+        if configuration is None:
+            return None
+        measured = replace(workload, batch=answer.batches[name])
+        same = batch_gap(workload.batch, answer, name) == 0.0
+        if not same and kernel and not fills(kernel, configuration, measured, workload, query.limits):
+            return None
+        found[name] = configuration
+    return found
+
+
+def batch_gap(batch: int, answer: StoredAnswer, name: str) -> float:
+    """Doublings between a batch and the measured one; none where the run was asked for this very batch."""
+    return 0.0 if batch == answer.asked[name] else abs(math.log2(answer.batches[name] / batch))
+
+
+def allowed(
+    kernel: KernelFile | None, workload: Workload, values: Mapping[str, TunableValue]
+) -> Configuration | None:
+    """The values as the kernel file writes them; None where they are no configuration of the workload."""
+    if kernel is None:
+        return Configuration(values)
+    tunables = kernel.tunables
+    if set(values) != set(tunables) or any(values[n] not in choices for n, choices in tunables.items()):
+        return None
+    configuration = Configuration(
+        [(name, choices[choices.index(values[name])]) for name, choices in tunables.items()]
+    )
+    try:
+        return configuration if kernel.broken_rule(workload, configuration) is None else None
+    except KernelFileError:  # a rule has no result: nobody knows that it is allowed
+        return None
+
+
+def fills(
+    kernel: KernelFile,
+    configuration: Configuration,
+    measured: Workload,
+    asked: Workload,
+    limits: DeviceLimits | None,
+) -> bool:
+    """True where a grid has as many blocks as when it was measured, or as many as the device can hold.
+
+    What the device holds is counted without registers, which are not known here: the bound is an upper one.
+    """
+    if limits is None or (measured.sizes == asked.sizes and asked.batch >= measured.batch):
+        return True
+    try:
+        pairs = zip(
+            kernel.launches(measured, configuration), kernel.launches(asked, configuration), strict=True
+        )
+        for before, now in pairs:
+            held = upper_bound(limits, now.threads_per_block, now.shared_bytes).blocks_per_sm
+            if now.blocks < min(before.blocks, limits.multiprocessors * max(1, held)):
+                return False
+    except (InputError, ValueError):  # a formula has no result, or other stages are launched: not known
+        return True
+    return True
