@@ -76,6 +76,15 @@ def test_other_sizes_on_this_gpu_are_known_newest_first(store: Store) -> None:
     assert "Jetson TX1" in known[0].device
 
 
+def test_the_nearest_sizes_are_known_first(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many runs those of near sizes at near batches are taken, the nearest first, whatever is newer."""
+    monkeypatch.setattr(knowledge_module, "RUNS", 2)
+    for workload in ("scan-lf:N=16", "scan-lf:N=2", "scan-lf:N=4,batch=64"):
+        tune(replace(SHORT, workloads=(workload,)), store, spec=TX1)
+
+    assert sizes(Begun(store, of(8)).known()) == [16, 2]
+
+
 def test_another_gpu_tells_of_the_same_workload_only(store: Store) -> None:
     """A size is carried over on one GPU, a GPU at one size; never both at once."""
     tune(of(4), store, spec=K40C)
@@ -121,7 +130,7 @@ def test_a_recording_does_not_hear_of_the_runs_it_was_made_of(store: Store, tmp_
     tune(of(4), store, spec=f"replay:{tmp_path / 'again.zip'}")
 
     assert sizes(Begun(store, of(4), replayed).known()) == [8]
-    assert [one.sizes["N"] for one in Begun(store, of(2)).known()] == [8, 4]
+    assert [one.sizes["N"] for one in Begun(store, of(2)).known()] == [4, 8]
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ from typing import Any
 from tuner.config import KernelFile
 from tuner.database import Store, StoredRun
 from tuner.database.conditions import PROTOCOL
+from tuner.database.neighbours import distance, size_point, sizes_named
 from tuner.interfaces import PriorRun
-from tuner.model import Configuration, DeviceIdentity
+from tuner.model import Configuration, DeviceIdentity, Workload
 from tuner.model.objective import Objective
 from tuner.recordings import RecordedKernel
 from tuner.search.candidates import PreparedWorkload
 
-RUNS = 8  # newest runs per workload: as many as a kernel has problem sizes in the papers
+RUNS = 8  # nearest runs per workload: as many as a kernel has problem sizes in the papers
 POINTS = 64  # of a run; a surrogate's time grows with the cube of all
 
 Points = tuple[tuple[Configuration, float], ...]
@@ -23,13 +24,14 @@ Points = tuple[tuple[Configuration, float], ...]
 def knowledge(
     store: Store, run_id: int, prepared: Sequence[PreparedWorkload], device: DeviceIdentity, objective: str
 ) -> tuple[PriorRun, ...]:
-    """What runs that had finished before this one began measured of the same kernels, newest first.
+    """What runs that had finished before this one began measured of the same kernels, nearest first.
 
     Taken are runs of one workload, for the same objective, with clocks as found, made by the same sources:
     at other sizes on a GPU of this name, or of the same workload on another GPU. A modelled run tells
     nothing of a real GPU, nor the other way round; nor does a replay: a recording that was made of runs of
-    this database would be searched with its own answers at hand. Of a long run, points are taken evenly from
-    the cheapest to the last.
+    this database would be searched with its own answers at hand. This GPU's runs come first, then those of
+    near sizes at near batches (``tuner.database.ranking``), then the nearest size, then the newest. Of a long
+    run, points are taken evenly from the cheapest to the last.
 
     A finished run never changes, so that a resumed run knows what it knew when it began.
 
@@ -56,16 +58,25 @@ def knowledge(
 def _told(
     store: Store, run_id: int, item: PreparedWorkload, device: DeviceIdentity, objective: str
 ) -> Iterator[tuple[dict[str, int | str], str, Points]]:
-    """Sizes, GPU and points of every run that tells something of a workload, newest first."""
-    for run in store.finished_before(run_id, item.kernel.name, objective):
+    """Sizes, GPU and points of every run that tells something of a workload, nearest first."""
+    kernel, batch = item.kernel, item.workload.batch
+    own = size_point(item.workload, kernel.workload(dict(item.workload.sizes)).batch)
+    found: list[tuple[tuple[object, ...], StoredRun, str, Workload]] = []
+    for run in store.finished_before(run_id, kernel.name, objective):
         conditions = run.conditions
-        ((name, _),) = conditions["workloads"]
+        ((name, measured),) = conditions["workloads"]
         tells = _elsewhere if name == str(item.workload) else _here
-        if not tells(conditions["device"], device) or not _comparable(conditions, item.kernel, device):
+        if not tells(conditions["device"], device) or not _comparable(conditions, kernel, device):
             continue
+        there = kernel.workload(sizes_named(name))
+        asked = conditions.get("asked", {}).get(name, measured)
+        apart = distance(own, batch, size_point(there, there.batch), measured, asked)
+        here = bool(conditions["device"]["name"] == device.name)
+        found.append(((not here, apart, -run.id), run, name, there))
+    for _, run, name, there in sorted(found, key=lambda one: one[0]):
         points = _points(store, run, name, Objective(objective))
         if points:
-            yield _sizes(item.kernel, name), conditions["device"]["name"], points
+            yield dict(there.sizes), run.conditions["device"]["name"], points
 
 
 def _elsewhere(measured_on: Mapping[str, Any], device: DeviceIdentity) -> bool:
@@ -103,9 +114,3 @@ def _points(store: Store, run: StoredRun, name: str, objective: Objective) -> Po
         return ()
     count = min(POINTS, len(costs))
     return tuple(costs[i * len(costs) // count] for i in range(count))
-
-
-def _sizes(kernel: KernelFile | RecordedKernel, name: str) -> dict[str, int | str]:
-    """All problem sizes of a workload by its name, those with their default too."""
-    given = dict(pair.split("=") for pair in name.partition(":")[2].split(",") if pair)
-    return dict(kernel.workload(given, None).sizes)
