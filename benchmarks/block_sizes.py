@@ -51,7 +51,7 @@ class BlockSizes:
             if self._model.misfit(plan, declared):
                 continue
             plans[configuration] = plan, declared
-            near = sum(configuration[key] == default[key] for key in configuration)
+            near = sum(default.get(key) == value for key, value in configuration.items())
             if near > chosen.get(found.threads_per_block, (-1, found))[0]:
                 chosen[found.threads_per_block] = near, found
         self._plans.append(plans)

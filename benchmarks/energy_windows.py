@@ -113,7 +113,7 @@ def plans_of(device: Device) -> list[Plan]:
     usual = dict(kernel.default(fitted))
 
     def like(configuration: Configuration) -> int:
-        return sum(configuration[name] == value for name, value in usual.items())
+        return sum(configuration.get(name) == value for name, value in usual.items())
 
     space = list(kernel.space(fitted))
     chosen = [

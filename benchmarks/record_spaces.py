@@ -75,11 +75,16 @@ def block_sizes(item: PreparedWorkload) -> tuple[Configuration, ...]:
     chosen: dict[Any, Configuration] = {}
     for candidate in item.candidates:
         configuration = candidate.configuration
-        near = sum(configuration[name] == item.default[name] for name in configuration)
+        near = _in_common(configuration, item.default)
         known = chosen.get(configuration[role])
-        if known is None or near > sum(known[name] == item.default[name] for name in known):
+        if known is None or near > _in_common(known, item.default):
             chosen[configuration[role]] = configuration
     return tuple(chosen.values())
+
+
+def _in_common(one: Configuration, other: Configuration) -> int:
+    """Tunables that have the same value in both."""
+    return len(set(one.items()) & set(other.items()))
 
 
 def compile_ahead(wanted: list[Job], ready: "mp.Queue[Job]") -> None:

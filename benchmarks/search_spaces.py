@@ -47,7 +47,7 @@ class Game:
         for lane, workload in enumerate(self.space.workloads):
             chosen = {trial.configurations[lane] for trial in self.space.trials}
             for name, values in workload.tunables.items():
-                used = {configuration[name] for configuration in chosen}
+                used = {configuration.get(name, values[0]) for configuration in chosen}
                 found[self._named(lane, name)] = [value for value in values if value in used]
         if self.space.clocks_mhz:
             found[CLOCK] = list(self.space.clocks_mhz)
@@ -57,9 +57,9 @@ class Game:
         return name if len(self.space.workloads) == 1 else f"w{lane}_{name}"
 
     def values(self, trial: Trial) -> tuple[TunableValue, ...]:
-        """The values of a trial in the order of ``tunables``."""
+        """The values of a trial in the order of ``tunables``; the first for a tunable that has none."""
         found = [
-            configuration[name]
+            configuration.get(name, workload.tunables[name][0])
             for configuration, workload in zip(trial.configurations, self.space.workloads, strict=True)
             for name in workload.tunables
         ]

@@ -11,25 +11,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tuner.config import KernelFile
+from tuner.config.catalog import Catalog
+
 BEGIN, END = "<!-- peers -->\n", "<!-- end of peers -->\n"
 COLUMNS = (
     *("N", "kernel", "configuration", "ms", "rate", "of bare"),
     *("best correct peer", "× peer", "error", "target met"),
 )
-UNSAID = {  # what these say where a form has no such choice
-    "passes": 2,
-    "split": False,
-    "fetch": "once",
-    "promotion": 128,
-    "bounded": True,
-    "ring": 0,
-    "lag": 0,
-    "B": 0,
-    "scratch": 0,
-    "store": 8,
-    "sync": "barrier",
-    "load": "plain",
-}
 TITLES = {
     "scan": "Inclusive scan, float32",
     "tridiagonal": "Tridiagonal systems, float32",
@@ -61,6 +50,7 @@ def main() -> None:
 def tables(document: dict[str, Any]) -> str:
     """One Markdown table for each family; every figure with its target."""
     parts = []
+    catalog = Catalog.load()
     for family, title in TITLES.items():
         rows = sorted(
             (row for row in document["rows"] if row["family"] == family),
@@ -73,7 +63,7 @@ def tables(document: dict[str, Any]) -> str:
             "| " + " | ".join(COLUMNS) + " |",
             "| --- " * len(COLUMNS) + "|",
         ]
-        lines += [_cells(row) for row in rows]
+        lines += [_cells(row, catalog.kernel(row["kernel"])) for row in rows]
         parts.append("\n".join(lines) + "\n")
     return "".join(parts)
 
@@ -88,12 +78,8 @@ def _targets(rows: list[dict[str, Any]]) -> str:
     return "; ".join(f"{target} at N = {', '.join(map(str, ns))}" for target, ns in sizes.items())
 
 
-def _cells(row: dict[str, Any]) -> str:
-    configuration = " ".join(
-        f"{name}={_short(value)}"
-        for name, value in row["configuration"].items()
-        if row["family"] != "fft-large" or UNSAID.get(name) != value
-    )
+def _cells(row: dict[str, Any], kernel: KernelFile) -> str:
+    configuration = kernel.configuration(kernel.workload({"N": row["n"]}), row["configuration"])
     rate = f"{row['rate']:,.0f} {row['rate_name']}"
     met = "yes" if row["met"] else "**no**"
     return (
@@ -102,10 +88,6 @@ def _cells(row: dict[str, Any]) -> str:
         f" | {row['best_peer']}, {row['best_peer_ms']:.4f} ms"
         f" | {row['ratio']:.3f} | {row['error']:.1e} | {met} |"
     )
-
-
-def _short(value: object) -> object:
-    return int(value) if isinstance(value, bool) else value
 
 
 def plot(document: dict[str, Any], path: Path) -> None:

@@ -55,7 +55,7 @@ def main() -> None:
 
 def _has(configuration: Any, pair: str) -> bool:
     name, _, value = pair.partition("=")
-    return str(configuration[name]) == value
+    return str(configuration.get(name)) == value
 
 
 def stress(bench: Bench, plan: Plan, data: answers.Data, options: argparse.Namespace) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.interfaces import Candidate
-from tuner.model import Configuration
+from tuner.model import Configuration, tunable_names
 
 Integers = NDArray[np.int64]
 
@@ -24,12 +24,12 @@ class Order:
     that share it are its *variants*.
 
     Args:
-        candidates: at least one, all with the same tunables.
+        candidates: at least one.
 
     Attributes:
         configurations: the candidates' configurations in that order.
-        tunables: their names, in the order in which they are descended along: the elements per thread, which
-            usually matter most, then the others as declared.
+        tunables: names of their tunables, in the order in which they are descended along: the elements per
+            thread, which usually matter most, then the others as they are met.
     """
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
@@ -40,14 +40,14 @@ class Order:
         elements = [candidate.elements_per_thread for candidate in ranked]
         self.tunables = tuple(
             sorted(  # stable; False stands before True
-                self.configurations[0],
-                key=lambda name: [values[name] for values in self.configurations] != elements,
+                tunable_names(self.configurations),
+                key=lambda name: [values.get(name) for values in self.configurations] != elements,
             )
         )
         self._position = {configuration: i for i, configuration in enumerate(self.configurations)}
         self._block = np.array([candidate.threads_per_block for candidate in ranked])
         self._log_elements = np.log2([_work_per_block(c) for c in ranked])
-        columns = [_codes([values[name] for values in self.configurations]) for name in self.tunables]
+        columns = [_codes([values.get(name) for values in self.configurations]) for name in self.tunables]
         self._codes = np.array(columns, dtype=np.int64).reshape(len(columns), len(ranked)).T
 
     def __contains__(self, configuration: object) -> bool:
@@ -97,11 +97,11 @@ class Order:
 
 
 def _codes(values: Sequence[object]) -> list[int]:
-    """Number the values of a tunable: 0 for the largest number, or for the first of texts."""
-    distinct = dict.fromkeys(values)
+    """Number the values of a tunable: 0 for the largest number, or the first of texts; no value is last."""
+    distinct = dict.fromkeys(value for value in values if value is not None)
     numbers = [value for value in distinct if isinstance(value, (int, float))]
     ordered = sorted(numbers, reverse=True) if len(numbers) == len(distinct) else list(distinct)
-    code = {value: i for i, value in enumerate(ordered)}
+    code: dict[object, int] = {value: i for i, value in enumerate([*ordered, None])}
     return [code[value] for value in values]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.interfaces import Candidate, Search
-from tuner.model import Configuration, TunableValue
+from tuner.model import Configuration, TunableValue, tunable_names
 
 Integers = NDArray[np.int32]
 
@@ -15,12 +15,12 @@ class Ranks:
     """Candidates as ranks of their values: numbers from the smallest on, texts in the order of their list.
 
     Args:
-        candidates: at least one, all with the same tunables.
+        candidates: at least one.
         tunables: value lists in the order of declaration; empty where only the candidates tell.
 
     Attributes:
         configurations: of the candidates, in their order.
-        ranks: (candidates, tunables), 0 for the smallest value that any candidate has.
+        ranks: (candidates, tunables), 0 for the smallest value that any candidate has, -1 for no value.
     """
 
     def __init__(
@@ -28,17 +28,26 @@ class Ranks:
     ) -> None:
         self.configurations = [candidate.configuration for candidate in candidates]
         self._rows = {configuration: row for row, configuration in enumerate(self.configurations)}
-        names = tuple(self.configurations[0])
+        names = tunable_names(self.configurations)
         self.ranks: Integers = np.empty((len(candidates), len(names)), dtype=np.int32)
         for column, name in enumerate(names):
-            values = [configuration[name] for configuration in self.configurations]
-            order = _ordered(values, tunables.get(name, ()))
-            self.ranks[:, column] = [order[value] for value in values]
+            values = [configuration.get(name) for configuration in self.configurations]
+            order = _ordered([value for value in values if value is not None], tunables.get(name, ()))
+            self.ranks[:, column] = [-1 if value is None else order[value] for value in values]
 
     def neighbours(self, configuration: Configuration) -> list[Configuration]:
-        """The candidates that differ from one in a single tunable (Hamming distance 1), in their order."""
-        differing = (self.ranks != self.ranks[self._rows[configuration]]).sum(axis=1)
-        return [self.configurations[row] for row in np.flatnonzero(differing == 1)]
+        """The candidates that differ from one in a single tunable (Hamming distance 1), in their order.
+
+        Only tunables that have a value in both count. Where the new value gives others a value, or takes it
+        from them, the first such candidate stands for all.
+        """
+        present = self.ranks[self._rows[configuration]]
+        differs = (self.ranks != present) & (self.ranks >= 0) & (present >= 0)
+        near = np.flatnonzero(differs.sum(axis=1) == 1)
+        changed = differs[near].argmax(axis=1)
+        moves = np.stack([changed, self.ranks[near, changed]], axis=1)
+        _, first = np.unique(moves, axis=0, return_index=True)
+        return [self.configurations[row] for row in near[np.sort(first)]]
 
     def lowest(self) -> int:
         """The candidate nearest to all minima, by the sum of its ranks; of equals the first."""

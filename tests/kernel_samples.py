@@ -141,7 +141,7 @@ def ways_of(rows: Sequence[Row]) -> set[str]:
     """Names of sizes and of what is a text or a switch: how a thing is done, not how much of it."""
     tunables = KERNELS[str(rows[0]["kernel"])].tunables
     numbers = {name for name, values in tunables.items() if not isinstance(values[0], str | bool)}
-    return set(rows[0]) - numbers
+    return set().union(*rows) - numbers
 
 
 def pairs_on_host(name: str) -> list[Row]:
@@ -167,7 +167,7 @@ def ways_on_host(name: str) -> list[Row]:
 def plan_of(row: Row, batch: int | None = None) -> Plan:
     """The plan of a row; the file's batch if none is given."""
     kernel = KERNELS[str(row["kernel"])]
-    configuration = Configuration([(name, row[name]) for name in kernel.tunables])
+    configuration = Configuration([(name, row[name]) for name in kernel.tunables if name in row])
     return kernel.plan(kernel.workload(_sizes(kernel, row), batch), configuration)
 
 

@@ -19,7 +19,7 @@ def pairwise(
     algorithms for maximizing submodular set functions", 1978).
 
     Args:
-        rows: all that is valid; each gives every factor a value.
+        rows: all that is valid; each gives every factor that it has a value.
         first: rows that are in the sample in any case, before the others.
         together: 2 for pairs, 1 for single values.
         seed: decides between rows with equally many.

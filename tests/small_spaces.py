@@ -1,8 +1,9 @@
-"""Recorded spaces made by hand: one workload with a tunable P, or several, and the time of every trial."""
+"""Spaces made by hand: recorded ones with the time of every trial, and one whose tunables have conditions."""
 
 from collections.abc import Sequence
 from itertools import product
 
+from tuner.expressions import Expression
 from tuner.interfaces import Candidate
 from tuner.model import (
     Configuration,
@@ -15,6 +16,7 @@ from tuner.model import (
     WorkloadResult,
 )
 from tuner.recordings import RecordedSpace, RecordedWorkload
+from tuner.space import Condition, Space
 
 DEVICE = DeviceIdentity(
     spec="replay:hand", name="Made by hand", uuid="0", driver="1", runtime="1", modelled=False
@@ -72,3 +74,43 @@ def measurement(time_s: float | None, workloads: int, joules: float) -> Measurem
     return Measurement(
         tuple(WorkloadResult(Status.OK, time_s) for _ in range(workloads)), time_s, energy=energy
     )
+
+
+def forms() -> Space:
+    """A kernel of three forms: slots and lag are of one of them, the radix of two, L is of all."""
+    return Space.build(
+        {
+            "form": ["plain", "ring", "tree"],
+            "L": [64, 128, 256],
+            "slots": [2, 4, 8],
+            "lag": [1, 2, 3],
+            "radix": [2, 4],
+            "how": ["shuffle", "shared"],
+        },
+        ["form != 'ring' or slots > lag", "form != 'tree' or L < 256"],
+        conditions={
+            "slots": Condition(Expression("form == 'ring'")),
+            "lag": Condition(Expression("form == 'ring'")),
+            "radix": Condition(Expression("form != 'ring'"), Expression("2")),
+            "how": Condition(Expression("form == 'tree' and radix == 4")),
+        },
+    )
+
+
+def recorded_forms() -> RecordedSpace:
+    """The same as a recording: every configuration took a second."""
+    configurations = list(forms())
+    one = RecordedWorkload(
+        name="forms:N=64",
+        kernel="forms",
+        family="",
+        sizes={"N": 64},
+        batch=1,
+        fingerprint="",
+        tunables=forms().tunables,
+        roles={},
+        default=configurations[0],
+        candidates=tuple(Candidate(configuration, 0.0, 0, 0, 0) for configuration in configurations),
+    )
+    trials = {Trial((configuration,)): measurement(1.0, 1, 0.0) for configuration in configurations}
+    return RecordedSpace((one,), DEVICE, None, trials)

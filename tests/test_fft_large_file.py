@@ -1,6 +1,9 @@
 """The kernel file of the long transforms: right launches, a space to search, lean code."""
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +16,13 @@ from long_transforms import FOLDER, check, numbers
 from tuner.compiler import Compiled, Compiler
 from tuner.config import load_kernel_file
 from tuner.errors import CompilerUnavailableError
-from tuner.model import Plan, Source
+from tuner.model import Plan, Source, Workload
 
 KERNEL = load_kernel_file(FOLDER / "kernel.toml")
 SIZES = [int(N) for N in KERNEL.sizes["N"]]
 SEED = 7
+# of the file as it was when every configuration had all tunables; those that meant nothing in its form apart
+BEFORE = json.loads((Path(__file__).parent / "fft_large_spaces.json").read_text())
 
 needs_compiler = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 
@@ -50,6 +55,58 @@ def test_the_kernel_file_launches_other_forms(form: str, N: int) -> None:
     for plan in plans(N, form, 2, batch=2):
         x = numbers(2, N)
         check(x, host_build.run_plan_on_host(plan, {"x": x})["y"], False, plan.label())
+
+
+def plain(value: Any) -> Any:
+    """A value of a plan as numbers, texts and lists."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return [plain(item) for item in astuple(value)]
+    return [plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def launched(plan: Plan) -> Any:
+    """What a plan launches, and on what; the sources themselves apart."""
+    stages = [
+        (
+            *(stage.name, stage.entry, stage.options, stage.grid, stage.block, stage.shared_bytes),
+            *(stage.arguments, stage.declared, stage.min_architecture, stage.resident, stage.cluster),
+        )
+        for stage in plan.stages
+    ]
+    return plain((tuple(stages), plan.buffers, plan.problem, plan.work))
+
+
+def digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("workload", KERNEL.workloads(), ids=str)
+def test_candidates_and_launches_are_what_they_were(workload: Workload) -> None:
+    """Tables for each form change no candidate, nothing of what one launches, and leave no dead axis."""
+    values = {c: json.dumps(dict(c), sort_keys=True) for c in KERNEL.space(workload)}
+    launches = (text + json.dumps(launched(KERNEL.plan(workload, c))) for c, text in values.items())
+    found = {"configurations": len(values), "values": digest(values.values()), "launches": digest(launches)}
+    assert found == BEFORE[str(workload)]
+
+
+def test_old_configurations_are_understood() -> None:
+    """A configuration of before, with values of other forms' tunables, is the one without them."""
+    workload = KERNEL.workload({"N": 65536})
+    dead: dict[str, Any] = {
+        "P2": 16,
+        "L2": 256,
+        "r2": 16,
+        "passes": 2,
+        "split": False,
+        "fetch": "once",
+        "promotion": 128,
+    }
+    dead |= {"bounded": True, "ring": 0, "lag": 0, "order": "falling", "load": "plain"}
+    ours: dict[str, Any] = {"form": "cluster", "N1": 256, "P1": 16, "L1": 256, "r1": 16, "B": 16}
+    ours |= {"order": "last", "scratch": 4, "store": 8, "sync": "async"}
+    understood = KERNEL.configuration(workload, dead | ours)
+    assert dict(understood) == ours
+    assert understood in KERNEL.space(workload)
 
 
 @pytest.mark.parametrize("N", SIZES)

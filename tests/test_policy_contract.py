@@ -11,6 +11,7 @@ from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import Measure, blocks, candidate, makespan, play, result, search_over
+from small_spaces import forms
 
 from tuner import registry
 from tuner.interfaces import Candidate, Policy, PriorRun, Search
@@ -82,6 +83,10 @@ SPACES: dict[str, Search] = {
     "texts": search_over([candidate(how=how) for how in ("tree", "chain", "warp")]),
     "texts and numbers": search_over(
         [candidate(L=32 * n, how=how) for n in (1, 2, 4, 8) for how in ("tree", "chain", "warp", "scan")]
+    ),
+    "tunables with conditions": search_over(
+        [candidate(1.0, int(values["L"]), int(values.get("radix", 0)), **values) for values in forms()],
+        clocks=(875, 810),
     ),
     "more is told": replace(
         search_over(many(30)),

@@ -415,7 +415,7 @@ def test_recorded_launches_are_those_of_the_kernels(name: str) -> None:
     assert workload.batch == recorded.batch
     assert dict(recorded.roles) == dict(kernel.roles)
     for found in recorded.candidates[:: max(1, len(recorded.candidates) // 20)]:
-        plan = kernel.plan(workload, found.configuration)
+        plan = kernel.plan(workload, kernel.configuration(workload, found.configuration))
         geometry = [(stage.blocks, stage.threads_per_block, stage.resident) for stage in plan.stages]
         assert geometry == [(one.blocks, one.threads_per_block, one.resident) for one in found.launches]
         assert found.work == plan.work

@@ -2,15 +2,24 @@
 
 import itertools
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import EmptySpaceError, ExpressionError, InputError, UnknownNameError
+from tuner.errors import (
+    ConditionError,
+    EmptySpaceError,
+    ExpressionError,
+    InputError,
+    NoValueError,
+    UnknownNameError,
+)
+from tuner.expressions import Expression
 from tuner.model import Configuration
-from tuner.space import Space
+from tuner.space import Condition, Space
 
 TUNABLES: Mapping[str, tuple[int | bool | str, ...]] = {
     "P": (2, 4, 8),
@@ -85,30 +94,137 @@ def test_values_keep_their_types() -> None:
     assert [type(c["x"]) for c in mixed] == [int, float]
 
 
-@given(
-    st.lists(st.integers(1, 5), min_size=1, max_size=4),
-    st.lists(st.sampled_from(["a0 < 3", "a0 + last != 3", "last % 2 == 0 or a0 > 1", "m > 1"]), max_size=3),
+CONDITIONAL: Mapping[str, tuple[int | bool | str, ...]] = {
+    "form": ("plain", "ring", "tree"),
+    "P": (1, 2, 4),
+    "slots": (2, 4, 8),  # of form ring
+    "lag": (1, 3),  # of form ring, where slots are many
+    "wide": (True, False),  # of form tree, or where P is 1
+}
+CONDITIONS = {
+    "slots": ("form == 'ring'", "P"),
+    "lag": ("many", None),
+    "wide": ("form == 'tree' or P == 1", "false"),
+}
+CONDITIONAL_DERIVED = {"many": "form == 'ring' and slots * P > 8", "room": "slots - lag if many else P"}
+CONDITIONAL_RULES = (
+    "slots >= P",
+    "form != 'ring' or room > 0",
+    "not many or lag < slots - 1",
+    "wide or P < 4",
+    "room != N",
+    "slots != 2 or form != 'ring'",
 )
-def test_neighbours_are_those_at_distance_one(lengths: list[int], rules: list[str]) -> None:
-    """Hamming neighbours differ in one tunable; adjacent ones by one step of its list; order is kept."""
-    tunables = {f"a{i}": tuple(range(1, length + 1)) for i, length in enumerate(lengths)}
-    derived = {"last": f"a{len(lengths) - 1}", "m": "last * a0"}
-    try:
-        whole = Space.build(tunables, rules, derived=derived)
-    except EmptySpaceError:
-        return
-    for configuration in itertools.islice(whole, 0, None, max(1, len(whole) // 4)):
-        near = {other: [n for n in tunables if other[n] != configuration[n]] for other in whole}
-        hamming = [other for other, changed in near.items() if len(changed) == 1]
-        steps = [o for o in hamming if abs(int(o[near[o][0]]) - int(configuration[near[o][0]])) == 1]
-        assert whole.neighbours(configuration) == hamming
-        assert whole.neighbours(configuration, "adjacent") == steps
 
 
-def test_neighbours_of_a_foreign_value() -> None:
-    """Neighbours of a configuration with a value that no list has is an error."""
-    with pytest.raises(UnknownNameError):
-        space().neighbours({**space()[0], "P": 5})
+def conditional(rules: Sequence[str], N: int) -> Space:
+    """A space in which tunables have a value here and there."""
+    conditions = {
+        name: Condition(Expression(when), None if otherwise is None else Expression(otherwise))
+        for name, (when, otherwise) in CONDITIONS.items()
+    }
+    return Space.build(CONDITIONAL, rules, {"N": N}, CONDITIONAL_DERIVED, conditions)
+
+
+def conditional_by_hand(rules: Sequence[str], N: int) -> list[dict[str, int | bool | str]]:
+    """The same by a loop over the product: what has no value is one of its values only, and then goes."""
+    found = []
+    for values in itertools.product(*CONDITIONAL.values()):
+        env: dict[str, Any] = dict(zip(CONDITIONAL, values, strict=True))
+        absent = [] if env["form"] == "ring" else ["slots"]
+        many = env["form"] == "ring" and env["slots"] * env["P"] > 8
+        absent += [] if many else ["lag"]
+        absent += [] if env["form"] == "tree" or env["P"] == 1 else ["wide"]
+        if any(env[name] != CONDITIONAL[name][0] for name in absent):
+            continue
+        configuration = {name: value for name, value in env.items() if name not in absent}
+        seen = {"slots": env["P"], "wide": False} | configuration
+        room = seen["slots"] - seen["lag"] if many else seen["P"]
+        seen |= {"N": N, "many": many, "room": room}
+        if all(Expression(rule).evaluate(seen) for rule in rules):
+            found.append(configuration)
+    return found
+
+
+@given(st.lists(st.sampled_from(CONDITIONAL_RULES), unique=True), st.integers(1, 4))
+def test_conditional_tunables_have_a_value_where_their_condition_is_true(rules: list[str], N: int) -> None:
+    """The space is what brute force finds, in its order; nothing stands twice; each is found again."""
+    whole = conditional(rules, N)
+    assert [dict(configuration) for configuration in whole] == conditional_by_hand(rules, N)
+    assert whole.cartesian_size == len(conditional_by_hand([], N))
+    assert len(set(whole)) == len(whole)
+    assert [whole.index(whole[i]) for i in range(len(whole))] == list(range(len(whole)))
+
+
+def test_a_value_too_many_or_too_few_is_not_in_a_conditional_space() -> None:
+    """A configuration names exactly the tunables whose conditions are true."""
+    whole = conditional((), 1)
+    plain = {"form": "plain", "P": 2}
+    assert plain in whole
+    assert {**plain, "slots": 4} not in whole
+    assert {"form": "ring", "P": 2, "slots": 4} in whole
+    assert {"form": "ring", "P": 2} not in whole
+    assert {"form": "ring", "P": 4, "slots": 4, "lag": 1} in whole
+    assert {"form": "ring", "P": 4, "slots": 4} not in whole
+
+
+def test_a_rule_that_comes_to_a_tunable_without_a_value() -> None:
+    """Such a rule is an error that names the condition and a configuration, unless a branch goes round it."""
+    with pytest.raises(NoValueError) as error:
+        conditional(["lag > 0"], 1)
+    assert "'lag > 0': lag has no value here: it has one where many (in form=plain P=1)" in str(error.value)
+    with pytest.raises(NoValueError, match="doubled has no value here: expression 'lag \\* 2': lag has no"):
+        Space.build(
+            {"a": [1, 2], "lag": [3]},
+            ["doubled > 0"],
+            derived={"doubled": "lag * 2"},
+            conditions={"lag": Condition(Expression("a == 2"))},
+        )
+    assert len(conditional(["not many or lag > 0"], 1)) == len(conditional((), 1))
+
+
+def test_a_derived_name_lacks_a_value_only_where_it_comes_to_one() -> None:
+    """Configurations with the same tunables are told apart: one may need what the other never looks at."""
+    whole = Space.build(
+        {"a": [1, 2, 3], "b": [5, 6]},
+        ["a == 2 or d < 6"],
+        derived={"d": "1 if a == 3 else b"},
+        conditions={"b": Condition(Expression("a == 1"))},
+    )
+    assert [dict(c) for c in whole] == [{"a": 1, "b": 5}, {"a": 2}, {"a": 3}]
+
+
+def test_conditions_that_cannot_be() -> None:
+    """A condition takes the tunables above, and has a result."""
+    for when in ("b > 1", "c > 1", "later"):
+        with pytest.raises(InputError, match=r"b: .* needs a tunable that is not declared above it"):
+            Space.build(
+                {"a": [1], "b": [1], "c": [1]},
+                derived={"later": "c + 1"},
+                conditions={"b": Condition(Expression(when))},
+            )
+    with pytest.raises(ConditionError, match="division by zero") as error:
+        Space.build({"a": [1, 0], "b": [1]}, conditions={"b": Condition(Expression("1 // a > 0"))})
+    assert error.value.tunable == "b"
+
+
+def test_rules_may_guard_a_condition() -> None:
+    """A condition needs a result only where the rules before it hold; else the product counts every value."""
+    whole = Space.build(
+        {"a": [2, 0], "b": [1, 5, 6]}, ["a > 0"], conditions={"b": Condition(Expression("1 // a > 0"))}
+    )
+    assert [dict(configuration) for configuration in whole] == [{"a": 2}]
+    assert whole.cartesian_size == 6
+
+
+def test_a_conditional_space_of_a_million_points() -> None:
+    """Rows without a value are grown in chunks, too, and the product counts no dead axis."""
+    tunables = {"form": ["plain", "deep"]} | {f"a{i}": list(range(10)) for i in range(6)}
+    conditions = {f"a{i}": Condition(Expression("form == 'deep'")) for i in range(6)}
+    whole = Space.build(tunables, conditions=conditions)
+    assert len(whole) == whole.cartesian_size == 10**6 + 1
+    assert whole[0] == Configuration({"form": "plain"})
+    assert len(whole[1]) == 7
 
 
 def test_a_million_points_stay_small() -> None:

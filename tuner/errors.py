@@ -4,6 +4,8 @@
     ├── InputError                what the user gave cannot be used; exit code 2
     │   ├── KernelFileError       a kernel.toml: names the file and the key
     │   ├── ExpressionError       an expression of a kernel file: names the text and the trouble
+    │   │   ├── NoValueError      it comes to a tunable without a value
+    │   │   └── ConditionError    the condition of a tunable has no result: holds the tunable
     │   ├── UnknownNameError      no such kernel, device, policy, objective, size: names the choices
     │   └── EmptySpaceError       constraints, limits or pruning leave no configuration
     ├── CompileError              one configuration does not compile: names kernel, configuration, line
@@ -56,6 +58,25 @@ class KernelFileError(InputError):
 
 class ExpressionError(InputError):
     """An expression is not in the language of kernel files, or cannot be evaluated."""
+
+
+class NoValueError(ExpressionError):
+    """An expression comes to a tunable that has no value in this configuration."""
+
+
+class ConditionError(ExpressionError):
+    """The condition of a tunable cannot be evaluated.
+
+    Attributes:
+        tunable: its name.
+    """
+
+    def __init__(self, tunable: str, message: str) -> None:
+        super().__init__(message)
+        self.tunable = tunable
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return ConditionError, (self.tunable, str(self))
 
 
 class UnknownNameError(InputError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.model import Configuration, TunableValue
+from tuner.model import Configuration, TunableValue, tunable_names
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -21,12 +21,12 @@ class Tunable:
 
     Attributes:
         name: of the tunable.
-        ranks: rank by value: numbers by size, texts as first met.
+        ranks: rank by value: numbers by size, texts as first met, last None where some have no value.
         parts: features of every rank, one array of shape (values, features) per length scale.
     """
 
     name: str
-    ranks: Mapping[TunableValue, int]
+    ranks: Mapping[TunableValue | None, int]
     parts: tuple[Floats, ...]
 
 
@@ -48,7 +48,7 @@ class Encoding:
 
     def codes(self, configurations: Sequence[Configuration]) -> Integers:
         """Ranks of the values, shape (configurations, tunables)."""
-        columns = [[t.ranks[c.get(t.name, "")] for c in configurations] for t in self.tunables]
+        columns = [[t.ranks[c.get(t.name)] for c in configurations] for t in self.tunables]
         return np.array(columns, dtype=np.int64).reshape(len(self.tunables), len(configurations)).T
 
     def features(self, codes: Integers) -> Floats:
@@ -65,8 +65,8 @@ def encoding(configurations: Sequence[Configuration]) -> Encoding:
     """
     tunables: list[Tunable] = []
     partitions: set[bytes] = set()
-    for name in configurations[0] if configurations else ():
-        values = [configuration.get(name, "") for configuration in configurations]
+    for name in tunable_names(configurations):
+        values = [configuration.get(name) for configuration in configurations]
         numbers = {value: i for i, value in enumerate(dict.fromkeys(values))}
         partition = np.array([numbers[value] for value in values], dtype=np.int32).tobytes()
         if len(numbers) > 1 and partition not in partitions:
@@ -75,13 +75,15 @@ def encoding(configurations: Sequence[Configuration]) -> Encoding:
     return Encoding(tuple(tunables))
 
 
-def _tunable(name: str, values: list[TunableValue]) -> Tunable:
+def _tunable(name: str, found: list[TunableValue | None]) -> Tunable:
     """Features of a tunable's values.
 
     Two texts are one apart, whichever they are. Numbers lie evenly between 0 and 1 in the order of their
     size: most are powers of two. Where they are not, what divides evenly often matters more than what is
-    large, and how often 2 divides a number is a part of its own.
+    large, and how often 2 divides a number is a part of its own. Where a tunable has no value, it is as far
+    from all its values as can be said: at their mean.
     """
+    values = [value for value in found if value is not None]
     if any(isinstance(value, str) for value in values):
         parts: tuple[Floats, ...] = (np.eye(len(values)) / np.sqrt(2.0),)
     else:
@@ -90,7 +92,11 @@ def _tunable(name: str, values: list[TunableValue]) -> Tunable:
         halvings = _halvings(values)
         if halvings is not None:
             parts += (halvings[:, None],)
-    return Tunable(name, {value: rank for rank, value in enumerate(values)}, parts)
+    ranks: dict[TunableValue | None, int] = {value: rank for rank, value in enumerate(values)}
+    if len(values) < len(found):
+        ranks[None] = len(values)
+        parts = tuple(np.vstack([part, part.mean(axis=0)]) for part in parts)
+    return Tunable(name, ranks, parts)
 
 
 def _halvings(values: Sequence[TunableValue]) -> Floats | None:

@@ -11,11 +11,10 @@ from tuner.config import KernelFile
 from tuner.database import Store
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource, best_of_part
-from tuner.database.ranking import AnswerQuery, allowed, served_answer
+from tuner.database.ranking import AnswerQuery, served_answer
 from tuner.devices.gpus import limits_of
-from tuner.errors import InputError, KernelFileError, StoreError, UnknownNameError
+from tuner.errors import KernelFileError, StoreError
 from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
-from tuner.system.names import suggestion
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,29 +44,7 @@ def given(kernel: KernelFile, workload: Workload, values: Mapping[str, TunableVa
         UnknownNameError: it names what is no tunable.
         InputError: it lacks a tunable, has a value that is not in the kernel file, or breaks a rule.
     """
-    tunables = kernel.tunables
-    for name in values:
-        if name not in tunables:
-            raise UnknownNameError(
-                f"configuration: {kernel.name} has no tunable {name!r}; choose from {', '.join(tunables)}"
-                f"{suggestion(str(name), tunables)}"
-            )
-    missing = [name for name in tunables if name not in values]
-    if missing:
-        raise InputError(
-            f"configuration: {', '.join(missing)} missing; it names all of {', '.join(tunables)}"
-        )
-    for name, choices in tunables.items():
-        if values[name] not in choices:
-            listed = ", ".join(map(str, choices))
-            raise InputError(f"configuration: {name} is {values[name]!r}; choose from {listed}")
-    configuration = Configuration(
-        [(name, choices[choices.index(values[name])]) for name, choices in tunables.items()]
-    )  # as the kernel file writes them: 8 where NumPy's 8 is given
-    rule = kernel.broken_rule(workload, configuration)
-    if rule is not None:
-        raise InputError(f"configuration: {configuration} breaks the rule {rule!r} at {workload}")
-    return Chosen(configuration, "given")
+    return Chosen(kernel.configuration(workload, values), "given")
 
 
 def choose(
@@ -126,7 +103,7 @@ def _worked_out(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | 
 
 def _said(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
     placed = best.workloads.get(str(workload))
-    configuration = None if placed is None else allowed(kernel, workload, placed.configuration)
+    configuration = None if placed is None else kernel.allowed(workload, placed.configuration)
     if placed is None or configuration is None:
         return None
     return Chosen(configuration, f"{placed.origin}, says the daemon: {placed.details}, for {best.objective}")

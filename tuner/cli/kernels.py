@@ -78,7 +78,9 @@ def check(*, file: Path, json_path: str | None) -> None:
     from tuner.config import load_kernel_file
 
     kernel = load_kernel_file(file)
-    rows = [_checked(kernel, workload) for workload in kernel.workloads()]
+    valued: set[str] = set()
+    rows = [_checked(kernel, workload, valued) for workload in kernel.workloads()]
+    _check_conditions(kernel, valued)
     if json_path is not None:
         write_json(json_path, {"name": kernel.name, "path": str(kernel.path), "workloads": rows})
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
@@ -142,6 +144,7 @@ def _details(kernel: "KernelFile") -> dict[str, Any]:
         row["default"] = dict(kernel.default(workload)) if row["configurations"] else None
     return summary | {
         "roles": dict(kernel.roles),
+        "conditions": dict(kernel.conditions),
         "rules": list(kernel.rules),
         "spills": kernel.spills,
         "min_occupancy": kernel.min_occupancy,
@@ -172,7 +175,9 @@ def _print_details(document: dict[str, Any], json_path: str | None) -> None:
     ]
     for name, values in document["tunables"].items():
         role = f"   ({played[name]})" if name in played else ""
-        lines.append((f"tunable {name}", f"{_listed(values)}{role}"))
+        condition = document["conditions"].get(name)
+        where = "" if condition is None else f"   (where {condition})"
+        lines.append((f"tunable {name}", f"{_listed(values)}{role}{where}"))
     lines += [("rule", rule) for rule in document["rules"]]
     for key, value in lines:
         if value:
@@ -189,8 +194,21 @@ def _print_details(document: dict[str, Any], json_path: str | None) -> None:
     out.print(sizes)
 
 
-def _checked(kernel: "KernelFile", workload: "Workload") -> dict[str, Any]:
-    """Facts of one workload over all its configurations; raises for the first that is wrong."""
+def _check_conditions(kernel: "KernelFile", valued: set[str]) -> None:
+    """Raises for a tunable that has no value in any configuration of any size."""
+    for name, condition in kernel.recipe.conditions.items():
+        if name not in valued:
+            raise condition.when.place.error(
+                f"{name} has no value in any configuration of any size: {condition.when} is never true"
+                " where the rules hold"
+            )
+
+
+def _checked(kernel: "KernelFile", workload: "Workload", valued: set[str]) -> dict[str, Any]:
+    """Facts of one workload over all its configurations; raises for the first that is wrong.
+
+    ``valued`` gets the tunables that have a value in any of them.
+    """
     from tuner.errors import InputError, KernelFileError
     from tuner.problems import validate_plan
 
@@ -200,6 +218,7 @@ def _checked(kernel: "KernelFile", workload: "Workload") -> dict[str, Any]:
     known: set[tuple[Buffer, ...]] = set()
     for configuration in space:
         plan = kernel.plan(workload, configuration)
+        valued.update(configuration)
         stages = plan.stages
         if plan.buffers not in known:
             known.add(plan.buffers)

@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tuner.errors import ExpressionError, KernelFileError
-from tuner.expressions import Expression
+from tuner.expressions import Expression, NoValue
 from tuner.model import TunableValue
 from tuner.system.names import suggestion
 
-Environment = Mapping[str, TunableValue]
+Environment = Mapping[str, TunableValue | NoValue]
 
 
 @dataclass(frozen=True)

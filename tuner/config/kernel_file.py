@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.config.formulas import Environment, Place
+from tuner.config.assignment import Assignment, environment
+from tuner.config.formulas import Place
 from tuner.config.reader import read_recipe
 from tuner.config.recipe import Recipe
 from tuner.config.schema import KernelDocument
 from tuner.config.sizes import SizeValues, chosen, described, listed
-from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
+from tuner.errors import ConditionError, EmptySpaceError, InputError, KernelFileError, UnknownNameError
 from tuner.model import Configuration, Plan, ProblemSpec, Stage, TunableValue, Workload
 from tuner.space import Space
 from tuner.system.names import suggestion
@@ -73,14 +74,19 @@ class KernelFile:
         return self.recipe.tunables
 
     @property
+    def conditions(self) -> Mapping[str, str]:
+        """Tunables that do not always have a value -> the condition, as the file writes it."""
+        return {name: condition.when.expression.text for name, condition in self.recipe.conditions.items()}
+
+    @property
     def roles(self) -> Mapping[str, str]:
         """Role, e.g. ``elements_per_thread`` -> name of the tunable that plays it."""
         return self.recipe.roles
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Conditions of the space, as the file writes them."""
-        return tuple(rule.text for rule in self.recipe.rules)
+        """Conditions of the space, as the file writes them; those of variants with where they hold."""
+        return tuple(map(str, self.recipe.rules))
 
     @property
     def spills(self) -> bool:
@@ -148,37 +154,53 @@ class KernelFile:
         recipe = self.recipe
         try:
             derived = {name: formula.expression for name, formula in recipe.derived.items()}
-            return Space.build(recipe.tunables, recipe.rules, self._constants(workload), derived)
+            conditions = {name: one.condition for name, one in recipe.conditions.items()}
+            constants = {**dict(workload.sizes), "batch": workload.batch}
+            rules = [rule.expression for rule in recipe.rules]
+            return Space.build(recipe.tunables, rules, constants, derived, conditions)
         except EmptySpaceError as e:
             raise EmptySpaceError(f"{workload}: {e}; the rules are in {self.path}") from e
+        except ConditionError as e:
+            raise recipe.conditions[e.tunable].when.place.error(f"{e} (at {workload})") from e
         except InputError as e:
-            raise Place(str(self.path), "[constraints] rules").error(f"{e} (at {workload})") from e
+            raise self._rules_place.error(f"{e} (at {workload})") from e
 
     def default(self, workload: Workload) -> Configuration:
         """The configuration to start from: ``[default]``, or the first of the space where there is none.
 
         Raises:
-            KernelFileError: a value is not in its list, or a rule forbids the configuration.
+            KernelFileError: a value is not in its list or is missing, or a rule forbids the configuration.
         """
         recipe = self.recipe
         if not recipe.default:
             first: Configuration = self.space(workload)[0]
             return first
-        env = self._constants(workload)
-        for name, formula in recipe.default.items():
-            value = formula if isinstance(formula, str) else formula.value(env)
-            choices = recipe.tunables[name]
-            if value not in choices:
-                listed = ", ".join(map(str, choices))
-                key = Place(str(self.path), f"[default] {name}")
-                raise key.error(f"{value!r} at {workload} is not a value of {name} ({listed})")
-            env[name] = choices[choices.index(value)]
-        configuration = Configuration(tuple((name, env[name]) for name in recipe.tunables))
+        configuration = Assignment(recipe, workload).take_default()
         broken = self.broken_rule(workload, configuration)
         if broken is not None:
             place = Place(str(self.path), "[default]")
             raise place.error(f"{configuration} breaks the rule {broken!r} at {workload}")
         return configuration
+
+    def configuration(self, workload: Workload, values: Mapping[str, TunableValue]) -> Configuration:
+        """Values as the file writes them: 8 for NumPy's 8. Those of tunables that have none are left out.
+
+        Raises:
+            UnknownNameError: they name what is no tunable.
+            InputError: they lack a tunable, have a value that is not in the file, or break a rule.
+        """
+        configuration = Assignment(self.recipe, workload).take(values)
+        rule = self.broken_rule(workload, configuration)
+        if rule is not None:
+            raise InputError(f"configuration: {configuration} breaks the rule {rule!r} at {workload}")
+        return configuration
+
+    def allowed(self, workload: Workload, values: Mapping[str, TunableValue]) -> Configuration | None:
+        """The configuration of some values; None where they are none of the workload, or nobody knows."""
+        try:
+            return self.configuration(workload, values)
+        except InputError:  # a rule without a result, too
+            return None
 
     def broken_rule(self, workload: Workload, configuration: Configuration) -> str | None:
         """The first rule that forbids a configuration, or None.
@@ -187,10 +209,10 @@ class KernelFile:
             KernelFileError: a rule has no result.
         """
         try:
-            env = self._environment(workload, configuration)
-            return next((rule.text for rule in self.recipe.rules if not rule.evaluate(env)), None)
+            env = environment(self.recipe, workload, configuration)
+            return next((str(rule) for rule in self.recipe.rules if not rule.expression.evaluate(env)), None)
         except InputError as e:
-            raise Place(str(self.path), "[constraints] rules").error(e) from e
+            raise self._rules_place.error(e) from e
 
     def plan(self, workload: Workload, configuration: Configuration) -> Plan:
         """Evaluate every expression for one configuration.
@@ -204,7 +226,7 @@ class KernelFile:
             baseline = None if configuration == default else self.plan(workload, default)
         recipe = self.recipe
         try:
-            env = self._environment(workload, configuration)
+            env = environment(self.recipe, workload, configuration)
             stages = recipe.launches(env)
             return Plan(
                 workload=workload,
@@ -229,6 +251,11 @@ class KernelFile:
         except InputError as e:
             raise Place(str(self.path), "[launch]").error(f"{e} (at {workload} [{configuration}])") from e
 
+    @property
+    def _rules_place(self) -> Place:
+        tables = ["[constraints]", *(["[variant]"] if any(rule.where for rule in self.recipe.rules) else [])]
+        return Place(str(self.path), f"{' or '.join(tables)} rules")
+
     def _size(self, name: str, given: Mapping[str, int | str]) -> int | str:
         values = self.sizes[name]
         if name not in given:
@@ -242,16 +269,6 @@ class KernelFile:
                 f"{self.name} has no {name}={given[name]}; choose {name} from {described(values)}"
             )
         return value
-
-    def _constants(self, workload: Workload) -> dict[str, TunableValue]:
-        return {**dict(workload.sizes), "batch": workload.batch}
-
-    def _environment(self, workload: Workload, configuration: Configuration) -> Environment:
-        env = self._constants(workload)
-        env.update(configuration.items())
-        for name, formula in self.recipe.derived.items():
-            env[name] = formula.value(env)
-        return env
 
 
 def load_kernel_file(path: str | Path) -> KernelFile:

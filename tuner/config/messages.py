@@ -15,6 +15,8 @@ _MODELS: dict[str, type[BaseModel]] = {
     "kernel": schema.KernelTable,
     "problem": schema.ProblemTable,
     "problem.sizes": schema.SizeRange,
+    "tunables": schema.TunableTable,
+    "variant": schema.VariantTable,
     "argument.buffer": argument_schema.BufferArgument,
     "argument.scalar": argument_schema.ScalarArgument,
     "argument.tensor_map": argument_schema.TensorMapArgument,
@@ -27,6 +29,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "occupancy": schema.OccupancyTable,
 }
 _ARRAYS = ("argument", "stage")
+_IN_VARIANTS = ("tunables", "stage")  # tables of their own
 _NESTED = ("sizes", "reference")
 _SIMPLE = {
     "missing": "is needed",
@@ -69,10 +72,17 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
     if not loc:
         return "", "", _MODELS[""]
     table, *rest = (str(step) if isinstance(step, str) else step for step in loc)
-    shown, model = f"[{table}]", str(table)
+    prefix = ""
+    if table == "variant" and rest:
+        prefix, rest = f"variant.{rest[0]}", rest[1:]
+        if rest[1:] and rest[0] in _IN_VARIANTS:
+            table, prefix, rest = rest[0], f"{prefix}.", rest[1:]
+        else:
+            table = ""
+    shown, model = f"[{prefix}{table}]", str(table) or "variant"
     if table in _ARRAYS:
         number = f" {int(rest[0]) + 1}" if rest else ""
-        shown = f"[[{table}]]{number}"
+        shown = f"[[{prefix}{table}]]{number}"
         rest = rest[1:]
         if table == "argument" and rest:
             model, rest = f"argument.{rest[0]}", rest[1:]
@@ -80,6 +90,8 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
         shown, rest = f"[problem.{rest[0]}]", rest[1:]
         if rest[1:2] == ["range"]:
             model, rest = "problem.sizes", [".".join(map(str, (rest[0], *rest[2:])))]
+    elif table == "tunables" and rest[1:2] == ["table"] and rest[2:]:
+        shown, rest = f"[{prefix}{table}.{rest[0]}]", rest[2:]
     if rest:
         # what follows the key are items of lists, and words of pydantic for the branches of a choice
         shown += f" {rest[0]}" + "".join(f", item {step + 1}" for step in rest[1:] if isinstance(step, int))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,13 @@ from tuner.config.argument_reader import ArgumentReader
 from tuner.config.argument_recipes import ArgumentRecipe, BufferRecipe
 from tuner.config.document import read_document
 from tuner.config.formulas import Formula, Place, Template, parsed
-from tuner.config.recipe import Recipe, StageRecipe, WorkRecipe
+from tuner.config.recipe import Recipe, Rule, StageRecipe, WorkRecipe
 from tuner.config.schema import KernelDocument, LaunchTable, SizeRange, StageTable, WorkTable
 from tuner.config.sizes import SizeValues, is_text, listed
 from tuner.config.source_folder import SourceFolder
-from tuner.errors import InputError
+from tuner.config.tunable_reader import TunableReader, declarations
 from tuner.expressions import is_free_name
 from tuner.model import ProblemSpec, Source, TunableValue
-from tuner.space.enumeration import checked_values
 from tuner.system.names import suggestion
 
 MAX_WORKLOADS = 10_000  # commands list them all
@@ -38,7 +38,7 @@ class _Reader:
     def __init__(self, path: Path, document: KernelDocument) -> None:
         self.path = path
         self.document = document
-        self.tunables = self._tunables()
+        self.declared = declarations(document, self.at)
         self.sizes: dict[str, SizeValues] = {
             name: range(given.first, given.last + 1) if isinstance(given, SizeRange) else tuple(given)
             for name, given in document.problem.sizes.items()
@@ -46,7 +46,7 @@ class _Reader:
         self._check_names()
         self._check_sizes()
         self.fixed = [*self.sizes, "batch"]
-        self.names = [*self.fixed, *self.tunables, *document.derived]
+        self.names = [*self.fixed, *self.declared, *document.derived]
         self.sources = SourceFolder(path.parent, document.kernel.headers, self.at("[kernel] headers"))
 
     def at(self, key: str) -> Place:
@@ -55,6 +55,7 @@ class _Reader:
     def recipe(self) -> Recipe:
         document = self.document
         derived = self._derived()
+        tunables = TunableReader(self.at, self.declared, self.fixed, derived)
         buffers, arguments = ArgumentReader(self.at, list(self.sizes), self.names).read(document.argument)
         return Recipe(
             place=self.at("[kernel]"),
@@ -64,15 +65,13 @@ class _Reader:
             sizes=self.sizes,
             optional=tuple(document.problem.optional),
             batch=Formula(self.at("[problem] batch"), document.problem.batch, list(self.sizes)),
-            tunables=self.tunables,
+            tunables={name: one.values for name, one in self.declared.items()},
+            conditions=tunables.conditions,
             derived=derived,
-            roles=self._roles(),
-            rules=tuple(
-                parsed(self.at(f"[constraints] rules, item {i}"), rule, self.names)
-                for i, rule in enumerate(document.constraints.rules, 1)
-            ),
+            roles=tunables.roles(document.roles.model_dump(exclude_none=True)),
+            rules=self._rules(),
             spills=document.constraints.spills,
-            default=self._default(),
+            default=tunables.default(document.default),
             buffers=buffers,
             stages=self._stages(arguments),
             problem=self._problem(buffers),
@@ -82,19 +81,15 @@ class _Reader:
 
     # --- names and values ------------------------------------------------------------------------
 
-    def _tunables(self) -> dict[str, tuple[TunableValue, ...]]:
-        try:
-            return {name: checked_values(name, values) for name, values in self.document.tunables.items()}
-        except InputError as e:
-            raise self.at("[tunables]").error(e) from e
-
     def _check_names(self) -> None:
         taken = {"batch": "the batch"}
         tables: dict[str, Iterable[str]] = {
             "problem.sizes": self.sizes,
-            "tunables": self.tunables,
+            **{one.table: [] for one in self.declared.values()},
             "derived": self.document.derived,
         }
+        for name, one in self.declared.items():
+            tables[one.table] = [*tables[one.table], name]
         for table, names in tables.items():
             for name in names:
                 place = self.at(f"[{table}] {name}")
@@ -131,44 +126,27 @@ class _Reader:
             )
 
     def _derived(self) -> dict[str, Formula]:
-        known = [*self.fixed, *self.tunables]
+        known = [*self.fixed, *self.declared]
         derived = {}
         for name, value in self.document.derived.items():
             derived[name] = Formula(self.at(f"[derived] {name}"), value, known)
             known.append(name)
         return derived
 
-    def _roles(self) -> dict[str, str]:
-        roles: dict[str, str] = self.document.roles.model_dump(exclude_none=True)
-        for role, name in roles.items():
-            if name not in self.tunables:
-                raise self.at(f"[roles] {role}").error(
-                    f"{name!r} is no tunable; choose from {', '.join(self.tunables)}"
-                    f"{suggestion(name, self.tunables)}"
-                )
-            if any(isinstance(value, str) for value in self.tunables[name]):
-                raise self.at(f"[roles] {role}").error(f"the values of {name} are text; a role needs numbers")
-        return roles
-
-    def _default(self) -> dict[str, Formula | str]:
-        given = self.document.default
-        for name in given:
-            if name not in self.tunables:
-                raise self.at(f"[default] {name}").error(
-                    f"no such tunable; choose from {', '.join(self.tunables)}"
-                    f"{suggestion(name, self.tunables)}"
-                )
-        missing = [name for name in self.tunables if name not in given]
-        if given and missing:
-            raise self.at("[default]").error(f"a value is missing for {', '.join(missing)}")
-        known = list(self.fixed)
-        default: dict[str, Formula | str] = {}
-        for name, value in given.items():
-            place = self.at(f"[default] {name}")
-            literal = isinstance(value, str) and value in self.tunables[name]
-            default[name] = str(value) if literal else Formula(place, value, known)
-            known.append(name)
-        return default
+    def _rules(self) -> tuple[Rule, ...]:
+        """Those of [constraints], then those of variants, each under its condition."""
+        rules = [
+            Rule(parsed(self.at(f"[constraints] rules, item {i}"), text, self.names), text)
+            for i, text in enumerate(self.document.constraints.rules, 1)
+        ]
+        for name, variant in self.document.variant.items():
+            parsed(self.at(f"[variant.{name}] when"), variant.when, self.names)
+            for i, text in enumerate(variant.rules, 1):
+                place = self.at(f"[variant.{name}] rules, item {i}")
+                parsed(place, text, self.names)
+                guarded = parsed(place, f"not ({variant.when}) or ({text})", self.names)
+                rules.append(Rule(guarded, text, variant.when))
+        return tuple(rules)
 
     # --- stages ----------------------------------------------------------------------------------
 
@@ -176,10 +154,25 @@ class _Reader:
         document = self.document
         if document.launch is not None and document.kernel.entry is not None:
             return (self._stage(None, "", document.launch, document.kernel.entry, arguments),)
-        return tuple(
-            self._stage(stage, f"[[stage]] {number} ({stage.name})", stage, stage.entry, arguments)
-            for number, stage in enumerate(document.stage, 1)
-        )
+        tables = {"stage": (document.stage, None)} | {
+            f"variant.{name}.stage": (variant.stage, variant.when)
+            for name, variant in document.variant.items()
+        }
+        stages = []
+        for table, (launches, condition) in tables.items():
+            for number, stage in enumerate(launches, 1):
+                key = f"[[{table}]] {number} ({stage.name})"
+                recipe = self._stage(stage, key, stage, stage.entry, arguments)
+                stages.append(self._under(condition, recipe))
+        return tuple(stages)
+
+    def _under(self, condition: str | None, stage: StageRecipe) -> StageRecipe:
+        """A stage that is launched where the condition of its variant is true, too."""
+        if condition is None:
+            return stage
+        text = condition if stage.when is None else f"({condition}) and ({stage.when.expression.text})"
+        place = self.at(f"{stage.place.key} when")
+        return replace(stage, when=Formula(place, text, self.names))
 
     def _stage(
         self,

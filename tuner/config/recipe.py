@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from tuner.config.argument_recipes import ArgumentRecipe, BufferRecipe
 from tuner.config.formulas import Environment, Formula, Place, Template
 from tuner.config.sizes import SizeValues
-from tuner.errors import KernelFileError
-from tuner.expressions import Expression
+from tuner.errors import ExpressionError, KernelFileError, NoValueError
+from tuner.expressions import Expression, NoValue
 from tuner.model import Buffer, ProblemSpec, Resources, Source, Stage, TensorMap, TunableValue, Work
+from tuner.space import Condition
 
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, technical specifications
 MAX_BLOCK = (1024, 1024, 64)
@@ -18,6 +19,54 @@ MAX_SHARED_BYTES = 2**20  # above that of any GPU; the device's own limit is app
 CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it
 MAX_CLUSTER = 16  # beyond 8 the device must be asked to allow it
 MAX_ARCHITECTURE = 1000
+
+
+@dataclass(frozen=True)
+class ConditionRecipe:
+    """When a tunable has a value.
+
+    Attributes:
+        when: the condition.
+        otherwise: what stands for the tunable where it is false; None where nothing may.
+        derived: the derived names that the condition needs.
+    """
+
+    when: Formula
+    otherwise: Formula | None
+    derived: Mapping[str, Formula]
+
+    @property
+    def condition(self) -> Condition:
+        """The same for a space."""
+        return Condition(self.when.expression, None if self.otherwise is None else self.otherwise.expression)
+
+    def instead(self, env: Environment) -> TunableValue | NoValue:
+        """What an environment holds for the tunable where it has no value."""
+        if self.otherwise is not None:
+            return self.otherwise.value(env)
+        return self.condition.no_value
+
+    def holds(self, env: Environment) -> bool:
+        """Whether the tunable has a value, by the tunables above."""
+        return bool(self.when.value(with_derived(env, self.derived)))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition that configurations must satisfy.
+
+    Attributes:
+        expression: the condition; of a variant's, true where the variant's own is false.
+        text: as the file writes it.
+        where: the condition of its variant; empty outside of variants.
+    """
+
+    expression: Expression
+    text: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} (where {self.where})" if self.where else self.text
 
 
 @dataclass(frozen=True)
@@ -113,7 +162,11 @@ class WorkRecipe:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything a kernel file says; ``default`` values are formulas, or texts that are values themselves."""
+    """Everything a kernel file says.
+
+    ``default`` values are formulas, or texts that are values themselves; None for tunables with a condition
+    for which none is given.
+    """
 
     place: Place
     name: str
@@ -123,11 +176,12 @@ class Recipe:
     optional: tuple[str, ...]
     batch: Formula
     tunables: Mapping[str, tuple[TunableValue, ...]]
+    conditions: Mapping[str, ConditionRecipe]
     derived: Mapping[str, Formula]
     roles: Mapping[str, str]
-    rules: tuple[Expression, ...]
+    rules: tuple[Rule, ...]
     spills: bool
-    default: Mapping[str, Formula | str]
+    default: Mapping[str, Formula | str | None]
     buffers: tuple[BufferRecipe, ...]
     stages: tuple[StageRecipe, ...]
     problem: ProblemSpec
@@ -155,6 +209,24 @@ class Recipe:
             for buffer in self.buffers
             if buffer.role not in ("scratch", "zeroed") or buffer.name in taken
         )
+
+
+def with_derived(env: Environment, derived: Mapping[str, Formula]) -> Environment:
+    """An environment with derived names; one that comes to a tunable without a value has none itself."""
+    values = dict(env)
+    for name, formula in derived.items():
+        values[name] = _value_or_none(formula, values)
+    return values
+
+
+def _value_or_none(formula: Formula, env: Environment) -> TunableValue | NoValue:
+    try:
+        value: TunableValue = formula.expression.evaluate(env)
+    except NoValueError as e:
+        return NoValue(str(e))
+    except ExpressionError as e:
+        raise formula.place.error(e) from e
+    return value
 
 
 def _extent(

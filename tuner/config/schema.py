@@ -143,6 +143,52 @@ class StageTable(LaunchTable):
     )
 
 
+Values = Annotated[list[bool | int | float | str], Field(min_length=1)]
+
+
+class TunableTable(Table):
+    """A tunable that does not always have a value."""
+
+    values: Values = Field(description="What it may be.")
+    when: Formula | None = Field(
+        default=None,
+        description="Condition over sizes, batch, the tunables above, and derived names of these; where it "
+        "is false the tunable has no value.",
+    )
+    otherwise: Formula | None = Field(
+        default=None,
+        description="What expressions see where it has no value: a value, or an expression over sizes, batch "
+        "and the tunables above. Without it they must not come to the tunable there.",
+    )
+
+
+def _tunable_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
+    return "table" if isinstance(value, dict | TunableTable) else "list"
+
+
+Tunables = dict[
+    Name,
+    Annotated[
+        Annotated[Values, Tag("list")] | Annotated[TunableTable, Tag("table")], Discriminator(_tunable_kind)
+    ],
+]
+
+
+class VariantTable(Table):
+    """What belongs to one form of a kernel."""
+
+    when: str = Field(description="Condition, as of a tunable; all else in the table holds where it is true.")
+    tunables: Tunables = Field(default={}, description="Tunables that have a value only there.")
+    rules: list[str] = Field(default=[], description="Conditions a configuration must satisfy there.")
+    stage: list[StageTable] = Field(default=[], description="Launches that are made only there.")
+
+    @model_validator(mode="after")
+    def _holds_something(self) -> "VariantTable":
+        if not (self.tunables or self.rules or self.stage):
+            raise ValueError("holds nothing: give it tunables, rules or stages")
+        return self
+
+
 class RolesTable(Table):
     """Which tunable is what the tuning methods ask for."""
 
@@ -195,9 +241,15 @@ class KernelDocument(Table):
     argument: list[Argument] = Field(
         min_length=1, description="The parameters of the __global__ function, in order."
     )
-    tunables: dict[Name, Annotated[list[bool | int | float | str], Field(min_length=1)]] = Field(
-        min_length=1,
-        description="What may be varied: name -> values. In the space the first moves slowest.",
+    tunables: Tunables = Field(
+        default={},
+        description="What may be varied: name -> values, or a table of values and a condition. In the space "
+        "the first moves slowest.",
+    )
+    variant: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], VariantTable] = Field(
+        default={},
+        description="Forms of the kernel: name -> a condition, and the tunables, rules and stages that hold "
+        "where it is true.",
     )
     derived: dict[Name, Formula] = Field(
         default={}, description="Named expressions, usable in everything that follows."
@@ -207,10 +259,13 @@ class KernelDocument(Table):
     default: dict[Name, Formula] = Field(
         default={},
         description="The configuration a sensible engineer would start from: a value or an expression over "
-        "the sizes for every tunable. The first configuration of the space where the table is left out.",
+        "the sizes for every tunable, of those with a condition where it is true. The first configuration of "
+        "the space where the table is left out.",
     )
     launch: LaunchTable | None = Field(default=None, description="Geometry of the only launch.")
-    stage: list[StageTable] = Field(default=[], description="Several launches, instead of [launch].")
+    stage: list[StageTable] = Field(
+        default=[], description="Several launches, instead of [launch]; those of variants follow."
+    )
     work: WorkTable = Field(description="What one run must do.")
     resources: ResourcesTable | None = Field(
         default=None, description="What a block takes, used only where there is no compiler."
@@ -221,7 +276,7 @@ class KernelDocument(Table):
 
     @model_validator(mode="after")
     def _one_form_of_launch(self) -> "KernelDocument":
-        if self.stage:
+        if self.stage or any(variant.stage for variant in self.variant.values()):
             if self.launch is not None or self.kernel.entry is not None:
                 raise ValueError("[[stage]] tables stand instead of [launch] and entry in [kernel]")
         elif self.launch is None or self.kernel.entry is None:

@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 
 from tuner.config import KernelFile
 from tuner.database.answers import StoredAnswer
-from tuner.errors import InputError, KernelFileError
+from tuner.errors import InputError
 from tuner.model import Configuration, DeviceIdentity, DeviceLimits, TunableValue, Workload
 from tuner.space.occupancy import upper_bound
 
@@ -194,18 +194,7 @@ def allowed(
     kernel: KernelFile | None, workload: Workload, values: Mapping[str, TunableValue]
 ) -> Configuration | None:
     """The values as the kernel file writes them; None where they are no configuration of the workload."""
-    if kernel is None:
-        return Configuration(values)
-    tunables = kernel.tunables
-    if set(values) != set(tunables) or any(values[n] not in choices for n, choices in tunables.items()):
-        return None
-    configuration = Configuration(
-        [(name, choices[choices.index(values[name])]) for name, choices in tunables.items()]
-    )
-    try:
-        return configuration if kernel.broken_rule(workload, configuration) is None else None
-    except KernelFileError:  # a rule has no result: nobody knows that it is allowed
-        return None
+    return Configuration(values) if kernel is None else kernel.allowed(workload, values)
 
 
 def fills(

@@ -1,5 +1,6 @@
 """The expression language of kernel files: no ``eval``, the same on numbers and on NumPy arrays."""
 
+from tuner.expressions.arithmetic import NoValue
 from tuner.expressions.expression import Expression, is_free_name
 
-__all__ = ["Expression", "is_free_name"]
+__all__ = ["Expression", "NoValue", "is_free_name"]

@@ -23,6 +23,17 @@ class TroubleError(Exception):
     """What is wrong, without the expression it is wrong in; never leaves ``Expression``."""
 
 
+class MissingError(TroubleError):
+    """A name stands for ``NoValue``."""
+
+
+@dataclass(frozen=True)
+class NoValue:
+    """Stands for a value in an environment; an expression that comes to it fails and says why."""
+
+    reason: str
+
+
 @dataclass(frozen=True)
 class Operation:
     """An operation on two values.
@@ -73,6 +84,8 @@ def normal(value: Value, name: str) -> Value:
             return value.astype(np.float64 if kind == "f" else np.complex128, copy=False)
     elif isinstance(value, bool | int | float | str | complex):
         return value
+    elif isinstance(value, NoValue):
+        raise MissingError(f"{name} has no value here: {value.reason}")
     raise TroubleError(f"{name} has no value an expression can use ({type(value).__name__})")
 
 

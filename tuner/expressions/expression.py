@@ -8,8 +8,8 @@ read kernel files of strangers, so length, nesting, exponents and the size of re
 
 from collections.abc import Mapping
 
-from tuner.errors import ExpressionError
-from tuner.expressions.arithmetic import TroubleError, Value
+from tuner.errors import ExpressionError, NoValueError
+from tuner.expressions.arithmetic import MissingError, TroubleError, Value
 from tuner.expressions.parser import RESERVED, parse
 
 
@@ -45,13 +45,15 @@ class Expression:
             A bool, int, float or str; an array (bool, int64, float64, str) where a name it uses is one.
 
         Raises:
-            ExpressionError: a name has no value, or an operation has no result (division by zero, text in
+            NoValueError: it comes to a name that stands for ``NoValue``.
+            ExpressionError: a name is not bound, or an operation has no result (division by zero, text in
                 arithmetic, more than 63 bits).
         """
         try:
             return self._evaluate(env)
         except TroubleError as e:
-            raise ExpressionError(f"expression {_shown(self.text)}: {e}") from None
+            kind = NoValueError if isinstance(e, MissingError) else ExpressionError
+            raise kind(f"expression {_shown(self.text)}: {e}") from None
         except ValueError:  # raised by NumPy's broadcasting
             raise ExpressionError(f"expression {_shown(self.text)}: its arrays differ in shape") from None
 

@@ -21,6 +21,7 @@ from tuner.model.plan import (
     Work,
     Workload,
     shown_values,
+    tunable_names,
 )
 from tuner.model.trial import Energy, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.model.uncertainty import Part, contracted, expanded, student_factor
@@ -54,4 +55,5 @@ __all__ = [
     "expanded",
     "shown_values",
     "student_factor",
+    "tunable_names",
 ]

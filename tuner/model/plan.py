@@ -14,7 +14,8 @@ BufferRole = Literal["in", "out", "inout", "scratch", "zeroed"]
 class Configuration(Mapping[str, TunableValue]):
     """Values for the tunables of one workload; hashable.
 
-    Iterates in the order of declaration; equality, as of any mapping, does not depend on that order.
+    A tunable whose condition is false is not in it. Iterates in the order of declaration; equality, as of any
+    mapping, does not depend on that order.
     """
 
     __slots__ = ("_hash", "_items")
@@ -52,6 +53,11 @@ class Configuration(Mapping[str, TunableValue]):
 
     def __repr__(self) -> str:
         return f"Configuration({dict(self._items)!r})"
+
+
+def tunable_names(configurations: Iterable[Configuration]) -> tuple[str, ...]:
+    """Names of the tunables that have a value in any of the configurations, in the order they are met."""
+    return tuple(dict.fromkeys(name for configuration in configurations for name in configuration))
 
 
 def shown_values(values: Mapping[str, TunableValue]) -> str:

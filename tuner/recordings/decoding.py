@@ -128,7 +128,8 @@ def _workload(document: Any, where: str, limits: DeviceLimits | None) -> Recorde
     sizes = table(document, "sizes", where)
     candidates = _candidates(document, where, tunables, roles, limits)
     default = table(document, "default", where)
-    if default.keys() != tunables.keys():
+    always = {name for name in tunables if all(name in c.configuration for c in candidates)}
+    if not always <= default.keys() <= tunables.keys():
         raise ValueError(f"{where}: default has {', '.join(default)}; expected {', '.join(tunables)}")
     return RecordedWorkload(
         name=one(document, "name", where, checks.NAME),
@@ -171,7 +172,7 @@ def _candidates(
     count = _count(document, where)
     listed = table(document, "configurations", where)
     columns = {
-        name: column(listed, name, f"{where}.configurations", count, checks.one_of(values))
+        name: column(listed, name, f"{where}.configurations", count, checks.one_of(values), optional=True)
         for name, values in tunables.items()
     }
     stages = [
@@ -185,7 +186,9 @@ def _candidates(
     work = {n: column(works, n, f"{where}.work", count, kind, optional=True) for n, kind in _WORK.items()}
     found: dict[Configuration, Candidate] = {}
     for row in range(count):
-        configuration = Configuration(tuple((name, values[row]) for name, values in columns.items()))
+        configuration = Configuration(
+            [(name, values[row]) for name, values in columns.items() if values[row] is not None]
+        )
         if configuration in found:
             raise ValueError(f"{where}.configurations: row {row} repeats {configuration}")
         mine = () if limits is None else _launches(limits, stages, row)

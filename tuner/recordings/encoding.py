@@ -49,7 +49,8 @@ def document(space: RecordedSpace) -> dict[str, Any]:
 def _workload(workload: RecordedWorkload) -> dict[str, Any]:
     stages = max((len(c.launches) for c in workload.candidates), default=0)
     columns: dict[str, Any] = {
-        name: _packed([c.configuration[name] for c in workload.candidates]) for name in workload.tunables
+        name: _packed([c.configuration.get(name) for c in workload.candidates])  # null is no value
+        for name in workload.tunables
     }
     return {
         "name": workload.name,

@@ -117,7 +117,7 @@ def space_of(
     """The configurations as a space, in the order of the value lists."""
     places = {name: {value: i for i, value in enumerate(values)} for name, values in tunables.items()}
     rows = sorted(
-        tuple(place[configuration[name]] for name, place in places.items())
+        tuple(place[configuration[name]] if name in configuration else -1 for name, place in places.items())
         for configuration in configurations
     )
     return Space(tunables, [np.array(column) for column in zip(*rows, strict=True)])

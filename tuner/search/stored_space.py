@@ -18,7 +18,16 @@ from tuner.errors import (
     UnknownNameError,
 )
 from tuner.interfaces import Candidate, Device
-from tuner.model import Configuration, DeviceIdentity, Measurement, Plan, Resources, Trial, Workload
+from tuner.model import (
+    Configuration,
+    DeviceIdentity,
+    Measurement,
+    Plan,
+    Resources,
+    Trial,
+    Workload,
+    tunable_names,
+)
 from tuner.recordings import RecordedKernel, RecordedSpace
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.exporting import recorded_space
@@ -205,8 +214,8 @@ def _forgotten(
     recorded = RecordedKernel(kernel, "", {}, sources.get(kernel, ""))
     workload: Workload = recorded.workload(given, batch)
     tunables = {
-        tunable: tuple(dict.fromkeys(configuration[tunable] for configuration in tried))
-        for tunable in tried[0]
+        tunable: tuple(dict.fromkeys(each[tunable] for each in tried if tunable in each))
+        for tunable in tunable_names(tried)
     }
     return PreparedWorkload(
         workload=workload,

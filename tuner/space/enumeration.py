@@ -5,21 +5,25 @@ size of the whole product.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import EmptySpaceError, ExpressionError, InputError
-from tuner.expressions import Expression, is_free_name
+from tuner.errors import ConditionError, EmptySpaceError, ExpressionError, InputError, NoValueError
+from tuner.expressions import Expression, NoValue, is_free_name
 from tuner.model import TunableValue
+from tuner.space.conditions import Condition
 from tuner.system.names import suggestion
 
 CHUNK_ROWS = 2**18
 MAX_ROWS = 10_000_000
+MAX_DECIDING = 2**20  # combinations of tunables that conditions need
 
 Column = npt.NDArray[Any]  # positions in a value list: int16, or int32 where the list is longer
+Mask = npt.NDArray[np.bool_]
 
 
 def checked_values(name: str, values: Sequence[TunableValue]) -> tuple[TunableValue, ...]:
@@ -54,46 +58,76 @@ class Enumeration:
         rules: Sequence[str | Expression],
         constants: Mapping[str, TunableValue],
         derived: Mapping[str, str | Expression],
+        conditions: Mapping[str, Condition],
     ) -> None:
         self.lists = lists
         self.constants = dict(constants)
         self.derived = {name: _parsed(text) for name, text in derived.items()}
-        self.rules = [_parsed(text) for text in rules]
-        self.left: dict[Expression, int] = dict.fromkeys(self.rules, 0)
+        self.conditions = conditions
+        self.left: dict[Expression, int] = {}
         bound_at = dict.fromkeys(constants, -1) | {name: at for at, name in enumerate(lists)}
+        for name, condition in conditions.items():
+            self._check_above(name, condition.otherwise, bound_at)
         for name, expression in self.derived.items():
             if name in bound_at:
                 raise InputError(f"the name {name!r} is given twice")
             bound_at[name] = _last_bound(expression, bound_at)
         self.rules_at: dict[int, list[Expression]] = {}
-        for rule in self.rules:
+        for rule in map(_parsed, rules):
+            self.left[rule] = 0
             self.rules_at.setdefault(_last_bound(rule, bound_at), []).append(rule)
+        for name, condition in conditions.items():
+            self._check_above(name, condition.when, bound_at)
         self.values = {name: _value_array(values) for name, values in lists.items()}
 
-    def columns(self) -> list[Column]:
-        """Positions of the configurations that satisfy every rule, one column per tunable."""
-        for rule in self.rules_at.get(-1, []):
-            if not rule.evaluate(self.constants | self._derived_for(rule, self.constants)):
-                raise EmptySpaceError(f"the rule {rule.text!r} allows no configuration{self._where()}")
-        columns: list[Column] = []
-        rows = 1
-        for axis, values in enumerate(self.lists.values()):
-            columns = self._grown(columns, rows, axis, len(values))
-            rows = len(columns[0])
-        return columns
+    def _check_above(self, name: str, expression: Expression | None, bound_at: Mapping[str, int]) -> None:
+        if expression is not None and _last_bound(expression, bound_at) >= bound_at[name]:
+            raise InputError(f"{name}: {expression.text!r} needs a tunable that is not declared above it")
 
-    def _grown(self, columns: list[Column], rows: int, axis: int, count: int) -> list[Column]:
+    def columns(self) -> list[Column]:
+        """Positions of the configurations that satisfy every rule, one column per tunable; -1 is no value."""
+        for rule in self.rules_at.get(-1, []):
+            if not self._result(rule, {}, 1).all():
+                raise EmptySpaceError(f"the rule {rule.text!r} allows no configuration{self._where()}")
+        columns: dict[str, Column] = {}
+        for axis, name in enumerate(self.lists):
+            columns = self._grown(columns, name, self.rules_at.get(axis, []))
+        return list(columns.values())
+
+    def product(self) -> int:
+        """Combinations there are without rules; a tunable counts where it has a value.
+
+        Where conditions need too many tunables, or have no result without the rules, every tunable counts.
+        """
+        conditions = [condition.when for condition in self.conditions.values()]
+        deciding = set().union(*map(self._needed, conditions)).intersection(self.lists)
+        if math.prod(len(self.lists[name]) for name in deciding) <= MAX_DECIDING:
+            with suppress(ConditionError):
+                return self._product(deciding)
+        return math.prod(map(len, self.lists.values()))
+
+    def _product(self, deciding: Collection[str]) -> int:
+        columns: dict[str, Column] = {}
+        for name in self.lists:
+            if name in deciding:
+                columns = self._grown(columns, name, [])
+        rows = _rows(columns)
+        counts = np.ones(rows, dtype=np.int64)
+        for name, values in self.lists.items():
+            if name not in deciding:
+                active = self._active(name, columns, rows)
+                counts *= len(values) if active is None else np.where(active, len(values), 1)
+        return int(counts.sum())
+
+    def _grown(self, columns: dict[str, Column], name: str, rules: list[Expression]) -> dict[str, Column]:
+        count, rows = len(self.lists[name]), _rows(columns)
         step = max(1, CHUNK_ROWS // count)
-        dtype = np.int16 if count <= np.iinfo(np.int16).max else np.int32
-        rules = self.rules_at.get(axis, [])
-        kept: list[list[Column]] = []
+        kept: list[dict[str, Column]] = []
         total = 0
         for start in range(0, rows, step):
-            chunk = [np.repeat(column[start : start + step], count) for column in columns]
-            repeats = min(step, rows - start)
-            chunk.append(np.tile(np.arange(count, dtype=dtype), repeats))
-            chunk = self._filtered(chunk, rules)
-            total += len(chunk[0])
+            part = {other: column[start : start + step] for other, column in columns.items()}
+            chunk = self._filtered(self._extended(part, min(step, rows - start), name), rules)
+            total += _rows(chunk)
             if total > MAX_ROWS:
                 raise InputError(
                     f"the rules leave more than {MAX_ROWS:,} combinations{self._where()}; "
@@ -103,47 +137,120 @@ class Enumeration:
         if not total:
             last = next(rule for rule in rules if not self.left[rule])
             raise EmptySpaceError(f"the rule {last.text!r} removes the last configuration{self._where()}")
-        return [np.concatenate(parts) for parts in zip(*kept, strict=True)]
+        return {other: np.concatenate([chunk[other] for chunk in kept]) for other in kept[0]}
 
-    def _filtered(self, columns: list[Column], rules: list[Expression]) -> list[Column]:
+    def _extended(self, columns: Mapping[str, Column], rows: int, name: str) -> dict[str, Column]:
+        """Every row with every value of a tunable, or with none where its condition is false."""
+        count = len(self.lists[name])
+        dtype = np.int16 if count <= np.iinfo(np.int16).max else np.int32
+        positions = np.arange(count, dtype=dtype)
+        active = self._active(name, columns, rows)
+        if active is None or active.all():
+            chunk = {other: np.repeat(column, count) for other, column in columns.items()}
+            return chunk | {name: np.tile(positions, rows)}
+        repeats = np.where(active, count, 1)
+        chunk = {other: np.repeat(column, repeats) for other, column in columns.items()}
+        new = np.full(int(repeats.sum()), -1, dtype=dtype)
+        new[np.repeat(active, repeats)] = np.tile(positions, int(active.sum()))
+        return chunk | {name: new}
+
+    def _active(self, name: str, columns: Mapping[str, Column], rows: int) -> Mask | None:
+        """Rows in which a tunable has a value; None for all."""
+        condition = self.conditions.get(name)
+        try:
+            return None if condition is None else self._holds(condition.when, columns, rows)
+        except ExpressionError as error:
+            raise ConditionError(name, str(error)) from error
+
+    def _filtered(self, columns: dict[str, Column], rules: list[Expression]) -> dict[str, Column]:
         for rule in rules:
-            if len(columns[0]):
-                mask = np.asarray(self._holds(rule, columns))
-                columns = [column[mask] for column in columns] if mask.ndim else columns
-                if not mask.ndim and not mask:
-                    columns = [column[:0] for column in columns]
-            self.left[rule] += len(columns[0])
+            if rows := _rows(columns):
+                held = self._holds(rule, columns, rows)
+                columns = columns if held.all() else {name: c[held] for name, c in columns.items()}
+            self.left[rule] += _rows(columns)
         return columns
 
-    def _holds(self, rule: Expression, columns: list[Column]) -> Any:  # noqa: ANN401 - bool or an array
-        env: dict[str, Any] = dict(self.constants)
+    def _holds(self, rule: Expression, columns: Mapping[str, Column], rows: int) -> Mask:
+        """Rows for which a condition is true; those in which the same tunables have values go together."""
         needed = self._needed(rule)
-        for name, column in zip(self.lists, columns, strict=False):
-            if name in needed:
-                env[name] = self.values[name][column]
-        env |= self._derived_for(rule, env)
-        held = rule.evaluate(env)
-        return held.astype(bool) if isinstance(held, np.ndarray) else bool(held)
+        conditional = [name for name in self.conditions if name in needed and name in columns]
+        if not conditional:
+            return self._result(rule, columns, rows)
+        told = needed.union(*(self._needed(self.conditions[name].when) for name in conditional))
+        codes = np.zeros(rows, dtype=np.int64)
+        for place, name in enumerate(conditional):
+            codes += (columns[name] >= 0).astype(np.int64) << place
+        held = np.empty(rows, dtype=np.bool_)
+        for code in np.unique(codes):
+            members = codes == code
+            group = {name: column[members] for name, column in columns.items() if name in told}
+            held[members] = self._result(rule, group, int(members.sum()))
+        return held
 
-    def _derived_for(self, rule: Expression, env: Mapping[str, Any]) -> dict[str, Any]:
+    def _result(self, rule: Expression, columns: Mapping[str, Column], rows: int) -> Mask:
+        """A condition, of rows in which the same tunables have values.
+
+        Raises:
+            NoValueError: it comes to one that has none; the message has the values of the first such row.
+        """
+        try:
+            held = np.asarray(rule.evaluate(self._environment(rule, columns)))
+        except NoValueError as error:
+            if rows == 1:
+                raise NoValueError(f"{error} (in {self._shown(columns)})") from None
+            # a derived name has no value where any row comes to one: halves tell which rows do
+            halves = [slice(0, rows // 2), slice(rows // 2, rows)]
+            parts = [{name: column[half] for name, column in columns.items()} for half in halves]
+            counts = (rows // 2, rows - rows // 2)
+            return np.concatenate(
+                [self._result(rule, part, count) for part, count in zip(parts, counts, strict=True)]
+            )
+        return np.broadcast_to(held.astype(np.bool_), rows)
+
+    def _environment(self, rule: Expression, columns: Mapping[str, Column]) -> dict[str, Any]:
         needed = self._needed(rule)
-        values: dict[str, Any] = {}
+        env: dict[str, Any] = dict(self.constants)
+        for name in self.lists:
+            if name in needed and name in columns:
+                column = columns[name]
+                has = not len(column) or column[0] >= 0
+                env[name] = self.values[name][column] if has else self._instead(name, env)
         for name, expression in self.derived.items():
             if name in needed:
-                values[name] = expression.evaluate({**env, **values})
-        return values
+                try:
+                    env[name] = expression.evaluate(env)
+                except NoValueError as error:
+                    env[name] = NoValue(str(error))
+        return env
+
+    def _instead(self, name: str, env: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a scalar or an array
+        condition = self.conditions[name]
+        return condition.no_value if condition.otherwise is None else condition.otherwise.evaluate(env)
 
     def _needed(self, rule: Expression) -> set[str]:
-        """Names a rule depends on, through derived names too."""
+        """Names a rule depends on, through derived names and what stands for tunables without a value too."""
         needed = set(rule.names)
         for name, expression in reversed(self.derived.items()):
             if name in needed:
                 needed |= expression.names
+        for name in reversed(list(self.lists)):
+            if name in needed and name in self.conditions:
+                otherwise = self.conditions[name].otherwise
+                needed |= frozenset() if otherwise is None else otherwise.names
         return needed
+
+    def _shown(self, columns: Mapping[str, Column]) -> str:
+        """The values of the first row."""
+        first = {name: int(column[0]) for name, column in columns.items()}
+        return " ".join(f"{name}={self.lists[name][at]}" for name, at in first.items() if at >= 0)
 
     def _where(self) -> str:
         shown = ", ".join(f"{name}={value}" for name, value in self.constants.items())
         return f" (with {shown})" if shown else ""
+
+
+def _rows(columns: Mapping[str, Column]) -> int:
+    return next((len(column) for column in columns.values()), 1)
 
 
 def _parsed(text: str | Expression) -> Expression:

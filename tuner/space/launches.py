@@ -58,7 +58,7 @@ def candidate(
     """A configuration with what is known of it; its occupancy is that of the stage with the lowest."""
     least = min(stages, key=lambda stage: stage.occupancy, default=StageLaunch(0, 0, 0, 0, 0.0, 0, 0))
     role = roles.get(ELEMENTS_PER_THREAD)
-    per_thread = configuration[role] if role is not None else 0
+    per_thread = configuration.get(role, 0) if role is not None else 0
     return Candidate(
         configuration=configuration,
         occupancy=least.occupancy,

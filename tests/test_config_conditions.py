@@ -1,0 +1,339 @@
+"""Tunables with a condition in kernel files: what they become, and how mistakes are named."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tuner.cli import main
+from tuner.config import KernelFile, load_kernel_file
+from tuner.errors import InputError, KernelFileError, UnknownNameError
+from tuner.model import Configuration
+
+TEXT = """
+[kernel]
+name = "forms"
+source = "forms.cu"
+
+[problem.sizes]
+N = [64, 4096]
+
+[[argument]]
+buffer = "x"
+dtype = "float32"
+shape = ["batch", "N"]
+role = "inout"
+
+[[argument]]
+buffer = "between"
+dtype = "float32"
+shape = ["slots if form == 'ring' else 1"]
+role = "scratch"
+
+[tunables]
+form = ["plain", "ring", "cluster"]
+P = [1, 2, 4]
+L = { values = [32, 64], when = "form != 'cluster'", otherwise = "32 * P" }
+
+[derived]
+large = "N > 64"
+slots = "ring * 2"
+
+[constraints]
+rules = ["L * P <= 128"]
+
+[default]
+form = "'ring' if N > 64 else 'plain'"
+P = 2
+L = "16 * P"
+ring = 8
+
+[variant.ring]
+when = "form == 'ring'"
+rules = ["slots > P", "large"]
+
+[variant.ring.tunables]
+ring = [4, 8]
+lag = { values = [1, 2], when = "ring == 8", otherwise = 0 }
+
+[[variant.ring.stage]]
+name = "ring"
+entry = "ring<{slots}, {lag}>"
+arguments = ["x", "between"]
+grid = "batch"
+block = "L"
+
+[[variant.ring.stage]]
+name = "tail"
+when = "lag > 0"
+entry = "tail"
+arguments = ["x"]
+grid = "batch"
+block = "L"
+
+[variant.others]
+when = "form != 'ring'"
+
+[[variant.others.stage]]
+name = "others"
+entry = "others<{P}>"
+arguments = ["x"]
+grid = "batch"
+block = "L"
+
+[work]
+bytes = "8 * N * batch"
+operations = "N * batch"
+"""
+Load = Callable[[str], KernelFile]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Loads a kernel file with this text."""
+    (tmp_path / "forms.cu").write_text("// forms\n")
+
+    def load_text(text: str) -> KernelFile:
+        path = tmp_path / "kernel.toml"
+        path.write_text(text)
+        return load_kernel_file(path)
+
+    return load_text
+
+
+def replaced(old: str, new: str) -> str:
+    assert TEXT.count(old) == 1, old
+    return TEXT.replace(old, new)
+
+
+DEFAULT = "ring = 8\n"
+WITH_LAG = replaced(DEFAULT, "ring = 8\nlag = 2\n")
+
+
+def test_a_configuration_has_the_tunables_whose_conditions_are_true(load: Load) -> None:
+    """Others are not in it; rules of a variant hold in it alone."""
+    kernel = load(WITH_LAG)
+    small, large = kernel.workloads()
+    names = {" ".join(configuration) for configuration in kernel.space(large)}
+    assert names == {"form P L", "form P L ring", "form P L ring lag", "form P"}
+    assert {str(c["form"]) for c in kernel.space(small)} == {"plain", "cluster"}
+    assert all(c["P"] in (1, 2) for c in kernel.space(large) if c["form"] == "cluster"), "L stands for 32 * P"
+    assert kernel.conditions == {
+        "L": "form != 'cluster'",
+        "ring": "form == 'ring'",
+        "lag": "(form == 'ring') and (ring == 8)",
+    }
+    assert kernel.rules == (
+        "L * P <= 128",
+        "slots > P (where form == 'ring')",
+        "large (where form == 'ring')",
+    )
+
+
+def test_what_expressions_see(load: Load) -> None:
+    """Otherwise stands for a tunable without a value; branches not taken are not looked at."""
+    kernel = load(WITH_LAG)
+    workload = kernel.workloads()[1]
+
+    def launched(**values: Any) -> list[tuple[str, int]]:
+        plan = kernel.plan(workload, Configuration(values))
+        return [(stage.entry, stage.block[0]) for stage in plan.stages]
+
+    cluster = Configuration([("form", "cluster"), ("P", 2)])
+    assert launched(form="ring", P=1, L=64, ring=8, lag=2) == [("ring<16, 2>", 64), ("tail", 64)]
+    assert launched(form="ring", P=1, L=64, ring=4) == [("ring<8, 0>", 64)]
+    assert launched(form="cluster", P=2) == [("others<2>", 64)]
+    assert [b.name for b in kernel.plan(workload, cluster).buffers] == ["x"]
+
+
+def test_the_default_follows_the_conditions(load: Load) -> None:
+    """Of tunables with a condition it takes the values where they have one, and asks for those it lacks."""
+    kernel = load(WITH_LAG)
+    small, large = kernel.workloads()
+    assert dict(kernel.default(small)) == {"form": "plain", "P": 2, "L": 32}
+    assert dict(kernel.default(large)) == {"form": "ring", "P": 2, "L": 32, "ring": 8, "lag": 2}
+    kernel = load(TEXT)
+    assert dict(kernel.default(small)) == {"form": "plain", "P": 2, "L": 32}
+    with pytest.raises(KernelFileError) as error:
+        kernel.default(large)
+    assert f"{kernel.path}: [default]: a value is missing for lag, whose condition" in str(error.value)
+    assert "\"(form == 'ring') and (ring == 8)\" is true at forms:N=4096" in str(error.value)
+
+
+def test_a_callers_values(load: Load) -> None:
+    """Values of tunables that have none are left out; one that is missing is named with its condition."""
+    kernel = load(WITH_LAG)
+    workload = kernel.workloads()[1]
+    given: dict[str, Any] = {"form": "ring", "P": 1, "L": 32, "ring": 4}
+    assert dict(kernel.configuration(workload, {**given, "lag": 7})) == given
+    assert dict(kernel.configuration(workload, {"form": "cluster", "P": 1})) == {"form": "cluster", "P": 1}
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"form": "ring"}, "configuration: P missing; it names all of form, P"),
+        (
+            {"form": "plain", "P": 1},
+            "L missing; with form=plain P=1 its condition \"form != 'cluster'\" is true",
+        ),
+        ({**given, "ring": 5}, "configuration: ring is 5; choose from 4, 8"),
+        ({**given, "ring": 8}, "lag missing; with form=ring P=1 L=32 ring=8 its condition"),
+        ({"form": "plain", "P": 4, "L": 64}, "breaks the rule 'L * P <= 128' at forms:N=4096"),
+    ]
+    for values, trouble in refused:
+        with pytest.raises(InputError) as error:
+            kernel.configuration(workload, values)
+        assert trouble in str(error.value)
+        assert kernel.allowed(workload, values) is None
+    with pytest.raises(UnknownNameError, match=r"no tunable 'rin'; .* did you mean 'ring'"):
+        kernel.configuration(workload, {**given, "rin": 5})
+
+
+LOADING: list[tuple[str, str, str]] = [
+    (
+        "when = \"form != 'cluster'\"",
+        "when = \"from != 'cluster'\"",
+        "[tunables.L] when: expression \"from != 'cluster'\": not an expression",
+    ),
+    (
+        "when = \"form != 'cluster'\"",
+        "when = \"fomr != 'cluster'\"",
+        "[tunables.L] when: expression \"fomr != 'cluster'\": unknown name 'fomr'",
+    ),
+    ("form != 'cluster'", "frm == 1", "did you mean 'form'?"),
+    ("form != 'cluster'", "L > 32", "[tunables.L] when: 'L > 32' needs L itself"),
+    (
+        "form != 'cluster'",
+        "slots > 4",
+        "[tunables.L] when: 'slots > 4' needs ring, which is declared below L",
+    ),
+    (
+        "form != 'cluster'",
+        "ring > 4",
+        "[tunables.L] when: 'ring > 4' needs ring, which is declared below L; a condition takes the tunables",
+    ),
+    (
+        "P = [1, 2, 4]\nL = { values = [32, 64], when = \"form != 'cluster'\"",
+        'P = { values = [1, 2, 4], when = "L == 32" }\nL = { values = [32, 64], when = "P > 1"',
+        "[tunables.P] when: 'L == 32' needs L, whose own condition needs P: neither can be first",
+    ),
+    (
+        "form != 'cluster'",
+        "form == 'clutser'",
+        "form == 'clutser'\" is true for no value of form, so L never has one; did you mean 'cluster'?",
+    ),
+    (
+        'when = "ring == 8"',
+        'when = "ring > 8"',
+        "tunables.lag] when: \"(form == 'ring') and (ring > 8)\" is true for no value of form, ring, so lag",
+    ),
+    (
+        ", when = \"form != 'cluster'\"",
+        "",
+        "[tunables.L] otherwise: L always has a value; give its condition",
+    ),
+    ("when = \"form != 'cluster'\"", "wen = 1", "[tunables.L] wen: unknown key; did you mean 'when'?"),
+    ('"32 * P" }', '"32 * lag" }', "[tunables.L] otherwise: expression '32 * lag': unknown name 'lag'"),
+    ("values = [32, 64]", "values = []", "[tunables.L] values: must be a list of at least one"),
+    ("values = [32, 64], ", "", "[tunables.L] values: is needed"),
+    ("L = { values = [32, 64]", "L = { values = [32, 32]", "[tunables]: L: value 32 stands twice"),
+    ("ring = [4, 8]", "ring = []", "[variant.ring.tunables] ring: must be a list of at least one"),
+    ("ring = [4, 8]", "ring = [4, 8]\nP = [1]", "[variant.ring.tunables] P: the name is taken by [tunables]"),
+    (
+        "ring = [4, 8]",
+        "ring = [4, 8]\nN = [1]",
+        "[variant.ring.tunables] N: the name is taken by [problem.sizes]",
+    ),
+    ("values = [1, 2]", "vals = [1, 2]", "[variant.ring.tunables.lag] vals: unknown key"),
+    ("when = \"form == 'ring'\"\n", "", "[variant.ring] when: is needed"),
+    ("when = \"form == 'ring'\"", 'wehn = "true"', "[variant.ring] wehn: unknown key; did you mean 'when'?"),
+    (
+        "when = \"form == 'ring'\"",
+        'when = "fform"',
+        "[variant.ring] when: expression 'fform': unknown name 'fform'",
+    ),
+    ('"slots > P"', '"slots > Q"', "[variant.ring] rules, item 1: expression 'slots > Q': unknown name 'Q'"),
+    ('"slots > P"', "3", "[variant.ring] rules, item 1: must be text"),
+    ('name = "tail"', 'naem = "tail"', "[[variant.ring.stage]] 2 naem: unknown key; did you mean 'name'?"),
+    ('when = "lag > 0"', 'when = "lagg > 0"', "[[variant.ring.stage]] 2 (tail) when: expression 'lagg > 0'"),
+    ("[work]", "[variant.none]\nwhen = \"form == 'ring'\"\n[work]", "[variant.none]: holds nothing: give it"),
+    ("P = 2\nL", "L", "[default]: a value is missing for P"),
+    (
+        "P = 2\n",
+        "P = 2\nlag = 1\n",
+        "[default] lag: its condition needs ring; give ring above it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "trouble"), LOADING)
+def test_mistakes_found_when_loading(load: Load, tmp_path: Path, old: str, new: str, trouble: str) -> None:
+    """A mistake in or around a condition is reported with the file, the key and what would be right."""
+    with pytest.raises(KernelFileError) as error:
+        load(replaced(old, new))
+    assert trouble in str(error.value)
+    assert str(tmp_path / "kernel.toml") in str(error.value)
+
+
+EVALUATING: list[tuple[str, str, str]] = [
+    (
+        '"L * P <= 128"',
+        '"ring * P <= 128"',
+        "[constraints] or [variant] rules: expression 'ring * P <= 128': ring has no value here: it has one",
+    ),
+    (
+        '"L * P <= 128"',
+        '"ring * P <= 128"',
+        "ring has no value here: it has one where form == 'ring' (in form=plain P=1) (at forms:N=64)",
+    ),
+    (
+        '"L * P <= 128"',
+        '"slots * P <= 128"',
+        "slots has no value here: expression 'ring * 2': ring has no value here: it has one where",
+    ),
+    ("form != 'cluster'", "form != 'cluster' or 1 // (P - 4) > 0", "[tunables.L] when: expression"),
+    (
+        "others<{P}>",
+        "others<{ring}>",
+        "[[variant.others.stage]] 1 (others) entry: expression 'ring': ring has no",
+    ),
+    ("others<{P}>", "others<{ring}>", "form == 'ring' (at forms:N=64 [form=plain P=2 L=32])"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "trouble"), EVALUATING)
+def test_mistakes_found_at_a_configuration(load: Load, old: str, new: str, trouble: str) -> None:
+    """An expression that comes to a tunable without a value says why there is none, and where."""
+    kernel = load(replaced(old, new).replace(DEFAULT, "ring = 8\nlag = 2\n"))
+    workload = kernel.workloads()[0]
+    with pytest.raises(KernelFileError) as error:
+        _ = [kernel.plan(workload, configuration) for configuration in kernel.space(workload)]
+    assert trouble in str(error.value)
+    assert str(kernel.path) in str(error.value)
+
+
+def test_a_default_against_a_variants_rule(load: Load) -> None:
+    """The rule is quoted with the condition under which it holds."""
+    kernel = load(WITH_LAG.replace('"slots > P", "large"', '"slots > 8 * P"'))
+    with pytest.raises(KernelFileError) as error:
+        kernel.default(kernel.workloads()[1])
+    assert "[default]: form=ring P=2 L=32 ring=8 lag=2 breaks the rule" in str(error.value)
+    assert "slots > 8 * P (where form == 'ring')" in str(error.value)
+
+
+def test_check_tells_a_tunable_that_never_has_a_value(load: Load) -> None:
+    """Rules and sizes may keep a condition from ever being true; a well-formed file passes."""
+    path = str(load(WITH_LAG).path)
+    passed = CliRunner().invoke(main, ["kernels", "check", path])
+    assert passed.exit_code == 0, passed.output
+    load(WITH_LAG.replace("N = [64, 4096]", "N = [64]"))
+    failed = CliRunner().invoke(main, ["kernels", "check", path])
+    assert failed.exit_code == 2
+    assert "[variant.ring] when: ring has no value in any configuration of any size" in failed.output
+
+
+def test_show_tells_the_conditions(load: Load) -> None:
+    """A tunable is listed with where it has a value."""
+    path = str(load(WITH_LAG).path)
+    shown = CliRunner().invoke(main, ["kernels", "show", "forms", "--kernel", path])
+    assert "tunable ring  4 8   (where form == 'ring')" in shown.output
+    assert "form=ring P=2 L=32 ring=8 lag=2" in shown.output
