@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 from provenance import provenance
+from tuner.power.energy.programs import program_energy
 
 from tuner.devices.simulated import SimulatedDevice
-from tuner.interfaces import Response
+from tuner.interfaces import ProgramTimeline, Response
 from tuner.registry import load
-from tuner.tracing.energy import Timeline, traced_energy
 
 # (model, true C or window in seconds, options of the sampler)
 SENSORS: Mapping[str, tuple[str, float, dict[str, Any]]] = {
@@ -106,8 +106,8 @@ def short_kernel(given: Mapping[str, Any], seed: int, response: Response) -> tup
     device.sleep(IDLE_S)
     ((start_s, end_s),) = device.pulse([(KERNEL_S, IDLE_S)])
     idle, busy = (watts for _, _, watts in device.power_segments(start_s - 1e-3)[:2])
-    timeline = Timeline(began_s, start_s, end_s, device.now_s(), idle_after_s=IDLE_AFTER_S)
-    energy = traced_energy(sampler.poll(), replace(sampler.info, response=response), timeline)
+    timeline = ProgramTimeline(began_s, start_s, end_s, device.now_s(), idle_after_s=IDLE_AFTER_S)
+    energy = program_energy(sampler.poll(), replace(sampler.info, response=response), timeline)
     if energy is None:
         raise RuntimeError("the recording holds no idle time")
     truth = (busy - idle) * KERNEL_S

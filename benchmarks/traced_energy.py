@@ -5,7 +5,7 @@ each with the samples of the ring, and with the few ticks of the energy counter 
 around a command. Counted is how often the joules of two ways lie within 1.96 of their joint uncertainty; the
 truth is not known. Nothing here needs a GPU. Some ten seconds.
 
-    python benchmarks/traced_energy.py --out benchmarks/results/traced-energy.json
+    python benchmarks/program_energy.py --out benchmarks/results/traced-energy.json
 """
 
 import argparse
@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 from provenance import provenance
+from tuner.power.energy.curve import EnergyCurve
+from tuner.power.energy.programs import program_energy
+from tuner.power.energy.samples import SampleSeries
 
-from tuner.interfaces import Response, Sample, SensorInfo
+from tuner.interfaces import ProgramEnergy, ProgramTimeline, Response, Sample, SensorInfo
 from tuner.model.objective import COVERAGE
-from tuner.tracing import Timeline, TracedEnergy, traced_energy
-from tuner.tracing.curve import Curve
-from tuner.tracing.series import Series
 
 RECORDING = Path(__file__).parent / "results" / "h200-known-load.json"
 # As `tuner power calibrate` found them on a board of this model.
@@ -68,7 +68,7 @@ class Recording:
         return self.ticks[first : first + count]
 
 
-def pieces(recording: Recording, count: int, seed: int) -> Iterator[tuple[Timeline, list[Sample]]]:
+def pieces(recording: Recording, count: int, seed: int) -> Iterator[tuple[ProgramTimeline, list[Sample]]]:
     """Random commands, each with the ticks that a recorder would have: two before, two after, and others."""
     rng = np.random.default_rng(seed)
     while count:
@@ -83,18 +83,18 @@ def pieces(recording: Recording, count: int, seed: int) -> Iterator[tuple[Timeli
         early = recording.after(began_s) + recording.after(began_s + IDLE_S / 2.0)
         late = recording.after(end_s, 2)
         ticks = [*early, *two, *late, *recording.after(max(end_s + 0.35, late[-1].time_s + 0.01))]
-        yield Timeline(began_s, start_s, end_s, end_s + AFTER_S), ticks
+        yield ProgramTimeline(began_s, start_s, end_s, end_s + AFTER_S), ticks
         count -= 1
 
 
-def measured(recording: Recording, line: Timeline, ticks: list[Sample]) -> tuple[TracedEnergy, ...]:
+def measured(recording: Recording, line: ProgramTimeline, ticks: list[Sample]) -> tuple[ProgramEnergy, ...]:
     """The joules by the ring, by the counter with the ring beside it, and by the counter alone."""
     shown = [sample for sample in recording.ring if line.began_s <= sample.time_s <= line.finished_s]
-    curve = Curve(Series.of(shown), RING)
+    curve = EnergyCurve(SampleSeries.of(shown), RING)
     found = (
-        traced_energy(shown, RING, line),
-        traced_energy(ticks, COUNTER, line, curve),
-        traced_energy(ticks, COUNTER, line),
+        program_energy(shown, RING, line),
+        program_energy(ticks, COUNTER, line, curve),
+        program_energy(ticks, COUNTER, line),
     )
     energies = tuple(energy for energy in found if energy is not None)
     if len(energies) < len(found):

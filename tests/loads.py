@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 from tuner.power.response.calibrate import calibrate
-from tuner.power.response.curve import Curve, shown_joules, shown_watts
 from tuner.power.response.identify import Identified
+from tuner.power.response.models import PowerCurve, shown_joules, shown_watts
 from tuner.power.response.schedule import rhythm, schedule
 from tuner.power.sensors.simulated import SimulatedSampler
 
@@ -49,7 +49,7 @@ def samples(
     busy: Busy, times_s: np.ndarray, response: Response, *, counter: bool = False, noise_w: float = 0.0
 ) -> list[Sample]:
     """What a reading shows of a load of 200 W over 60 W at these times."""
-    curve = Curve.of_load(busy, IDLE_W, BUSY_W)
+    curve = PowerCurve.of_load(busy, IDLE_W, BUSY_W)
     values = (shown_joules if counter else shown_watts)(curve, times_s, response)
     values = values + noise_w * np.random.default_rng(1).standard_normal(len(values))
     return [Sample(float(time_s), float(value)) for time_s, value in zip(times_s, values, strict=True)]

@@ -8,10 +8,10 @@ from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 from loads import BUSY_W, IDLE_W, calibrated, played, samples
-from tuner.power.energy.ticks import Trace
-from tuner.power.response.curve import Curve
+from tuner.power.energy.samples import SampleSeries
 from tuner.power.response.fitting import Evidence, fit
 from tuner.power.response.identify import identify
+from tuner.power.response.models import PowerCurve
 
 from tuner.interfaces import Response, Sample, SensorInfo
 
@@ -75,7 +75,7 @@ def test_without_noise_the_truth_is_found(kind: str, size: float, delay: float, 
         if kind == "lag"
         else Response("ramp", window_s=np.exp(size), delay_s=0.1 * delay)
     )
-    evidence = Evidence.of(Trace.of(samples(BUSY, at(0.1, phase), truth)), counter=False, busy=BUSY)
+    evidence = Evidence.of(SampleSeries.of(samples(BUSY, at(0.1, phase), truth)), counter=False, busy=BUSY)
 
     found = fit(evidence, "lag" if kind == "lag" else "mean")
 
@@ -89,7 +89,7 @@ def test_without_noise_the_truth_is_found(kind: str, size: float, delay: float, 
 def test_rise_and_fall_must_agree(rise: float, fall: float) -> None:
     """A reading that rises with another time constant than it falls with is taken uncorrected, and why."""
     times = at(0.02)
-    values = IDLE_W + (BUSY_W - IDLE_W) * Curve.of_load(BUSY).lagged(times, fall, rising_s=rise)
+    values = IDLE_W + (BUSY_W - IDLE_W) * PowerCurve.of_load(BUSY).lagged(times, fall, rising_s=rise)
 
     found = identify([Sample(*pair) for pair in zip(times, values, strict=True)], STREAM, BUSY, SQUARES)
 
@@ -106,7 +106,7 @@ def test_rise_and_fall_must_agree(rise: float, fall: float) -> None:
 def test_a_small_difference_is_no_reason() -> None:
     """Time constants that differ by 5 % leave the correction what it is."""
     times = at(0.02)
-    values = IDLE_W + (BUSY_W - IDLE_W) * Curve.of_load(BUSY).lagged(times, 0.105, rising_s=0.1)
+    values = IDLE_W + (BUSY_W - IDLE_W) * PowerCurve.of_load(BUSY).lagged(times, 0.105, rising_s=0.1)
 
     found = identify([Sample(*pair) for pair in zip(times, values, strict=True)], STREAM, BUSY, SQUARES)
 
@@ -162,7 +162,7 @@ def test_a_counter_may_be_ahead_of_its_lag() -> None:
     """A counter that adds each look at lagging power for the time around it has a negative delay."""
     step_s, lag_s = 0.01, 0.015
     looks = np.arange(0.0, END_S, step_s)
-    shown = IDLE_W + (BUSY_W - IDLE_W) * Curve.of_load(BUSY).lagged(looks, lag_s)
+    shown = IDLE_W + (BUSY_W - IDLE_W) * PowerCurve.of_load(BUSY).lagged(looks, lag_s)
     ticks = slice(3, None, 10)
     counted = zip(looks[ticks], np.cumsum(shown * step_s)[ticks], strict=True)
 

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.energy.learned import Learned
 from tuner.power.energy.noise import Spread, beating_spread, local_spread, noise_floor, pooled
+from tuner.power.energy.ticks import SensorHistory
 
 from tuner.model import Part, contracted, expanded, student_factor
 
@@ -79,7 +79,7 @@ def test_earlier_windows_make_a_scatter_surer() -> None:
 
 def test_unsteady_windows_do_not_teach() -> None:
     """Windows of unsteady loads, up to three in four, leave what is known of the noise as it is."""
-    learned = Learned()
+    learned = SensorHistory()
     assert learned.noise is None
     for load in (1.0, 1e6, 1e4, 1.0, 1e5, 1e6, math.inf, 1e6):
         learned.tell_noise(Spread(load, 5.0))

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from power_source import Source
-from tuner.power.response.correction import age_s, corrected, energy_j, energy_weights_s
-from tuner.power.response.curve import Curve, shown_joules, shown_watts
+from tuner.power.response.models import (
+    PowerCurve,
+    age_s,
+    corrected,
+    energy_j,
+    energy_weights_s,
+    shown_joules,
+    shown_watts,
+)
 from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.interfaces import Response
@@ -30,10 +37,10 @@ def lag(capacitance: float) -> Response:
     return Response("lag", capacitance_s=capacitance)
 
 
-def held(powers: list[float], start: float = 0.0) -> Curve:
+def held(powers: list[float], start: float = 0.0) -> PowerCurve:
     """A curve that takes a new value each period, and is at the first before."""
     changes = start + PERIOD_S * np.arange(1, len(powers))
-    return Curve(changes, np.array(powers))
+    return PowerCurve(changes, np.array(powers))
 
 
 @given(TRACES, CAPACITANCES)
@@ -91,7 +98,7 @@ def test_inner_samples_follow_the_paper() -> None:
 def test_a_step_seen_through_a_lag_comes_back() -> None:
     """The correction of a first-order lag's answer to a step is the step, to the order of the sampling."""
     times = np.arange(0.0, 3.0, 0.015)
-    shown = shown_watts(Curve.of_load([(0.0, 9.0)], 50.0, 150.0), times, lag(0.833))
+    shown = shown_watts(PowerCurve.of_load([(0.0, 9.0)], 50.0, 150.0), times, lag(0.833))
 
     assert corrected(times, shown, lag(0.833))[1:-1] == pytest.approx(150.0, rel=1e-4)
 
@@ -126,7 +133,7 @@ def test_a_window_that_is_no_multiple_is_interpolated() -> None:
     """A running mean over 10.3 periods gives a second's pulse back to a few percent, its edges smeared."""
     response = Response("ramp", window_s=1.03)
     times = np.arange(0.0, 6.0, PERIOD_S)
-    shown = shown_watts(Curve.of_load([(1.52, 2.52)], 100.0, 600.0), times, response)
+    shown = shown_watts(PowerCurve.of_load([(1.52, 2.52)], 100.0, 600.0), times, response)
 
     power = corrected(times, shown, response)
 
@@ -197,7 +204,7 @@ def test_forward_models_are_what_simulated_sensors_show(
     samples = sampler.poll()
     pieces = source.power_segments(-9.0)
     changes = np.array([begin for begin, _, _ in pieces[1:]])
-    truth = Curve(changes, np.array([watts for _, _, watts in pieces]))
+    truth = PowerCurve(changes, np.array([watts for _, _, watts in pieces]))
 
     shown = shown_watts(truth, np.array([s.time_s for s in samples]), response)
 
@@ -206,7 +213,7 @@ def test_forward_models_are_what_simulated_sensors_show(
 
 def test_a_counter_integrates_what_it_is_fed() -> None:
     """Counted joules are the integral of shown watts, through a lag or without, and delayed alike."""
-    curve = Curve.of_load([(0.1, 0.4), (0.55, 0.6)], 10.0, 200.0)
+    curve = PowerCurve.of_load([(0.1, 0.4), (0.55, 0.6)], 10.0, 200.0)
     fine = np.linspace(-0.5, 2.0, 25_001)
     for response in (Response(delay_s=0.03), Response("lag", capacitance_s=0.2, delay_s=0.03)):
         watts = shown_watts(curve, fine, response)

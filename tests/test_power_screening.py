@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.energy.screening import gaps, screened
+from tuner.power.energy.samples import gaps, screened
 from tuner.power.energy.windows import mean_power
 
 from tuner.errors import PowerError

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.energy.learned import Learned
-from tuner.power.energy.ticks import Period, Trace, on_rhythm
+from tuner.power.energy.samples import SampleSeries
+from tuner.power.energy.ticks import Period, SensorHistory, on_rhythm
 from tuner.power.energy.windows import mean_power
 from tuner.power.sensors.changes import ChangeSource
 
@@ -40,8 +40,8 @@ H200 = (
 # fmt: on
 
 
-def h200() -> Trace:
-    return Trace.of([Sample(ms * 1e-3, joules, width * 1e-3 / SQRT_12) for ms, joules, width in H200])
+def h200() -> SampleSeries:
+    return SampleSeries.of([Sample(ms * 1e-3, joules, width * 1e-3 / SQRT_12) for ms, joules, width in H200])
 
 
 class Polled:
@@ -85,7 +85,7 @@ def scores(slow: float, seconds: float) -> npt.NDArray[np.float64]:
     found = []
     for seed in range(60):
         polled = Polled(seed, slow)
-        trace = Trace.of(polled.ticks(seconds))
+        trace = SampleSeries.of(polled.ticks(seconds))
         mean = mean_power(trace, polled.time_s - 0.8, polled.time_s, COUNTER)
         assert mean.uncertainty_w < 5.0
         found.append((mean.watts - 500.0) / mean.uncertainty_w)
@@ -138,7 +138,7 @@ def test_a_rhythm_is_found(period_s: float, width: float, shifts: list[float], m
         for number in numbers
     ]
 
-    fitted, period = on_rhythm(Trace.of(samples))
+    fitted, period = on_rhythm(SampleSeries.of(samples))
 
     found_s = np.diff(fitted.times_s) / np.diff(numbers)
     assert found_s == pytest.approx(np.full(len(found_s), found_s[0]))
@@ -177,7 +177,7 @@ def test_an_irregular_sensor_keeps_its_dates() -> None:
     """Where no period explains all intervals the dated ticks stay as they are."""
     steps = [0.1, 0.1, 0.13, 0.1, 0.07, 0.1, 0.1]
     times = list(itertools.accumulate(steps))
-    trace = Trace.of([Sample(time, 100.0 * time, 0.001) for time in times])
+    trace = SampleSeries.of([Sample(time, 100.0 * time, 0.001) for time in times])
 
     assert on_rhythm(trace) == (trace, None)
 
@@ -192,7 +192,7 @@ def test_exact_times_are_left_alone() -> None:
 def test_a_tick_after_a_pause_does_not_count() -> None:
     """A first tick that is known to a quarter of a second only does not spoil the rhythm of the others."""
     ticks = h200()
-    paused = Trace(
+    paused = SampleSeries(
         np.concatenate(([-0.23], ticks.times_s)),
         np.concatenate(([-64.4], ticks.values)),
         np.concatenate(([0.07], ticks.time_sigmas_s)),
@@ -201,14 +201,14 @@ def test_a_tick_after_a_pause_does_not_count() -> None:
     assert on_rhythm(paused)[0].times_s.tolist() == on_rhythm(ticks)[0].times_s.tolist()
 
 
-def recordings(count: int, ticks: int, pause: float, seed: int) -> list[Trace]:
+def recordings(count: int, ticks: int, pause: float, seed: int) -> list[SampleSeries]:
     """Recordings of so many ticks of 0.1 s, each dated anywhere in 6 ms, with pauses between."""
     random = np.random.default_rng(seed)
     made, begin = [], 0
     for _ in range(count):
         numbers = begin + np.arange(ticks)
         dated_s = numbers * 0.1 + random.uniform(-0.003, 0.003, ticks)
-        made.append(Trace(dated_s, 50.0 * numbers, np.full(ticks, 0.006 / SQRT_12)))
+        made.append(SampleSeries(dated_s, 50.0 * numbers, np.full(ticks, 0.006 / SQRT_12)))
         begin += ticks + math.ceil(random.uniform(0.0, pause) / 0.1)
     return made
 
@@ -216,7 +216,7 @@ def recordings(count: int, ticks: int, pause: float, seed: int) -> list[Trace]:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_period_is_learnt_over_recordings(seed: int) -> None:
     """Ticks counted over pauses tell the period far better than any one recording of 0.8 s."""
-    learned = Learned()
+    learned = SensorHistory()
     alone = []
     for trace in recordings(20, 8, 0.6, seed):
         fitted, own = on_rhythm(trace, learned.period)
@@ -231,7 +231,7 @@ def test_the_period_is_learnt_over_recordings(seed: int) -> None:
 
 def test_a_recording_is_told_of_once() -> None:
     """Several windows of one recording count its ticks once, and leave the count over pauses as it is."""
-    learned = Learned()
+    learned = SensorHistory()
     own = Period(0.1, 0.0002)
     for begin_s in (0.0, 1.0, 1.0, 2.0):
         learned.tell_ticks(begin_s, begin_s + 0.7, 0.0017, own)
@@ -262,7 +262,7 @@ def test_a_period_that_does_not_fit_is_not_forced_on_ticks() -> None:
 
 def test_ticks_are_not_counted_over_a_pause_that_is_too_long() -> None:
     """Where a pause leaves the count of ticks in doubt, or a driver has begun anew, the count begins anew."""
-    learned = Learned()
+    learned = SensorHistory()
     own = Period(0.1, 0.0002)
     learned.tell_ticks(0.0, 0.7, 0.0017, own)
     learned.tell_ticks(100.0, 100.7, 0.0017, own)

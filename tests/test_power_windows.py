@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from power_source import IDLE_W, Source
 from tuner.power.energy.meter import SamplingMeter
-from tuner.power.energy.ticks import Trace
-from tuner.power.energy.windows import MeanPower, mean_power, total_joules
+from tuner.power.energy.samples import SampleSeries
+from tuner.power.energy.totals import total_joules
+from tuner.power.energy.windows import MeanPower, mean_power
 from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.errors import PowerError
@@ -21,8 +22,8 @@ STREAM = SensorInfo("stream", "stream", "gpu", 0.1)
 BOXCAR = Response("boxcar", window_s=0.1)
 
 
-def trace(*samples: tuple[float, float]) -> Trace:
-    return Trace.of([Sample(time_s, value) for time_s, value in samples])
+def trace(*samples: tuple[float, float]) -> SampleSeries:
+    return SampleSeries.of([Sample(time_s, value) for time_s, value in samples])
 
 
 def ramp(window_s: float) -> SensorInfo:
@@ -197,7 +198,7 @@ def test_a_delay_moves_the_samples() -> None:
 
 def test_tick_timing_enters_the_uncertainty() -> None:
     """Two ticks, each off by s, make the power of a window T uncertain by P sqrt(2) s / T."""
-    ticks = Trace.of([Sample(0.0, 0.0, 0.001), Sample(1.0, 300.0, 0.001)])
+    ticks = SampleSeries.of([Sample(0.0, 0.0, 0.001), Sample(1.0, 300.0, 0.001)])
     info = SensorInfo("counter", "counter", "gpu", 1.0)
 
     mean = mean_power(ticks, 0.0, 1.0, info)

@@ -6,20 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.interfaces import Response, Sample, SensorInfo
+from tuner.interfaces import ProgramEnergy, ProgramTimeline, Response, Sample, SensorInfo
 from tuner.report.power import shortened, trace_lines, trace_picture
-from tuner.tracing import Timeline, TracedEnergy
 from tuner.tracing.choice import Gpu
-from tuner.tracing.result import ReadingResult, Trace
-from tuner.tracing.run import Outcome
+from tuner.tracing.result import ProgramTrace, ReadingResult
+from tuner.tracing.run import CommandOutcome
 
-LINE = Timeline(0.0, 2.0, 7.0, 7.5)
-ENERGY = TracedEnergy(1000.0, 1.0, 500.0, 2.0, 100.0, 0.1, 200.0, None, 0.0)
+LINE = ProgramTimeline(0.0, 2.0, 7.0, 7.5)
+ENERGY = ProgramEnergy(1000.0, 1.0, 500.0, 2.0, 100.0, 0.1, 200.0, None, 0.0)
 RING = SensorInfo("ring", "ring", "gpu", 0.02, response=Response("lag", capacitance_s=0.013))
-TRACE = Trace(
+TRACE = ProgramTrace(
     ("/opt/tools/solver", "--size", "4096"),
     Gpu(0, "GPU-1", "580.1", "an H200"),
-    Outcome(3, LINE, ((2.5, "solve"),), 0, 0.0012),
+    CommandOutcome(3, LINE, ((2.5, "solve"),), 0, 0.0012),
     (
         ReadingResult(SensorInfo("counter", "counter", "gpu", 0.1), (Sample(1.0, 5.0),), ENERGY),
         ReadingResult(

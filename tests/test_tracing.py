@@ -17,11 +17,11 @@ from tuner.interfaces import ClockReading, Response, Sample, SensorInfo
 from tuner.tracing import run as module
 from tuner.tracing.marks import MarkPipe
 from tuner.tracing.recorder import Recorder, pause_s
-from tuner.tracing.run import Idle, Outcome, run_traced
+from tuner.tracing.run import CommandOutcome, IdleTimes, run_traced
 
 RING = SensorInfo("ring", "ring", "gpu", 0.005)
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.01)
-BRIEF = Idle(before_s=0.02)
+BRIEF = IdleTimes(before_s=0.02)
 
 
 class FakeSampler:
@@ -71,7 +71,7 @@ def python(code: str) -> tuple[str, ...]:
     return (sys.executable, "-c", code)
 
 
-def run(*command: str, sampler: FakeSampler | None = None, idle: Idle = BRIEF) -> Outcome:
+def run(*command: str, sampler: FakeSampler | None = None, idle: IdleTimes = BRIEF) -> CommandOutcome:
     return run_traced(command, Recorder([sampler or FakeSampler()]), idle)
 
 
@@ -99,7 +99,7 @@ def test_a_command_that_cannot_be_started(command: str) -> None:
 def test_times_are_in_order() -> None:
     """Idle, command, decay and idle again follow each other and last as long as asked for at least."""
     lag = SensorInfo("lag", "ring", "gpu", 0.005, response=Response("lag", capacitance_s=0.01))
-    outcome = run("true", sampler=FakeSampler(lag), idle=Idle(before_s=0.05, after_s=0.03))
+    outcome = run("true", sampler=FakeSampler(lag), idle=IdleTimes(before_s=0.05, after_s=0.03))
     line = outcome.timeline
 
     assert line.started_s - line.began_s >= 0.05
@@ -111,8 +111,8 @@ def test_the_sensor_decides_on_idle_time() -> None:
     """Without a wish, a sensor with a long mean has idle power measured for longer than its window."""
     slow = SensorInfo("slow", "ring", "gpu", 0.01, response=Response("ramp", window_s=5.0))
 
-    assert module._idle_s(Recorder([FakeSampler()]), Idle()) == module.IDLE_S
-    assert module._idle_s(Recorder([FakeSampler(), FakeSampler(slow)]), Idle()) > 5.0
+    assert module._idle_s(Recorder([FakeSampler()]), IdleTimes()) == module.IDLE_S
+    assert module._idle_s(Recorder([FakeSampler(), FakeSampler(slow)]), IdleTimes()) > 5.0
     assert module._idle_s(Recorder([FakeSampler(slow)]), BRIEF) == BRIEF.before_s
 
 
@@ -121,7 +121,7 @@ def test_a_signal_before_the_start() -> None:
     timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGTERM))
     timer.start()
     with pytest.raises(Interrupted, match="before the command"):
-        run("/nowhere/program", idle=Idle(before_s=60.0))
+        run("/nowhere/program", idle=IdleTimes(before_s=60.0))
     timer.join()
 
 
@@ -214,7 +214,7 @@ def test_the_terminals_signals_are_not_doubled(monkeypatch: pytest.MonkeyPatch) 
     assert _when_ready(python(code), both).exit_code == 4
 
 
-def _when_ready(command: tuple[str, ...], act: Callable[[], None]) -> Outcome:
+def _when_ready(command: tuple[str, ...], act: Callable[[], None]) -> CommandOutcome:
     """Run a command and act as soon as it has set its first mark."""
 
     class Watching(Recorder):

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from traced_power import COUNTER, Power, after_s, samples_of, ticks_of
+from tuner.power.energy.curve import EnergyCurve
+from tuner.power.energy.programs import program_energy
+from tuner.power.energy.samples import SampleSeries, plausible
 
-from tuner.interfaces import Response, Sample, SensorInfo
-from tuner.tracing import Timeline, TracedEnergy, traced_energy
-from tuner.tracing.curve import Curve
-from tuner.tracing.series import Series
+from tuner.interfaces import ProgramEnergy, ProgramTimeline, Response, Sample, SensorInfo
 
 IDLE_W = 120.0
 START_S = 9.0  # of the program; every sensor has settled by then
@@ -46,15 +46,15 @@ def power_of(kind: str, duration_s: float, watts: float, info: SensorInfo) -> Po
 
 def traced(
     power: Power, info: SensorInfo, *, noise_w: float = 0.0, seed: int = 7, counted: bool = False
-) -> TracedEnergy:
+) -> ProgramEnergy:
     """What a reading says of a program; or a counter beside it."""
     line = power.line(IDLE_S)
     samples = [s for s in samples_of(power, info, noise_w, seed) if s.time_s >= line.began_s]
-    curve = Curve(Series.of(samples), info)
+    curve = EnergyCurve(SampleSeries.of(samples), info)
     found = (
-        traced_energy(ticks_of(power, IDLE_S, seed=seed), COUNTER, line, curve)
+        program_energy(ticks_of(power, IDLE_S, seed=seed), COUNTER, line, curve)
         if counted
-        else traced_energy(samples, info, line)
+        else program_energy(samples, info, line)
     )
     assert found is not None
     return found
@@ -139,10 +139,10 @@ def test_a_real_ring_and_counter_agree() -> None:
         start_s = times[before] + 0.005  # as the recorder has it
         after, last = np.searchsorted(times, start_s + duration_s + np.array([0.0, 0.5]))
         chosen = [ticks[i] for i in (before - 18, before - 9, before - 1, before, after, after + 1, last)]
-        line = Timeline(chosen[0].time_s - 0.1, start_s, start_s + duration_s, chosen[-1].time_s)
+        line = ProgramTimeline(chosen[0].time_s - 0.1, start_s, start_s + duration_s, chosen[-1].time_s)
         shown = [s for s in ring if line.began_s <= s.time_s <= line.finished_s]
-        by_ring = traced_energy(shown, H200, line)
-        by_counter = traced_energy(chosen, COUNTER, line, Curve(Series.of(shown), H200))
+        by_ring = program_energy(shown, H200, line)
+        by_counter = program_energy(chosen, COUNTER, line, EnergyCurve(SampleSeries.of(shown), H200))
         assert by_ring is not None
         assert by_counter is not None
         sigma_j = math.hypot(by_ring.total_sigma_j, by_counter.total_sigma_j)
@@ -169,9 +169,9 @@ def test_a_counter_alone_says_what_it_does_not_know() -> None:
     """Without a curve, power from the end to the next tick is that of later ticks, or else is uncertain."""
     high, calm = (power_of(kind, 3.0, 600.0, H200) for kind in ("ends high", "plain"))
     ended_high, ended_calm = (
-        traced_energy(ticks_of(power, IDLE_S), COUNTER, power.line(IDLE_S)) for power in (high, calm)
+        program_energy(ticks_of(power, IDLE_S), COUNTER, power.line(IDLE_S)) for power in (high, calm)
     )
-    one_left = traced_energy(ticks_of(high, IDLE_S)[:-2], COUNTER, high.line(IDLE_S))
+    one_left = program_energy(ticks_of(high, IDLE_S)[:-2], COUNTER, high.line(IDLE_S))
 
     assert ended_high is not None
     assert ended_calm is not None
@@ -192,7 +192,7 @@ def test_a_lag_that_is_wrong_changes_no_joules(info: SensorInfo, factor: float) 
     power = replace(power_of("whole", 0.2, 600.0, info), until_s=START_S + 0.2 + 10.0 * lag_s + 0.3)
     line = power.line(IDLE_S)
     samples = [s for s in samples_of(power, info, noise_w=0.3) if s.time_s >= line.began_s]
-    right, found = (traced_energy(samples, which, line) for which in (info, wrong))
+    right, found = (program_energy(samples, which, line) for which in (info, wrong))
 
     assert right is not None
     assert found is not None
@@ -219,12 +219,12 @@ def at(*times: float) -> list[Sample]:
 
 
 PLAIN = SensorInfo("counter", "counter", "gpu", 0.1, resolution=0.001)
-LINE = Timeline(0.0, 3.0, 5.0, 5.5)
+LINE = ProgramTimeline(0.0, 3.0, 5.0, 5.5)
 
 
 def test_a_counter_needs_its_edges_only() -> None:
     """Ticks around the program give its joules exactly."""
-    found = traced_energy(at(0.1, 1.5, 2.9, 3.0, 5.05, 5.15, 5.45), PLAIN, LINE)
+    found = program_energy(at(0.1, 1.5, 2.9, 3.0, 5.05, 5.15, 5.45), PLAIN, LINE)
 
     assert found is not None
     assert found.total_j == pytest.approx(1200.0)
@@ -236,7 +236,7 @@ def test_a_counter_needs_its_edges_only() -> None:
 def test_a_tick_right_after_the_end_is_not_taken() -> None:
     """A tick may be on its way when the program ends: of a counter nobody calibrated the next one counts."""
     late = replace(at(5.005)[0], value=at(4.99)[0].value)
-    found = traced_energy([*at(0.1, 1.5, 2.9, 3.0), late, *at(5.105, 5.205)], PLAIN, LINE)
+    found = program_energy([*at(0.1, 1.5, 2.9, 3.0), late, *at(5.105, 5.205)], PLAIN, LINE)
 
     assert found is not None
     assert found.total_j == pytest.approx(1200.0)
@@ -245,7 +245,7 @@ def test_a_tick_right_after_the_end_is_not_taken() -> None:
 @pytest.mark.parametrize("samples", [[], at(0.1), at(0.1, 2.9), at(2.9, 5.15), at(5.15), at(0.1, 1.0, 4.9)])
 def test_too_little_is_no_answer(samples: list[Sample]) -> None:
     """Without idle power or without an end there are no joules, rather than wrong ones."""
-    assert traced_energy(samples, PLAIN, LINE) is None
+    assert program_energy(samples, PLAIN, LINE) is None
 
 
 @pytest.mark.parametrize("count", range(4))
@@ -253,15 +253,15 @@ def test_few_samples_are_no_answer(count: int) -> None:
     """A sensor that gave almost nothing gives no joules."""
     samples = [Sample(2.9 + i, 100.0) for i in range(count)]
 
-    assert traced_energy(samples, RING, LINE) is None
+    assert program_energy(samples, RING, LINE) is None
 
 
 def test_a_curve_that_ends_too_early_is_left_alone() -> None:
     """A counter goes by its own ticks where the curve beside it does not reach its last one."""
     ticks = at(0.1, 1.5, 2.9, 3.0, 5.05, 5.15, 5.45)
-    curve = Curve(Series.of([Sample(0.02 * i, 9999.0) for i in range(200)]), RING)
+    curve = EnergyCurve(SampleSeries.of([Sample(0.02 * i, 9999.0) for i in range(200)]), RING)
 
-    assert traced_energy(ticks, PLAIN, LINE, curve) == traced_energy(ticks, PLAIN, LINE)
+    assert program_energy(ticks, PLAIN, LINE, curve) == program_energy(ticks, PLAIN, LINE)
 
 
 def test_what_was_not_right_is_noted() -> None:
@@ -269,8 +269,8 @@ def test_what_was_not_right_is_noted() -> None:
     info = replace(H200, response=replace(H200.response, capacitance_s=0.05, averages=False))
     power = Power([(0.0, IDLE_W), (3.0, 600.0), (5.0, IDLE_W)], 3.0, 5.0, 5.1)
     samples = [s for s in samples_of(power, info) if not 4.0 < s.time_s < 4.5]
-    found = traced_energy(samples, info, replace(LINE, finished_s=5.1))
-    counted = traced_energy([*at(0.1, 1.5, 2.9), Sample(5.2, 1.0)], PLAIN, LINE)
+    found = program_energy(samples, info, replace(LINE, finished_s=5.1))
+    counted = program_energy([*at(0.1, 1.5, 2.9), Sample(5.2, 1.0)], PLAIN, LINE)
 
     assert found is not None
     assert [note.partition(":")[0] for note in found.notes] == ["aliasing", "sensor-gap", "cut-short"]
@@ -301,8 +301,11 @@ def test_no_samples_break_it(
 ) -> None:
     """Whatever a sensor gave, there are joules that are numbers, or none."""
     info = SensorInfo("odd", kind, "gpu", period_s, response=response)
-    curve = Curve(Series.of([Sample(*row) for row in beside]), replace(info, kind="ring"))
-    found = traced_energy([Sample(*row) for row in rows], info, Timeline(0.0, 2.0, 3.0, 7.0, 2.0), curve)
+    ring = replace(info, kind="ring")
+    curve = EnergyCurve(plausible([Sample(*row) for row in beside], ring)[0], ring)
+    found = program_energy(
+        [Sample(*row) for row in rows], info, ProgramTimeline(0.0, 2.0, 3.0, 7.0, 2.0), curve
+    )
 
     if found is not None:
         assert math.isfinite(found.total_j)
@@ -317,4 +320,4 @@ def test_time_that_goes_backwards_is_left_out() -> None:
     odd = [*samples[:200], Sample(0.5, 9999.0), Sample(samples[199].time_s, 9999.0), *samples[200:]]
     odd.insert(300, Sample((samples[297].time_s + samples[298].time_s) / 2.0, math.nan))
 
-    assert traced_energy(odd, RING, line) == traced_energy(samples, RING, line)
+    assert program_energy(odd, RING, line) == program_energy(samples, RING, line)

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tuner.power.energy.levels import idle_level, joined, level
+from tuner.power.energy.samples import SampleSeries
 
-from tuner.interfaces import Response, Sample, SensorInfo
-from tuner.tracing.level import Level, idle_level, level
-from tuner.tracing.series import Series, Timeline
+from tuner.interfaces import PowerLevel, ProgramTimeline, Response, Sample, SensorInfo
 
 RING = SensorInfo("ring", "ring", "gpu", 0.02)
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1)
-LINE = Timeline(0.0, 3.0, 5.0, 10.0)
+LINE = ProgramTimeline(0.0, 3.0, 5.0, 10.0)
 
 
-def series(watts: np.ndarray, period_s: float = 0.02) -> Series:
-    return Series.of([Sample(i * period_s, float(w)) for i, w in enumerate(watts)])
+def series(watts: np.ndarray, period_s: float = 0.02) -> SampleSeries:
+    return SampleSeries.of([Sample(i * period_s, float(w)) for i, w in enumerate(watts)])
 
 
 def test_a_level_is_as_uncertain_as_its_noise() -> None:
@@ -53,7 +53,7 @@ def test_a_counter_tells_a_drift_too() -> None:
     """Three ticks say whether power was the same in both halves of the time."""
     steady, falling = (
         level(
-            Series.of([Sample(t, j, 0.001) for t, j in zip((0.1, 1.5, 2.8, 2.9), joules, strict=True)]),
+            SampleSeries.of([Sample(t, j, 0.001) for t, j in zip((0.1, 1.5, 2.8, 2.9), joules, strict=True)]),
             COUNTER,
             *(0.0, 3.0),
         )
@@ -76,15 +76,15 @@ def test_idle_power_after_counts_too() -> None:
 
     assert before is not None
     assert both is not None
-    assert (before.watts, both.watts) == (100.0, 105.0)
+    assert (before.watts, both.watts) == (pytest.approx(100.0), pytest.approx(105.0))
     assert both.sigma_w > before.sigma_w
 
 
 def test_two_levels_are_joined_if_they_are_one() -> None:
     """Levels that agree make a better known one, others do not."""
-    joined = Level(100.0, 0.2).joined(Level(100.3, 0.2))
+    both = joined(PowerLevel(100.0, 0.2), PowerLevel(100.3, 0.2))
 
-    assert joined is not None
-    assert joined.watts == pytest.approx(100.15)
-    assert joined.sigma_w == pytest.approx(0.2 / 2**0.5)
-    assert Level(100.0, 0.2).joined(Level(101.0, 0.2)) is None
+    assert both is not None
+    assert both.watts == pytest.approx(100.15)
+    assert both.sigma_w == pytest.approx(0.2 / 2**0.5)
+    assert joined(PowerLevel(100.0, 0.2), PowerLevel(101.0, 0.2)) is None

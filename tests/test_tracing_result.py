@@ -4,24 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.interfaces import Sample, SensorInfo
-from tuner.tracing import Timeline, TracedEnergy
+from tuner.interfaces import PowerLevel, ProgramEnergy, ProgramTimeline, Sample, SensorInfo
 from tuner.tracing.choice import RECORDED
-from tuner.tracing.level import Level
-from tuner.tracing.result import ReadingResult, Trace
-from tuner.tracing.run import Outcome
+from tuner.tracing.result import ProgramTrace, ReadingResult
+from tuner.tracing.run import CommandOutcome
 
-LINE = Timeline(0.0, 2.0, 7.0, 7.5)
-ENERGY = TracedEnergy(1000.0, 1.0, 500.0, 1.1, 100.0, 0.1, 200.0, None, 0.0, Level(100.5, 0.2))
+LINE = ProgramTimeline(0.0, 2.0, 7.0, 7.5)
+ENERGY = ProgramEnergy(1000.0, 1.0, 500.0, 1.1, 100.0, 0.1, 200.0, None, 0.0, PowerLevel(100.5, 0.2))
 SAMPLES = (Sample(1.0, 100.0),)
 
 
-def trace_of(counter: TracedEnergy | None, ring: TracedEnergy | None, failure: str = "") -> Trace:
+def trace_of(counter: ProgramEnergy | None, ring: ProgramEnergy | None, failure: str = "") -> ProgramTrace:
     readings = (
         ReadingResult(SensorInfo("counter", "counter", "gpu", 0.1), SAMPLES, counter, failure),
         ReadingResult(SensorInfo("ring", "ring", "gpu", 0.02), SAMPLES, ring),
     )
-    return Trace(("true",), RECORDED, Outcome(0, LINE, (), 0, 0.001), readings)
+    return ProgramTrace(("true",), RECORDED, CommandOutcome(0, LINE, (), 0, 0.001), readings)
 
 
 def test_nothing_is_told_of_a_trace_that_is_as_it_should_be() -> None:
@@ -34,7 +32,7 @@ def test_nothing_is_told_of_a_trace_that_is_as_it_should_be() -> None:
 )
 def test_power_that_does_not_go_back_to_idle_is_told(watts: float, says: str) -> None:
     """Once, with what it means for the joules."""
-    still = replace(ENERGY, after=Level(watts, 0.2))
+    still = replace(ENERGY, after=PowerLevel(watts, 0.2))
     (note,) = trace_of(still, still).notes()
 
     assert says in note

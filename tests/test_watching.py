@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuner.power.energy.totals import RunningEnergy
 
 from tuner.errors import ClockError, PowerError
 from tuner.interfaces import ClockReading, Response, Sample, SensorInfo
-from tuner.tracing.tally import Tally
-from tuner.tracing.watching import Snapshot, Watched, snapshots
+from tuner.tracing.watching import PowerSnapshot, WatchedReading, snapshots
 
 STREAM = SensorInfo("stream", "stream", "gpu", 0.1, poll_interval_s=0.01)
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1, poll_interval_s=0.01, resolution=0.001)
@@ -24,7 +24,7 @@ LAG = SensorInfo("lag", "ring", "gpu", 0.1, response=Response("lag", capacitance
 def test_a_tally_is_the_integral(values: list[float], cuts: list[int]) -> None:
     """However the samples arrive, joules are those under the trace, plus C times the rise for a lag."""
     samples = [Sample(0.1 * i, value) for i, value in enumerate(values)]
-    tally = Tally()
+    tally = RunningEnergy()
     bounds = sorted({0, len(samples), *(cut for cut in cuts if cut <= len(samples))})
     for start, end in itertools.pairwise(bounds):
         tally.add(samples[start:end])
@@ -43,7 +43,7 @@ def test_the_truth_lies_within_the_tallys_uncertainty(seed: int, watts: float) -
     """Joules of a noisy steady power are within five standard uncertainties of the truth."""
     noise = np.random.default_rng(seed).normal(0.0, 2.0, 200)
     for info in (STREAM, LAG):
-        tally = Tally()
+        tally = RunningEnergy()
         tally.add(Sample(0.1 * i, watts + float(n)) for i, n in enumerate(noise))
         found = tally.joules(info)
 
@@ -53,7 +53,7 @@ def test_the_truth_lies_within_the_tallys_uncertainty(seed: int, watts: float) -
 
 def test_a_counter_is_its_difference() -> None:
     """Joules of a counter are last less first, as uncertain as the times of both are."""
-    tally = Tally()
+    tally = RunningEnergy()
     assert tally.joules(COUNTER) is None
     tally.add([Sample(1.0, 5000.0, 0.001)])
     assert tally.joules(COUNTER) is None
@@ -67,7 +67,7 @@ def test_a_counter_is_its_difference() -> None:
 
 def test_time_going_back_is_left_out() -> None:
     """A sample not later than the last adds nothing."""
-    tally = Tally()
+    tally = RunningEnergy()
     tally.add([Sample(1.0, 100.0), Sample(2.0, 100.0), Sample(1.5, 9999.0), Sample(2.0, 9999.0)])
 
     assert tally.count == 2
@@ -129,8 +129,10 @@ class Clocks:
         return ClockReading(900.0, ("sw-power-cap",) if self.reads == 1 else ())
 
 
-def taken(count: int, clock: HandClock, *samplers: Played, clocks: Clocks | None = None) -> list[Snapshot]:
-    watched = [Watched(sampler, clock) for sampler in samplers]
+def taken(
+    count: int, clock: HandClock, *samplers: Played, clocks: Clocks | None = None
+) -> list[PowerSnapshot]:
+    watched = [WatchedReading(sampler, clock) for sampler in samplers]
     rows = snapshots(watched, clocks, None, pause=clock.pause, interval_s=1.0, now=clock)  # type: ignore[arg-type]  # as much of a control as is used
     return [snapshot for snapshot, _ in zip(rows, range(count), strict=False)]
 

@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.signal import lfilter
 
-from tuner.interfaces import Response, Sample, SensorInfo
-from tuner.tracing import Timeline, memory_s
+from tuner.interfaces import ProgramTimeline, Response, Sample, SensorInfo
 
 Array = npt.NDArray[np.float64]
 
@@ -32,9 +31,9 @@ class Power:
     end_s: float
     until_s: float
 
-    def line(self, idle_s: float) -> Timeline:
+    def line(self, idle_s: float) -> ProgramTimeline:
         """The timeline of its recording."""
-        return Timeline(self.start_s - idle_s, self.start_s, self.end_s, self.until_s)
+        return ProgramTimeline(self.start_s - idle_s, self.start_s, self.end_s, self.until_s)
 
     def times(self) -> Array:
         """Points of time, ``FINE_S`` apart, of the middles of which the power is known."""
@@ -71,7 +70,7 @@ class Power:
 
 def after_s(info: SensorInfo) -> float:
     """How long a recording goes on after a program."""
-    return memory_s(info.response) + 6.0 * info.period_s + 0.3
+    return info.response.memory_s + 6.0 * info.period_s + 0.3
 
 
 def samples_of(power: Power, info: SensorInfo, noise_w: float = 0.0, seed: int = 7) -> list[Sample]:

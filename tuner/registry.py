@@ -65,9 +65,9 @@ TABLE: dict[str, dict[str, str]] = {
     "trace": {
         "recorded": "tuner.power.sensors.recorded:Recorded",
         "replay": "tuner.power.sensors.replay:readings",
-        "corrected": "tuner.power.response.correction:corrected",
-        "weights": "tuner.power.response.correction:energy_weights_s",
-        "age": "tuner.power.response.correction:age_s",
+        "energies": "tuner.power.energy.programs:program_energies",
+        "corrected": "tuner.power.energy.programs:corrected_power",
+        "running": "tuner.power.energy.totals:RunningEnergy",
     },
     "meter": {
         "sampling": "tuner.power.energy.meter:SamplingMeter",

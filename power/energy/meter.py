@@ -16,9 +16,10 @@ from tuner.interfaces import (
     SensorInfo,
 )
 
-from .learned import Learned
-from .screening import screened
-from .windows import mean_power, total_joules
+from .samples import screened
+from .ticks import SensorHistory
+from .totals import total_joules
+from .windows import mean_power
 
 _HISTORY_WINDOWS = 2.0  # averaging windows of samples that are kept from before a recording
 _SILENT = 4.0  # clock intervals without a sample, after which the clock is read all the same
@@ -51,7 +52,7 @@ class SamplingMeter:
         self._now = now
         self._clock_interval_s = clock_interval_s
         self._collecting: tuple[threading.Event, threading.Thread] | None = None
-        self._learned = Learned()
+        self._history = SensorHistory()
 
     @property
     def info(self) -> SensorInfo:
@@ -61,7 +62,7 @@ class SamplingMeter:
     @contextmanager
     def recording(self) -> Iterator["SampledRecording"]:
         """Collect samples while the block runs; a sensor that fails ends the collecting, not the block."""
-        recording = SampledRecording(self._sampler, self._clocks, self._now, self._learned)
+        recording = SampledRecording(self._sampler, self._clocks, self._now, self._history)
         recording.begin()
         stop = threading.Event()
         thread = threading.Thread(
@@ -98,10 +99,10 @@ class SampledRecording:
         sampler: PowerSampler,
         clocks: ClockControl | None,
         now: Callable[[], float],
-        learned: Learned | None = None,
+        history: SensorHistory | None = None,
     ) -> None:
         self._sampler = sampler
-        self._learned = learned or Learned()
+        self._history = history or SensorHistory()
         self._clocks = clocks
         self._now = now
         self._samples: list[Sample] = []
@@ -164,7 +165,7 @@ class SampledRecording:
             raise PowerError(f"{info.name} stopped answering: {self._failure}")
         trace, notes = screened(self._samples, info)
         try:
-            mean = mean_power(trace, start_s, end_s, info, self._learned)
+            mean = mean_power(trace, start_s, end_s, info, self._history)
         except PowerError as error:
             self._problem = "; ".join([str(error), *notes])
             return None

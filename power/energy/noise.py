@@ -1,18 +1,30 @@
-"""How much the samples of one window scatter, and how much of that is noise of the sensor."""
+"""Noise of a reading, told from the scatter of its samples: of a window of one load, and of any load.
+
+``local_spread``, ``beating_spread`` and ``noise_floor`` take the samples of a window for ones of the same
+load. ``sample_variances_w2`` takes them for nothing: power may jump anywhere between them.
+"""
 
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import fdtri
 
-from ..response.correction import Array
+from tuner.interfaces import SensorInfo
 
+from ..response.models import Array
+from .samples import SampleSeries
+
+ROUNDING = 12.0  # variance of a rounding to steps of 1 is 1/12
 _BLOCK = 10  # samples that one curve is fitted to: short against a drift
 _CURVED = 6  # of fewer samples a straight line has to do, for its degrees of freedom
 _LEAST_FLOOR = 16  # of fewer samples no spectrum is made
 _LEAST_STRIDE = 8  # samples that are left when only every other is looked at
 _STRIDES = (2, 3, 4)
 _SURELY = 0.98  # a larger variance is believed when chance alone would make it so rarely
+_SEES = 0.9  # of the time, from where on a sensor counts as seeing all of it
+_TRIPLE = 3  # samples that a second difference takes
+_MEDIAN = 0.4549  # of the square of a normal number
+_LOCAL = 5  # samples whose scatter is taken together: a step is none of what follows it
 _HANN = 2.0 / 3.0  # independent ordinates of a spectrum under a Hann window, of all
 
 
@@ -108,3 +120,32 @@ def pooled(own: Spread, known: Spread | None) -> Spread:
     if degrees <= 0:
         return own
     return Spread((own.variance * own.degrees + known.variance * known.degrees) / degrees, degrees)
+
+
+def sees_all(info: SensorInfo) -> bool:
+    """True where the samples together see all of the time.
+
+    A lag weighs the past by exp(-t / C), which is as wide as a window of 2 C.
+    """
+    width_s = max(info.response.window_s, 2.0 * info.response.capacitance_s)
+    return width_s >= _SEES * info.period_s
+
+
+def sample_variances_w2(series: SampleSeries, info: SensorInfo) -> Array:
+    """Variance of each sample of any load, shape (n,).
+
+    It comes from second differences around it, which hold the sensor's noise and what the power does between
+    samples: a load that changes faster than the sensor looks is sampled, not followed. The noise shows where
+    power is steady, and there is nothing else in a mean over all of the time.
+    """
+    power, response, rounding_w2 = series.values, info.response, info.resolution**2 / ROUNDING
+    if len(power) < _TRIPLE:
+        return np.full(len(power), float(np.ptp(power)) ** 2 / ROUNDING + rounding_w2 if len(power) else 0.0)
+    bends_w2 = np.diff(power, n=2) ** 2 / 6.0
+    local = np.full(len(bends_w2), float(np.median(bends_w2)) / _MEDIAN)
+    if not response.averages or response.window_s < _SEES * info.period_s:
+        wide = np.ones(min(_LOCAL, len(bends_w2)))
+        around = np.convolve(bends_w2, wide, "same") / np.convolve(np.ones_like(bends_w2), wide, "same")
+        local = np.maximum(local, around)
+    slopes = np.gradient(power, series.times_s)
+    return np.asarray(np.pad(local, 1, mode="edge") + rounding_w2 + (slopes * series.time_sigmas_s) ** 2)

@@ -6,57 +6,86 @@ of the samples shows everywhere (``noise.noise_floor``). Of a sensor that looks 
 counts. Slow beats, as of a load whose period is nearly the sensor's, count where a sensor lets them through.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tuner.interfaces import Response, SensorInfo
 from tuner.model import Part
 
-from ..response.correction import Array, corrected, energy_weights_s
-from .estimate import Estimate
-from .learned import Learned
-from .noise import Spread, local_spread, noise_floor, pooled
-from .ticks import Trace
+from ..response.models import Array, corrected, energy_weights_s
+from .noise import ROUNDING, Spread, local_spread, noise_floor, pooled, sees_all
+from .samples import SampleSeries
+from .ticks import SensorHistory
 
 LEAST_LOAD_W = 0.01  # of less power no relative noise is told
 _PAIR = 2  # a mean power needs two samples
-_SEES = 0.9  # of the time, from where on a sensor counts as seeing all of it
 _SMOOTH = 8.0  # periods: a longer lag leaves less than 2 % of a load whose period is the sensor's
 _PIECES = 8  # of a window, whose scatter tells of beats
 _FEW_PIECES = 4
 _FEW_MEANS = 6  # of fewer running means inside a window the exact inverse has less noise
-_ROUNDING = 12.0  # variance of a rounding to steps of 1 is 1/12
 
 
-def under_trace(
-    trace: Trace, start_s: float, end_s: float, info: SensorInfo, learned: Learned
-) -> Estimate | None:
+@dataclass(frozen=True)
+class PowerEstimate:
+    """Mean power between two times, the parts of its variance not yet joined.
+
+    Attributes:
+        watts: the mean.
+        parts: of its variance, in watts squared.
+        begin_s: from when on it is the mean.
+        end_s: until when.
+        slope_w_s: drift of power, in watts by second.
+        method: names a weaker way to get it.
+    """
+
+    watts: float
+    parts: tuple[Part, ...]
+    begin_s: float
+    end_s: float
+    slope_w_s: float = 0.0
+    method: str = ""
+
+
+def stream_power(
+    series: SampleSeries, start_s: float, end_s: float, info: SensorInfo, history: SensorHistory
+) -> PowerEstimate | None:
     """Mean power of a window from the samples that show power of it; None of too few."""
     response = info.response
     hidden_s = 0.0 if response.kind == "lag" or sees_all(info) else response.window_s
     if response.kind == "ramp":
-        return _of_means(trace, start_s, end_s, info, learned) or _inverted(trace, start_s, end_s, info)
-    inside = trace.between(start_s + hidden_s, end_s)
+        return _of_means(series, start_s, end_s, info, history) or _inverted(series, start_s, end_s, info)
+    inside = series.between(start_s + hidden_s, end_s)
     if len(inside) < _PAIR:
         return None
-    times_s, power = inside.times_s, inside.values
-    weights = energy_weights_s(times_s, response) / inside.duration_s
-    watts = float(weights @ power)
-    noise, parts = _scatter(inside, watts, (start_s, end_s), info, learned)
-    parts += [Part(noise.variance * float(weights @ weights), noise.degrees), *_systematic(inside, info)]
-    slope = _slope(times_s, power, response)
-    return Estimate(watts, tuple(parts), float(times_s[0]), float(times_s[-1]), slope)
+    return power_of_samples(inside, info, (start_s, end_s), history)
 
 
-def sees_all(info: SensorInfo) -> bool:
-    """True where the samples together see all of the time.
+def power_of_samples(
+    inside: SampleSeries,
+    info: SensorInfo,
+    window: tuple[float, float] | None = None,
+    history: SensorHistory | None = None,
+) -> PowerEstimate:
+    """Mean power from the first of at least two samples to the last, undone of a lag.
 
-    A lag weighs the past by exp(-t / C), which is as wide as a window of 2 C.
+    Args:
+        inside: the samples, dated by the power that they show.
+        info: the reading; no running mean.
+        window: (start, end) of the window they lie in; None for one from the first of them to the last.
+        history: what earlier windows told of the sensor; this one adds to it.
     """
-    width_s = max(info.response.window_s, 2.0 * info.response.capacitance_s)
-    return width_s >= _SEES * info.period_s
+    times_s, power = inside.times_s, inside.values
+    window = window or (float(times_s[0]), float(times_s[-1]))
+    weights = energy_weights_s(times_s, info.response) / inside.duration_s
+    watts = float(weights @ power)
+    noise, parts = _scatter(inside, watts, window, info, history or SensorHistory())
+    parts += [Part(noise.variance * float(weights @ weights), noise.degrees), *_systematic(inside, info)]
+    slope = _slope(times_s, power, info.response)
+    return PowerEstimate(watts, tuple(parts), float(times_s[0]), float(times_s[-1]), slope)
 
 
-def _beats_through(inside: Trace, own: Spread, info: SensorInfo) -> list[Part]:
+def _beats_through(inside: SampleSeries, own: Spread, info: SensorInfo) -> list[Part]:
     """Beats of a short lag: a load whose period is the sensor's keeps some of its swing in every sample.
 
     Means that tile the time, and running means over whole periods, leave nothing of it. A beat may be so slow
@@ -68,7 +97,7 @@ def _beats_through(inside: Trace, own: Spread, info: SensorInfo) -> list[Part]:
 
 
 def _scatter(
-    inside: Trace, watts: float, window: tuple[float, float], info: SensorInfo, learned: Learned
+    inside: SampleSeries, watts: float, window: tuple[float, float], info: SensorInfo, history: SensorHistory
 ) -> tuple[Spread, list[Part]]:
     """Noise of a sample, and the parts of the mean's variance that the load's own changes make."""
     whole = inside.between(window[0] + info.response.window_s, window[1])
@@ -83,12 +112,12 @@ def _scatter(
     if watts < LEAST_LOAD_W:
         return own, []
     relative = Spread(own.variance / watts**2, own.degrees)
-    surer = pooled(relative, learned.noise)
-    learned.tell_noise(relative)
+    surer = pooled(relative, history.noise)
+    history.tell_noise(relative)
     return Spread(surer.variance * watts**2, surer.degrees), _beats_through(inside, own, info)
 
 
-def _edges(inside: Trace, floor: Spread, window: tuple[float, float], info: SensorInfo) -> Part:
+def _edges(inside: SampleSeries, floor: Spread, window: tuple[float, float], info: SensorInfo) -> Part:
     """A pulsing load may be on or off between the window's ends and the samples nearest to them."""
     power = corrected(inside.times_s, inside.values, info.response)
     rest = _detrended(inside.times_s, power)
@@ -101,7 +130,7 @@ def _edges(inside: Trace, floor: Spread, window: tuple[float, float], info: Sens
     return Part(pulses * float(before_s**2 + after_s**2) / (window[1] - window[0]) ** 2)
 
 
-def _beats(inside: Trace, own: Spread) -> Part:
+def _beats(inside: SampleSeries, own: Spread) -> Part:
     """Scatter of the means of pieces of the window, where it is more than the samples' own explains."""
     count = min(_PIECES, len(inside) // 2)
     if count < _FEW_PIECES:
@@ -115,7 +144,7 @@ def _beats(inside: Trace, own: Spread) -> Part:
     return Part((found.variance - explained.variance) / count, found.degrees)
 
 
-def _systematic(inside: Trace, info: SensorInfo) -> list[Part]:
+def _systematic(inside: SampleSeries, info: SensorInfo) -> list[Part]:
     """What the response's own uncertainties and the rounding of the reading make of the mean."""
     response, power = info.response, inside.values
     rise_w = float(power[-1] - power[0]) / inside.duration_s
@@ -125,7 +154,7 @@ def _systematic(inside: Trace, info: SensorInfo) -> list[Part]:
     return [
         Part((response.capacitance_sigma_s * rise_w) ** 2),
         Part((age_sigma_s * 2.0 * change_w / inside.duration_s) ** 2),
-        Part(info.resolution**2 / _ROUNDING),  # a reading that never toggles is rounded by the same each time
+        Part(info.resolution**2 / ROUNDING),  # a reading that never toggles is rounded by the same each time
     ]
 
 
@@ -146,28 +175,28 @@ def _slope(times_s: Array, power: Array, response: Response) -> float:
 
 
 def _of_means(
-    trace: Trace, start_s: float, end_s: float, info: SensorInfo, learned: Learned
-) -> Estimate | None:
+    series: SampleSeries, start_s: float, end_s: float, info: SensorInfo, history: SensorHistory
+) -> PowerEstimate | None:
     """The mean of the running means that lie inside: power weighted by a trapezoid; None of too few.
 
     Where a window has room for it this carries a fraction of the noise of the exact inverse, and it needs
     nothing of what came before. Slow changes of power are weighted unevenly, which counts.
     """
     window_s = info.response.window_s
-    inside = trace.between(start_s + window_s, end_s)
+    inside = series.between(start_s + window_s, end_s)
     if len(inside) < _FEW_MEANS:
         return None
     watts = float(inside.values.mean())
-    noise, parts = _scatter(inside, watts, (start_s, end_s), info, learned)
+    noise, parts = _scatter(inside, watts, (start_s, end_s), info, history)
     parts += [Part(noise.variance / len(inside), noise.degrees), *_systematic(inside, info)]
     parts.append(_uneven(inside, noise, window_s))
     slope = float(np.polyfit(inside.times_s - inside.times_s[0], inside.values, 1)[0])
-    return Estimate(
+    return PowerEstimate(
         watts, tuple(parts), float(inside.times_s[0]) - window_s, float(inside.times_s[-1]), slope
     )
 
 
-def _uneven(inside: Trace, noise: Spread, window_s: float) -> Part:
+def _uneven(inside: SampleSeries, noise: Spread, window_s: float) -> Part:
     """What a trapezoid makes of power that changes: means half a window apart tell how much it does.
 
     Of power without memory, of spectral density S, such a difference has the variance S / W, and the mean
@@ -189,24 +218,24 @@ def _uneven(inside: Trace, noise: Spread, window_s: float) -> Part:
     return Part((found.variance - explained.variance) * window_s * max(0.0, shape), found.degrees)
 
 
-def _inverted(trace: Trace, start_s: float, end_s: float, info: SensorInfo) -> Estimate | None:
+def _inverted(series: SampleSeries, start_s: float, end_s: float, info: SensorInfo) -> PowerEstimate | None:
     """The exact inverse of running means, from the recording's first sample on; None of too few.
 
     It takes power to have been steady for a window before that sample.
     """
-    places = np.flatnonzero((trace.times_s >= start_s) & (trace.times_s <= end_s))
+    places = np.flatnonzero((series.times_s >= start_s) & (series.times_s <= end_s))
     if len(places) < _PAIR or places[0] == 0:
         return None
     first, last = int(places[0]), int(places[-1])
-    span_s = float(trace.times_s[last] - trace.times_s[first])
-    weights = energy_weights_s(trace.times_s[: last + 1], info.response)
-    weights[: first + 1] -= energy_weights_s(trace.times_s[: first + 1], info.response)
+    span_s = float(series.times_s[last] - series.times_s[first])
+    weights = energy_weights_s(series.times_s[: last + 1], info.response)
+    weights[: first + 1] -= energy_weights_s(series.times_s[: first + 1], info.response)
     weights /= span_s
-    watts = float(weights @ trace.values[: last + 1])
-    inside = trace.at(places.tolist())  # what came before may have jumped
+    watts = float(weights @ series.values[: last + 1])
+    inside = series.at(places.tolist())  # what came before may have jumped
     noise = local_spread(inside.times_s, inside.values)
     parts = [Part(noise.variance * float(weights @ weights), noise.degrees), *_systematic(inside, info)]
-    return Estimate(
+    return PowerEstimate(
         watts, tuple(parts), float(inside.times_s[0]), float(inside.times_s[-1]), method="inverted means"
     )
 

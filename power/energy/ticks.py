@@ -1,16 +1,18 @@
-"""The rhythm of a counter: regular times of its ticks from the intervals that polling found them in."""
+"""Dates the ticks of a counter by their rhythm, and keeps what recordings tell of a sensor.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+Each tick is dated once: by the sensor, where that knows the rhythm of its ticks, else here.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from tuner.interfaces import Sample
+from ..response.models import Array
+from .noise import Spread
+from .samples import SampleSeries
 
-from ..response.correction import Array
-
-_RESOLVED_S = 1e-9  # what a host's clock tells apart
 _FEW = 4  # of fewer ticks no rhythm is taken
 _JITTER = (
     0.002  # standard deviation of a tick from its rhythm, of the period; an H200's ticks show half of it
@@ -19,58 +21,10 @@ _PERIODS = 2001  # trial values of the period
 _STEADY = 1e-5  # of a period: no two clocks of two crystals agree better
 _AGREES = 4.0  # standard uncertainties that two recordings' periods may be apart
 _HALF_WIDTH = 3.0**0.5  # of a rectangular distribution, in its standard deviations
-
-
-@dataclass(frozen=True)
-class Trace:
-    """Samples as arrays of shape (n,), oldest first.
-
-    Attributes:
-        times_s: times of the sensor's updates.
-        values: watts, or joules of a counter.
-        time_sigmas_s: standard uncertainties of the times, independent of each other.
-        scale_sigma: relative standard uncertainty common to all time between samples.
-    """
-
-    times_s: Array
-    values: Array
-    time_sigmas_s: Array
-    scale_sigma: float = 0.0
-
-    @staticmethod
-    def of(samples: Sequence[Sample]) -> "Trace":
-        """Collect samples; one that is not later than all before it, by a nanosecond, is left out."""
-        rows = np.array([(s.time_s, s.value, s.time_sigma_s) for s in samples], dtype=np.float64)
-        rows = rows.reshape(-1, 3)
-        if len(rows):
-            latest = np.maximum.accumulate(rows[:, 0])
-            rows = rows[np.concatenate(([True], rows[1:, 0] > latest[:-1] + _RESOLVED_S))]
-        return Trace(rows[:, 0], rows[:, 1], rows[:, 2])
-
-    def __len__(self) -> int:
-        return len(self.times_s)
-
-    def at(self, which: npt.NDArray[np.bool_] | list[int]) -> "Trace":
-        """The samples of a mask, or of a list of indices."""
-        return replace(
-            self,
-            times_s=self.times_s[which],
-            values=self.values[which],
-            time_sigmas_s=self.time_sigmas_s[which],
-        )
-
-    def between(self, start_s: float, end_s: float) -> "Trace":
-        """The samples from ``start_s`` to ``end_s``."""
-        return self.at((self.times_s >= start_s) & (self.times_s <= end_s))
-
-    def earlier(self, seconds: float) -> "Trace":
-        """The samples at times ``seconds`` before theirs."""
-        return replace(self, times_s=self.times_s - seconds) if seconds else self
-
-    @property
-    def duration_s(self) -> float:
-        """Time from the first sample to the last."""
-        return float(self.times_s[-1] - self.times_s[0]) if len(self) else 0.0
+_WINDOWS = 32  # whose noise is kept
+_CALM = 4  # a quarter of them: so many at least have a steady load, or noise is taken for larger than it is
+_BRIDGED = 0.07  # of a period: where a pause leaves the next tick less certain, ticks are not counted over it
+_MISSED = 0.2  # of a period: a tick farther from where it was due is of another rhythm
 
 
 @dataclass(frozen=True)
@@ -81,7 +35,7 @@ class Period:
     sigma_s: float
 
 
-def on_rhythm(trace: Trace, known: Period | None = None) -> tuple[Trace, Period | None]:
+def on_rhythm(trace: SampleSeries, known: Period | None = None) -> tuple[SampleSeries, Period | None]:
     """The ticks of a counter at the times of a regular rhythm, if one agrees with all that is known of them.
 
     A tick dated by polling lies anywhere in an interval around its time, sqrt(3) standard uncertainties wide
@@ -113,12 +67,12 @@ def on_rhythm(trace: Trace, known: Period | None = None) -> tuple[Trace, Period 
     first_s, period = _rhythm(dated, numbers, _JITTER * period_s, known) or alone if known else alone
     jitters_s = np.full(len(dated), _JITTER * period.seconds)
     times_s = first_s + numbers * period.seconds
-    ticks = Trace(times_s, dated.values, jitters_s, period.sigma_s / period.seconds)
+    ticks = SampleSeries(times_s, dated.values, jitters_s, period.sigma_s / period.seconds)
     return ticks.at(dated.time_sigmas_s < 2.0 * np.median(dated.time_sigmas_s)), alone[1]
 
 
 def _rhythm(
-    ticks: Trace, numbers: Array, jitter_s: float, known: Period | None = None
+    ticks: SampleSeries, numbers: Array, jitter_s: float, known: Period | None = None
 ) -> tuple[float, Period] | None:
     """Start and period over the polygon; None where it is empty."""
     half_s = ticks.time_sigmas_s * _HALF_WIDTH + _HALF_WIDTH * jitter_s
@@ -142,3 +96,73 @@ def _rhythm(
     sigma_s = float(np.sqrt(np.average((periods_s - period_s) ** 2, weights=room_s)))
     first_s = float(np.average((latest_s + earliest_s) / 2.0, weights=room_s))
     return first_s, Period(period_s, max(sigma_s, _STEADY * period_s))
+
+
+class SensorHistory:
+    """What is known of one sensor.
+
+    A tick is dated to some milliseconds whatever the recording's length, so the period is the surer the
+    farther apart the ticks are that it is taken from: ticks are counted over pauses, from the first recording
+    on, as long as the period is known well enough to count them.
+    """
+
+    def __init__(self) -> None:
+        self._noise: deque[Spread] = deque(maxlen=_WINDOWS)
+        self._anchor_s = 0.0
+        self._last_s = 0.0
+        self._count = 0
+        self.period: Period | None = None
+
+    @property
+    def noise(self) -> Spread | None:
+        """Variance of a sample in units of its power squared (of a tick: seconds squared); None at first.
+
+        A window that scatters more than one of the calmest quarter by more than chance had an unsteady load.
+        """
+        if not self._noise:
+            return None
+        calm = sorted(self._noise, key=lambda spread: spread.variance)[len(self._noise) // _CALM]
+        usual = [spread for spread in self._noise if not spread.exceeds(calm)]
+        degrees = math.fsum(spread.degrees for spread in usual)
+        squares = math.fsum(spread.variance * spread.degrees for spread in usual)
+        return Spread(squares / degrees, degrees)
+
+    def tell_noise(self, spread: Spread) -> None:
+        """Add the relative noise of a window."""
+        if spread.degrees > 0 and math.isfinite(spread.variance):
+            self._noise.append(spread)
+
+    def tell_ticks(self, first_s: float, last_s: float, sigma_s: float, own: Period) -> None:
+        """Add the first and last tick of a recording.
+
+        Args:
+            first_s: time of the first tick.
+            last_s: time of the last.
+            sigma_s: standard uncertainty that ticks are dated with.
+            own: the period this recording found by itself.
+        """
+        if self.period is not None and self._anchor_s <= first_s and last_s <= self._last_s:
+            return  # another window of a recording that was told of
+        between = self._between(first_s)
+        if between is None:
+            self._anchor_s, self._count = first_s, 0
+        else:
+            self._count += between
+        self._last_s = last_s
+        period = own if self.period is None or between is None else self.period
+        self._count += round((last_s - first_s) / period.seconds)
+        found = own
+        if self._count > 0:
+            seconds = (last_s - self._anchor_s) / self._count
+            found = Period(seconds, math.sqrt(2.0) * sigma_s / self._count)
+        self.period = min((found, own), key=lambda period: period.sigma_s)
+
+    def _between(self, first_s: float) -> int | None:
+        """Ticks since the last recording's last; None where they cannot be counted."""
+        if self.period is None or first_s <= self._last_s:
+            return None
+        ticks = (first_s - self._last_s) / self.period.seconds
+        count = round(ticks)
+        if count * self.period.sigma_s > _BRIDGED * self.period.seconds or abs(ticks - count) > _MISSED:
+            return None
+        return count

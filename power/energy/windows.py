@@ -22,18 +22,16 @@ from tuner.errors import PowerError
 from tuner.interfaces import SensorInfo
 from tuner.model import Part, expanded
 
-from ..response.correction import energy_j
-from .estimate import Estimate
-from .learned import Learned
 from .noise import Spread, beating_spread, pooled
-from .screening import gaps
-from .streams import LEAST_LOAD_W, under_trace
-from .ticks import Trace, on_rhythm
+from .samples import SampleSeries, gaps
+from .streams import LEAST_LOAD_W, PowerEstimate, stream_power
+from .ticks import SensorHistory, on_rhythm
 
 PAIR = 2  # a difference needs two samples
 _ASSUMED = (
     0.025  # of a period, where no scatter shows it: dated by polling, a tick of an H200 is off by 0.019
 )
+_SQRT_2 = 2.0**0.5
 _UNSEEN = 0.5  # of a window: where a pause leaves less than this seen, there is no answer
 
 
@@ -57,16 +55,16 @@ class MeanPower:
 
 
 def mean_power(
-    trace: Trace, start_s: float, end_s: float, info: SensorInfo, learned: Learned | None = None
+    series: SampleSeries, start_s: float, end_s: float, info: SensorInfo, history: SensorHistory | None = None
 ) -> MeanPower:
     """Mean power from ``start_s`` to ``end_s``.
 
     Args:
-        trace: samples of the recording, screened.
+        series: samples of the recording, screened.
         start_s: begin of the window.
         end_s: its end.
         info: the reading; its delay is taken off the samples' times.
-        learned: what earlier windows told of the sensor; this one adds to it.
+        history: what earlier windows told of the sensor; this one adds to it.
 
     Raises:
         PowerError: the samples say too little; the message says why.
@@ -74,7 +72,7 @@ def mean_power(
     if end_s <= start_s:
         raise PowerError("the window is empty")
     lag_s = info.response.capacitance_s if info.kind == "counter" else 0.0  # it integrates what a lag shows
-    shown = trace.earlier(info.response.delay_s + lag_s)
+    shown = series.earlier(info.response.delay_s + lag_s)
     notes = [_aliasing(info)] if not info.response.averages else []
     pauses = list(gaps(shown, start_s, end_s, info))
     unseen_s = sum(end - begin for begin, end in pauses)
@@ -82,11 +80,11 @@ def mean_power(
         raise PowerError(_too_little(info, start_s, end_s, f"no sample for {unseen_s:.3g} s of it"))
     if pauses:
         notes.append(f"sensor-gap: no sample for {unseen_s:.3g} s of {end_s - start_s:.3g} s")
-    learned = learned or Learned()
+    history = history or SensorHistory()
     if info.kind == "counter":
-        found = _counted(shown, start_s, end_s, info, learned)
+        found = _counted(shown, start_s, end_s, info, history)
     else:
-        found = under_trace(shown, start_s, end_s, info, learned)
+        found = stream_power(shown, start_s, end_s, info, history)
     if found is None:
         raise PowerError(_too_little(info, start_s, end_s, "too few samples"))
     uncertainty_w, degrees = expanded(found.parts)
@@ -95,32 +93,21 @@ def mean_power(
     return MeanPower(watts, uncertainty_w, degrees, found.method, tuple(notes))
 
 
-def total_joules(trace: Trace, duration_s: float, info: SensorInfo) -> float:
-    """Energy of a recording of ``duration_s``: that between its samples, scaled to the whole; 0.0 without."""
-    if len(trace) < PAIR:
-        return float(trace.values[0]) * duration_s if len(trace) and info.kind != "counter" else 0.0
-    if info.kind == "counter":
-        joules = float(trace.values[-1] - trace.values[0])
-    else:
-        joules = energy_j(trace.times_s, trace.values, info.response)
-    return joules * duration_s / trace.duration_s
-
-
 def _counted(
-    trace: Trace, start_s: float, end_s: float, info: SensorInfo, learned: Learned
-) -> Estimate | None:
+    series: SampleSeries, start_s: float, end_s: float, info: SensorInfo, history: SensorHistory
+) -> PowerEstimate | None:
     """A counter from its first tick in the window to its last, or between the ticks around it."""
-    ticks, own = on_rhythm(trace, learned.period)
+    ticks, own = on_rhythm(series, history.period)
     if own is not None:
-        sigma_s = float(np.median(trace.time_sigmas_s))
-        learned.tell_ticks(float(ticks.times_s[0]), float(ticks.times_s[-1]), sigma_s, own)
+        sigma_s = float(np.median(series.time_sigmas_s))
+        history.tell_ticks(float(ticks.times_s[0]), float(ticks.times_s[-1]), sigma_s, own)
     inside = ticks.between(start_s, end_s)
     if len(inside) >= PAIR:
-        return _between_ticks(inside, info, learned)
+        return power_between(inside, info, history)
     return _around_ticks(ticks, start_s, end_s, info)
 
 
-def _between_ticks(ticks: Trace, info: SensorInfo, learned: Learned) -> Estimate:
+def power_between(ticks: SampleSeries, info: SensorInfo, history: SensorHistory) -> PowerEstimate:
     """Edge-aligned counter difference; both ends carry the scatter of the ticks around a smooth curve.
 
     Late ticks, noise of the counter, and power that changes within a tick all move single ticks off the
@@ -131,19 +118,21 @@ def _between_ticks(ticks: Trace, info: SensorInfo, learned: Learned) -> Estimate
     spread = beating_spread(ticks.times_s, ticks.values, least_degree=1)
     if watts > LEAST_LOAD_W:
         relative = Spread(spread.variance / watts**2, spread.degrees)
-        surer = pooled(relative, learned.noise)
-        learned.tell_noise(relative)
+        surer = pooled(relative, history.noise)
+        history.tell_noise(relative)
         spread = Spread(surer.variance * watts**2, surer.degrees)
     parts = [Part((watts * ticks.scale_sigma) ** 2), Part(info.resolution**2 / 6.0 / span_s**2)]
     if spread.degrees > 0:
         parts.append(Part(2.0 * spread.variance / span_s**2, spread.degrees))
     else:
-        timing_s = max(float(np.max(ticks.time_sigmas_s)), 0.0) or _ASSUMED * info.period_s
-        parts.append(Part(2.0 * (watts * timing_s / span_s) ** 2))
-    return Estimate(watts, tuple(parts), float(ticks.times_s[0]), float(ticks.times_s[-1]), _slope(ticks))
+        ends_s = float(np.hypot(*ticks.time_sigmas_s[[0, -1]])) or _SQRT_2 * _ASSUMED * info.period_s
+        parts.append(Part((watts * ends_s / span_s) ** 2))
+    return PowerEstimate(
+        watts, tuple(parts), float(ticks.times_s[0]), float(ticks.times_s[-1]), _slope(ticks)
+    )
 
 
-def _slope(ticks: Trace) -> float:
+def _slope(ticks: SampleSeries) -> float:
     """Watts by second, of the two halves of the ticks; 0 of too few."""
     half = len(ticks) // 2
     if half < PAIR:
@@ -155,7 +144,9 @@ def _slope(ticks: Trace) -> float:
     return float(second - first) / (ticks.duration_s / 2.0)
 
 
-def _around_ticks(ticks: Trace, start_s: float, end_s: float, info: SensorInfo) -> Estimate | None:
+def _around_ticks(
+    ticks: SampleSeries, start_s: float, end_s: float, info: SensorInfo
+) -> PowerEstimate | None:
     """Counter interpolated through the ticks around a window that holds fewer than two.
 
     Power in the time that belongs to only one of window and tick interval may be anything from none to twice
@@ -172,10 +163,10 @@ def _around_ticks(ticks: Trace, start_s: float, end_s: float, info: SensorInfo) 
     if shared <= 0:
         return None
     apart = (finish - begin) + (end_s - start_s) - 2.0 * shared
-    known = _between_ticks(ticks.at([first, last]), info, Learned())
+    known = power_between(ticks.at([first, last]), info, SensorHistory())
     guess_w = known.watts * apart / (end_s - start_s)
     parts = (*known.parts, Part(guess_w**2 / 3.0))
-    return Estimate(known.watts, parts, start_s, end_s, method="interpolated")
+    return PowerEstimate(known.watts, parts, start_s, end_s, method="interpolated")
 
 
 def _aliasing(info: SensorInfo) -> str:

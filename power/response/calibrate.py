@@ -11,7 +11,7 @@ import numpy as np
 from tuner.interfaces import ClockControl, LoadSource, PowerSampler, Sample
 
 from ..energy.meter import SampledRecording, SamplingMeter
-from ..energy.ticks import Trace
+from ..energy.samples import SampleSeries
 from .identify import Identified, identify
 from .schedule import Burst, rhythm, schedule
 
@@ -106,7 +106,7 @@ def _recorded(
 
 def _period_s(sampler: PowerSampler, samples: Sequence[Sample]) -> float:
     """Median time between samples; of a reading too slow for the rhythm what it says itself."""
-    times_s = Trace.of(samples).times_s
+    times_s = SampleSeries.of(samples).times_s
     return float(np.median(np.diff(times_s))) if len(times_s) >= _FEW else sampler.info.period_s
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from tuner.interfaces import Response
 
-from ..energy.ticks import Trace
-from .curve import Array, Curve, shown_joules, shown_watts
+from ..energy.samples import SampleSeries
+from .models import Array, PowerCurve, shown_joules, shown_watts
 
 Kind = Literal["identity", "lag", "mean"]
 
@@ -50,15 +50,15 @@ class Evidence:
     times_s: Array
     watts: Array
     since_s: Array | None
-    load: Curve
+    load: PowerCurve
     period_s: float
 
     @staticmethod
-    def of(trace: Trace, *, counter: bool, busy: Sequence[tuple[float, float]]) -> "Evidence":
+    def of(trace: SampleSeries, *, counter: bool, busy: Sequence[tuple[float, float]]) -> "Evidence":
         """Evidence of samples (of joules if ``counter``) and the times in which the load was on."""
         gaps = np.diff(trace.times_s)
         period_s = float(np.median(gaps)) if len(gaps) else 0.0
-        load = Curve.of_load(busy)
+        load = PowerCurve.of_load(busy)
         if not counter:
             return Evidence(trace.times_s, trace.values, None, load, period_s)
         return Evidence(trace.times_s[1:], np.diff(trace.values) / gaps, trace.times_s[:-1], load, period_s)
@@ -276,7 +276,6 @@ def _sigmas(
     plain = curvature * float(residuals @ residuals) / freedom
     pushes = np.stack([part.sum(axis=0) for part in np.array_split(jacobian * residuals[:, None], _BLOCKS)])
     blocked = curvature @ (pushes.T @ pushes) @ curvature * _BLOCKS / (_BLOCKS - 1)
-    variances = np.maximum(np.diag(plain), np.diag(blocked)).clip(
-        min=0.0
-    )  # a flat trace rounds to below zero
-    return float(np.sqrt(variances[0])), float(np.sqrt(variances[1]))
+    # rounding may leave less than nothing of a flat direction, as that of a sensor that stands still
+    sigmas = np.sqrt(np.maximum(np.maximum(np.diag(plain), np.diag(blocked)), 0.0))
+    return float(sigmas[0]), float(sigmas[1])

@@ -9,9 +9,9 @@ import numpy as np
 
 from tuner.interfaces import Response, Sample, SensorInfo
 
-from ..energy.screening import screened
-from .curve import Array
+from ..energy.samples import screened
 from .fitting import Evidence, Fit, Kind, fit
+from .models import Array
 from .sides import rise_and_fall_s
 
 AGREEMENT = 0.1  # rise and fall may differ by this share of their mean

@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from .curve import Array
 from .fitting import Evidence, Fit, Projected, model, nearest_minimum, within
+from .models import Array
 
 _SPREAD = np.array([0.1, 0.1, 0.1])  # of the first simplex: periods, and logarithms of sizes
 

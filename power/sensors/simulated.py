@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tuner.errors import ClockError, InputError
 from tuner.interfaces import ClockReading, PowerSource, Response, Sample, SensorInfo
 
-from ..response.correction import Array
+from ..response.models import Array
 
 _HISTORY = 8192  # samples a sensor keeps between two polls, more than one recording spans
 _SETTLED = 20.0  # a first-order lag has forgotten (e**-20) what was so many time constants ago

@@ -5,16 +5,23 @@ implementation; ``tuner.registry`` finds those by name.
 """
 
 from tuner.interfaces.devices import Check, Device, LoadSource, Progress, RunRecord
+from tuner.interfaces.energy import (
+    CorrectedPower,
+    EnergyTotal,
+    Meter,
+    PowerLevel,
+    PowerReading,
+    ProgramEnergy,
+    ProgramTimeline,
+    Recording,
+)
 from tuner.interfaces.policies import Candidate, Payback, Policy, PriorRun, Search, StageLaunch
 from tuner.interfaces.power import (
     ClockControl,
     ClockReading,
-    Meter,
-    PowerReading,
     PowerSampler,
     PowerSource,
     Reading,
-    Recording,
     Response,
     Sample,
     SensorInfo,
@@ -25,15 +32,20 @@ __all__ = [
     "Check",
     "ClockControl",
     "ClockReading",
+    "CorrectedPower",
     "Device",
+    "EnergyTotal",
     "LoadSource",
     "Meter",
     "Payback",
     "Policy",
+    "PowerLevel",
     "PowerReading",
     "PowerSampler",
     "PowerSource",
     "PriorRun",
+    "ProgramEnergy",
+    "ProgramTimeline",
     "Progress",
     "Reading",
     "Recording",

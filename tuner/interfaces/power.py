@@ -1,9 +1,12 @@
-"""The borders to power sensors, meters and clocks."""
+"""The borders to power sensors and clocks."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
+
+_FORGOTTEN = 7.0  # time constants, until less than 0.1 % of a short program's energy is still to be shown
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,31 @@ class Response:
     delay_sigma_s: float = 0.0
     origin: Literal["assumed", "published", "calibrated"] = "assumed"
     averages: bool = True
+
+    @property
+    def mean_age_s(self) -> float:
+        """Age of steady power's energy in what a reading shows, beyond its delay."""
+        return self.capacitance_s + self.window_s / 2.0
+
+    @property
+    def age_sigma_s(self) -> float:
+        """Standard uncertainty of the age of what a reading shows."""
+        return math.hypot(self.capacitance_sigma_s, self.window_sigma_s / 2.0, self.delay_sigma_s)
+
+    @property
+    def settling_s(self) -> float:
+        """How long a lag takes to forget what was before; 0 without a lag."""
+        return _FORGOTTEN * self.capacitance_s
+
+    @property
+    def lasting_s(self) -> float:
+        """How long a reading goes on showing what has ended, beyond its delay."""
+        return max(self.settling_s, self.window_s)
+
+    @property
+    def memory_s(self) -> float:
+        """How long after its end a reading shows a program; its delay may be negative, its memory is not."""
+        return max(0.0, self.delay_s + self.lasting_s)
 
 
 @dataclass(frozen=True)
@@ -128,66 +156,6 @@ class ClockReading:
 
     mhz: float | None
     throttle_reasons: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class PowerReading:
-    """Mean power over a window.
-
-    Attributes:
-        watts: mean corrected power.
-        uncertainty_w: standard uncertainty of it: +- 1.96 of it covers 95 % (statistics and timing, not the
-            sensor's gain, which is common to all trials).
-        sensor: reading and method, e.g. ``nvml-energy-counter``.
-        scope: what the sensor sees.
-        notes: what was not as it should be, e.g. ``sensor-gap: ...``; they become flags of a measurement.
-        degrees: effective degrees of freedom of the uncertainty; None for many.
-    """
-
-    watts: float
-    uncertainty_w: float
-    sensor: str
-    scope: str
-    notes: tuple[str, ...] = ()
-    degrees: float | None = None
-
-
-class Recording(Protocol):
-    """Samples being collected; asked for windows after it has ended."""
-
-    @property
-    def problem(self) -> str:
-        """Why the latest ``reading`` was None; empty where it was not."""
-
-    def reading(self, start_s: float, end_s: float) -> PowerReading | None:
-        """Mean power between two times; None when the sensor gave too little for an answer, see ``problem``.
-
-        Raises:
-            PowerError: the sensor stopped answering while the recording was made.
-        """
-
-    def clock(self, start_s: float, end_s: float) -> ClockReading:
-        """Median clock and all throttle reasons seen between two times."""
-
-    def joules(self) -> float:
-        """Energy of the whole recording, best estimate; 0.0 without samples."""
-
-    def samples(self) -> Sequence[Sample]:
-        """Every fresh sample of the recording as the sensor gave it, oldest first."""
-
-
-class Meter(Protocol):
-    """Sensor to joules: sampler, response model and integration."""
-
-    @property
-    def info(self) -> SensorInfo:
-        """The reading in use."""
-
-    def recording(self) -> AbstractContextManager[Recording]:
-        """Collect samples while the block runs."""
-
-    def close(self) -> None:
-        """Release the sensor."""
 
 
 class ClockControl(Protocol):

@@ -1,10 +1,9 @@
 """Power of the idle GPU, its context alive and its clock as for the trials: what net joules are net of."""
 
 import logging
-import math
 
 from tuner.errors import PowerError
-from tuner.interfaces import Device, Meter, PowerReading
+from tuner.interfaces import Device, Meter, PowerLevel, PowerReading
 
 _CALM_S = 0.3  # after work: power of an H200 has fallen within a tenth of a second
 _LOG = logging.getLogger(__name__)
@@ -23,7 +22,7 @@ class IdlePower:
         self._device = device
         self._meter = meter
         self._window_s = window_s
-        self._seen: dict[int | None, list[tuple[float, float]]] = {}
+        self._seen: dict[int | None, list[PowerLevel]] = {}
 
     def measure(self, clock_mhz: int | None) -> float:
         """Read idle power at a clock that is set already; returns the joules that took."""
@@ -41,22 +40,17 @@ class IdlePower:
         if reading is None:
             _LOG.warning("no idle power: %s", why)
         else:
-            self._seen.setdefault(clock_mhz, []).append((reading.watts, reading.uncertainty_w))
+            self._seen.setdefault(clock_mhz, []).append(PowerLevel(reading.watts, reading.uncertainty_w))
         return recording.joules()
 
     def recall(self, clock_mhz: int | None, watts: float, uncertainty_w: float) -> None:
         """Take over what a killed run read, unless this one has."""
-        self._seen.setdefault(clock_mhz, [(watts, uncertainty_w)])
+        self._seen.setdefault(clock_mhz, [PowerLevel(watts, uncertainty_w)])
 
     def of(self, clock_mhz: int | None) -> tuple[float, float] | None:
-        """Watts and standard uncertainty at a clock; None where it was not read.
-
-        Before and after differ by more than each is unsure of, as the GPU warms up: what was between them is
-        taken to be anywhere from the one to the other.
-        """
+        """Watts and standard uncertainty at a clock; None where it was not read."""
         seen = self._seen.get(clock_mhz)
         if not seen:
             return None
-        watts = [value for value, _ in seen]
-        own = math.hypot(*(uncertainty for _, uncertainty in seen)) / len(seen)
-        return math.fsum(watts) / len(seen), math.hypot(own, (max(watts) - min(watts)) / math.sqrt(12.0))
+        level = PowerLevel.between(seen)
+        return level.watts, level.sigma_w

@@ -10,14 +10,14 @@ from rich.table import Table
 from tuner.model.objective import COVERAGE
 from tuner.report.power_plot import Picture
 from tuner.report.words import is_corrected, percent, response_words, si, with_uncertainty
-from tuner.tracing.result import ReadingResult, Trace, corrected
-from tuner.tracing.watching import Row, Snapshot
+from tuner.tracing.result import ProgramTrace, ReadingResult, corrected
+from tuner.tracing.watching import PowerSnapshot, ReadingRow
 
 _TENTHS_S = 10.0  # from here on a tenth of a second is a third digit
 _COMMAND_CHARACTERS = 90
 
 
-def table(snapshot: Snapshot, name: str) -> Table:
+def table(snapshot: PowerSnapshot, name: str) -> Table:
     """The readings as they stand, with the state of the GPU below."""
     title = f"{name}, {snapshot.time_s:.0f} s"
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, title=title, caption=_state(snapshot))
@@ -32,7 +32,7 @@ def table(snapshot: Snapshot, name: str) -> Table:
     return shown
 
 
-def lines(snapshot: Snapshot) -> Iterator[str]:
+def lines(snapshot: PowerSnapshot) -> Iterator[str]:
     """The same, a line for each reading."""
     for row in snapshot.rows:
         head = f"{snapshot.time_s:8.1f} s  {row.info.name} ({row.info.scope}): "
@@ -44,7 +44,7 @@ def lines(snapshot: Snapshot) -> Iterator[str]:
         yield f"{head}{si(row.watts, 'W')}{shown}, {since}; {_state(snapshot)}"
 
 
-def summary_lines(snapshot: Snapshot) -> Iterator[str]:
+def summary_lines(snapshot: PowerSnapshot) -> Iterator[str]:
     """What it came to; intervals are 95 %."""
     for row in snapshot.rows:
         end = f"; {_end(row)}" if row.failure else ""
@@ -54,12 +54,12 @@ def summary_lines(snapshot: Snapshot) -> Iterator[str]:
     yield "± is 95 %, of noise and timing; a sensor's own calibration error is not in it"
 
 
-def _end(row: Row) -> str:
+def _end(row: ReadingRow) -> str:
     """Why there will be no more; empty while there may be."""
     return row.failure if row.ended or not row.failure else f"failed: {row.failure}"
 
 
-def _since(row: Row) -> str:
+def _since(row: ReadingRow) -> str:
     """Joules, and the time they are of: a reading begins with its first sample."""
     if row.joules is None or row.joules_sigma is None:
         return "–"
@@ -71,7 +71,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:,.1f} s" if seconds >= _TENTHS_S else si(seconds, "s", 3)
 
 
-def _state(snapshot: Snapshot) -> str:
+def _state(snapshot: PowerSnapshot) -> str:
     """Clock, what holds it back, and temperature, as far as they can be read."""
     clock = snapshot.clock
     parts = [] if clock.mhz is None else [f"{clock.mhz:.0f} MHz"]
@@ -82,7 +82,7 @@ def _state(snapshot: Snapshot) -> str:
     return ", ".join(parts) or "no clock to read"
 
 
-def trace_lines(trace: Trace) -> Iterator[str]:
+def trace_lines(trace: ProgramTrace) -> Iterator[str]:
     """What a trace found, a line at a time; intervals are 95 %."""
     line = trace.outcome.timeline
     yield f"{shortened(trace.command)}: exit code {trace.outcome.exit_code}, {si(line.duration_s, 's')}"
@@ -135,7 +135,7 @@ def shortened(command: Sequence[str]) -> str:
     return f"{whole} …" if len(whole) > _COMMAND_CHARACTERS / 2 else f"{kept}…"
 
 
-def _reading(trace: Trace, reading: ReadingResult) -> str:
+def _reading(trace: ProgramTrace, reading: ReadingResult) -> str:
     info, energy = reading.info, reading.energy
     follows = "counts joules" if info.kind == "counter" else response_words(info.response)
     text = f"{info.name} ({info.scope}; {follows}): {len(reading.samples)} samples"
@@ -150,12 +150,12 @@ def _reading(trace: Trace, reading: ReadingResult) -> str:
     return text
 
 
-def trace_picture(trace: Trace) -> Picture | None:
+def trace_picture(trace: ProgramTrace) -> Picture | None:
     """The picture of a trace; None where no reading shows power over time."""
     reading = trace.curve
     if reading is None or not reading.samples:
         return None
-    series, watts, age_s = corrected(reading)
+    power = corrected(reading)
     line, best, response = trace.outcome.timeline, trace.best, reading.info.response
     counter = None
     if best is not None and best.energy is not None and best is not reading:
@@ -163,11 +163,11 @@ def trace_picture(trace: Trace) -> Picture | None:
     found = f": {joules(best)}" if best is not None else ""
     return Picture(
         title=f"{shortened(trace.command)}{found}\n{_origin(trace, reading)}",
-        times_s=series.times_s - line.started_s,
-        raw_w=series.values,
-        corrected_w=watts if is_corrected(response) else None,
+        times_s=power.times_s - line.started_s,
+        raw_w=power.shown_w,
+        corrected_w=power.corrected_w if is_corrected(response) else None,
         correction=response_words(response),
-        age_s=age_s,
+        age_s=power.age_s,
         duration_s=line.duration_s,
         idle_w=None if best is None or best.energy is None else best.energy.idle_w,
         net="" if best is None or best.energy is None else net_joules(best),
@@ -176,7 +176,7 @@ def trace_picture(trace: Trace) -> Picture | None:
     )
 
 
-def _origin(trace: Trace, reading: ReadingResult) -> str:
+def _origin(trace: ProgramTrace, reading: ReadingResult) -> str:
     """Where a picture comes from, in a line."""
     origin = trace.provenance()
     driver = f", driver {origin['driver']}" if origin["driver"] else ""

@@ -29,7 +29,7 @@ def pause_s(info: SensorInfo) -> float:
     return max(info.poll_interval_s, _HALF * info.period_s)
 
 
-class Channel:
+class SensorChannel:
     """One sampler and what it gave; should it fail, the others go on.
 
     Args:
@@ -80,7 +80,7 @@ class Recorder:
         clocks: ClockControl | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.channels = tuple(Channel(sampler, now) for sampler in samplers)
+        self.channels = tuple(SensorChannel(sampler, now) for sampler in samplers)
         self.clocks: list[tuple[float, ClockReading]] = []
         self._control = clocks
         self._clock_due_s = 0.0 if clocks is not None else math.inf

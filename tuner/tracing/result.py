@@ -9,16 +9,11 @@ from datetime import datetime, timezone
 from platform import node
 from typing import Any
 
-import numpy as np
-
 from tuner import __version__, registry
-from tuner.interfaces import ClockReading, Sample, SensorInfo
+from tuner.interfaces import ClockReading, CorrectedPower, ProgramEnergy, Sample, SensorInfo
 from tuner.tracing.choice import Gpu
-from tuner.tracing.curve import Curve
-from tuner.tracing.energy import TracedEnergy, traced_energy
 from tuner.tracing.recorder import Recorder
-from tuner.tracing.run import Outcome
-from tuner.tracing.series import Series
+from tuner.tracing.run import CommandOutcome
 
 _APART = (
     0.01  # two readings of the same joules that differ by more, and by more than noise, are not both right
@@ -45,12 +40,12 @@ class ReadingResult:
 
     info: SensorInfo
     samples: tuple[Sample, ...]
-    energy: TracedEnergy | None
+    energy: ProgramEnergy | None
     failure: str = ""
 
 
 @dataclass(frozen=True)
-class Trace:
+class ProgramTrace:
     """A command's trace.
 
     Attributes:
@@ -63,7 +58,7 @@ class Trace:
 
     command: tuple[str, ...]
     gpu: Gpu
-    outcome: Outcome
+    outcome: CommandOutcome
     readings: tuple[ReadingResult, ...]
     clocks: tuple[tuple[float, ClockReading], ...] = ()
 
@@ -189,26 +184,23 @@ class Trace:
         }
 
 
-def result(command: Sequence[str], gpu: Gpu, recorder: Recorder, outcome: Outcome) -> Trace:
+def result(command: Sequence[str], gpu: Gpu, recorder: Recorder, outcome: CommandOutcome) -> ProgramTrace:
     """Join what the recorder holds with what became of the command."""
     line = outcome.timeline
     kept = {
         channel: tuple(sample for sample in channel.samples if sample.time_s >= line.began_s)
         for channel in recorder.channels
     }
-    shown = next((channel for channel in kept if channel.info.kind != "counter" and kept[channel]), None)
-    curve = Curve(Series.of(kept[shown]), shown.info) if shown is not None else None
-    readings = []
-    for channel, samples in kept.items():
-        same = shown is not None and shown.info.scope == channel.info.scope
-        energy = traced_energy(samples, channel.info, line, curve if same else None)
-        readings.append(ReadingResult(channel.info, samples, energy, channel.failure))
-    return Trace(tuple(command), gpu, outcome, tuple(readings), tuple(recorder.clocks))
+    shown = [(channel.info, samples) for channel, samples in kept.items()]
+    energies: list[ProgramEnergy | None] = registry.load("trace", "energies")(shown, line)
+    readings = [
+        ReadingResult(channel.info, samples, energy, channel.failure)
+        for (channel, samples), energy in zip(kept.items(), energies, strict=True)
+    ]
+    return ProgramTrace(tuple(command), gpu, outcome, tuple(readings), tuple(recorder.clocks))
 
 
-def corrected(reading: ReadingResult) -> tuple[Series, "np.ndarray[Any, Any]", float]:
-    """Samples of a reading, power corrected for its response, and the age of that power in seconds."""
-    series = Series.of(reading.samples)
-    response = reading.info.response
-    watts = registry.load("trace", "corrected")(series.times_s, series.values, response)
-    return series, watts, float(registry.load("trace", "age")(response))
+def corrected(reading: ReadingResult) -> CorrectedPower:
+    """Power over time that a reading shows, corrected for its response."""
+    curve: CorrectedPower = registry.load("trace", "corrected")(reading.samples, reading.info)
+    return curve

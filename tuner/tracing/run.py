@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.errors import InputError, Interrupted
-from tuner.interfaces import SensorInfo
+from tuner.interfaces import ProgramTimeline, SensorInfo
 from tuner.tracing.marks import VARIABLE, MarkPipe
 from tuner.tracing.recorder import Recorder
-from tuner.tracing.series import Timeline, memory_s
 from tuner.tracing.signals import FROM_THE_TERMINAL, TO_PASS_ON, SignalPipe, in_foreground
 
 IDLE_S = 2.0
@@ -30,7 +29,7 @@ _KILLED = 128  # what shells add to the number of the signal that ended a progra
 
 
 @dataclass(frozen=True)
-class Idle:
+class IdleTimes:
     """How long idle power is measured: before the command, and after it; None for what the sensor needs."""
 
     before_s: float | None = None
@@ -38,7 +37,7 @@ class Idle:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommandOutcome:
     """What became of a traced command.
 
     Attributes:
@@ -50,7 +49,7 @@ class Outcome:
     """
 
     exit_code: int
-    timeline: Timeline
+    timeline: ProgramTimeline
     marks: tuple[tuple[float, str], ...]
     dropped_marks: int
     overhead: float
@@ -59,8 +58,8 @@ class Outcome:
 def run_traced(
     command: Sequence[str],
     recorder: Recorder,
-    idle: Idle = Idle(),
-) -> Outcome:
+    idle: IdleTimes = IdleTimes(),
+) -> CommandOutcome:
     """Run a command; record before, during and after it.
 
     The command keeps this process's terminal, input and output. Signals that this process gets go on to it,
@@ -76,48 +75,48 @@ def run_traced(
         Interrupted: a signal came before the command was started.
     """
     with SignalPipe((*TO_PASS_ON, signal.SIGCHLD)) as signals, _marks(recorder) as marks:
-        desk = _Desk(recorder, signals, marks)
+        loop = _EventLoop(recorder, signals, marks)
         began_s = recorder.now()
-        _before(desk, recorder, _idle_s(recorder, idle))
+        _before(loop, recorder, _idle_s(recorder, idle))
         started_s = recorder.now()
         with _started(command, marks) as child:
             started_cpu_s = _cpu_s()
-            desk.attend(math.inf, child)
+            loop.attend(math.inf, child)
         ended_s = recorder.now()
         overhead = (_cpu_s() - started_cpu_s) / (ended_s - started_s)
         marks.end()
-        desk.orders.clear()
-        finished_s, after_s = _after(desk, recorder, ended_s, idle.after_s)
-        return Outcome(
+        loop.unsent.clear()
+        finished_s, after_s = _after(loop, recorder, ended_s, idle.after_s)
+        return CommandOutcome(
             exit_code=child.returncode if child.returncode >= 0 else _KILLED - child.returncode,
-            timeline=Timeline(began_s, started_s, ended_s, finished_s, after_s),
+            timeline=ProgramTimeline(began_s, started_s, ended_s, finished_s, after_s),
             marks=tuple(marks.marks),
             dropped_marks=marks.dropped,
             overhead=overhead,
         )
 
 
-def _before(desk: "_Desk", recorder: Recorder, idle_s: float) -> None:
+def _before(loop: "_EventLoop", recorder: Recorder, idle_s: float) -> None:
     """Record while the GPU is idle."""
     began_s = recorder.now()
-    recorder.edge(desk.pause)
-    desk.attend(began_s + idle_s / 2.0)
-    recorder.edge(desk.pause)  # whether idle power is steady, a counter says by three ticks
-    desk.attend(began_s + idle_s)
-    recorder.edge(desk.pause, _NEAR_TICKS)
-    if desk.orders:
+    recorder.edge(loop.pause)
+    loop.attend(began_s + idle_s / 2.0)
+    recorder.edge(loop.pause)  # whether idle power is steady, a counter says by three ticks
+    loop.attend(began_s + idle_s)
+    recorder.edge(loop.pause, _NEAR_TICKS)
+    if loop.unsent:
         raise Interrupted("interrupted before the command was started")
 
 
-def _after(desk: "_Desk", recorder: Recorder, ended_s: float, idle_s: float) -> tuple[float, float]:
+def _after(loop: "_EventLoop", recorder: Recorder, ended_s: float, idle_s: float) -> tuple[float, float]:
     """Record until the sensors have forgotten the command, then idle power: its end and its length."""
-    recorder.edge(desk.pause, _NEAR_TICKS)
-    desk.attend(ended_s + _after_s(recorder))
-    recorder.edge(desk.pause)
+    recorder.edge(loop.pause, _NEAR_TICKS)
+    loop.attend(ended_s + _after_s(recorder))
+    recorder.edge(loop.pause)
     settled_s = recorder.now()
-    desk.attend(settled_s + idle_s)
+    loop.attend(settled_s + idle_s)
     if idle_s > 0:
-        recorder.edge(desk.pause)
+        recorder.edge(loop.pause)
     finished_s = recorder.now()
     return finished_s, min(idle_s, finished_s - settled_s)
 
@@ -131,17 +130,17 @@ def _marks(recorder: Recorder) -> MarkPipe:
         ) from error
 
 
-def _idle_s(recorder: Recorder, idle: Idle) -> float:
+def _idle_s(recorder: Recorder, idle: IdleTimes) -> float:
     """How long to measure idle power before the command."""
     if idle.before_s is not None:
         return idle.before_s
     infos = [channel.info for channel in recorder.channels]
-    return max(IDLE_S, *(memory_s(info.response) + _IDLE_SAMPLES * info.period_s for info in infos))
+    return max(IDLE_S, *(info.response.memory_s + _IDLE_SAMPLES * info.period_s for info in infos))
 
 
 def _after_s(recorder: Recorder) -> float:
     """How long after its end the sensors still show the command, and a little of what is after it."""
-    return max(memory_s(channel.info.response) + _last_s(channel.info) for channel in recorder.channels)
+    return max(channel.info.response.memory_s + _last_s(channel.info) for channel in recorder.channels)
 
 
 def _last_s(info: SensorInfo) -> float:
@@ -182,18 +181,18 @@ def _started(command: Sequence[str], marks: MarkPipe) -> Iterator["subprocess.Po
                 child.wait()
 
 
-class _Desk:
+class _EventLoop:
     """Waits for what comes next: a sensor that is due, a mark, a signal, the end of the command.
 
     Attributes:
-        orders: signals that came and were not passed on to a command.
+        unsent: signals that came and were not passed on to a command.
     """
 
     def __init__(self, recorder: Recorder, signals: SignalPipe, marks: MarkPipe) -> None:
         self._recorder = recorder
         self._signals = signals
         self._marks = marks
-        self.orders: list[signal.Signals] = []
+        self.unsent: list[signal.Signals] = []
         self._watch = select.poll()
         self._watch.register(signals.fileno(), select.POLLIN)
         self._watch.register(marks.fileno(), select.POLLIN)
@@ -201,7 +200,7 @@ class _Desk:
     def attend(self, until_s: float, child: "subprocess.Popen[bytes] | None" = None) -> None:
         """Record until a time, the child's end, or, without a child, a signal."""
         now: Callable[[], float] = self._recorder.now
-        while now() < until_s and not self.orders:
+        while now() < until_s and not self.unsent:
             self.pause(min(until_s, self._recorder.due_s) - now(), child)
             self._recorder.poll()
             if child is not None and child.poll() is not None:
@@ -216,6 +215,6 @@ class _Desk:
             if number == signal.SIGCHLD:
                 continue
             if child is None:
-                self.orders.append(number)
+                self.unsent.append(number)
             elif not (number in FROM_THE_TERMINAL and in_foreground()):
                 child.send_signal(number)

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tuner import registry
 from tuner.errors import ClockError, PowerError
-from tuner.interfaces import ClockControl, ClockReading, PowerSampler, SensorInfo
+from tuner.interfaces import ClockControl, ClockReading, EnergyTotal, PowerSampler, SensorInfo
 from tuner.tracing.choice import REPLAY
 from tuner.tracing.recorder import pause_s
-from tuner.tracing.tally import Tally
 
 
 @dataclass(frozen=True)
-class Row:
+class ReadingRow:
     """One reading at one time.
 
     Attributes:
@@ -44,7 +44,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class PowerSnapshot:
     """All readings at one time, and the state of the GPU.
 
     Attributes:
@@ -56,14 +56,14 @@ class Snapshot:
     """
 
     time_s: float
-    rows: tuple[Row, ...]
+    rows: tuple[ReadingRow, ...]
     clock: ClockReading
     temperature_c: float | None
     throttled: tuple[str, ...]
 
 
-class Watched:
-    """A sampler that is polled when it is due, and its tally.
+class WatchedReading:
+    """A sampler that is polled when it is due, and its energy.
 
     Args:
         sampler: closed by whoever opened it.
@@ -73,7 +73,7 @@ class Watched:
     def __init__(self, sampler: PowerSampler, now: Callable[[], float] = time.monotonic) -> None:
         self._sampler = sampler
         self._now = now
-        self._tally = Tally()
+        self._energy: EnergyTotal = registry.load("trace", "running")()
         self._told = (0.0, 0.0)  # seconds and joules of the last row
         self._failure = ""
         self._begin_s = now()
@@ -88,7 +88,7 @@ class Watched:
         except PowerError as error:
             self._failure, self.due_s = _reason(error, self._sampler.info.name), math.inf
             return
-        self._tally.add(sample for sample in fresh if sample.time_s >= self._begin_s)
+        self._energy.add(sample for sample in fresh if sample.time_s >= self._begin_s)
         info = self._sampler.info
         pause = info.poll_interval_s if info.kind == "counter" else pause_s(info)
         self.due_s = max(self._now() + pause, self._sampler.due_s)
@@ -98,19 +98,19 @@ class Watched:
         """True when there will be no more."""
         return bool(self._failure)
 
-    def row(self) -> Row:
+    def row(self) -> ReadingRow:
         """The reading as it stands."""
-        info, tally = self._sampler.info, self._tally
-        found, seconds = tally.joules(info), tally.duration_s
+        info, energy = self._sampler.info, self._energy
+        found, seconds = energy.joules(info), energy.duration_s
         last_s, last_j = self._told
         watts = None
         if found is not None and seconds > last_s:
             watts = (found[0] - last_j) / (seconds - last_s)
             self._told = seconds, found[0]
-        return Row(
+        return ReadingRow(
             info=info,
             watts=watts,
-            shown_w=tally.last.value if tally.last and info.kind != "counter" else None,
+            shown_w=energy.last.value if energy.last and info.kind != "counter" else None,
             mean_w=None if found is None else found[0] / seconds,
             joules=None if found is None else found[0],
             joules_sigma=None if found is None else found[1],
@@ -120,14 +120,14 @@ class Watched:
 
 
 def snapshots(
-    watched: Sequence[Watched],
+    watched: Sequence[WatchedReading],
     clocks: ClockControl | None,
     thermometer: Any,  # noqa: ANN401 - a plugin's class
     *,
     pause: Callable[[float], bool],
     interval_s: float,
     now: Callable[[], float] = time.monotonic,
-) -> Iterator[Snapshot]:
+) -> Iterator[PowerSnapshot]:
     """A snapshot every interval, until a pause is told to be the last or no reading is left.
 
     Args:
@@ -155,7 +155,7 @@ def snapshots(
         clock = _clock(clocks)
         throttled |= set(clock.throttle_reasons)
         celsius = thermometer.read() if thermometer is not None else None
-        yield Snapshot(now() - begin_s, rows, clock, celsius, tuple(sorted(throttled)))
+        yield PowerSnapshot(now() - begin_s, rows, clock, celsius, tuple(sorted(throttled)))
         goes_on = goes_on and _left(watched)
 
 
@@ -165,7 +165,7 @@ def _reason(error: PowerError, name: str) -> str:
     return reason if reason and head.startswith(name) else str(error)
 
 
-def _left(watched: Sequence[Watched]) -> bool:
+def _left(watched: Sequence[WatchedReading]) -> bool:
     return not all(reading.over for reading in watched)
 
 

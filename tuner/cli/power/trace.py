@@ -14,7 +14,7 @@ from tuner.cli.output import writable
 from tuner.errors import InputError
 
 if TYPE_CHECKING:
-    from tuner.tracing.result import Trace
+    from tuner.tracing.result import ProgramTrace
 
 _FAILED = 1  # where the command ended well and the files could not be written
 
@@ -74,7 +74,7 @@ def trace(
     from tuner.tracing.choice import gpu_for, opened, readable_clocks
     from tuner.tracing.recorder import Recorder
     from tuner.tracing.result import result
-    from tuner.tracing.run import Idle, run_traced
+    from tuner.tracing.run import IdleTimes, run_traced
 
     sensors = [sensor] if sensor else []
     gpu = gpu_for(device, sensors, "tuner power trace")
@@ -82,7 +82,7 @@ def trace(
         if plot_path is not None and all(sampler.info.kind == "counter" for sampler in samplers):
             raise InputError(f"--plot {plot_path}: a counter shows no power over time; name another --sensor")
         recorder = Recorder(samplers, clocks)
-        outcome = run_traced(command, recorder, Idle(idle_s, idle_after_s))
+        outcome = run_traced(command, recorder, IdleTimes(idle_s, idle_after_s))
         found = result(command, gpu, recorder, outcome)
     from tuner.report.power import trace_lines
 
@@ -111,7 +111,7 @@ def _check(
         need_matplotlib()
 
 
-def _write(found: "Trace", *paths: str | None) -> list[str]:
+def _write(found: "ProgramTrace", *paths: str | None) -> list[str]:
     """Write the trace files; what went wrong, for people."""
     problems = []
     recorded = found.recorded()
@@ -125,7 +125,7 @@ def _write(found: "Trace", *paths: str | None) -> list[str]:
     return problems
 
 
-def _draw(found: "Trace", path: str | None) -> list[str]:
+def _draw(found: "ProgramTrace", path: str | None) -> list[str]:
     """Draw the picture; what went wrong, for people."""
     if path is None:
         return []

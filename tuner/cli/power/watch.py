@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tuner.tracing.choice import Gpu
-    from tuner.tracing.watching import Snapshot
+    from tuner.tracing.watching import PowerSnapshot
 
-Shown = Callable[["Snapshot"], None]
+Shown = Callable[["PowerSnapshot"], None]
 
 
 @click.command()
@@ -92,12 +92,14 @@ def watch(
         raise Interrupted("interrupted")
 
 
-def _snapshots(gpu: "Gpu", sensors: tuple[str, ...], interval_s: float, most: float) -> Iterator["Snapshot"]:
+def _snapshots(
+    gpu: "Gpu", sensors: tuple[str, ...], interval_s: float, most: float
+) -> Iterator["PowerSnapshot"]:
     """So many snapshots, or as many as there are until a signal."""
     from tuner import registry
     from tuner.tracing.choice import opened, readable_clocks
     from tuner.tracing.signals import TO_END, SignalPipe
-    from tuner.tracing.watching import Watched, snapshots
+    from tuner.tracing.watching import WatchedReading, snapshots
 
     thermometer = registry.load("thermometer", "automatic")(gpu.gpu)
     with (
@@ -106,7 +108,7 @@ def _snapshots(gpu: "Gpu", sensors: tuple[str, ...], interval_s: float, most: fl
         readable_clocks(gpu) as clocks,
         SignalPipe(TO_END) as signals,
     ):
-        watched = [Watched(sampler) for sampler in samplers]
+        watched = [WatchedReading(sampler) for sampler in samplers]
         taken = snapshots(watched, clocks, thermometer, pause=signals.quiet_for, interval_s=interval_s)
         for number, snapshot in enumerate(taken, start=1):
             yield snapshot
@@ -125,7 +127,7 @@ def _json_lines(path: str | None, gpu: "Gpu") -> Iterator[Shown]:
     except OSError as error:
         raise InputError(f"--json {path}: {error.strerror}") from error
 
-    def write(snapshot: "Snapshot") -> None:
+    def write(snapshot: "PowerSnapshot") -> None:
         try:
             stream.write(json.dumps(_record(snapshot, gpu), allow_nan=False) + "\n")
             stream.flush()
@@ -141,7 +143,7 @@ def _json_lines(path: str | None, gpu: "Gpu") -> Iterator[Shown]:
             stream.close()
 
 
-def _record(snapshot: "Snapshot", gpu: "Gpu") -> dict[str, Any]:
+def _record(snapshot: "PowerSnapshot", gpu: "Gpu") -> dict[str, Any]:
     """A snapshot as JSON; uncertainties are standard ones."""
     return {
         "time_s": snapshot.time_s,
@@ -174,7 +176,7 @@ def _display(out: "Console", gpu: "Gpu") -> Iterator[Shown]:
 
     if not out.is_terminal:
 
-        def show_lines(snapshot: "Snapshot") -> None:
+        def show_lines(snapshot: "PowerSnapshot") -> None:
             try:
                 for line in lines(snapshot):
                     out.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,15 +1,20 @@
-"""Joules and mean power of a reading while it goes on, in as little memory as one sample needs."""
+"""Joules of a whole recording: while it goes on, in constant memory, or once it has ended."""
 
 import math
 from collections.abc import Iterable
 
 from tuner.interfaces import Sample, SensorInfo
 
+from ..response.models import energy_j
+from .noise import ROUNDING
+from .samples import SampleSeries
+
+_PAIR = 2
 _RAMP_GUESS = 1.0 / math.sqrt(3.0)  # power within a running mean's window may be anywhere in it
 
 
-class Tally:
-    """Adds up the samples of one reading.
+class RunningEnergy:
+    """Implements ``tuner.interfaces.EnergyTotal``: adds up the samples of one reading.
 
     Power is integrated by the trapezoid rule. Equation (6) of the multi-kernel paper telescopes to C times
     the difference of last and first sample, and a mean over a window W stands for power W/2 earlier.
@@ -59,12 +64,22 @@ class Tally:
             timing_j = difference / self.duration_s * times_s
             return difference, math.hypot(timing_j, info.resolution / math.sqrt(6.0))
         response = info.response
-        mean_age_s = response.capacitance_s + response.window_s / 2.0
-        noise_w2 = self._bends_w2 / (6.0 * self._bends) if self._bends else difference**2 / 12.0
-        noise_w2 += info.resolution**2 / 12.0
+        noise_w2 = self._bends_w2 / (6.0 * self._bends) if self._bends else difference**2 / ROUNDING
+        noise_w2 += info.resolution**2 / ROUNDING
         guess_s = response.window_s / 2.0 * _RAMP_GUESS if response.kind == "ramp" else 0.0
         sigma_j = math.sqrt(
-            noise_w2 * (self._steps_s2 + 2.0 * mean_age_s**2)
+            noise_w2 * (self._steps_s2 + 2.0 * response.mean_age_s**2)
             + (difference * math.hypot(response.capacitance_sigma_s, guess_s)) ** 2
         )
-        return self._integral_j + mean_age_s * difference, sigma_j
+        return self._integral_j + response.mean_age_s * difference, sigma_j
+
+
+def total_joules(series: SampleSeries, duration_s: float, info: SensorInfo) -> float:
+    """Energy of a recording of ``duration_s``: that between its samples, scaled to the whole; 0.0 without."""
+    if len(series) < _PAIR:
+        return float(series.values[0]) * duration_s if len(series) and info.kind != "counter" else 0.0
+    if info.kind == "counter":
+        joules = float(series.values[-1] - series.values[0])
+    else:
+        joules = energy_j(series.times_s, series.values, info.response)
+    return joules * duration_s / series.duration_s

@@ -1,4 +1,4 @@
-"""From what a reading showed back to power and joules: the inverses of the response models.
+"""The response models: what a reading shows of a known power, and back from that to power and joules.
 
 Every energy here is a weighted sum of the samples, ``E = sum(w_i * Pm_i)``, from the first sample to the last
 and ``delay_s`` earlier. The weights are seconds, and independent noise of standard deviation s in each sample
@@ -14,6 +14,10 @@ makes ``s * sqrt(sum(w_i^2))`` of E. With the trapezoid rule over samples dt apa
   multiple of dt and power was steady for W before the first sample, interpolated between samples where it is
   no multiple. ``sqrt(T W)`` of noise: that of one reading in each window, as if the others were not there.
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +47,7 @@ def corrected(times_s: Array, watts: Array, response: Response) -> Array:
     if response.kind == "lag":
         return _without_lag(times_s, watts, response.capacitance_s)
     if response.kind == "ramp":
-        joules = _energy_of_means(times_s, watts, response.window_s)
+        joules = cumulative_energy_j(times_s, watts, response)
         return np.concatenate((watts[:1], np.diff(joules) / np.diff(times_s)))
     return watts.copy()
 
@@ -64,6 +68,14 @@ def energy_j(times_s: Array, watts: Array, response: Response) -> float:
     return float(energy_weights_s(times_s, response) @ watts)
 
 
+def cumulative_energy_j(times_s: Array, watts: Array, response: Response) -> Array:
+    """Joules from the first of at least two samples to each, shape (n,); see ``energy_j``."""
+    if response.kind == "ramp":
+        return _energy_of_means(times_s, watts, response.window_s)
+    areas_j = np.diff(times_s) * (watts[1:] + watts[:-1]) / 2.0
+    return np.concatenate(([0.0], np.cumsum(areas_j))) + response.mean_age_s * (watts - watts[0])
+
+
 def energy_weights_s(times_s: Array, response: Response) -> Array:
     """Weights w of ``E = sum(w * Pm)`` in seconds, shape (n,); see the top of this file."""
     if len(times_s) < _PAIR:
@@ -72,9 +84,8 @@ def energy_weights_s(times_s: Array, response: Response) -> Array:
         return _weights_of_means(times_s, response.window_s)
     gaps = np.diff(times_s)
     weights = (np.append(gaps, 0.0) + np.insert(gaps, 0, 0.0)) / 2.0
-    mean_age_s = response.capacitance_s + response.window_s / 2.0
-    weights[0] -= mean_age_s
-    weights[-1] += mean_age_s
+    weights[0] -= response.mean_age_s
+    weights[-1] += response.mean_age_s
     return weights
 
 
@@ -135,3 +146,86 @@ def _weights_of_means(times_s: Array, window_s: float) -> Array:
             share[j] += share[i] * (1.0 - part)
             share[j + 1] += share[i] * part
     return weights
+
+
+# --- what a reading shows of a known power ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PowerCurve:
+    """True power that is constant between changes.
+
+    Attributes:
+        changes_s: times of the changes, increasing, shape (k,), k at least 1.
+        watts: power before the first change, between changes and after the last, shape (k + 1,).
+    """
+
+    changes_s: Array
+    watts: Array
+
+    @staticmethod
+    def of_load(
+        busy: Sequence[tuple[float, float]], idle_w: float = 0.0, busy_w: float = 1.0
+    ) -> "PowerCurve":
+        """A load that is on in the given (start, end) intervals, in order, and off otherwise."""
+        changes = np.asarray(busy, dtype=np.float64).ravel()
+        watts = np.full(len(changes) + 1, idle_w, dtype=np.float64)
+        watts[1::2] = busy_w
+        return PowerCurve(changes, watts)
+
+    @cached_property
+    def _joules(self) -> Array:
+        """Energy from the first change to each."""
+        return np.concatenate(([0.0], np.cumsum(np.diff(self.changes_s) * self.watts[1:-1])))
+
+    def at(self, times_s: Array) -> Array:
+        """True power at times; on a change, that after it."""
+        return self.watts[np.searchsorted(self.changes_s, times_s, side="right")]
+
+    def joules(self, times_s: Array) -> Array:
+        """Energy from the first change to times, negative before it."""
+        piece = np.searchsorted(self.changes_s, times_s, side="right")
+        since = np.maximum(piece - 1, 0)
+        return self._joules[since] + self.watts[piece] * (times_s - self.changes_s[since])
+
+    def lagged(self, times_s: Array, capacitance_s: float, rising_s: float | None = None) -> Array:
+        """Power seen through a first-order lag that had settled before the first change.
+
+        Args:
+            times_s: where it is looked at, of any shape.
+            capacitance_s: time constant.
+            rising_s: time constant while power is above 0, where it is another.
+        """
+        constants = np.where(self.watts > 0, rising_s or capacitance_s, capacitance_s)
+        forgotten = np.exp(np.diff(self.changes_s) / -constants[1:-1]).tolist()
+        shown = [float(self.watts[0])]
+        for watts, kept in zip(self.watts[1:-1].tolist(), forgotten, strict=True):
+            shown.append(watts + (shown[-1] - watts) * kept)
+        piece = np.searchsorted(self.changes_s, times_s, side="right")
+        since = np.maximum(piece - 1, 0)
+        away_s = np.maximum(times_s - self.changes_s[since], 0.0)
+        kept_share = np.exp(away_s / -constants[piece])
+        return self.watts[piece] + (np.array(shown)[since] - self.watts[piece]) * kept_share
+
+
+def shown_watts(curve: PowerCurve, times_s: Array, response: Response) -> Array:
+    """What a reading of watts with a given response shows at ``times_s`` of a power curve."""
+    seen_s = times_s - response.delay_s
+    if response.capacitance_s > 0:
+        return curve.lagged(seen_s, response.capacitance_s)
+    if response.window_s > 0:
+        drawn_j = curve.joules(seen_s) - curve.joules(seen_s - response.window_s)
+        return np.asarray(drawn_j / response.window_s)
+    return curve.at(seen_s)
+
+
+def shown_joules(curve: PowerCurve, times_s: Array, response: Response) -> Array:
+    """What a counter that integrates power, or power seen through a lag, has counted at ``times_s``.
+
+    The integral of a lag L of the power P is ``integral(P) - C * L``, up to a constant.
+    """
+    seen_s = times_s - response.delay_s
+    counted_j = curve.joules(seen_s)
+    if response.capacitance_s > 0:
+        counted_j -= response.capacitance_s * curve.lagged(seen_s, response.capacitance_s)
+    return counted_j

@@ -1,6 +1,6 @@
 """Joules between any two times from a power reading, whatever it does to power.
 
-The energy up to each sample is a weighted sum of the samples (``power.response``), and so is that up to
+The energy up to each sample is a weighted sum of the samples (``response.models``), and so is that up to
 a time between two samples, which is found in one of three ways. *Inside*: power stays the same from one
 sample to the next. *At a program's start*: up to it power is what it was before, and the rest of the energy
 between the two samples came after it. *At its end*: from there on power is what it is afterwards. The
@@ -12,23 +12,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner import registry
 from tuner.interfaces import SensorInfo
-from tuner.tracing.series import Array, Series, age_sigma_s
+
+from ..response.models import Array, energy_weights_s
+from .noise import sample_variances_w2
+from .samples import SampleSeries
 
 _TRIPLE = 3
 _NEAR = (
     3  # gaps between samples that tell the power next to a time: one alone is mostly noise, and overshoots;
 )
 _NEAR_S = 0.06  # but what is further off than this says nothing
-_TILES = 0.9  # of the period: a mean over as much misses nothing
-_MEDIAN = 0.4549  # of the square of a normal number
-_LOCAL = 5  # samples whose scatter is taken together: a step is none of what follows it
 _SQRT_3 = 3.0**0.5
 
 
 @dataclass(frozen=True)
-class Place:
+class EnergyPoint:
     """The energy up to a time.
 
     Attributes:
@@ -42,7 +41,7 @@ class Place:
     shown_w: float
 
 
-class Curve:
+class EnergyCurve:
     """Energy over time from a power reading.
 
     Args:
@@ -50,11 +49,10 @@ class Curve:
         info: the reading.
     """
 
-    def __init__(self, samples: Series, info: SensorInfo) -> None:
+    def __init__(self, samples: SampleSeries, info: SensorInfo) -> None:
         self._samples = samples.earlier(info.response.delay_s)
         self._info = info
-        self._weights = registry.load("trace", "weights")
-        self._variances_w2 = _variances_w2(samples, info)
+        self._variances_w2 = sample_variances_w2(samples, info)
         self._places: dict[int, Array] = {}
         self._near = max(1, round(min(_NEAR, _NEAR_S / info.period_s))) if info.period_s else 1
 
@@ -63,15 +61,15 @@ class Curve:
         times = self._samples.times_s
         return len(times) >= _TRIPLE and bool(times[0] <= start_s < end_s <= times[-1])
 
-    def joules(self, start: Place, end: Place) -> tuple[float, float]:
+    def joules(self, start: EnergyPoint, end: EnergyPoint) -> tuple[float, float]:
         """Energy from one place to another, and its variance."""
         weights = end.weights_s - start.weights_s
-        aged_j = age_sigma_s(self._info.response) * (end.shown_w - start.shown_w)
+        aged_j = self._info.response.age_sigma_s * (end.shown_w - start.shown_w)
         variance_j2 = float(weights**2 @ self._variances_w2)
         variance_j2 += start.doubt_j**2 + end.doubt_j**2 + aged_j**2
         return float(weights @ self._samples.values), variance_j2
 
-    def inside(self, time_s: float) -> Place:
+    def inside(self, time_s: float) -> EnergyPoint:
         """The place of a time between the first sample and the last."""
         i, share, step_s = self._gap(time_s)
         weights = (1.0 - share) * self._up_to(i) + share * self._up_to(i + 1)
@@ -80,13 +78,13 @@ class Curve:
         ) @ self._samples.values
         return self._place(weights, share * (1.0 - share) * step_s * float(change_w) / _SQRT_3, time_s)
 
-    def at_start(self, time_s: float) -> Place:
+    def at_start(self, time_s: float) -> EnergyPoint:
         """The place of the start of something that draws nothing before it."""
         i, share, step_s = self._gap(time_s)
         before = self._up_to(i) + share * step_s * self._slope(i - self._near, i)
         return self._of_two(before, time_s)
 
-    def at_end(self, time_s: float) -> Place:
+    def at_end(self, time_s: float) -> EnergyPoint:
         """The place of the end of something that draws nothing after it."""
         i, share, step_s = self._gap(time_s)
         after = self._up_to(i + 1) - (1.0 - share) * step_s * self._slope(i + 1, i + 1 + self._near)
@@ -117,14 +115,14 @@ class Curve:
         variance_j2 = float(weights**2 @ self._variances_w2) + doubt_j**2 / 3.0
         return float(weights @ self._samples.values), variance_j2
 
-    def _of_two(self, weights: Array, time_s: float) -> Place:
+    def _of_two(self, weights: Array, time_s: float) -> EnergyPoint:
         other = self.inside(time_s)
         apart_j = float((weights - other.weights_s) @ self._samples.values) / _SQRT_3
         return self._place(weights, math.hypot(apart_j, other.doubt_j), time_s)
 
-    def _place(self, weights: Array, doubt_j: float, time_s: float) -> Place:
+    def _place(self, weights: Array, doubt_j: float, time_s: float) -> EnergyPoint:
         shown_w = float(np.interp(time_s, self._samples.times_s, self._samples.values))
-        return Place(weights, abs(doubt_j), shown_w)
+        return EnergyPoint(weights, abs(doubt_j), shown_w)
 
     def _gap(self, time_s: float) -> tuple[int, float, float]:
         """The sample before a time, the share of the gap to the next one that is past, and that gap."""
@@ -137,7 +135,7 @@ class Curve:
         """Weights of the energy from the first sample to another, shape (n,)."""
         if index not in self._places:
             weights = np.zeros(len(self._samples))
-            weights[: index + 1] = self._weights(self._samples.times_s[: index + 1], self._info.response)
+            weights[: index + 1] = energy_weights_s(self._samples.times_s[: index + 1], self._info.response)
             self._places[index] = weights
         return self._places[index]
 
@@ -150,23 +148,3 @@ class Curve:
             return weights
         step_s = self._samples.times_s[last] - self._samples.times_s[first]
         return np.asarray((self._up_to(last) - self._up_to(first)) / step_s)
-
-
-def _variances_w2(samples: Series, info: SensorInfo) -> Array:
-    """Variance of each sample, shape (n,).
-
-    It comes from second differences around it, which hold the sensor's noise and what the power does between
-    samples: a load that changes faster than the sensor looks is sampled, not followed. The noise shows where
-    power is steady, and there is nothing else in a mean over all of the time.
-    """
-    power, response, rounding_w2 = samples.values, info.response, info.resolution**2 / 12.0
-    if len(power) < _TRIPLE:
-        return np.full(len(power), float(np.ptp(power)) ** 2 / 12.0 + rounding_w2 if len(power) else 0.0)
-    bends_w2 = np.diff(power, n=2) ** 2 / 6.0
-    local = np.full(len(bends_w2), float(np.median(bends_w2)) / _MEDIAN)
-    if not response.averages or response.window_s < _TILES * info.period_s:
-        wide = np.ones(min(_LOCAL, len(bends_w2)))
-        around = np.convolve(bends_w2, wide, "same") / np.convolve(np.ones_like(bends_w2), wide, "same")
-        local = np.maximum(local, around)
-    slopes = np.gradient(power, samples.times_s)
-    return np.asarray(np.pad(local, 1, mode="edge") + rounding_w2 + (slopes * samples.time_sigmas_s) ** 2)

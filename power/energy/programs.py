@@ -17,59 +17,59 @@ a C that is 20 % off. Counters: see ``counted``.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from tuner.interfaces import Response, Sample, SensorInfo
-from tuner.tracing.counted import counted
-from tuner.tracing.curve import Curve
-from tuner.tracing.level import Level, after_level, idle_level
-from tuner.tracing.series import Series, Timeline, age_sigma_s, lasting_s, mean_age_s
+from tuner.interfaces import (
+    CorrectedPower,
+    PowerLevel,
+    ProgramEnergy,
+    ProgramTimeline,
+    Response,
+    Sample,
+    SensorInfo,
+)
+
+from ..response.models import age_s, corrected, cumulative_energy_j
+from .counters import counted
+from .curve import EnergyCurve
+from .levels import after_level, idle_level, joined
+from .samples import SampleSeries, gaps, plausible
 
 _MODEL = 0.33  # of a lag: a fifth of the true one, and what its highest reading misses between two samples
 _REMEMBERS = 2.0  # periods: what is shown for no longer needs no waiting for
 _CONTRADICTION = 3.0  # standard uncertainties between two ways to the same joules
 _TRIPLE = 3
-_GAP_PERIODS = 4.0  # without a sample are a gap,
-_GAP_S = 0.25  # if they last as long
+_GAP_S = 0.25  # a shorter pause is that of a busy host
 _PEAK_LAGS = 2.0  # time constants a peak is averaged over: equation (6) then adds no more than the noise
 
 
-@dataclass(frozen=True)
-class TracedEnergy:
-    """What a reading says of a program. Uncertainties are standard uncertainties of noise and timing.
+def program_energies(
+    readings: Sequence[tuple[SensorInfo, Sequence[Sample]]], line: ProgramTimeline
+) -> list[ProgramEnergy | None]:
+    """Joules of a program by each of its readings; None where too few samples lie before or after it.
 
-    Attributes:
-        total_j: energy while the program ran.
-        total_sigma_j: its uncertainty.
-        net_j: energy beyond what the GPU would have drawn idle in that time.
-        net_sigma_j: its uncertainty.
-        idle_w: idle power.
-        idle_sigma_w: its uncertainty.
-        mean_w: total over duration.
-        peak_w: highest corrected power over ``peak_window_s``; None for a counter.
-        peak_window_s: see ``peak_w``.
-        after: power once the program had ended; None where the recording does not tell.
-        notes: what was not as it should be.
+    The first reading of power tells the counters of the same scope what lies between their ticks and the
+    program's ends.
+
+    Args:
+        readings: each with its samples, uncorrected, oldest first.
+        line: when the program ran.
     """
-
-    total_j: float
-    total_sigma_j: float
-    net_j: float
-    net_sigma_j: float
-    idle_w: float
-    idle_sigma_w: float
-    mean_w: float
-    peak_w: float | None
-    peak_window_s: float
-    after: Level | None = None
-    notes: tuple[str, ...] = ()
+    shown = next(((info, samples) for info, samples in readings if info.kind != "counter" and samples), None)
+    curve = EnergyCurve(plausible(shown[1], shown[0])[0], shown[0]) if shown is not None else None
+    return [
+        program_energy(
+            samples, info, line, curve if shown is not None and shown[0].scope == info.scope else None
+        )
+        for info, samples in readings
+    ]
 
 
-def traced_energy(
-    samples: Sequence[Sample], info: SensorInfo, line: Timeline, curve: Curve | None = None
-) -> TracedEnergy | None:
+def program_energy(
+    samples: Sequence[Sample], info: SensorInfo, line: ProgramTimeline, curve: EnergyCurve | None = None
+) -> ProgramEnergy | None:
     """Joules of the program; None where too few samples lie before or after it.
 
     Args:
@@ -79,20 +79,20 @@ def traced_energy(
         curve: of another reading of the same power, which tells a counter's what lies between its ticks and
             the program's ends.
     """
-    trace = Series.of(samples)
-    idle, after = idle_level(trace, info, line), after_level(trace, info, line)
+    series, _ = plausible(samples, info)
+    idle, after = idle_level(series, info, line), after_level(series, info, line)
     if idle is None:
         return None
     if info.kind == "counter":
-        found = counted(trace, info, line, idle, curve)
+        found = counted(series, info, line, idle, curve)
     else:
-        found = _integrated(trace, info, line, idle, after)
+        found = _integrated(series, info, line, idle, after)
     if found is None:
         return None
     total_j, variance_j2 = found
     idle_j = idle.watts * line.duration_s
-    peak_w, peak_window_s = _peak(_around(trace, info, line), info)
-    return TracedEnergy(
+    peak_w, peak_window_s = _peak(_around(series, info, line), info)
+    return ProgramEnergy(
         total_j=total_j,
         total_sigma_j=float(np.sqrt(variance_j2)),
         net_j=total_j - idle_j,
@@ -103,20 +103,27 @@ def traced_energy(
         peak_w=peak_w,
         peak_window_s=peak_window_s,
         after=after,
-        notes=tuple(_notes(trace, info, line, idle)),
+        notes=tuple(_notes(series, info, line, idle)),
     )
 
 
+def corrected_power(samples: Sequence[Sample], info: SensorInfo) -> CorrectedPower:
+    """Power over time that a reading of power shows, corrected for its response."""
+    series, _ = plausible(samples, info)
+    watts = corrected(series.times_s, series.values, info.response)
+    return CorrectedPower(series.times_s, series.values, watts, age_s(info.response))
+
+
 def _integrated(
-    trace: Series, info: SensorInfo, line: Timeline, idle: Level, after: Level | None
+    series: SampleSeries, info: SensorInfo, line: ProgramTimeline, idle: PowerLevel, after: PowerLevel | None
 ) -> tuple[float, float] | None:
     """Joules from start to end and their variance, of a reading of power."""
-    curve = Curve(trace, info)
+    curve = EnergyCurve(series, info)
     if not curve.covers(line.started_s, line.ended_s):
         return None
     start, end = curve.at_start(line.started_s), curve.at_end(line.ended_s)
     direct = curve.joules(start, end)
-    tail = _by_tail(trace, info, line, idle, after)
+    tail = _by_tail(series, info, line, idle, after)
     if tail is None:
         return direct
     apart_j = abs(tail[0] - direct[0])
@@ -129,40 +136,40 @@ def _integrated(
 
 
 def _by_tail(
-    trace: Series, info: SensorInfo, line: Timeline, idle: Level, after: Level | None
+    series: SampleSeries, info: SensorInfo, line: ProgramTimeline, idle: PowerLevel, after: PowerLevel | None
 ) -> tuple[float, float] | None:
     """The same by the levels around, see the top of this file; None where they are unknown or unsteady."""
-    age_s = mean_age_s(info.response)
+    age_s = info.response.mean_age_s
     if after is None or idle.unsteady or after.unsteady:
         return None
-    if lasting_s(info.response) < _REMEMBERS * info.period_s:
+    if info.response.lasting_s < _REMEMBERS * info.period_s:
         return None
-    seen = trace.earlier(info.response.delay_s)
+    seen = series.earlier(info.response.delay_s)
     first = int(np.searchsorted(seen.times_s, line.started_s, side="right")) - 1
-    last = int(np.searchsorted(seen.times_s, line.ended_s + lasting_s(info.response)))
+    last = int(np.searchsorted(seen.times_s, line.ended_s + info.response.lasting_s))
     if first < 0 or last >= len(seen):
         return None
     early_s, late_s = line.started_s - seen.times_s[first], seen.times_s[last] - line.ended_s
-    area = Curve(seen.part(first, last), replace(info, response=Response()))
+    area = EnergyCurve(seen.part(first, last), replace(info, response=Response()))
     joules, variance_j2 = area.joules(area.inside(seen.times_s[first]), area.inside(seen.times_s[last]))
-    both = idle.joined(after)
+    both = joined(idle, after)
     if both is not None:
         joules -= both.watts * (early_s + late_s)
         return joules, variance_j2 + (both.sigma_w * (early_s + late_s)) ** 2
     rise_w = after.watts - idle.watts
     joules += age_s * rise_w - idle.watts * early_s - after.watts * late_s
     variance_j2 += (idle.sigma_w * (early_s + age_s)) ** 2 + (after.sigma_w * (late_s - age_s)) ** 2
-    return joules, variance_j2 + (age_sigma_s(info.response) * rise_w) ** 2
+    return joules, variance_j2 + (info.response.age_sigma_s * rise_w) ** 2
 
 
-def _around(trace: Series, info: SensorInfo, line: Timeline) -> Series:
+def _around(series: SampleSeries, info: SensorInfo, line: ProgramTimeline) -> SampleSeries:
     """From the sample before the program's start to the one after its end."""
-    seen_s = trace.times_s - info.response.delay_s
+    seen_s = series.times_s - info.response.delay_s
     first = int(np.searchsorted(seen_s, line.started_s, side="right")) - 1
-    return trace.part(max(first, 0), int(np.searchsorted(seen_s, line.ended_s)))
+    return series.part(max(first, 0), int(np.searchsorted(seen_s, line.ended_s)))
 
 
-def _peak(span: Series, info: SensorInfo) -> tuple[float | None, float]:
+def _peak(span: SampleSeries, info: SensorInfo) -> tuple[float | None, float]:
     """Highest mean power over a time that the sensor resolves, and that time."""
     if info.kind == "counter":
         return None, 0.0
@@ -171,13 +178,12 @@ def _peak(span: Series, info: SensorInfo) -> tuple[float | None, float]:
         return float(np.max(power)), max(info.response.window_s, info.period_s)
     wide = max(1, round(_PEAK_LAGS * lag_s / info.period_s)) if info.period_s else 1
     wide = min(wide, len(span) - 1)
-    integral = np.concatenate(([0.0], np.cumsum(np.diff(times) * (power[1:] + power[:-1]) / 2.0)))
-    lengths = times[wide:] - times[:-wide]
-    energy = integral[wide:] - integral[:-wide] + lag_s * (power[wide:] - power[:-wide])
-    return float(np.max(energy / lengths)), float(np.median(lengths))
+    joules = cumulative_energy_j(times, power, info.response)
+    lengths_s = times[wide:] - times[:-wide]
+    return float(np.max((joules[wide:] - joules[:-wide]) / lengths_s)), float(np.median(lengths_s))
 
 
-def _notes(trace: Series, info: SensorInfo, line: Timeline, idle: Level) -> Iterator[str]:
+def _notes(series: SampleSeries, info: SensorInfo, line: ProgramTimeline, idle: PowerLevel) -> Iterator[str]:
     if idle.unsteady:
         yield (
             f"unsteady-idle: power went {'up' if idle.drift_w > 0 else 'down'} by about"
@@ -186,11 +192,12 @@ def _notes(trace: Series, info: SensorInfo, line: Timeline, idle: Level) -> Iter
     if not info.response.averages:
         yield f"aliasing: {info.name} need not show the mean of a load that repeats"
     if info.kind == "counter":
-        if np.any(np.diff(trace.values) < 0):
+        if np.any(np.diff(series.values) < 0):
             yield "sensor-reset: the counter started anew; its joules are no use"
         return
-    longest_s = float(np.max(np.diff(_around(trace, info, line).times_s)))
-    if longest_s > max(_GAP_S, _GAP_PERIODS * info.period_s):
-        yield f"sensor-gap: no sample for {longest_s:.2g} s"
-    if trace.times_s[-1] - info.response.delay_s < line.ended_s + lasting_s(info.response):
+    seen = series.earlier(info.response.delay_s)
+    pauses_s = [end - begin for begin, end in gaps(seen, line.started_s, line.ended_s, info, _GAP_S)]
+    if pauses_s:
+        yield f"sensor-gap: no sample for {max(pauses_s):.2g} s"
+    if series.times_s[-1] - info.response.delay_s < line.ended_s + info.response.lasting_s:
         yield "cut-short: the recording ended before the sensor had forgotten the program"

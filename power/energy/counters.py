@@ -8,10 +8,11 @@ if power fell when the program ended, and as it may have stayed at the program's
 
 import numpy as np
 
-from tuner.interfaces import SensorInfo
-from tuner.tracing.curve import Curve
-from tuner.tracing.level import Level
-from tuner.tracing.series import Series, Timeline, age_sigma_s, mean_age_s
+from tuner.interfaces import PowerLevel, ProgramTimeline, SensorInfo
+
+from .curve import EnergyCurve
+from .levels import between_ticks
+from .samples import SampleSeries
 
 _UNKNOWN_AGE = 0.1  # of the period: what ticks of an H200, every 100 ms, count is up to 9 ms older than they
 _LAGS = 3.0  # after a step, until which a mean age does not tell what a lag does
@@ -22,18 +23,18 @@ Joules = tuple[float, float]  # and their variance
 
 
 def counted(
-    trace: Series, info: SensorInfo, line: Timeline, idle: Level, curve: Curve | None
+    series: SampleSeries, info: SensorInfo, line: ProgramTimeline, idle: PowerLevel, curve: EnergyCurve | None
 ) -> Joules | None:
     """Joules from start to end and their variance; None without a tick before and one after.
 
     Args:
-        trace: the ticks.
+        series: the ticks.
         info: the counter.
         line: of the recording.
         idle: power before the start.
         curve: of another reading of the same power; None where there is none.
     """
-    ticks = trace.earlier(info.response.delay_s + mean_age_s(info.response))
+    ticks = series.earlier(info.response.delay_s + info.response.mean_age_s)
     told_s = line.ended_s + _LAGS * info.response.capacitance_s + _unknown_s(info)
     first = int(np.searchsorted(ticks.times_s, line.started_s, side="right")) - 1
     last = min(int(np.searchsorted(ticks.times_s, told_s)), len(ticks) - 1)
@@ -44,21 +45,23 @@ def counted(
         outside_j, variance_j2 = _shown(around, line, curve)
         before_w, after_w = (curve.watts(float(time_s)) for time_s in around.times_s[[0, -1]])
     else:
-        before = _between(ticks, first - 1) or idle
-        after = _between(ticks, last)
-        outside_j, variance_j2 = _supposed(around, line, (idle, before, after, _between(ticks, last + 1)))
+        before = _between(ticks, first - 1, info) or idle
+        after = _between(ticks, last, info)
+        outside_j, variance_j2 = _supposed(
+            around, line, (idle, before, after, _between(ticks, last + 1, info))
+        )
         before_w, after_w = before.watts, (after or idle).watts
     total_j = _joules(around) - outside_j
     variance_j2 += info.resolution**2 / 6.0
     variance_j2 += float(
         (before_w * around.time_sigmas_s[0]) ** 2 + (after_w * around.time_sigmas_s[-1]) ** 2
     )
-    age_s2 = age_sigma_s(info.response) ** 2 + _unknown_s(info) ** 2 / 3.0
+    age_s2 = info.response.age_sigma_s**2 + _unknown_s(info) ** 2 / 3.0
     variance_j2 += age_s2 * (after_w - before_w) ** 2
     return total_j, variance_j2
 
 
-def _shown(around: Series, line: Timeline, curve: Curve) -> Joules:
+def _shown(around: SampleSeries, line: ProgramTimeline, curve: EnergyCurve) -> Joules:
     """What of the ticks' joules lies outside the program, by the curve.
 
     By how much the curve differs from the counter over all of it, it may be wrong there too.
@@ -72,7 +75,9 @@ def _shown(around: Series, line: Timeline, curve: Curve) -> Joules:
 
 
 def _supposed(
-    around: Series, line: Timeline, levels: tuple[Level, Level, Level | None, Level | None]
+    around: SampleSeries,
+    line: ProgramTimeline,
+    levels: tuple[PowerLevel, PowerLevel, PowerLevel | None, PowerLevel | None],
 ) -> Joules:
     """The same without a curve, from idle power, that before the first tick, after the last, and later."""
     idle, before, after, later = levels
@@ -88,16 +93,12 @@ def _supposed(
     return before.watts * early_s + after_w * late_s, float((early_w * early_s) ** 2 + (late_w * late_s) ** 2)
 
 
-def _between(ticks: Series, index: int) -> Level | None:
+def _between(ticks: SampleSeries, index: int, info: SensorInfo) -> PowerLevel | None:
     """Mean power from a tick to the next; None where one of them is not there."""
-    if not 0 <= index < len(ticks) - 1:
-        return None
-    pair = ticks.part(index, index + 1)
-    watts = _joules(pair) / pair.duration_s
-    return Level(watts, abs(watts) * float(np.hypot(*pair.time_sigmas_s)) / pair.duration_s)
+    return between_ticks(ticks, index, index + 1, info) if 0 <= index < len(ticks) - 1 else None
 
 
-def _joules(ticks: Series) -> float:
+def _joules(ticks: SampleSeries) -> float:
     return float(ticks.values[-1] - ticks.values[0])
 
 
