@@ -51,7 +51,7 @@ def traced(
     line = power.line(IDLE_S)
     samples = [s for s in samples_of(power, info, noise_w, seed) if s.time_s >= line.began_s]
     curve = EnergyCurve(SampleSeries.of(samples), info)
-    found = (
+    found: ProgramEnergy | None = (
         program_energy(ticks_of(power, IDLE_S, seed=seed), COUNTER, line, curve)
         if counted
         else program_energy(samples, info, line)

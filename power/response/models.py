@@ -73,7 +73,7 @@ def cumulative_energy_j(times_s: Array, watts: Array, response: Response) -> Arr
     if response.kind == "ramp":
         return _energy_of_means(times_s, watts, response.window_s)
     areas_j = np.diff(times_s) * (watts[1:] + watts[:-1]) / 2.0
-    return np.concatenate(([0.0], np.cumsum(areas_j))) + response.mean_age_s * (watts - watts[0])
+    return np.asarray(np.concatenate(([0.0], np.cumsum(areas_j))) + response.mean_age_s * (watts - watts[0]))
 
 
 def energy_weights_s(times_s: Array, response: Response) -> Array:
