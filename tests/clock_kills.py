@@ -20,7 +20,7 @@ from typing import Protocol
 
 from fake_nvml_state import UUID, fake_nvml, library
 from jetson_trees import build, gpu_node, limits_hz
-from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.controls import restore_stale
 
 SIGNALS: tuple[tuple[str, ...], ...] = (
@@ -46,12 +46,12 @@ def stop(*_):
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, stop)
 print("here", flush=True)
-from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.controls import open_control
 
 gpu, library, devfreq, directory, socket = sys.argv[1:]
 nothing = Path(directory) / "nothing"
-where = Where(library or None, Path(devfreq), nothing, Path(directory), Path(socket))
+where = ClockPaths(library or None, Path(devfreq), nothing, Path(directory), Path(socket))
 with closing(open_control(gpu, where)) as clocks:
     for mhz in itertools.cycle(clocks.supported_mhz()):
         with clocks.locked(mhz):
@@ -135,7 +135,7 @@ class GuardedScene:
     roles: tuple[str, ...] = ("owner", "guardian")
     script = HOLDER
 
-    def __init__(self, name: str, gpu: str, where: Where, changed: Callable[[], bool]) -> None:
+    def __init__(self, name: str, gpu: str, where: ClockPaths, changed: Callable[[], bool]) -> None:
         self.name = name
         self.changed = changed
         self._gpu = gpu
@@ -179,12 +179,12 @@ class GuardedScene:
         return sum(path.suffix != ".lock" for path in self._directory.glob("*"))
 
 
-def _where(folder: Path, library: str, devfreq: Path | None = None) -> Where:
+def _where(folder: Path, library: str, devfreq: Path | None = None) -> ClockPaths:
     """Nothing of this machine, but what a scene has in its folder."""
     nothing = folder / "nothing"
     directory = folder / "run"
     directory.mkdir()
-    return Where(library, devfreq or nothing, config=nothing, directory=directory, socket=nothing)
+    return ClockPaths(library, devfreq or nothing, config=nothing, directory=directory, socket=nothing)
 
 
 @contextmanager

@@ -30,11 +30,11 @@ def _play_gpu(worker: Any) -> None:
 
 def _play_clocks(controls: Any) -> None:
     """Clocks are those of the fake NVML, their journals in the scene."""
-    from tuner.power.clocks.actuator import Where  # noqa: PLC0415 - loaded by now, not before
+    from tuner.power.clocks.actuator import ClockPaths  # noqa: PLC0415 - loaded by now, not before
 
     folder = Path(os.environ["PLAYED_FOLDER"])
     nothing = folder / "nothing"
-    controls.SYSTEM = Where(os.environ["PLAYED_NVML"], nothing, nothing, folder / "run", nothing)
+    controls.SYSTEM = ClockPaths(os.environ["PLAYED_NVML"], nothing, nothing, folder / "run", nothing)
 
 
 def _hurry(warmth: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.power.clocks.actuator import Actuator
 from tuner.power.clocks.clockd_leases import Leases
-from tuner.power.clocks.clockd_protocol import Request
+from tuner.power.clocks.clockd_protocol import ClockRequest
 from tuner.power.clocks.ownership import Undo
 
 from tuner.errors import ClockError
@@ -112,7 +112,7 @@ class Holder:
         self, open_actuator: Callable[[], Actuator], run_dir: Path, undo: Undo | None = None
     ) -> None:
         actuator = open_actuator()
-        self._request = Request("set", actuator.control, actuator.gpu)
+        self._request = ClockRequest("set", actuator.control, actuator.gpu)
         self._run_dir = run_dir
         self.leases = Leases(
             run_dir,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import clock_kills
 from clock_kills import GuardedScene, Scene, devfreq_scene, nvml_scene
-from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import reach
 from tuner.power.clocks.controls import choose_actuator
 from tuner.power.clocks.lease import LeasedClocks
@@ -28,12 +28,12 @@ CLIENT = clock_kills.HOLDER.replace(
 )
 
 
-def leased(gpu: str, where: Where) -> LeasedClocks:
+def leased(gpu: str, where: ClockPaths) -> LeasedClocks:
     """A control that asks the helper, whether this user may set clocks or not."""
     return LeasedClocks(choose_actuator(gpu, where), partial(reach, where.socket))
 
 
-def command(verb: str, where: Where, *options: str) -> list[str]:
+def command(verb: str, where: ClockPaths, *options: str) -> list[str]:
     """How ``tuner-clockd`` is started on the fakes."""
     line = [sys.executable, "-m", "tuner.power.clocks.clockd", verb, "--directory", str(where.directory)]
     line += ["--socket", str(where.socket), "--config", str(where.config), "--devfreq", str(where.devfreq)]
@@ -51,7 +51,7 @@ def notices(folder: Path) -> Iterator[tuple[socket.socket, Mapping[str, str]]]:
         yield heard, {**os.environ, "NOTIFY_SOCKET": str(path)}
 
 
-def start_helper(where: Where, *options: str) -> "subprocess.Popen[str]":
+def start_helper(where: ClockPaths, *options: str) -> "subprocess.Popen[str]":
     """A helper that is ready."""
     assert where.directory is not None
     with notices(where.directory.parent) as (heard, environment):

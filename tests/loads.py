@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tuner.power.response.calibrate import calibrate
-from tuner.power.response.identify import Identified
+from tuner.power.response.calibrate import calibrate, rhythm, schedule
+from tuner.power.response.identify import Identification
 from tuner.power.response.models import PowerCurve, shown_joules, shown_watts
-from tuner.power.response.schedule import rhythm, schedule
 from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.devices.simulated import SimulatedDevice
@@ -24,7 +23,7 @@ def sensed(seed: int, **options: Any) -> tuple[SimulatedDevice, SimulatedSampler
     return device, SimulatedSampler(device, **({"kind": "stream", "noise": 0.01, "seed": seed} | options))
 
 
-def calibrated(seed: int, seconds: float, **options: Any) -> Identified:
+def calibrated(seed: int, seconds: float, **options: Any) -> Identification:
     """The identification of one such sensor."""
     device, sampler = sensed(seed, **options)
     (found,) = calibrate(device, [sampler], seconds=seconds, seed=seed)

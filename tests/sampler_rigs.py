@@ -13,8 +13,8 @@ from jetson_trees import build, rail_files, set_rail, write
 from power_source import Source
 from tuner.power.nvml import readings as nvml
 from tuner.power.sensors import ina3221, jtop, replay, tegrastats
-from tuner.power.sensors.lines import Line
-from tuner.power.sensors.recorded import Recorded
+from tuner.power.sensors.lines import TimedLine
+from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.interfaces import PowerSampler, Reading, Response, Sample, SensorInfo
@@ -74,7 +74,7 @@ class HandClock:
 class FakeLines:
     """A tool's child: its lines come when the rig lets time pass."""
 
-    def __init__(self, lines: list[Line], ended: list[str], *_: object) -> None:
+    def __init__(self, lines: list[TimedLine], ended: list[str], *_: object) -> None:
         self._lines = lines
         self._ended = ended
 
@@ -82,7 +82,7 @@ class FakeLines:
     def end(self) -> str | None:
         return self._ended[0] if self._ended else None
 
-    def since(self, count: int) -> tuple[int, list[Line]]:
+    def since(self, count: int) -> tuple[int, list[TimedLine]]:
         return len(self._lines), self._lines[count:]
 
     def wait(self, count: int, until_s: float) -> bool:
@@ -139,7 +139,7 @@ def ina3221_rig(folder: Path) -> Iterator[Rig]:
 @contextmanager
 def tool_rig(module: str, folder: Path, line: Callable[[int], str]) -> Iterator[Rig]:
     """A tool that prints rails twice (jtop) or ten times (tegrastats) a second."""
-    clock, lines, ended = HandClock(), [Line(99.9, line(4980))], list[str]()
+    clock, lines, ended = HandClock(), [TimedLine(99.9, line(4980))], list[str]()
     interval_s = 0.5 if module == "jtop" else 0.1
     binary = folder / "tegrastats"
     binary.touch(0o755)
@@ -151,7 +151,7 @@ def tool_rig(module: str, folder: Path, line: Callable[[int], str]) -> Iterator[
     def advance(seconds: float) -> None:
         clock.time_s += seconds
         if not ended and clock.time_s - lines[-1].time_s >= interval_s:
-            lines.append(Line(clock.time_s, line(4980 + 40 * (len(lines) % 2))))
+            lines.append(TimedLine(clock.time_s, line(4980 + 40 * (len(lines) % 2))))
 
     def kill() -> None:
         ended.append("ended with 1")
@@ -179,7 +179,7 @@ def replay_rig(folder: Path) -> Iterator[Rig]:
     """Ten seconds of a recorded ring."""
     clock, file = HandClock(), folder / "trace.json"
     info = SensorInfo("nvml-power-ring", "ring", "gpu", period_s=0.02, poll_interval_s=0.25)
-    Recorded(info, tuple(Sample(5.0 + 0.02 * n, WATTS + n % 2) for n in range(500))).write(file)
+    TraceFile(info, tuple(Sample(5.0 + 0.02 * n, WATTS + n % 2) for n in range(500))).write(file)
 
     def advance(seconds: float) -> None:
         clock.time_s += seconds

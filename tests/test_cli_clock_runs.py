@@ -18,7 +18,7 @@ from clock_kills import children
 from fake_nvml_state import NO_PERMISSION, UUID, State, fake_nvml, library, lose
 from nvml_gpu import NvmlGpu, play
 from tuner.power.clocks import controls
-from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.actuator import ClockPaths
 
 from tuner.devices.worker import Opened
 from tuner.measurement import clock_lock, warmup
@@ -37,10 +37,10 @@ import nvml_gpu
 import tuner.search.setup, tuner.measurement.warmup
 from pathlib import Path
 from tuner.power.clocks import controls
-from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.actuator import ClockPaths
 library, folder = sys.argv.pop(1), Path(sys.argv.pop(1))
 nothing = folder / "nothing"
-controls.SYSTEM = Where(library, nothing, nothing, folder / "run", nothing)
+controls.SYSTEM = ClockPaths(library, nothing, nothing, folder / "run", nothing)
 tuner.search.setup.open_device = nvml_gpu.opened
 tuner.measurement.warmup._APART_S = 0.0
 from tuner.cli import main
@@ -59,7 +59,7 @@ def nvml(tmp_path: Path) -> Iterator[State]:
 def gpu(nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlGpu:
     """The GPU that commands of this process find."""
     device = NvmlGpu(nvml)
-    where = Where(
+    where = ClockPaths(
         library(),
         devfreq=tmp_path / "nothing",
         config=tmp_path / "clockd.toml",

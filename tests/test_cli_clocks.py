@@ -16,18 +16,18 @@ from clock_kills import children
 from fake_nvml_state import SECOND_UUID, UUID, State, fake_nvml, library
 from jetson_trees import build, limits_hz, set_limits_hz
 from tuner.power.clocks import controls
-from tuner.power.clocks.actuator import Where
-from tuner.power.clocks.journal import Place
+from tuner.power.clocks.actuator import ClockPaths
+from tuner.power.clocks.journal import JournalPlace
 
 from tuner.system.owner import this_process
 
 HOLDER = """
 import signal, sys
 from pathlib import Path
-from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.controls import open_control
 
-where = Where(library=sys.argv[1], devfreq=Path(sys.argv[2]), directory=Path(sys.argv[3]))
+where = ClockPaths(library=sys.argv[1], devfreq=Path(sys.argv[2]), directory=Path(sys.argv[3]))
 clocks = open_control(sys.argv[4], where)
 with clocks.locked(int(sys.argv[5])):
     print("set", flush=True)
@@ -44,9 +44,9 @@ def nvml(tmp_path: Path) -> Iterator[State]:
 
 
 @pytest.fixture(autouse=True)
-def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Where:
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClockPaths:
     """Clocks are found in a folder of the test, and nowhere on this machine."""
-    found = Where(
+    found = ClockPaths(
         library=library(),
         devfreq=tmp_path / "sys/class/devfreq",
         config=tmp_path / "clockd.toml",
@@ -58,7 +58,7 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Where:
 
 
 @contextmanager
-def holder(where: Where, gpu: str, mhz: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def holder(where: ClockPaths, gpu: str, mhz: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A process that holds a clock, and the pid of its guardian."""
     words = (where.library, where.devfreq, where.directory, gpu, mhz)
     command = [sys.executable, "-c", HOLDER, *map(str, words)]
@@ -70,7 +70,7 @@ def holder(where: Where, gpu: str, mhz: int) -> Iterator[tuple[subprocess.Popen[
 
 
 @contextmanager
-def left(where: Where, gpu: str, mhz: int) -> Iterator[None]:
+def left(where: ClockPaths, gpu: str, mhz: int) -> Iterator[None]:
     """A clock that a killed process left set, its guardian killed with it."""
     with holder(where, gpu, mhz) as (process, guardian):
         os.kill(guardian, signal.SIGKILL)
@@ -82,9 +82,9 @@ def left(where: Where, gpu: str, mhz: int) -> Iterator[None]:
     yield
 
 
-def place(where: Where, control: str = "nvml", gpu: str = UUID) -> Place:
+def place(where: ClockPaths, control: str = "nvml", gpu: str = UUID) -> JournalPlace:
     assert where.directory is not None
-    return Place(where.directory, control, gpu)
+    return JournalPlace(where.directory, control, gpu)
 
 
 def shown(*words: str) -> str:
@@ -93,7 +93,7 @@ def shown(*words: str) -> str:
     return " ".join(result.stdout.split())
 
 
-def test_show_reads_and_sets_nothing(nvml: State, where: Where) -> None:
+def test_show_reads_and_sets_nothing(nvml: State, where: ClockPaths) -> None:
     """A GPU nobody holds is shown with clock and range; no setter is called, no journal or lock made."""
     (row,) = document("clocks", "show")["gpus"]
 
@@ -109,7 +109,7 @@ def test_show_reads_and_sets_nothing(nvml: State, where: Where) -> None:
         assert part in text
 
 
-def test_show_names_owner_and_reasons(nvml: State, where: Where) -> None:
+def test_show_names_owner_and_reasons(nvml: State, where: ClockPaths) -> None:
     """A held clock is shown with who holds it and what holds it back."""
     nvml.reason_bits = 0x4
     with holder(where, UUID, 900) as (process, _):
@@ -122,7 +122,7 @@ def test_show_names_owner_and_reasons(nvml: State, where: Where) -> None:
         assert part in text
 
 
-def test_show_tells_what_was_left_set(nvml: State, where: Where) -> None:
+def test_show_tells_what_was_left_set(nvml: State, where: ClockPaths) -> None:
     """A clock whose owner is gone is told with what to do."""
     with left(where, UUID, 900):
         (row,) = document("clocks", "show")["gpus"]
@@ -172,7 +172,7 @@ def test_show_without_a_driver(tmp_path: Path) -> None:
     assert row["gpu"] == "57000000.gpu"
 
 
-def test_show_of_a_lost_gpu(nvml: State, where: Where) -> None:
+def test_show_of_a_lost_gpu(nvml: State, where: ClockPaths) -> None:
     """A GPU that answers no more is shown with the reason, and with what the journal says of it."""
     with left(where, UUID, 900):
         nvml.identity = LOST
@@ -182,7 +182,7 @@ def test_show_of_a_lost_gpu(nvml: State, where: Where) -> None:
         assert "GPU is lost" in shown()
 
 
-def test_show_of_a_broken_journal(nvml: State, where: Where) -> None:
+def test_show_of_a_broken_journal(nvml: State, where: ClockPaths) -> None:
     """An unreadable journal is told, with what to do; the rest is shown."""
     place(where).directory.mkdir()
     place(where).journal.write_text("{")
@@ -192,7 +192,7 @@ def test_show_of_a_broken_journal(nvml: State, where: Where) -> None:
     assert nvml.resets == 0
 
 
-def test_a_wrong_configuration_is_told(nvml: State, where: Where) -> None:
+def test_a_wrong_configuration_is_told(nvml: State, where: ClockPaths) -> None:
     """The administrator's file is refused with file and key, and nothing is set."""
     where.config.write_text('[limits]\n"*" = 7\n')
     for words in (("show",), ("restore", "--reset", UUID)):
@@ -209,7 +209,7 @@ def test_restore_where_nothing_is_left(nvml: State) -> None:
     assert nvml.resets == 0
 
 
-def test_restore_undoes_what_was_left(nvml: State, where: Where) -> None:
+def test_restore_undoes_what_was_left(nvml: State, where: ClockPaths) -> None:
     """A stale journal is acted on once."""
     with left(where, UUID, 900):
         result = tuner("clocks", "restore")
@@ -218,7 +218,7 @@ def test_restore_undoes_what_was_left(nvml: State, where: Where) -> None:
         assert tuner("clocks", "restore").stdout == "nothing to restore\n"
 
 
-def test_restore_of_a_jetson(where: Where, tmp_path: Path) -> None:
+def test_restore_of_a_jetson(where: ClockPaths, tmp_path: Path) -> None:
     """Limits come back; one that somebody else has changed is left, and that is told."""
     sysfs = build(tmp_path, "agx-orin")
     with left(where, "17000000.gpu", 612):
@@ -230,7 +230,7 @@ def test_restore_of_a_jetson(where: Where, tmp_path: Path) -> None:
     assert limits_hz(sysfs) == (LOWEST, 918_000_000)
 
 
-def test_restore_leaves_a_living_owner(nvml: State, where: Where) -> None:
+def test_restore_leaves_a_living_owner(nvml: State, where: ClockPaths) -> None:
     """Neither restoring nor resetting takes a clock from a living process, which is named."""
     with holder(where, UUID, 900) as (process, _):
         result = tuner("clocks", "restore")
@@ -244,7 +244,7 @@ def test_restore_leaves_a_living_owner(nvml: State, where: Where) -> None:
         assert (nvml.locked_max_mhz, nvml.resets) == (900, 0)
 
 
-def test_restore_that_fails_says_so(nvml: State, where: Where) -> None:
+def test_restore_that_fails_says_so(nvml: State, where: ClockPaths) -> None:
     """What cannot be restored is told, stays in the journal, and is the exit code."""
     with left(where, UUID, 900):
         nvml.reset = LOST
@@ -256,7 +256,7 @@ def test_restore_that_fails_says_so(nvml: State, where: Where) -> None:
 
 
 @pytest.mark.parametrize("gpu", [UUID, "0"])
-def test_reset_needs_no_journal(nvml: State, where: Where, gpu: str) -> None:
+def test_reset_needs_no_journal(nvml: State, where: ClockPaths, gpu: str) -> None:
     """An explicit reset unlocks whatever was left, with the baseline of the configuration."""
     nvml.locked_min_mhz = nvml.locked_max_mhz = 900
     where.config.write_text('[baseline]\n"*" = [345, 1500]\n')
@@ -265,7 +265,7 @@ def test_reset_needs_no_journal(nvml: State, where: Where, gpu: str) -> None:
     assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (345, 1500)
 
 
-def test_reset_mends_a_broken_journal(nvml: State, where: Where) -> None:
+def test_reset_mends_a_broken_journal(nvml: State, where: ClockPaths) -> None:
     """An unreadable journal fails to restore; the reset it asks for removes it."""
     place(where).directory.mkdir()
     place(where).journal.write_text("{")
@@ -288,7 +288,7 @@ def test_reset_goes_on_past_a_failure(nvml: State) -> None:
     assert nvml.resets == 1
 
 
-def test_an_entry_of_another_boot_is_told(nvml: State, where: Where) -> None:
+def test_an_entry_of_another_boot_is_told(nvml: State, where: ClockPaths) -> None:
     """A reboot resets clocks: its entries are removed, and nothing is set."""
     place(where).directory.mkdir()
     _, pid, start = this_process().split(":")

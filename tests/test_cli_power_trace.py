@@ -24,7 +24,7 @@ from fake_nvml_state import (
     script,
     sensors_of_h200,
 )
-from tuner.power.sensors.recorded import Recorded
+from tuner.power.sensors.recorded import TraceFile
 
 from tuner.interfaces import Sample, SensorInfo
 
@@ -103,7 +103,7 @@ def test_the_exit_code_passes_through(done: Traced) -> None:
 
 def test_trace_files_hold_the_trace(done: Traced) -> None:
     """Both files can be read again: samples from idle to idle, marks where the power changed, 0 the start."""
-    trace, table = (Recorded.read(done.folder / f"trace.{kind}") for kind in ("json", "csv"))
+    trace, table = (TraceFile.read(done.folder / f"trace.{kind}") for kind in ("json", "csv"))
     times_s = [sample.time_s for sample in trace.samples]
     (busy, ended) = trace.marks
 
@@ -177,7 +177,7 @@ def recording(tmp_path: Path) -> str:
     """A sensor that needs no GPU: a recorded trace of half a minute."""
     info = SensorInfo("ring", "ring", "gpu", 0.02)
     samples = tuple(Sample(0.02 * i, 100.0) for i in range(1500))
-    Recorded(info, samples).write(tmp_path / "recorded.json")
+    TraceFile(info, samples).write(tmp_path / "recorded.json")
     return f"replay:{tmp_path / 'recorded.json'}"
 
 

@@ -19,9 +19,9 @@ import pytest
 from fake_nvml_state import GPU_IS_LOST, UUID, State, fake_nvml, library
 from helper_kills import command, leased, notices, start_helper
 from tuner.power.clocks import clockd
-from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import helper_answers
-from tuner.power.clocks.journal import Place
+from tuner.power.clocks.journal import JournalPlace
 from tuner.power.clocks.lease import LeasedClocks
 
 from tuner.errors import ClockError
@@ -44,15 +44,15 @@ def nvml(tmp_path: Path) -> Iterator[State]:
 
 
 @pytest.fixture
-def where(tmp_path: Path, nvml: State) -> Where:
+def where(tmp_path: Path, nvml: State) -> ClockPaths:
     del nvml  # must be there first
     nothing = tmp_path / "nothing"
     (tmp_path / "run").mkdir()
-    return Where(library(), nothing, nothing, tmp_path / "run", tmp_path / "clockd.sock")
+    return ClockPaths(library(), nothing, nothing, tmp_path / "run", tmp_path / "clockd.sock")
 
 
 @pytest.fixture
-def helper(where: Where) -> Iterator["subprocess.Popen[str]"]:
+def helper(where: ClockPaths) -> Iterator["subprocess.Popen[str]"]:
     process = start_helper(where)
     yield process
     process.kill()
@@ -60,7 +60,7 @@ def helper(where: Where) -> Iterator["subprocess.Popen[str]"]:
 
 
 @pytest.fixture
-def clocks(where: Where) -> Iterator[LeasedClocks]:
+def clocks(where: ClockPaths) -> Iterator[LeasedClocks]:
     with closing(leased(UUID, where)) as made:
         yield made
 
@@ -71,26 +71,26 @@ def resident_kib(pid: int) -> int:
     return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
 
 
-def restore(where: Where) -> "subprocess.CompletedProcess[str]":
+def restore(where: ClockPaths) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command("restore", where), check=False, stderr=subprocess.PIPE, text=True)
 
 
-def wait_until_given_up(where: Where) -> None:
+def wait_until_given_up(where: ClockPaths) -> None:
     """Block until nobody owns the GPU's clocks."""
     assert where.directory is not None
-    with Place(where.directory, "nvml", UUID).lock.open("r+") as lock:
+    with JournalPlace(where.directory, "nvml", UUID).lock.open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def test_a_clock_is_set_by_the_helper(
-    helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, where: Where
+    helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, where: ClockPaths
 ) -> None:
     """The client reads through its own NVML, and the helper sets, in another process."""
     with clocks.locked(900):
         assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (900, 900)
         assert clocks.read().mhz == 900.0
         assert where.directory is not None
-        entry = Place(where.directory, "nvml", UUID).read()
+        entry = JournalPlace(where.directory, "nvml", UUID).read()
         assert entry is not None
         assert f":{helper.pid}:" in entry.owner
 
@@ -98,7 +98,7 @@ def test_a_clock_is_set_by_the_helper(
 
 
 def test_hostile_neighbours(
-    helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, where: Where
+    helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, where: ClockPaths
 ) -> None:
     """While others send rubbish as fast as they can, a lease holds, and the helper grows no fatter."""
 
@@ -145,7 +145,7 @@ def test_a_helper_told_to_end_restores(
 
 
 def test_a_killed_helper_is_cleaned_up_after(
-    helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, where: Where
+    helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, where: ClockPaths
 ) -> None:
     """What SIGKILL leaves set, ``tuner-clockd restore`` undoes, once; the client trusts nothing of it."""
 
@@ -163,7 +163,7 @@ def test_a_killed_helper_is_cleaned_up_after(
     assert nvml.resets == 1
 
 
-def test_a_new_helper_restores_first(nvml: State, where: Where, clocks: LeasedClocks) -> None:
+def test_a_new_helper_restores_first(nvml: State, where: ClockPaths, clocks: LeasedClocks) -> None:
     """A helper that says it is ready has undone what a killed one left."""
     first = start_helper(where)
     with pytest.raises(ClockError, match="not held"), clocks.locked(900):  # noqa: PT012 - the block is the point
@@ -178,7 +178,7 @@ def test_a_new_helper_restores_first(nvml: State, where: Where, clocks: LeasedCl
 
 
 def test_restore_keeps_what_it_cannot_undo(
-    helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, where: Where
+    helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, where: ClockPaths
 ) -> None:
     """A lost GPU is named, its journal stays, and the exit status says so."""
     with pytest.raises(ClockError, match="not held"), clocks.locked(900):  # noqa: PT012 - the block is the point
@@ -190,10 +190,10 @@ def test_restore_keeps_what_it_cannot_undo(
     assert outcome.returncode == 1
     assert UUID in outcome.stderr
     assert where.directory is not None
-    assert Place(where.directory, "nvml", UUID).journal.exists()
+    assert JournalPlace(where.directory, "nvml", UUID).journal.exists()
 
 
-def test_a_stopped_client_loses_its_lease(nvml: State, where: Where) -> None:
+def test_a_stopped_client_loses_its_lease(nvml: State, where: ClockPaths) -> None:
     """A client that is stopped cannot keep the clock: after its time the helper restores."""
     helper = start_helper(where, "--ttl", "0.2")
     script = (
@@ -201,8 +201,8 @@ def test_a_stopped_client_loses_its_lease(nvml: State, where: Where) -> None:
         "sys.path.insert(0, sys.argv.pop(1))\n"
         "from pathlib import Path\n"
         "from helper_kills import leased\n"
-        "from tuner.power.clocks.actuator import Where\n"
-        "with leased(sys.argv[1], Where(sys.argv[2], *map(Path, sys.argv[3:]))).locked(900):\n"
+        "from tuner.power.clocks.actuator import ClockPaths\n"
+        "with leased(sys.argv[1], ClockPaths(sys.argv[2], *map(Path, sys.argv[3:]))).locked(900):\n"
         "    print('set', flush=True)\n"
         "    signal.pause()\n"
     )
@@ -223,7 +223,7 @@ def test_a_stopped_client_loses_its_lease(nvml: State, where: Where) -> None:
     assert helper.wait() == 0
 
 
-def test_limits_of_the_administrator_hold(nvml: State, where: Where) -> None:
+def test_limits_of_the_administrator_hold(nvml: State, where: ClockPaths) -> None:
     """A clock that the GPU has and the configuration does not allow is refused by the helper itself."""
     where.config.write_text('[limits]\n"*" = [800, 1600]\n')
     helper = start_helper(where)
@@ -241,7 +241,7 @@ def test_limits_of_the_administrator_hold(nvml: State, where: Where) -> None:
     helper.wait()
 
 
-def test_a_wrong_configuration_is_said(where: Where, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_configuration_is_said(where: ClockPaths, caplog: pytest.LogCaptureFixture) -> None:
     """The helper does not start on a configuration it cannot read; restoring needs none."""
     where.config.write_text("[limits]\n'*' = 900\n")
     options = command("serve", where)[3:]
@@ -251,7 +251,7 @@ def test_a_wrong_configuration_is_said(where: Where, caplog: pytest.LogCaptureFi
     assert clockd.main(command("restore", where)[3:]) == 0
 
 
-def test_the_socket_is_the_groups(helper: "subprocess.Popen[str]", where: Where) -> None:
+def test_the_socket_is_the_groups(helper: "subprocess.Popen[str]", where: ClockPaths) -> None:
     """A socket made by the helper is open to its group, closed to others, and replaced when it is dead."""
     assert stat.S_IMODE(where.socket.stat().st_mode) == 0o660
     helper.kill()
@@ -263,7 +263,7 @@ def test_the_socket_is_the_groups(helper: "subprocess.Popen[str]", where: Where)
 
 
 def test_two_helpers_on_a_socket(
-    helper: "subprocess.Popen[str]", where: Where, caplog: pytest.LogCaptureFixture
+    helper: "subprocess.Popen[str]", where: ClockPaths, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A second helper does not take the socket of one that answers."""
     assert clockd.main(command("serve", where)[3:]) == 1
@@ -272,7 +272,7 @@ def test_two_helpers_on_a_socket(
     assert helper_answers(where.socket)
 
 
-def test_no_file_is_taken_for_a_dead_socket(where: Where, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_file_is_taken_for_a_dead_socket(where: ClockPaths, caplog: pytest.LogCaptureFixture) -> None:
     """A path that holds something else than a socket is left as it is."""
     where.socket.write_text("precious")
     assert clockd.main(command("serve", where)[3:]) == 1
@@ -294,14 +294,14 @@ def test_wrong_options_are_said(options: list[str], capsys: pytest.CaptureFixtur
     assert "usage: tuner-clockd" in capsys.readouterr().err
 
 
-def test_an_unknown_group_is_said(where: Where, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_group_is_said(where: ClockPaths, caplog: pytest.LogCaptureFixture) -> None:
     """A group that is not there keeps the helper from making a socket for anybody."""
     assert clockd.main([*command("serve", where)[3:], "--group", "no-such-group"]) == 2
     assert "no-such-group" in caplog.text
     assert not where.socket.exists()
 
 
-def test_systemd_passes_the_socket(where: Where, nvml: State, tmp_path: Path) -> None:
+def test_systemd_passes_the_socket(where: ClockPaths, nvml: State, tmp_path: Path) -> None:
     """A passed socket is listened on, by who came before the start too; a helper without clients ends."""
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,

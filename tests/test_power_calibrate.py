@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loads import sensed
-from tuner.power.response.calibrate import calibrate
-from tuner.power.response.schedule import Burst, grouped, rhythm, schedule
+from tuner.power.response.calibrate import PulseTrain, calibrate, grouped, rhythm, schedule
 from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.devices.simulated import SimulatedDevice
@@ -156,4 +155,4 @@ def test_similar_periods_share_their_load() -> None:
 
 def test_a_burst_knows_its_length() -> None:
     """Busy and idle times count."""
-    assert Burst(((0.5, 0.25), (1.0, 0.0))).duration_s == 1.75
+    assert PulseTrain(((0.5, 0.25), (1.0, 0.0))).duration_s == 1.75

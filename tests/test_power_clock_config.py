@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tuner.power.clocks.actuator import Rules
-from tuner.power.clocks.config import ClockConfig, load
+from tuner.power.clocks.actuator import ClockConfig, ClockRules, load_config
 
 from tuner.errors import InputError
 
@@ -12,12 +11,12 @@ from tuner.errors import InputError
 def config(folder: Path, text: str) -> ClockConfig:
     path = folder / "clockd.toml"
     path.write_text(text)
-    return load(path)
+    return load_config(path)
 
 
 def test_no_file_rules_nothing(tmp_path: Path) -> None:
     """The file is optional."""
-    assert load(tmp_path / "none.toml").rules("GPU-1") == Rules()
+    assert load_config(tmp_path / "none.toml").rules("GPU-1") == ClockRules()
 
 
 def test_ranges_are_found_by_gpu(tmp_path: Path) -> None:
@@ -26,8 +25,8 @@ def test_ranges_are_found_by_gpu(tmp_path: Path) -> None:
         tmp_path,
         '[baseline]\n"GPU-1" = [345, 1410]\n[limits]\n"*" = [345, 1755]\n"17000000.gpu" = [306, 306]\n',
     )
-    assert found.rules("GPU-1") == Rules((345, 1755), (345, 1410))
-    assert found.rules("GPU-2") == Rules((345, 1755), None)
+    assert found.rules("GPU-1") == ClockRules((345, 1755), (345, 1410))
+    assert found.rules("GPU-2") == ClockRules((345, 1755), None)
     assert found.rules("17000000.gpu").limits_mhz == (306, 306)
 
 
@@ -59,7 +58,7 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, says: str) -> None:
 def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     """A file that cannot be read or is no text is not taken for none."""
     with pytest.raises(InputError, match="Is a directory"):
-        load(tmp_path)
+        load_config(tmp_path)
     (tmp_path / "clockd.toml").write_bytes(b"\xff")
     with pytest.raises(InputError, match="utf-8"):
-        load(tmp_path / "clockd.toml")
+        load_config(tmp_path / "clockd.toml")

@@ -17,14 +17,14 @@ from tuner.power.clocks import clockd_leases, clockd_server
 from tuner.power.clocks.clockd_leases import Leases
 from tuner.power.clocks.clockd_protocol import (
     MAX_REQUEST_BYTES,
-    Refused,
-    Request,
+    ClockRefusal,
+    ClockRequest,
     parse_answer,
     parse_request,
     request_line,
 )
-from tuner.power.clocks.clockd_server import MAX_CLIENTS_OF_A_USER, Server
-from tuner.power.clocks.journal import Entry, Place
+from tuner.power.clocks.clockd_server import MAX_CLIENTS_OF_A_USER, ClockServer
+from tuner.power.clocks.journal import JournalEntry, JournalPlace
 
 from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
 from tuner.system.owner import this_process
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 TTL_S = 10.0
-SET = Request("set", "nvml", "GPU-1", 900)
+SET = ClockRequest("set", "nvml", "GPU-1", 900)
 
 
 class Helper:
@@ -48,9 +48,9 @@ class Helper:
         listener.bind(str(self.path))
         listener.listen()
         self.leases = Leases(self.run_dir, self.gpus.open, self.undo, lambda: self.time_s)
-        self.server = Server(listener, self.leases, ttl_s=TTL_S, now=lambda: self.time_s)
+        self.server = ClockServer(listener, self.leases, ttl_s=TTL_S, now=lambda: self.time_s)
 
-    def undo(self, entry: Entry) -> list[str]:
+    def undo(self, entry: JournalEntry) -> list[str]:
         return self.gpus.open(entry.control, entry.gpu).restore(entry.old, entry.new_mhz)
 
     def connect(self) -> "Client":
@@ -58,7 +58,7 @@ class Helper:
         self.server.turn()
         return client
 
-    def hear(self, client: "Client", line: bytes | Request) -> dict[str, Any]:
+    def hear(self, client: "Client", line: bytes | ClockRequest) -> dict[str, Any]:
         """Say something, let the helper have a turn, and return the answer."""
         client.say(line)
         self.server.turn()
@@ -82,7 +82,7 @@ class Client:
         self.socket.settimeout(10.0)
         self.socket.connect(str(path))
 
-    def say(self, line: bytes | Request) -> None:
+    def say(self, line: bytes | ClockRequest) -> None:
         self.socket.sendall(line if isinstance(line, bytes) else request_line(line))
 
     def heard(self) -> dict[str, Any]:
@@ -116,13 +116,13 @@ def client(helper: Helper) -> Iterator[Client]:
 
 def test_a_clock_is_set_and_reset(helper: Helper, client: Client) -> None:
     """Between set and reset the clock is held and announced in the journal; afterwards neither is left."""
-    assert helper.hear(client, Request("hello")) == {"ok": True, "protocol": 1, "ttl_s": TTL_S}
+    assert helper.hear(client, ClockRequest("hello")) == {"ok": True, "protocol": 1, "ttl_s": TTL_S}
     assert helper.hear(client, SET)["ok"] is True
     assert helper.gpus["GPU-1"].held_mhz == 900
-    entry = Place(helper.run_dir, "nvml", "GPU-1").read()
-    assert entry == Entry("nvml", "GPU-1", this_process(), {"held_mhz": None}, 900)
+    entry = JournalPlace(helper.run_dir, "nvml", "GPU-1").read()
+    assert entry == JournalEntry("nvml", "GPU-1", this_process(), {"held_mhz": None}, 900)
 
-    assert helper.hear(client, Request("reset")) == {"ok": True, "left": []}
+    assert helper.hear(client, ClockRequest("reset")) == {"ok": True, "left": []}
     assert helper.gpus["GPU-1"].held_mhz is None
     assert helper.journals() == []
 
@@ -139,10 +139,10 @@ def test_another_clock_starts_from_what_was_there(helper: Helper, client: Client
     """A second clock is set from the state before the first, so that one entry tells the whole way back."""
     helper.gpus["GPU-1"].held_mhz = 345
     helper.hear(client, SET)
-    helper.hear(client, Request("set", "nvml", "GPU-1", 1500))
+    helper.hear(client, ClockRequest("set", "nvml", "GPU-1", 1500))
 
     assert helper.gpus["GPU-1"].calls == ["set 900", "restore 900", "set 1500"]
-    helper.hear(client, Request("reset"))
+    helper.hear(client, ClockRequest("reset"))
     assert helper.gpus["GPU-1"].held_mhz == 345
 
 
@@ -151,7 +151,7 @@ def test_what_is_left_alone_is_told(helper: Helper, client: Client, monkeypatch:
     helper.hear(client, SET)
     monkeypatch.setattr("fake_actuator.FakeActuator.restore", lambda *_: ["max_freq is another's"])
 
-    assert helper.hear(client, Request("reset"))["left"] == ["max_freq is another's"]
+    assert helper.hear(client, ClockRequest("reset"))["left"] == ["max_freq is another's"]
 
 
 # --- the end of a lease --------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def ends_by_the_helpers_end(helper: Helper, client: Client) -> None:
 
 
 def ends_by_reset(helper: Helper, client: Client) -> None:
-    helper.hear(client, Request("reset"))
+    helper.hear(client, ClockRequest("reset"))
 
 
 ENDS = [
@@ -209,7 +209,7 @@ def test_renewing_keeps_the_lease(helper: Helper, client: Client) -> None:
     helper.hear(client, SET)
     for _ in range(3):
         helper.pass_s(0.9 * TTL_S)
-        assert helper.hear(client, Request("renew"))["ok"] is True
+        assert helper.hear(client, ClockRequest("renew"))["ok"] is True
 
     assert helper.gpus["GPU-1"].held_mhz == 900
 
@@ -229,12 +229,12 @@ def test_a_late_helper_blames_nobody(helper: Helper, client: Client, monkeypatch
     helper.hear(client, SET)
 
     def slow(*_: object) -> None:
-        client.say(Request("renew"))  # said in time, but the helper is busy
+        client.say(ClockRequest("renew"))  # said in time, but the helper is busy
         helper.time_s += 2 * TTL_S
 
     monkeypatch.setattr("fake_actuator.FakeActuator.set", slow)
     with helper.connect() as other:
-        assert helper.hear(other, Request("set", "nvml", "GPU-2", 900))["ok"] is True
+        assert helper.hear(other, ClockRequest("set", "nvml", "GPU-2", 900))["ok"] is True
         assert helper.gpus["GPU-1"].held_mhz == 900
         helper.server.turn()
         assert client.heard()["ok"] is True
@@ -248,7 +248,7 @@ def test_an_unsupported_clock_is_refused(helper: Helper, client: Client, mhz: in
     """A clock that the GPU does not have is refused, and what is held stays held."""
     helper.hear(client, SET)
 
-    assert helper.hear(client, Request("set", "nvml", "GPU-1", mhz))["code"] == "clock"
+    assert helper.hear(client, ClockRequest("set", "nvml", "GPU-1", mhz))["code"] == "clock"
     assert helper.gpus["GPU-1"].held_mhz == 900
     assert helper.gpus["GPU-1"].calls == ["set 900"]
 
@@ -257,24 +257,24 @@ def test_a_gpu_has_one_owner(helper: Helper, client: Client) -> None:
     """A second client is told who holds the GPU, changes nothing, and gets it once it is free."""
     helper.hear(client, SET)
     with helper.connect() as second:
-        answer = helper.hear(second, Request("set", "nvml", "GPU-1", 1500))
+        answer = helper.hear(second, ClockRequest("set", "nvml", "GPU-1", 1500))
         assert answer["code"] == "busy"
         assert f"process {os.getpid()} of user {os.getuid()}" in answer["message"]
-        assert helper.hear(second, Request("reset"))["ok"] is True
+        assert helper.hear(second, ClockRequest("reset"))["ok"] is True
         assert helper.gpus["GPU-1"].calls == ["set 900"]
 
-        helper.hear(client, Request("reset"))
-        assert helper.hear(second, Request("set", "nvml", "GPU-1", 1500))["code"] == "busy"
+        helper.hear(client, ClockRequest("reset"))
+        assert helper.hear(second, ClockRequest("set", "nvml", "GPU-1", 1500))["code"] == "busy"
         client.socket.close()
         helper.server.turn()
-        assert helper.hear(second, Request("set", "nvml", "GPU-1", 1500))["ok"] is True
+        assert helper.hear(second, ClockRequest("set", "nvml", "GPU-1", 1500))["ok"] is True
 
 
 def test_a_connection_holds_one_gpu(helper: Helper, client: Client) -> None:
     """The connection is the lease of one GPU; another GPU takes another connection."""
     helper.hear(client, SET)
 
-    assert helper.hear(client, Request("set", "nvml", "GPU-2", 900))["code"] == "busy"
+    assert helper.hear(client, ClockRequest("set", "nvml", "GPU-2", 900))["code"] == "busy"
     assert helper.gpus["GPU-2"].calls == []
 
 
@@ -282,7 +282,7 @@ def test_a_process_beside_the_helper_owns_its_gpu(helper: Helper, client: Client
     """What a process of root holds under the same journal is refused to clients."""
     from tuner.power.clocks.ownership import Ownership  # noqa: PLC0415 - for this test alone
 
-    other = Ownership(Place(helper.run_dir, "nvml", "GPU-1"), helper.undo)
+    other = Ownership(JournalPlace(helper.run_dir, "nvml", "GPU-1"), helper.undo)
     other.take()
 
     assert "held by process" in helper.hear(client, SET)["message"]
@@ -298,7 +298,7 @@ def test_nobody_waits_long_for_anothers_gpu(
     monkeypatch.setattr("time.sleep", lambda seconds: waited_s.append(waited_s.pop() + seconds))
     monkeypatch.setattr("time.monotonic", lambda: waited_s[0])
     helper.run_dir.mkdir()
-    with Place(helper.run_dir, "nvml", "GPU-1").lock.open("w") as lock:
+    with JournalPlace(helper.run_dir, "nvml", "GPU-1").lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert "held by another process" in helper.hear(client, SET)["message"]
     assert 0.0 < waited_s[0] < 0.05 * TTL_S
@@ -306,7 +306,7 @@ def test_nobody_waits_long_for_anothers_gpu(
 
 def test_unknown_gpus_are_refused(helper: Helper, client: Client) -> None:
     """A GPU that is not there is named in the refusal, and the connection goes on."""
-    assert "GPU-3" in helper.hear(client, Request("set", "nvml", "GPU-3", 900))["message"]
+    assert "GPU-3" in helper.hear(client, ClockRequest("set", "nvml", "GPU-3", 900))["message"]
     assert helper.hear(client, SET)["ok"] is True
 
 
@@ -315,8 +315,8 @@ def test_unknown_gpus_are_refused(helper: Helper, client: Client) -> None:
 )
 def test_names_that_are_no_file_names_are_refused(gpu: str) -> None:
     """No name of a GPU leads out of a directory."""
-    with pytest.raises(Refused, match='"gpu" must be'):
-        parse_request(request_line(Request("set", "nvml", gpu, 900)))
+    with pytest.raises(ClockRefusal, match='"gpu" must be'):
+        parse_request(request_line(ClockRequest("set", "nvml", gpu, 900)))
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_restoring_is_tried_again(helper: Helper, client: Client, monkeypatch: p
     helper.hear(client, SET)
     helper.gpus["GPU-1"].restore_errors = [ClockError("for once"), None]
 
-    assert helper.hear(client, Request("reset"))["ok"] is True
+    assert helper.hear(client, ClockRequest("reset"))["ok"] is True
     assert helper.gpus["GPU-1"].held_mhz is None
 
 
@@ -386,7 +386,7 @@ def test_a_lost_gpu_keeps_its_journal(
     monkeypatch.setattr(clockd_leases, "_PAUSE_S", 0.0)
     with helper.connect() as first, helper.connect() as second:
         helper.hear(first, SET)
-        helper.hear(second, Request("set", "nvml", "GPU-2", 900))
+        helper.hear(second, ClockRequest("set", "nvml", "GPU-2", 900))
         helper.gpus["GPU-1"].restore_errors = [ClockError("GPU is lost")] * 4
     helper.server.turn()
 
@@ -424,11 +424,11 @@ def test_a_helper_does_not_go_while_a_clock_is_left(
 def test_a_gpu_in_the_journal_is_restored_before_it_is_set(helper: Helper, client: Client) -> None:
     """What a dead owner left is undone before the next owner looks at what is there."""
     helper.run_dir.mkdir()
-    Place(helper.run_dir, "nvml", "GPU-1").write(this_process(), {"held_mhz": None}, 1500)
+    JournalPlace(helper.run_dir, "nvml", "GPU-1").write(this_process(), {"held_mhz": None}, 1500)
     helper.gpus["GPU-1"].held_mhz = 1500
 
     helper.hear(client, SET)
-    helper.hear(client, Request("reset"))
+    helper.hear(client, ClockRequest("reset"))
 
     assert helper.gpus["GPU-1"].held_mhz is None
 
@@ -455,7 +455,7 @@ def test_a_line_in_pieces_is_one_request(helper: Helper, client: Client) -> None
 
 def test_requests_in_one_piece_are_answered_in_turns(helper: Helper, client: Client) -> None:
     """A client that sends many requests at once has one answered before others have their turn."""
-    client.say(request_line(Request("hello")) * 20)
+    client.say(request_line(ClockRequest("hello")) * 20)
     with helper.connect() as second:
         second.say(SET)
         helper.server.turn()
@@ -468,12 +468,12 @@ def test_a_client_that_never_reads_is_not_waited_for(helper: Helper, client: Cli
     with helper.connect() as other:
         with contextlib.suppress(BlockingIOError):  # both buffers are full at some time
             while True:
-                client.socket.send(request_line(Request("hello")))
-                assert helper.hear(other, Request("renew"))["ok"] is True
+                client.socket.send(request_line(ClockRequest("hello")))
+                assert helper.hear(other, ClockRequest("renew"))["ok"] is True
         (greedy,) = [known for known in helper.server._clients if known.unsent]
         assert len(greedy.unsent) < MAX_REQUEST_BYTES
         helper.time_s += 0.9 * TTL_S
-        helper.hear(other, Request("renew"))
+        helper.hear(other, ClockRequest("renew"))
         helper.pass_s(0.2 * TTL_S)
 
         assert greedy not in helper.server._clients
@@ -541,7 +541,7 @@ def test_no_talk_brings_the_helper_down(
                 hostile.say(line + b"\n" if ended else line)
             except OSError:  # the helper has hung up
                 break
-            assert helper.hear(honest, Request("renew"))["ok"] is True
+            assert helper.hear(honest, ClockRequest("renew"))["ok"] is True
             assert helper.gpus["GPU-1"].held_mhz == 900
             assert helper.gpus["GPU-2"].held_mhz in (None, 900, 1500)
     helper.server._close()
@@ -555,7 +555,7 @@ def test_parsing_is_total(line: bytes) -> None:
     """Every line is a request or refused; what is accepted can be said again in the same words."""
     try:
         request = parse_request(line)
-    except Refused:
+    except ClockRefusal:
         return
     assert parse_request(request_line(request)) == request
 
@@ -565,5 +565,5 @@ def test_a_client_trusts_no_answer(line: bytes) -> None:
     """Whatever listens on the socket, the client gets an answer that says yes, or a refusal."""
     try:
         assert parse_answer(line)["ok"] is True
-    except Refused:
+    except ClockRefusal:
         return

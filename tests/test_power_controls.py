@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from jetson_trees import build, gpu_node, limits_hz
 from tuner.power.clocks import controls
-from tuner.power.clocks.actuator import Where
-from tuner.power.clocks.clockd_client import Link
+from tuner.power.clocks.actuator import ClockPaths
+from tuner.power.clocks.clockd_client import SetterLink
 from tuner.power.clocks.controls import open_control
-from tuner.power.clocks.journal import Place
+from tuner.power.clocks.journal import JournalPlace
 from tuner.power.clocks.ownership import HeldError, Ownership
 from tuner.power.clocks.survey import survey
 
@@ -22,17 +22,17 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def where() -> Iterator[Where]:
+def where() -> Iterator[ClockPaths]:
     """A Jetson without a driver, in a folder into which every user may look."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
         sysfs = build(folder, "agx-orin")
         nothing = folder / "nothing"
-        yield Where(str(nothing), sysfs / "class/devfreq", nothing, folder / "run", nothing)
+        yield ClockPaths(str(nothing), sysfs / "class/devfreq", nothing, folder / "run", nothing)
 
 
-def gpu_of(where: Where) -> str:
+def gpu_of(where: ClockPaths) -> str:
     return gpu_node(where.devfreq.parent.parent).name
 
 
@@ -48,11 +48,11 @@ def gpu_of(where: Where) -> str:
     ],
 )
 def test_who_is_asked(
-    where: Where, monkeypatch: pytest.MonkeyPatch, user: int, may: tuple[str, ...], asked: str
+    where: ClockPaths, monkeypatch: pytest.MonkeyPatch, user: int, may: tuple[str, ...], asked: str
 ) -> None:
     """The helper sets where it answers, root and who finds none have a guardian."""
 
-    def reached(name: str) -> Link:
+    def reached(name: str) -> SetterLink:
         raise ClockError(f"asked the {name}")
 
     monkeypatch.setattr(os, "geteuid", lambda: user)
@@ -65,10 +65,14 @@ def test_who_is_asked(
         pass
 
 
-def test_what_is_set_under_anothers_lock_is_left_alone(where: Where, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_set_under_anothers_lock_is_left_alone(
+    where: ClockPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A user who may set clocks minds what root's journal says, for a run and for a reset."""
     assert where.directory is not None
-    roots = Ownership(Place(where.directory.with_name("roots"), "devfreq", gpu_of(where)), lambda _: [])
+    roots = Ownership(
+        JournalPlace(where.directory.with_name("roots"), "devfreq", gpu_of(where)), lambda _: []
+    )
     monkeypatch.setattr(controls, "directories", lambda own: [own, own.with_name("roots")])
     before = limits_hz(where.devfreq.parent.parent)
     roots.take()
@@ -84,10 +88,10 @@ def test_what_is_set_under_anothers_lock_is_left_alone(where: Where, monkeypatch
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_everybody_sees_who_holds_a_clock(where: Where) -> None:
+def test_everybody_sees_who_holds_a_clock(where: ClockPaths) -> None:
     """What root's locks say another user reads in root's journal, without a word of trouble."""
     assert where.directory is not None
-    owner = Ownership(Place(where.directory, "devfreq", gpu_of(where)), lambda _: [])
+    owner = Ownership(JournalPlace(where.directory, "devfreq", gpu_of(where)), lambda _: [])
     owner.take()
     for announced in (None, 612):
         if announced is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from fake_actuator import Holder
 from jetson_trees import build, limits_hz
 from tuner.power.clocks import clockd_leases, devfreq, journal, ownership
-from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.controls import restore_stale
 from tuner.power.clocks.devfreq import DevfreqActuator
 
@@ -39,7 +39,7 @@ def test_a_death_at_any_line_leaves_no_clock_set(tmp_path: Path) -> None:
     sysfs = build(tmp_path, "agx-orin")
     before, left_set = limits_hz(sysfs), 0
     nothing, run_dir = tmp_path / "nothing", tmp_path / "run"
-    where = Where(str(nothing), sysfs / "class/devfreq", nothing, run_dir, nothing)
+    where = ClockPaths(str(nothing), sysfs / "class/devfreq", nothing, run_dir, nothing)
     line, status = 0, 0
     while status == 0:
         line += 1

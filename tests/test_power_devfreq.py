@@ -21,8 +21,8 @@ from jetson_trees import (
     write,
 )
 from tuner.power.clocks import devfreq
-from tuner.power.clocks.actuator import Rules
-from tuner.power.clocks.devfreq import DevfreqActuator, Limits, find, writes
+from tuner.power.clocks.actuator import ClockRules
+from tuner.power.clocks.devfreq import DevfreqActuator, FrequencyLimits, find, writes
 
 from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
 
@@ -113,11 +113,13 @@ def test_every_clock_of_every_board_is_held_and_given_back(
     assert kernel
 
 
-ORDERED = st.tuples(st.integers(1, 50), st.integers(1, 50)).map(lambda pair: Limits(min(pair), max(pair)))
+ORDERED = st.tuples(st.integers(1, 50), st.integers(1, 50)).map(
+    lambda pair: FrequencyLimits(min(pair), max(pair))
+)
 
 
 @given(present=ORDERED, target=ORDERED)
-def test_limits_never_cross_on_the_way(present: Limits, target: Limits) -> None:
+def test_limits_never_cross_on_the_way(present: FrequencyLimits, target: FrequencyLimits) -> None:
     """From any limits to any others, each is written at most once and the lower never passes the upper."""
     state = {"min_freq": present.min_hz, "max_freq": present.max_hz}
     changes = writes(present, target)
@@ -125,7 +127,7 @@ def test_limits_never_cross_on_the_way(present: Limits, target: Limits) -> None:
         state[name] = hertz
         assert state["min_freq"] <= state["max_freq"]
 
-    assert Limits(state["min_freq"], state["max_freq"]) == target
+    assert FrequencyLimits(state["min_freq"], state["max_freq"]) == target
     assert len(changes) == (present.min_hz != target.min_hz) + (present.max_hz != target.max_hz)
 
 
@@ -316,7 +318,7 @@ def test_a_reset_opens_the_whole_range(gpu: DevfreqActuator, sysfs: Path) -> Non
 
 def test_limits_of_the_administrator_hold(sysfs: Path) -> None:
     """Clocks outside the configured limits are not offered."""
-    rules: Callable[[str], Rules] = {"17000000.gpu": Rules(limits_mhz=(400, 612))}.__getitem__
+    rules: Callable[[str], ClockRules] = {"17000000.gpu": ClockRules(limits_mhz=(400, 612))}.__getitem__
     assert DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq", rules=rules).supported_mhz() == (
         612,
         510,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.sensors.fresh import Freshness
+from tuner.power.sensors.changes import Freshness
 
 from tuner.interfaces import Sample
 

@@ -15,12 +15,12 @@ from clock_kills import guarding
 from fake_nvml_state import UUID, State, fail, fake_nvml, library
 from tuner.power.clocks import guardian as guardians
 from tuner.power.clocks import lease as leasing
-from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd import main
 from tuner.power.clocks.controls import open_control, restore_stale
-from tuner.power.clocks.journal import Entry, Place
+from tuner.power.clocks.journal import JournalEntry, JournalPlace
 from tuner.power.clocks.lease import LeasedClocks
-from tuner.power.clocks.ownership import Outcome
+from tuner.power.clocks.ownership import RestoreOutcome
 
 from tuner.errors import ClockError
 from tuner.system.owner import this_process
@@ -31,11 +31,12 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 OWNER = """
 import signal, sys
 from pathlib import Path
-from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.controls import open_control
 
 nothing = Path(sys.argv[3]) / "nothing"
-with open_control(sys.argv[1], Where(sys.argv[2], nothing, nothing, Path(sys.argv[3]), nothing)).locked(900):
+paths = ClockPaths(sys.argv[2], nothing, nothing, Path(sys.argv[3]), nothing)
+with open_control(sys.argv[1], paths).locked(900):
     print("set", flush=True)
     signal.pause()
 """
@@ -59,9 +60,9 @@ def clocks(nvml: State, run_dir: Path) -> Iterator[LeasedClocks]:
         yield control
 
 
-def where(run_dir: Path) -> Where:
+def where(run_dir: Path) -> ClockPaths:
     nothing = run_dir.with_name("nothing")
-    return Where(library(), devfreq=nothing, config=nothing, directory=run_dir, socket=nothing)
+    return ClockPaths(library(), devfreq=nothing, config=nothing, directory=run_dir, socket=nothing)
 
 
 def opened(run_dir: Path) -> LeasedClocks:
@@ -75,8 +76,8 @@ def guardian_of(pid: int) -> int:
     return next(guarding(pid))
 
 
-def place_in(run_dir: Path) -> Place:
-    return Place(run_dir, "nvml", UUID)
+def place_in(run_dir: Path) -> JournalPlace:
+    return JournalPlace(run_dir, "nvml", UUID)
 
 
 def journals(run_dir: Path) -> list[Path]:
@@ -105,7 +106,7 @@ def test_a_clock_is_held_and_given_back(nvml: State, clocks: LeasedClocks, run_d
     with clocks.locked(900):
         assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (900, 900)
         assert clocks.read().mhz == 900.0
-        assert place_in(run_dir).read() == Entry("nvml", UUID, this_process(), UNLOCKED, 900)
+        assert place_in(run_dir).read() == JournalEntry("nvml", UUID, this_process(), UNLOCKED, 900)
 
     assert (nvml.locked_max_mhz, nvml.sets, nvml.resets) == (0, 1, 1)
     assert journals(run_dir) == []
@@ -202,7 +203,7 @@ def test_owner_and_guardian_killed_together(nvml: State, run_dir: Path) -> None:
         wait_for_release(run_dir)
         assert nvml.locked_max_mhz == 900
 
-        assert restore_stale(where(run_dir)) == [Outcome("nvml", UUID, "restored")]
+        assert restore_stale(where(run_dir)) == [RestoreOutcome("nvml", UUID, "restored")]
         assert restore_stale(where(run_dir)) == []
         assert (nvml.locked_max_mhz, nvml.resets) == (0, 1)
 
@@ -212,7 +213,9 @@ def test_a_gpu_has_one_owner(nvml: State, clocks: LeasedClocks, run_dir: Path) -
     with owner(run_dir) as (process, _):
         with pytest.raises(ClockError, match=f"held by process {process.pid}:"), clocks.locked(1500):
             pass
-        assert restore_stale(where(run_dir)) == [Outcome("nvml", UUID, "owned", (f"process {process.pid}",))]
+        assert restore_stale(where(run_dir)) == [
+            RestoreOutcome("nvml", UUID, "owned", (f"process {process.pid}",))
+        ]
 
         assert (nvml.locked_max_mhz, nvml.sets, nvml.resets) == (900, 1, 0)
 
@@ -276,7 +279,7 @@ def test_what_cannot_be_restored_stays_in_the_journal(
     assert len(journals(run_dir)) == 1
     assert not list(guarding(os.getpid()))
     nvml.reset = 0
-    assert restore_stale(where(run_dir)) == [Outcome("nvml", UUID, "restored")]
+    assert restore_stale(where(run_dir)) == [RestoreOutcome("nvml", UUID, "restored")]
 
 
 def test_a_guardian_that_cannot_start_changes_nothing(

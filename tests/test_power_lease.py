@@ -15,8 +15,8 @@ from tuner.power.clocks import clockd_client
 from tuner.power.clocks import lease as leasing
 from tuner.power.clocks.clockd_client import helper_answers, reach
 from tuner.power.clocks.clockd_leases import Leases
-from tuner.power.clocks.clockd_server import Server
-from tuner.power.clocks.journal import Entry
+from tuner.power.clocks.clockd_server import ClockServer
+from tuner.power.clocks.journal import JournalEntry
 from tuner.power.clocks.lease import LeasedClocks
 
 from tuner.errors import ClockError, ClockLostError, ClockPermissionError
@@ -36,11 +36,11 @@ class Helper:
         listener.bind(str(path))
         listener.listen()
 
-        def undo(entry: Entry) -> list[str]:
+        def undo(entry: JournalEntry) -> list[str]:
             return gpus.open(entry.control, entry.gpu).restore(entry.old, entry.new_mhz)
 
         leases = Leases(run_dir, gpus.open, undo, lambda: self.time_s)
-        self.server = Server(listener, leases, ttl_s=TTL_S, now=lambda: self.time_s)
+        self.server = ClockServer(listener, leases, ttl_s=TTL_S, now=lambda: self.time_s)
         self.thread = threading.Thread(target=self.server.serve)
         self.thread.start()
 
@@ -140,7 +140,7 @@ def test_a_thread_renews(
         renewed = threading.Event()
         ask = clocks._lease._connection.ask
 
-        def counted(request: leasing.Request) -> dict[str, object]:
+        def counted(request: leasing.ClockRequest) -> dict[str, object]:
             answer: dict[str, object] = ask(request)
             if request.verb == "renew":
                 renewed.set()
@@ -225,7 +225,7 @@ def test_an_interrupted_conversation_ends_the_lease(
 
     with clocks.locked(345):
         pass
-    monkeypatch.setattr(clockd_client.Connection, "_line", interrupted)
+    monkeypatch.setattr(clockd_client.SetterConnection, "_line", interrupted)
     with pytest.raises(KeyboardInterrupt), clocks.locked(900):
         pass
     monkeypatch.undo()

@@ -25,7 +25,7 @@ from fake_nvml_state import (
 from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.nvml.readings import readings
-from tuner.power.nvml.ring import in_rhythm
+from tuner.power.nvml.reads import in_rhythm
 
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import PowerSampler, Response, Sample

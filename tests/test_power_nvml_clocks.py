@@ -10,8 +10,8 @@ import pytest
 from fake_actuator import Holder
 from fake_nvml_state import CLOCKS_MHZ, NO_PERMISSION, NOT_SUPPORTED, UUID, State, fail, fake_nvml
 from tuner.power.clocks import clockd_leases
-from tuner.power.clocks.actuator import Rules
-from tuner.power.clocks.journal import Entry
+from tuner.power.clocks.actuator import ClockRules
+from tuner.power.clocks.journal import JournalEntry
 from tuner.power.nvml import clocks as nvml_clocks
 from tuner.power.nvml.clocks import NvmlActuator
 
@@ -19,7 +19,7 @@ from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
 
 KEPLER, PASCAL, HOPPER = 2, 4, 9
 LOST, UNKNOWN = 15, 999
-NO_RULES = Rules()
+NO_RULES = ClockRules()
 
 
 @pytest.fixture
@@ -45,10 +45,10 @@ def old_gpu(nvml: State) -> Iterator[NvmlActuator]:
     actuator.close()
 
 
-def holder(run_dir: Path, rules: Rules = NO_RULES) -> Holder:
+def holder(run_dir: Path, rules: ClockRules = NO_RULES) -> Holder:
     """Who sets this GPU under rules, and restores from the journal alone."""
 
-    def undo(entry: Entry) -> list[str]:
+    def undo(entry: JournalEntry) -> list[str]:
         with closing(NvmlActuator(entry.gpu)) as actuator:
             return list(actuator.restore(entry.old, entry.new_mhz))
 
@@ -123,7 +123,7 @@ def test_an_unsupported_clock_names_its_neighbours(nvml: State, tmp_path: Path) 
 
 def test_limits_of_the_administrator_hold(nvml: State, tmp_path: Path) -> None:
     """Clocks outside the configured limits are neither offered nor set."""
-    rules = Rules(limits_mhz=(900, 1500))
+    rules = ClockRules(limits_mhz=(900, 1500))
     with closing(NvmlActuator(UUID, rules=lambda _: rules)) as actuator:
         assert actuator.supported_mhz() == (1500, 900)
     with pytest.raises(ClockError, match="no clock of 1980 MHz"):
@@ -153,7 +153,7 @@ def test_a_refused_clock_is_nothing_to_restore(
 
 def test_the_baseline_returns_after_a_reset(nvml: State, tmp_path: Path) -> None:
     """NVML tells no lock: where the administrator configured one, it is locked again, and only then."""
-    held = holder(tmp_path, Rules(baseline_mhz=(345, 1500)))
+    held = holder(tmp_path, ClockRules(baseline_mhz=(345, 1500)))
     held.set(900)
     assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (900, 900)
     assert held.end()
@@ -166,7 +166,7 @@ def test_a_baseline_that_fails_keeps_the_journal(
 ) -> None:
     """A reset without its baseline is half a restore; the rest is done later, from the journal alone."""
     monkeypatch.setattr(clockd_leases, "_PAUSE_S", 0.0)
-    held = holder(tmp_path, Rules(baseline_mhz=(345, 1500)))
+    held = holder(tmp_path, ClockRules(baseline_mhz=(345, 1500)))
     held.set(900)
     fail(nvml, "set", UNKNOWN, times=3)
     with pytest.raises(ClockError, match="baseline of 345 to 1500 MHz"):
@@ -280,7 +280,7 @@ def test_capabilities_are_those_of_this_process() -> None:
 
 def test_rules_sort_and_limit() -> None:
     """Allowed clocks come highest first, once, and both ends of a range are in it."""
-    rules = Rules(limits_mhz=(900, 1500))
+    rules = ClockRules(limits_mhz=(900, 1500))
     assert rules.allowed([345, 1500, 900, 900, 1980]) == (1500, 900)
     assert replace(rules, limits_mhz=None).allowed([1, 2]) == (2, 1)
     assert rules.allowed([]) == ()

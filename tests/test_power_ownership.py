@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.controls import restore_stale as restore_as_found
-from tuner.power.clocks.journal import Entry, Place, places, runtime_directory
-from tuner.power.clocks.ownership import HeldError, Outcome, Ownership, owner_of, restore_stale
+from tuner.power.clocks.journal import JournalEntry, JournalPlace, places, runtime_directory
+from tuner.power.clocks.ownership import HeldError, Ownership, RestoreOutcome, owner_of, restore_stale
 
 from tuner.errors import ClockError, ClockPermissionError
 from tuner.system.owner import this_process
@@ -28,21 +28,21 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def undone() -> list[Entry]:
+def undone() -> list[JournalEntry]:
     """What was undone."""
     return []
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
+def place() -> Iterator[JournalPlace]:
     """In a directory that, unlike pytest's, other users can look into."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        yield Place(Path(folder), "nvml", GPU)
+        yield JournalPlace(Path(folder), "nvml", GPU)
 
 
-def undo_into(undone: list[Entry]) -> Callable[[Entry], list[str]]:
-    def undo(entry: Entry) -> list[str]:
+def undo_into(undone: list[JournalEntry]) -> Callable[[JournalEntry], list[str]]:
+    def undo(entry: JournalEntry) -> list[str]:
         undone.append(entry)
         if entry.gpu.endswith("lost"):
             raise ClockError(f"{entry.gpu} is lost")
@@ -51,7 +51,7 @@ def undo_into(undone: list[Entry]) -> Callable[[Entry], list[str]]:
     return undo
 
 
-def nothing(_: Entry) -> list[str]:
+def nothing(_: JournalEntry) -> list[str]:
     return []
 
 
@@ -77,7 +77,7 @@ def nobody() -> Iterator[None]:
 # --- ownership -----------------------------------------------------------------------------------
 
 
-def test_who_owns_is_told(place: Place) -> None:
+def test_who_owns_is_told(place: JournalPlace) -> None:
     """An owner is named to who looks and to who comes second; looking changes nothing."""
     assert owner_of(place) == ""
     assert not place.lock.exists()
@@ -93,7 +93,7 @@ def test_who_owns_is_told(place: Place) -> None:
     second.give_up()
 
 
-def test_an_owner_may_be_named_for_another(place: Place) -> None:
+def test_an_owner_may_be_named_for_another(place: JournalPlace) -> None:
     """A guardian owns for its process, and of a dead one it is said so."""
     owner = Ownership(place, nothing, owner=dead())
     owner.take()
@@ -102,7 +102,7 @@ def test_an_owner_may_be_named_for_another(place: Place) -> None:
     owner.give_up()
 
 
-def test_onlookers_are_waited_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onlookers_are_waited_out(place: JournalPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who holds the lock for a moment, to see whether there is an owner, takes the clocks from nobody."""
     with place.lock.open("w") as onlooker:
         fcntl.flock(onlooker, fcntl.LOCK_EX)
@@ -110,20 +110,20 @@ def test_onlookers_are_waited_out(place: Place, monkeypatch: pytest.MonkeyPatch)
         Ownership(place, nothing, patience_s=60.0).take()
 
 
-def test_who_only_restores_is_waited_for(place: Place) -> None:
+def test_who_only_restores_is_waited_for(place: JournalPlace) -> None:
     """What is restored at a start holds nobody up who comes to own: it does not sign."""
     place.write(dead(), {}, 900)
     seen: list[str] = []
 
-    def undo(_: Entry) -> list[str]:
+    def undo(_: JournalEntry) -> list[str]:
         seen.append(place.lock.read_text())
         return []
 
-    assert restore_stale(place.directory, undo) == [Outcome("nvml", GPU, "restored")]
+    assert restore_stale(place.directory, undo) == [RestoreOutcome("nvml", GPU, "restored")]
     assert seen == [""]
 
 
-def test_a_stale_entry_is_undone_first(place: Place, undone: list[Entry]) -> None:
+def test_a_stale_entry_is_undone_first(place: JournalPlace, undone: list[JournalEntry]) -> None:
     """Taking a GPU over from a killed owner undoes what that left, unless who takes it resets anyway."""
     place.write(dead(), {"a": 1}, 900)
     owner = Ownership(place, undo_into(undone))
@@ -136,7 +136,7 @@ def test_a_stale_entry_is_undone_first(place: Place, undone: list[Entry]) -> Non
     owner.give_up()
 
 
-def test_what_cannot_be_undone_frees_the_lock(place: Place, undone: list[Entry]) -> None:
+def test_what_cannot_be_undone_frees_the_lock(place: JournalPlace, undone: list[JournalEntry]) -> None:
     """An owner that fails to undo is none: the entry stays for the next, who can try."""
     lost = replace(place, gpu="GPU-lost")
     lost.write(dead(), {}, 900)
@@ -148,7 +148,7 @@ def test_what_cannot_be_undone_frees_the_lock(place: Place, undone: list[Entry])
 
 
 @pytest.mark.parametrize("call", ["ftruncate", "pwrite"])
-def test_a_full_disk_blocks_no_gpu(place: Place, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_a_full_disk_blocks_no_gpu(place: JournalPlace, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """A lock that cannot be signed is let go again, so that the next attempt may succeed."""
 
     def full(*_: object) -> None:
@@ -161,7 +161,9 @@ def test_a_full_disk_blocks_no_gpu(place: Place, monkeypatch: pytest.MonkeyPatch
     Ownership(place, nothing).take()
 
 
-def test_an_interrupted_wait_leaves_nothing_open(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_wait_leaves_nothing_open(
+    place: JournalPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ctrl-C while waiting for a guardian closes the lock."""
 
     def interrupted(_: float) -> None:
@@ -176,7 +178,7 @@ def test_an_interrupted_wait_leaves_nothing_open(place: Place, monkeypatch: pyte
         assert sorted(Path("/proc/self/fd").iterdir()) == before
 
 
-def test_a_lock_whose_file_is_gone_is_no_ownership(place: Place) -> None:
+def test_a_lock_whose_file_is_gone_is_no_ownership(place: JournalPlace) -> None:
     """Somebody else can own a GPU whose lock was removed: nothing more is set by who held it."""
     owner = Ownership(place, nothing)
     with pytest.raises(ClockError, match="not owned"):
@@ -193,7 +195,7 @@ def test_a_lock_whose_file_is_gone_is_no_ownership(place: Place) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o775])
 def test_a_directory_that_others_may_write_is_not_trusted(
-    place: Place, undone: list[Entry], mode: int
+    place: JournalPlace, undone: list[JournalEntry], mode: int
 ) -> None:
     """What others can put there is not acted on, and no lock is made there that they could replace."""
     place.write(dead(), {}, 900)
@@ -204,7 +206,7 @@ def test_a_directory_that_others_may_write_is_not_trusted(
     assert (outcome.state, undone) == ("failed", [])
 
 
-def test_another_users_directory_is_not_trusted(place: Place, undone: list[Entry]) -> None:
+def test_another_users_directory_is_not_trusted(place: JournalPlace, undone: list[JournalEntry]) -> None:
     """A directory of neither this user nor root may hold anything."""
     if os.geteuid() != 0:
         pytest.skip("only root can give a directory away")
@@ -214,7 +216,7 @@ def test_another_users_directory_is_not_trusted(place: Place, undone: list[Entry
     assert (outcome.state, undone) == ("failed", [])
 
 
-def test_other_users_see_whose_clock_is_set(place: Place) -> None:
+def test_other_users_see_whose_clock_is_set(place: JournalPlace) -> None:
     """Root's journal tells everybody who holds a clock, and names nobody who is dead."""
     owner = Ownership(place, nothing)
     owner.take()
@@ -224,7 +226,7 @@ def test_other_users_see_whose_clock_is_set(place: Place) -> None:
     with nobody():
         assert owner_of(place) == f"process {os.getpid()}"
         assert restore_stale(place.directory, nothing) == [
-            Outcome("nvml", GPU, "owned", (f"process {os.getpid()}",))
+            RestoreOutcome("nvml", GPU, "owned", (f"process {os.getpid()}",))
         ]
     owner.give_up()
     place.write(dead(), {}, 900)
@@ -234,7 +236,7 @@ def test_other_users_see_whose_clock_is_set(place: Place) -> None:
             Ownership(place, nothing).take()
 
 
-def test_a_closed_directory_is_told(place: Place) -> None:
+def test_a_closed_directory_is_told(place: JournalPlace) -> None:
     """Where another user lets nobody look, that is an error of this package."""
     Ownership(place, nothing).take()
     place.directory.chmod(0o700)
@@ -245,25 +247,25 @@ def test_a_closed_directory_is_told(place: Place) -> None:
 # --- restoring at a start ------------------------------------------------------------------------
 
 
-def test_a_reboot_has_restored(place: Place, undone: list[Entry]) -> None:
+def test_a_reboot_has_restored(place: JournalPlace, undone: list[JournalEntry]) -> None:
     """An entry of an earlier boot is removed and nothing is undone."""
     place.write("another:1:1", {}, 900)
-    assert restore_stale(place.directory, undo_into(undone)) == [Outcome("nvml", GPU, "undone")]
+    assert restore_stale(place.directory, undo_into(undone)) == [RestoreOutcome("nvml", GPU, "undone")]
     assert undone == []
     assert not place.journal.exists()
 
 
-def test_a_killed_writer_leaves_nothing(place: Place, undone: list[Entry]) -> None:
+def test_a_killed_writer_leaves_nothing(place: JournalPlace, undone: list[JournalEntry]) -> None:
     """A draft that was never finished announces nothing, and goes."""
     draft = place.journal.with_suffix(".draft")
     draft.write_text('{"con')
-    assert restore_stale(place.directory, undo_into(undone)) == [Outcome("nvml", GPU, "undone")]
+    assert restore_stale(place.directory, undo_into(undone)) == [RestoreOutcome("nvml", GPU, "undone")]
     assert undone == []
     assert not draft.exists()
 
 
 def test_restoring_goes_on_past_errors(
-    place: Place, undone: list[Entry], caplog: pytest.LogCaptureFixture
+    place: JournalPlace, undone: list[JournalEntry], caplog: pytest.LogCaptureFixture
 ) -> None:
     """An entry that cannot be read or undone is logged and kept, and the others are restored."""
     for gpu in ("GPU-0", "GPU-broken", "GPU-lost", "GPU-z"):
@@ -282,7 +284,7 @@ def test_restoring_goes_on_past_errors(
     assert "tuner clocks restore --reset GPU-broken" in caplog.text
 
 
-def test_files_of_others_are_none_of_ours(place: Place) -> None:
+def test_files_of_others_are_none_of_ours(place: JournalPlace) -> None:
     """What has no name of a journal is neither read nor removed; a missing directory is not made."""
     (place.directory / "status.json").write_text("{}")
     (place.directory / "clockd.sock").write_text("")
@@ -296,7 +298,7 @@ def test_files_of_others_are_none_of_ours(place: Place) -> None:
 # --- the journal ---------------------------------------------------------------------------------
 
 
-def test_entries_are_written_whole(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_written_whole(place: JournalPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk leaves no half entry where one is looked for, and an old one as it is."""
 
     def full(_: int) -> None:
@@ -308,7 +310,7 @@ def test_entries_are_written_whole(place: Place, monkeypatch: pytest.MonkeyPatch
     assert place.read() is None
 
 
-def test_everybody_may_read_the_journal(place: Place) -> None:
+def test_everybody_may_read_the_journal(place: JournalPlace) -> None:
     """Whatever the umask of who writes it."""
     mask = os.umask(0o077)
     place.write(dead(), {}, 900)
@@ -316,7 +318,7 @@ def test_everybody_may_read_the_journal(place: Place) -> None:
     assert stat.S_IMODE(place.journal.stat().st_mode) == 0o644
 
 
-def test_a_huge_journal_is_not_swallowed(place: Place) -> None:
+def test_a_huge_journal_is_not_swallowed(place: JournalPlace) -> None:
     """However long a file is, little of it is read."""
     with place.journal.open("wb") as file:
         file.truncate(1 << 40)
@@ -339,10 +341,10 @@ NEARLY = st.fixed_dictionaries(
 @example(b"[" * 60_000)
 @example(b"")
 @example(json.dumps({"control": "nvml", "gpu": GPU, "owner": f"x:{'9' * 5000}:1", "old": {}}).encode())
-def test_no_journal_is_too_broken_to_be_told(place: Place, content: bytes) -> None:
+def test_no_journal_is_too_broken_to_be_told(place: JournalPlace, content: bytes) -> None:
     """Whatever stands in a journal is told, kept and not acted on, unless it is an entry of this GPU."""
     place.journal.write_bytes(content)
-    undone: list[Entry] = []
+    undone: list[JournalEntry] = []
     (outcome,) = restore_stale(place.directory, undo_into(undone))
 
     assert outcome.state in {"failed", "restored", "undone"}
@@ -362,4 +364,4 @@ def test_no_runtime_directory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ClockError, match="set XDG_RUNTIME_DIR"):
             runtime_directory()
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert restore_as_found(Where()) == []
+    assert restore_as_found(ClockPaths()) == []

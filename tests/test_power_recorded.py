@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tuner.power.sensors.recorded import Recorded
+from tuner.power.sensors.recorded import TraceFile
 
 from tuner.errors import InputError
 from tuner.interfaces import ClockReading, Response, Sample, SensorInfo
@@ -17,7 +17,7 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 SIGMA = st.floats(0.0, 1e6)
 TEXT = st.text(max_size=12)
 
-TRACE = Recorded(
+TRACE = TraceFile(
     SensorInfo("nvml-power-ring", "ring", "gpu", 0.02, resolution=0.001),
     (Sample(0.5, 100.0, 0.001), Sample(0.52, 101.5, 0.001), Sample(0.54, -0.4)),
     marks=((0.5, "launch"), (0.53, 'second "phase"\n')),
@@ -27,7 +27,7 @@ TRACE = Recorded(
 
 
 @st.composite
-def traces(draw: st.DrawFn) -> Recorded:
+def traces(draw: st.DrawFn) -> TraceFile:
     response = Response(
         "lag", capacitance_s=draw(SIGMA), origin=draw(st.sampled_from(["assumed", "calibrated"]))
     )
@@ -39,7 +39,7 @@ def traces(draw: st.DrawFn) -> Recorded:
         response=response,
     )
     reading = st.builds(ClockReading, st.none() | FINITE, st.lists(TEXT, max_size=2).map(tuple))
-    return Recorded(
+    return TraceFile(
         info,
         tuple(draw(st.lists(st.builds(Sample, FINITE, FINITE, SIGMA), max_size=6))),
         tuple(draw(st.lists(st.tuples(FINITE, TEXT), max_size=3))),
@@ -55,19 +55,21 @@ def test_what_is_written_is_read_again(tmp_path: Path, suffix: str) -> None:
 
     TRACE.write(path)
 
-    assert Recorded.read(path) == TRACE
+    assert TraceFile.read(path) == TRACE
 
 
 @pytest.mark.parametrize("suffix", ["json", "csv"])
 @given(trace=traces())
 @example(trace=replace(TRACE, marks=((0.0, ","),)))  # its JSON in a comment opens a quoted cell of CSV
-def test_every_trace_survives(tmp_path_factory: pytest.TempPathFactory, suffix: str, trace: Recorded) -> None:
+def test_every_trace_survives(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, trace: TraceFile
+) -> None:
     """Whatever the labels and numbers are, writing and reading is the identity."""
     path = tmp_path_factory.mktemp("trace") / f"trace.{suffix}"
 
     trace.write(path)
 
-    assert Recorded.read(path) == trace
+    assert TraceFile.read(path) == trace
 
 
 @pytest.mark.parametrize("suffix", ["json", "csv"])
@@ -81,7 +83,7 @@ def test_every_truncation_is_refused(tmp_path: Path, suffix: str) -> None:
     for length in range(shortest_whole):
         path.write_text(whole[:length])
         with pytest.raises(InputError, match=path.name):
-            Recorded.read(path)
+            TraceFile.read(path)
 
 
 def changed(**changes: Any) -> dict[str, Any]:
@@ -113,7 +115,7 @@ def test_a_wrong_key_is_named(tmp_path: Path, document: Any, message: str) -> No
     path.write_text(json.dumps(document))
 
     with pytest.raises(InputError, match=message) as caught:
-        Recorded.read(path)
+        TraceFile.read(path)
 
     assert str(path) in str(caught.value)
 
@@ -124,7 +126,7 @@ def test_many_wrong_keys_are_few_lines(tmp_path: Path) -> None:
     path.write_text(json.dumps(changed(samples=[["a", "b", "c"]] * 100)))
 
     with pytest.raises(InputError, match="and 295 more") as caught:
-        Recorded.read(path)
+        TraceFile.read(path)
 
     assert len(str(caught.value).splitlines()) == 6
 
@@ -155,7 +157,7 @@ def test_a_wrong_table_is_named(tmp_path: Path, text: str, message: str) -> None
     path.write_text(text)
 
     with pytest.raises(InputError, match=message) as caught:
-        Recorded.read(path)
+        TraceFile.read(path)
 
     assert str(path) in str(caught.value)
 
@@ -170,7 +172,7 @@ def test_a_table_of_another_origin_can_be_read(tmp_path: Path, header: str, kind
         f"phase,time_s,{header}\nidle,1.0,{value}\nidle, 1.1,{value}\nbusy,1.2,{value}\nbusy,1.9,{value}\n"
     )
 
-    trace = Recorded.read(path)
+    trace = TraceFile.read(path)
 
     assert (trace.info.name, trace.info.kind, trace.info.scope) == ("meter", kind, "not stated")
     assert trace.info.period_s == pytest.approx(0.1)
@@ -183,13 +185,13 @@ def test_a_binary_file_is_no_trace(tmp_path: Path, name: str, data: bytes) -> No
     (tmp_path / name).write_bytes(data)
 
     with pytest.raises(InputError, match="not text"):
-        Recorded.read(tmp_path / name)
+        TraceFile.read(tmp_path / name)
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     """Missing files and folders that cannot be written are input errors with the path and the reason."""
     with pytest.raises(InputError, match=r"nowhere\.json: cannot be read: No such file"):
-        Recorded.read(tmp_path / "nowhere.json")
+        TraceFile.read(tmp_path / "nowhere.json")
     with pytest.raises(InputError, match="cannot be written: No such file"):
         TRACE.write(tmp_path / "nowhere" / "a.json")
 
@@ -201,4 +203,4 @@ def test_garbage_is_refused(tmp_path_factory: pytest.TempPathFactory, text: str)
     for name in ("a.json", "a.csv"):
         (folder / name).write_text(text)
         with pytest.raises(InputError):
-            Recorded.read(folder / name)
+            TraceFile.read(folder / name)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.sensors.recorded import Recorded
+from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.replay import ReplaySampler, readings
 
 from tuner.errors import InputError, PowerError, SensorUnavailableError
@@ -30,8 +30,8 @@ class HandClock:
         return self.time_s
 
 
-def trace(*times_s: float) -> Recorded:
-    return Recorded(
+def trace(*times_s: float) -> TraceFile:
+    return TraceFile(
         INFO, tuple(Sample(time_s, 100.0 + number, 0.001) for number, time_s in enumerate(times_s))
     )
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from fake_nvml_state import NO_PERMISSION, UUID, State, fake_nvml, lose
 from jetson_trees import write
-from tuner.power.nvml.health import GpuProcess, health
-from tuner.power.nvml.temperature import Thermometer
+from tuner.power.nvml.health import GpuProcess, Thermometer, health
 
 from tuner.errors import SensorUnavailableError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tuner.power.clocks import clockd
-from tuner.power.clocks import config as clock_config
+from tuner.power.clocks.actuator import ClockConfig, load_config
 from tuner.power.clocks.clockd_protocol import SOCKET
 
 from tuner.client import default_sockets
@@ -202,12 +202,12 @@ def test_a_jetson_needs_no_capability() -> None:
 def test_the_example_configuration_holds(tmp_path: Path) -> None:
     """The example rules nothing as it is shipped, and is right when its entries are taken into use."""
     example = UNITS / "clockd.toml"
-    assert clock_config.load(example) == clock_config.ClockConfig()
+    assert load_config(example) == ClockConfig()
     used = tmp_path / "clockd.toml"
     used.write_text(re.sub(r'^# (")', r"\1", example.read_text(), flags=re.MULTILINE))
 
-    assert clock_config.load(used).rules("GPU-1").limits_mhz == (345, 1755)
-    assert len(clock_config.load(used).baseline) == 1
+    assert load_config(used).rules("GPU-1").limits_mhz == (345, 1755)
+    assert len(load_config(used).baseline) == 1
 
 
 def test_everything_is_packaged() -> None:

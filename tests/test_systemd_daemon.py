@@ -14,7 +14,7 @@ import throwaway_systemd
 from fake_nvml_state import UUID, State, fake_nvml, library
 from helper_kills import leased
 from throwaway_systemd import Machine, booted, overlay
-from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.actuator import ClockPaths
 
 from tuner.client import Client
 from tuner.config.trust import trusted
@@ -288,7 +288,7 @@ def test_kernels_that_others_can_write_are_refused(site: Site) -> None:
 def test_the_helper_that_was_installed_restores(site: Site) -> None:
     """With the installed units, a clock that a killed helper held is given back by ExecStopPost."""
     nothing = Path("/nonexistent")
-    where = Where(library(), nothing, nothing, socket=site.machine.path("/run/tuner/clockd.sock"))
+    where = ClockPaths(library(), nothing, nothing, socket=site.machine.path("/run/tuner/clockd.sock"))
 
     def hold_and_kill() -> None:
         with closing(leased(UUID, where)) as clocks, clocks.locked(900):

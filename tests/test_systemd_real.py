@@ -14,7 +14,7 @@ import throwaway_systemd
 from fake_nvml_state import UUID, State, fake_nvml, library
 from helper_kills import leased
 from throwaway_systemd import Machine, booted, overlay
-from tuner.power.clocks.actuator import Where
+from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import helper_answers
 from tuner.power.clocks.lease import LeasedClocks
 
@@ -63,7 +63,7 @@ class Site:
 
     machine: Machine
     nvml: State
-    where: Where
+    where: ClockPaths
 
     def clocks(self) -> "closing[LeasedClocks]":
         return closing(leased(UUID, self.where))
@@ -120,7 +120,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             machine.run(*line.split())
         nothing = shared / "nothing"
         yield Site(
-            machine, nvml, Where(library(), nothing, nothing, socket=machine.path("/run/tuner/clockd.sock"))
+            machine,
+            nvml,
+            ClockPaths(library(), nothing, nothing, socket=machine.path("/run/tuner/clockd.sock")),
         )
 
 

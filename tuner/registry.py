@@ -42,19 +42,19 @@ TABLE: dict[str, dict[str, str]] = {
         "reset": "tuner.power.clocks.controls:reset",
         "survey": "tuner.power.clocks.survey:survey",
         "actuators": "tuner.power.clocks.controls:actuators",
-        "where": "tuner.power.clocks.actuator:Where",
+        "where": "tuner.power.clocks.actuator:ClockPaths",
         "directories": "tuner.power.clocks.journal:directories",
         "helper-answers": "tuner.power.clocks.clockd_client:helper_answers",
     },
     "nvml": {
         "health": "tuner.power.nvml.health:health",
-        "users": "tuner.power.nvml.users:GpuUsers",
+        "users": "tuner.power.nvml.health:GpuUsers",
     },
     "load": {
         "jetson": "tuner.power.clocks.devfreq:load_percent",
     },
     "thermometer": {
-        "automatic": "tuner.power.nvml.temperature:Thermometer",
+        "automatic": "tuner.power.nvml.health:Thermometer",
     },
     "calibration": {
         "calibrate": "tuner.power.response.calibrate:calibrate",
@@ -63,7 +63,7 @@ TABLE: dict[str, dict[str, str]] = {
         "store": "tuner.power.response.calibrations:store",
     },
     "trace": {
-        "recorded": "tuner.power.sensors.recorded:Recorded",
+        "recorded": "tuner.power.sensors.recorded:TraceFile",
         "replay": "tuner.power.sensors.replay:readings",
         "energies": "tuner.power.energy.programs:program_energies",
         "corrected": "tuner.power.energy.programs:corrected_power",

@@ -1,14 +1,38 @@
-"""What a clock control can do to one GPU, without owners, journals or leases around it."""
+"""What a clock control can do to one GPU, and what an administrator allows.
 
+The administrator's file is ``/etc/tuner/clockd.toml``, which need not be there.
+
+The format, in MHz, lowest and highest; ``"*"`` is every GPU that is not named::
+
+    [baseline]  # locked again after a reset, as NVML does not tell which lock was there before
+    "GPU-6f0d..." = [345, 1410]
+    [limits]    # clocks that may be set
+    "*" = [345, 1755]
+"""
+
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from tuner.errors import ClockError
+from tuner.errors import ClockError, InputError
 from tuner.interfaces import ClockReading
 
 _NEAR = 3  # clocks named to somebody who asked for one that is not there
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+EVERY = "*"
+_TABLES = ("baseline", "limits")
+_NAME = re.compile(r"\*|[A-Za-z0-9][A-Za-z0-9._:-]*")
+_HIGHEST_MHZ = 100_000  # no clock is near it: kHz or Hz were written
+_ENDS = 2
+
+Range = tuple[int, int]
 
 
 class Actuator(Protocol):
@@ -98,13 +122,13 @@ class Actuator(Protocol):
 
 
 @dataclass(frozen=True)
-class Where:
+class ClockPaths:
     """Where clocks are found and what belongs to them is kept.
 
     Attributes:
         library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
         devfreq: the kernel's class of devices with a scalable clock.
-        config: the administrator's file, see ``clock_config``.
+        config: the administrator's file, see ``load_config``.
         directory: of journals and locks; None for the default of ``journal.runtime_directory``.
         socket: of ``tuner-clockd``.
     """
@@ -117,7 +141,7 @@ class Where:
 
 
 @dataclass(frozen=True)
-class Rules:
+class ClockRules:
     """What the administrator rules for one GPU; ranges in MHz, both ends included.
 
     Attributes:
@@ -134,13 +158,13 @@ class Rules:
         return tuple(sorted({mhz for mhz in clocks_mhz if low <= mhz <= high}, reverse=True))
 
 
-Ruling = Callable[[str], Rules]
+Ruling = Callable[[str], ClockRules]
 """What is ruled for the GPU of that name; asked when a clock is to be set, and not by who only reads."""
 
 
-def no_ruling(_gpu: str) -> Rules:
+def no_ruling(_gpu: str) -> ClockRules:
     """Rules nothing."""
-    return Rules()
+    return ClockRules()
 
 
 def demand(actuator: Actuator, mhz: int) -> None:
@@ -155,3 +179,50 @@ def demand(actuator: Actuator, mhz: int) -> None:
     if mhz not in supported:
         near = ", ".join(map(str, sorted(sorted(supported, key=lambda clock: abs(clock - mhz))[:_NEAR])))
         raise ClockError(f"{actuator.name} has no clock of {mhz} MHz; near it are {near}")
+
+
+@dataclass(frozen=True)
+class ClockConfig:
+    """Ranges in MHz by GPU: a UUID, a devfreq node, or ``*`` for those that are not named."""
+
+    baseline: Mapping[str, Range] = field(default_factory=dict)
+    limits: Mapping[str, Range] = field(default_factory=dict)
+
+    def rules(self, gpu: str) -> ClockRules:
+        """What holds for one GPU."""
+        return ClockRules(_of(self.limits, gpu), _of(self.baseline, gpu))
+
+
+def load_config(path: Path) -> ClockConfig:
+    """Read the file; without one, nothing is ruled.
+
+    Raises:
+        InputError: it cannot be read or understood; the message names file and key.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ClockConfig()
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not TOML
+        raise InputError(f"{path}: {error}") from error
+    unknown = sorted(document.keys() - set(_TABLES))
+    if unknown:
+        raise InputError(f"{path}: unknown key {unknown[0]!r}; there may be [baseline] and [limits]")
+    return ClockConfig(**{table: _ranges(path, table, document.get(table, {})) for table in _TABLES})
+
+
+def _ranges(path: Path, table: str, entries: Any) -> dict[str, Range]:  # noqa: ANN401 - whatever TOML holds
+    if not isinstance(entries, dict):
+        raise InputError(f'{path}: {table} must be a table of ranges, e.g. "*" = [345, 1410]')
+    for name, ends in entries.items():
+        if not _NAME.fullmatch(name):
+            raise InputError(f'{path}: {table}.{name!r}: name a GPU by its UUID or devfreq node, or "*"')
+        # bool is an int to Python, and no clock
+        whole = isinstance(ends, list) and len(ends) == _ENDS and all(type(end) is int for end in ends)
+        if not whole or not 0 < ends[0] <= ends[1] <= _HIGHEST_MHZ:
+            raise InputError(f"{path}: {table}.{name}: {ends!r} is not [lowest, highest] in MHz")
+    return {name: (ends[0], ends[1]) for name, ends in entries.items()}
+
+
+def _of(ranges: Mapping[str, Range], gpu: str) -> Range | None:
+    return ranges.get(gpu, ranges.get(EVERY))

@@ -22,10 +22,9 @@ from pathlib import Path
 from tuner.errors import ClockError, InputError, TunerError
 from tuner.system.service_manager import ServiceManager, passed_socket
 
-from . import config as clock_config
-from .actuator import Where
+from .actuator import ClockPaths, load_config
 from .clockd_leases import Leases
-from .clockd_server import TTL_S, Server
+from .clockd_server import TTL_S, ClockServer
 from .controls import open_actuator, undo
 from .journal import runtime_directory
 from .ownership import HANDOVER_S, restore_stale
@@ -41,12 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     level = logging.WARNING if chosen.command == "guard" else logging.INFO
     logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
-    where = Where(
+    where = ClockPaths(
         library=chosen.library,
         devfreq=chosen.devfreq,
         config=chosen.config,
         directory=chosen.directory,
-        socket=chosen.socket or Where().socket,
+        socket=chosen.socket or ClockPaths().socket,
     )
     try:
         directory = where.directory or runtime_directory()
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # No configuration is read: what is wrong in it must not keep clocks set.
             outcomes = restore_stale(directory, undo(where))
             return int(any(outcome.state == "failed" for outcome in outcomes))
-        rules = clock_config.load(where.config).rules
+        rules = load_config(where.config).rules
         opened = partial(open_actuator, where=where, rules=rules)
         if chosen.command == "guard":
             leases = Leases(directory, opened, undo(where), owner=chosen.owner, patience_s=HANDOVER_S)
@@ -68,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     places = argparse.ArgumentParser(add_help=False)
-    standard = Where()
+    standard = ClockPaths()
     places.add_argument("--directory", type=Path, metavar="DIR", help="of the journal [/run/tuner for root]")
     places.add_argument("--config", type=Path, default=standard.config, metavar="FILE", help="[%(default)s]")
     places.add_argument("--library", metavar="FILE", help="libnvidia-ml.so.1 [what the system finds]")
@@ -106,7 +105,7 @@ def _seconds(text: str) -> float:
 
 def _serve(leases: Leases, listener: socket.socket, chosen: argparse.Namespace) -> None:
     manager = ServiceManager()
-    server = Server(listener, leases, ttl_s=chosen.ttl, idle_exit_s=chosen.idle_exit, manager=manager)
+    server = ClockServer(listener, leases, ttl_s=chosen.ttl, idle_exit_s=chosen.idle_exit, manager=manager)
     server.stop_on(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     leases.restore_stale()  # what cannot be restored now is tried again while serving
     manager.say("READY=1")
@@ -123,7 +122,7 @@ def _guard(leases: Leases, chosen: argparse.Namespace) -> int:
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    server = Server(None, leases, ttl_s=chosen.ttl, idle_exit_s=0.0)
+    server = ClockServer(None, leases, ttl_s=chosen.ttl, idle_exit_s=0.0)
     server.admit(socket.socket(fileno=chosen.fd))
     server.serve()
     return int(leases.retry_at_s is not None)
@@ -136,7 +135,7 @@ def _listener(path: Path | None, group: str | None) -> socket.socket:
         return passed
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _bind(listener, path or Where().socket, group)
+        _bind(listener, path or ClockPaths().socket, group)
     except BaseException:
         listener.close()
         raise

@@ -15,8 +15,8 @@ from .clockd_protocol import (
     MAX_ANSWER_BYTES,
     PROTOCOL,
     SOCKET,
-    Refused,
-    Request,
+    ClockRefusal,
+    ClockRequest,
     parse_answer,
     request_line,
 )
@@ -26,7 +26,7 @@ _HELLO_PATIENCE_S = 5.0  # systemd starts the helper for the first who connects
 
 
 @dataclass(frozen=True)
-class Link:
+class SetterLink:
     """A way to who sets clocks for this process.
 
     Attributes:
@@ -40,14 +40,14 @@ class Link:
     ended: Callable[[], None] = lambda: None
 
 
-def reach(path: Path = SOCKET) -> Link:
+def reach(path: Path = SOCKET) -> SetterLink:
     """Connect to the helper; starts it under systemd.
 
     Raises:
         ClockPermissionError: this user may not use it.
         ClockError: nobody listens there.
     """
-    link = Link("tuner-clockd", socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+    link = SetterLink("tuner-clockd", socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
     link.socket.settimeout(_HELLO_PATIENCE_S)  # that its queue is full does not last
     try:
         link.socket.connect(str(path))
@@ -64,14 +64,14 @@ def reach(path: Path = SOCKET) -> Link:
 def helper_answers(path: Path = SOCKET) -> bool:
     """True where a helper can be reached; starts it under systemd, and changes nothing."""
     try:
-        with contextlib.closing(Connection(reach(path), _HELLO_PATIENCE_S)) as connection:
+        with contextlib.closing(SetterConnection(reach(path), _HELLO_PATIENCE_S)) as connection:
             connection.greeted_s()
     except ClockError:
         return False
     return True
 
 
-class Connection:
+class SetterConnection:
     """Asks and waits for the answer, one at a time.
 
     Args:
@@ -79,12 +79,12 @@ class Connection:
         patience_s: how long an answer may take.
     """
 
-    def __init__(self, link: Link, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, link: SetterLink, patience_s: float = PATIENCE_S) -> None:
         self._link = link
         self._socket = link.socket
         self._socket.settimeout(patience_s)
 
-    def ask(self, request: Request) -> dict[str, Any]:
+    def ask(self, request: ClockRequest) -> dict[str, Any]:
         """Send a request and return what was granted.
 
         Raises:
@@ -98,7 +98,7 @@ class Connection:
             return parse_answer(self._line())
         except OSError as error:
             raise ClockLostError(f"{self._link.name} does not answer ({error})") from error
-        except Refused as refusal:
+        except ClockRefusal as refusal:
             if refusal.code in FINAL:
                 raise ClockLostError(str(refusal)) from refusal
             kind = ClockPermissionError if refusal.code == "permission" else ClockError
@@ -110,7 +110,7 @@ class Connection:
         Raises:
             ClockError: it speaks another protocol, or none.
         """
-        greeting = self.ask(Request("hello"))
+        greeting = self.ask(ClockRequest("hello"))
         try:
             if greeting["protocol"] == PROTOCOL:
                 return float(greeting["ttl_s"])

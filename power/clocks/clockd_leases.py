@@ -9,8 +9,8 @@ from typing import Any
 from tuner.errors import ClockError, ClockRefusedError
 
 from .actuator import Actuator, demand
-from .clockd_protocol import Refused, Request
-from .journal import Place
+from .clockd_protocol import ClockRefusal, ClockRequest
+from .journal import JournalPlace
 from .ownership import GLANCE_S, Ownership, Undo, restore_stale
 
 _ATTEMPTS = 3
@@ -23,7 +23,7 @@ OpenActuator = Callable[[str, str], Actuator]
 """Opens the actuator of a control for a GPU, by their names; raises a ClockError if there is none."""
 
 
-class _Lease:
+class _ClientLease:
     """One GPU in the hands of one client; the helper owns its clocks as long as this is open."""
 
     def __init__(self, actuator: Actuator, ownership: Ownership) -> None:
@@ -105,14 +105,14 @@ class Leases:
         self._open_actuator = open_actuator
         self._undo = undo
         self._now = now
-        self._held: dict[Hashable, _Lease] = {}
+        self._held: dict[Hashable, _ClientLease] = {}
         self._retry_s = _FIRST_RETRY_S
         self._retry_at_s: float | None = None
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def set(self, holder: Hashable, request: Request) -> None:
+    def set(self, holder: Hashable, request: ClockRequest) -> None:
         """Hold a GPU at a clock for ``holder``; a client's first success makes it the owner.
 
         Raises:
@@ -122,7 +122,7 @@ class Leases:
         lease = self._held.get(holder)
         if lease is not None:
             if (lease.actuator.control, lease.actuator.gpu) != (request.control, request.gpu):
-                raise Refused(
+                raise ClockRefusal(
                     "busy", f"this connection holds {lease.actuator.gpu}: open another for {request.gpu}"
                 )
             lease.set(request.mhz)
@@ -184,21 +184,21 @@ class Leases:
         for holder in list(self._held):
             self.drop(holder)
 
-    def _opened(self, request: Request) -> _Lease:
+    def _opened(self, request: ClockRequest) -> _ClientLease:
         for holder, lease in self._held.items():
             if (lease.actuator.control, lease.actuator.gpu) == (request.control, request.gpu):
-                raise Refused(
+                raise ClockRefusal(
                     "busy", f"the clocks of {request.gpu} are held by {holder}: wait for it or end it"
                 )
         actuator = self._open_actuator(request.control, request.gpu)
         if (actuator.control, actuator.gpu) != (request.control, request.gpu):
             actuator.close()
-            raise Refused("clock", f"{request.gpu} is no name of a GPU, but {actuator.gpu} is")
-        place = Place(self._directory, request.control, request.gpu)
+            raise ClockRefusal("clock", f"{request.gpu} is no name of a GPU, but {actuator.gpu} is")
+        place = JournalPlace(self._directory, request.control, request.gpu)
         ownership = Ownership(place, self._undo, owner=self._owner, patience_s=self._patience_s)
         try:
             ownership.take()
         except BaseException:
             actuator.close()
             raise
-        return _Lease(actuator, ownership)
+        return _ClientLease(actuator, ownership)

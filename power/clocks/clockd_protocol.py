@@ -38,7 +38,7 @@ _FIELDS: dict[str, dict[str, type]] = {
 
 
 @dataclass(frozen=True)
-class Request:
+class ClockRequest:
     """One request; the fields of ``set`` are empty for the other verbs."""
 
     verb: str
@@ -47,7 +47,7 @@ class Request:
     mhz: int = 0
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a fault of the helper
+class ClockRefusal(Exception):  # noqa: N818 - an answer, not a fault of the helper
     """A request that is not granted.
 
     Attributes:
@@ -59,7 +59,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault of the helper
         self.code = code
 
 
-def parse_request(line: bytes) -> Request:
+def parse_request(line: bytes) -> ClockRequest:
     """Read one line, strictly: unknown, missing and wrongly typed fields are refused.
 
     Raises:
@@ -69,25 +69,27 @@ def parse_request(line: bytes) -> Request:
     verb = record.pop("verb", None)
     fields = _FIELDS.get(verb) if isinstance(verb, str) else None
     if fields is None:
-        raise Refused("malformed", f'"verb" must be one of {", ".join(_FIELDS)}')
+        raise ClockRefusal("malformed", f'"verb" must be one of {", ".join(_FIELDS)}')
     if record.keys() != fields.keys():
-        raise Refused(
+        raise ClockRefusal(
             "malformed", f"{verb} takes {' and '.join(fields) or 'no further field'}, and nothing else"
         )
     for name, kind in fields.items():
         if type(record[name]) is not kind:  # isinstance would take true for a number
-            raise Refused("malformed", f'"{name}" must be {"a whole number" if kind is int else "a text"}')
-    request = Request(verb, **record)
+            raise ClockRefusal(
+                "malformed", f'"{name}" must be {"a whole number" if kind is int else "a text"}'
+            )
+    request = ClockRequest(verb, **record)
     if verb == "set":
         _check(request)
     return request
 
 
-def _check(request: Request) -> None:
+def _check(request: ClockRequest) -> None:
     if not request.control.isascii() or not request.control.isalpha():
-        raise Refused("malformed", '"control" must be the name of a clock control, e.g. nvml')
+        raise ClockRefusal("malformed", '"control" must be the name of a clock control, e.g. nvml')
     if not _GPU.fullmatch(request.gpu):
-        raise Refused("malformed", '"gpu" must be the name of a GPU, e.g. its UUID')
+        raise ClockRefusal("malformed", '"gpu" must be the name of a GPU, e.g. its UUID')
 
 
 def _object(line: bytes) -> dict[str, Any]:
@@ -96,11 +98,11 @@ def _object(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
-        raise Refused("malformed", "each line must be one JSON object")
+        raise ClockRefusal("malformed", "each line must be one JSON object")
     return record
 
 
-def request_line(request: Request) -> bytes:
+def request_line(request: ClockRequest) -> bytes:
     """The line that asks for ``request``."""
     record = {"verb": request.verb, **{name: getattr(request, name) for name in _FIELDS[request.verb]}}
     return _line(record)
@@ -111,7 +113,7 @@ def granted(**fields: Any) -> bytes:  # noqa: ANN401 - whatever JSON holds
     return _line({"ok": True, **fields})
 
 
-def refused(reason: Refused) -> bytes:
+def refused(reason: ClockRefusal) -> bytes:
     """The line that says no, and why."""
     message = str(reason)
     return _line({"ok": False, "code": reason.code, "message": message[: MAX_ANSWER_BYTES // 8]})
@@ -127,9 +129,9 @@ def parse_answer(line: bytes) -> dict[str, Any]:
         answer = json.loads(line.decode("utf-8"))
         if answer["ok"] is True:
             return dict(answer)
-        refusal = Refused(str(answer["code"]), str(answer["message"]))
+        refusal = ClockRefusal(str(answer["code"]), str(answer["message"]))
     except (ValueError, TypeError, KeyError, RecursionError):
-        refusal = Refused("malformed", "what answers there is not tuner-clockd")
+        refusal = ClockRefusal("malformed", "what answers there is not tuner-clockd")
     raise refusal
 
 

@@ -16,8 +16,8 @@ from .clockd_leases import Leases
 from .clockd_protocol import (
     MAX_REQUEST_BYTES,
     PROTOCOL,
-    Refused,
-    Request,
+    ClockRefusal,
+    ClockRequest,
     granted,
     parse_request,
     refused,
@@ -69,7 +69,7 @@ class _Client:
         self.received += self.connection.recv(end + 1 if end >= 0 else len(there))
         if end < 0:
             if len(self.received) >= MAX_REQUEST_BYTES:
-                raise Refused(
+                raise ClockRefusal(
                     "malformed", f"a request has at most {MAX_REQUEST_BYTES} bytes, with its newline"
                 )
             return None
@@ -85,7 +85,7 @@ class _Client:
             return
 
 
-class Server:
+class ClockServer:
     """Serves clients until it is stopped, then restores every clock.
 
     A client loses its lease, and the clock is restored, when its connection ends, when it makes no request
@@ -167,7 +167,7 @@ class Server:
     def _close(self) -> None:
         for client in list(self._clients):
             self._manager.ping()
-            self._end(client, Refused("stopped", "tuner-clockd was stopped"))
+            self._end(client, ClockRefusal("stopped", "tuner-clockd was stopped"))
         self._leases.close()
         self._selector.close()
         for end in (self._waker, self._woken, self._listener):
@@ -210,7 +210,7 @@ class Server:
         self._clients.add(client)
         self._selector.register(client.connection, selectors.EVENT_READ, partial(self._turn, client))
         if len(self._clients) > MAX_CLIENTS or of_user >= MAX_CLIENTS_OF_A_USER:
-            self._end(client, Refused("full", "tuner-clockd has too many connections: close some"))
+            self._end(client, ClockRefusal("full", "tuner-clockd has too many connections: close some"))
 
     def _turn(self, client: _Client, events: int) -> None:
         """Give a client one turn; whatever goes wrong in it ends that client and no other."""
@@ -223,29 +223,29 @@ class Server:
                     client.send(self._answer(client, line))
             waits = selectors.EVENT_WRITE if client.unsent else selectors.EVENT_READ
             self._selector.modify(client.connection, waits, partial(self._turn, client))
-        except Refused as reason:
+        except ClockRefusal as reason:
             self._end(client, reason)
         except (EOFError, OSError):
             self._end(client, None)
         except Exception:  # noqa: BLE001 - one client's trouble is not the others', and its clock is restored
             _LOG.exception("an error that should not be; the lease of %s ends", client)
-            self._end(client, Refused("clock", "tuner-clockd failed: see its log"))
+            self._end(client, ClockRefusal("clock", "tuner-clockd failed: see its log"))
 
     def _answer(self, client: _Client, line: bytes) -> bytes:
         try:
             answer = self._granted(client, parse_request(line))
-        except Refused as reason:
+        except ClockRefusal as reason:
             if reason.code == "malformed":
                 raise
             answer = refused(reason)
         except ClockPermissionError as error:
-            answer = refused(Refused("permission", str(error)))
+            answer = refused(ClockRefusal("permission", str(error)))
         except TunerError as error:
-            answer = refused(Refused("clock", str(error)))
+            answer = refused(ClockRefusal("clock", str(error)))
         client.heard_s = self._now()  # after the driver's answer: what it took is not the client's silence
         return answer
 
-    def _granted(self, client: _Client, request: Request) -> bytes:
+    def _granted(self, client: _Client, request: ClockRequest) -> bytes:
         if request.verb == "set":
             self._leases.set(client, request)
         elif request.verb == "reset":
@@ -263,9 +263,9 @@ class Server:
             if client.connection not in waiting:
                 _LOG.warning("%s was silent for %g s", client, self._ttl_s)
                 why = f"the lease has ended: nothing was heard for {self._ttl_s:g} s"
-                self._end(client, Refused("expired", why))
+                self._end(client, ClockRefusal("expired", why))
 
-    def _end(self, client: _Client, reason: Refused | None) -> None:
+    def _end(self, client: _Client, reason: ClockRefusal | None) -> None:
         """Restore what the client has changed, then tell it why and forget it."""
         self._clients.discard(client)
         self._busy_s = self._now()

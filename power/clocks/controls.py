@@ -10,21 +10,22 @@ from tuner.interfaces import ClockControl
 from ..nvml import clocks as nvml_clocks
 from ..nvml.library import NvmlGpu
 from . import devfreq
-from .actuator import Actuator, Ruling, Where, no_ruling
-from .clockd_client import Link, helper_answers, reach
-from .config import load
+from .actuator import Actuator, ClockPaths, Ruling, load_config, no_ruling
+from .clockd_client import SetterLink, helper_answers, reach
 from .guardian import hire
-from .journal import Entry, Place, directories, runtime_directory
+from .journal import JournalEntry, JournalPlace, directories, runtime_directory
 from .lease import LeasedClocks
-from .ownership import HANDOVER_S, HeldError, Outcome, Ownership, Undo, owner_of
+from .ownership import HANDOVER_S, HeldError, Ownership, RestoreOutcome, Undo, owner_of
 from .ownership import restore_stale as _restore_stale
 
 CONTROLS = (nvml_clocks.CONTROL, devfreq.CONTROL)
-SYSTEM = Where()
+SYSTEM = ClockPaths()
 _LOG = logging.getLogger(__name__)
 
 
-def open_actuator(control: str, gpu: str | int, where: Where = SYSTEM, rules: Ruling = no_ruling) -> Actuator:
+def open_actuator(
+    control: str, gpu: str | int, where: ClockPaths = SYSTEM, rules: Ruling = no_ruling
+) -> Actuator:
     """Open a GPU by the name of its control; changes nothing.
 
     Raises:
@@ -37,7 +38,7 @@ def open_actuator(control: str, gpu: str | int, where: Where = SYSTEM, rules: Ru
     raise ClockError(f"no clock control is called {control!r}; there are {' and '.join(CONTROLS)}")
 
 
-def choose_actuator(gpu: str | int, where: Where = SYSTEM) -> Actuator:
+def choose_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> Actuator:
     """The control of a GPU: NVML if it can set clocks, else devfreq if the board has it, else NVML to read.
 
     On a Jetson NVML may open and then answer nothing, so that opening says little. The administrator's file
@@ -50,7 +51,7 @@ def choose_actuator(gpu: str | int, where: Where = SYSTEM) -> Actuator:
     Raises:
         ClockError: neither knows the GPU; the message says why.
     """
-    rules = cache(lambda name: load(where.config).rules(name))
+    rules = cache(lambda name: load_config(where.config).rules(name))
     reasons = []
     nvml: Actuator | None = None
     try:
@@ -71,7 +72,7 @@ def choose_actuator(gpu: str | int, where: Where = SYSTEM) -> Actuator:
     return board
 
 
-def open_control(gpu: str | int, where: Where | None = None) -> ClockControl:
+def open_control(gpu: str | int, where: ClockPaths | None = None) -> ClockControl:
     """Clock control of a GPU; opening it changes nothing, and asks nobody who may set clocks.
 
     Raises:
@@ -82,7 +83,7 @@ def open_control(gpu: str | int, where: Where | None = None) -> ClockControl:
     return LeasedClocks(actuator, partial(_setter, actuator, where))
 
 
-def _setter(actuator: Actuator, where: Where) -> Link:
+def _setter(actuator: Actuator, where: ClockPaths) -> SetterLink:
     """The way to who sets clocks: the helper where it answers, else a guardian.
 
     Users who may set clocks themselves go to the helper too, so that all are in one queue. Root needs no
@@ -94,7 +95,7 @@ def _setter(actuator: Actuator, where: Where) -> Link:
     return hire(where)
 
 
-def _demand_free(actuator: Actuator, where: Where) -> None:
+def _demand_free(actuator: Actuator, where: ClockPaths) -> None:
     """Refuse a GPU whose clock is set under the lock of another directory, as far as this user can see that.
 
     Raises:
@@ -104,17 +105,17 @@ def _demand_free(actuator: Actuator, where: Where) -> None:
     own = where.directory or runtime_directory()
     for folder in directories(where.directory):
         try:
-            owner = "" if folder == own else owner_of(Place(folder, actuator.control, actuator.gpu))
+            owner = "" if folder == own else owner_of(JournalPlace(folder, actuator.control, actuator.gpu))
         except ClockError:  # nobody tells this user
             continue
         if owner:
             raise HeldError(actuator.gpu, owner)
 
 
-def undo(where: Where = SYSTEM) -> Undo:
+def undo(where: ClockPaths = SYSTEM) -> Undo:
     """A function that undoes what a journal entry of any control announces."""
 
-    def undone(entry: Entry) -> list[str]:
+    def undone(entry: JournalEntry) -> list[str]:
         actuator = open_actuator(entry.control, entry.gpu, where)
         try:
             if actuator.gpu != entry.gpu:
@@ -126,7 +127,7 @@ def undo(where: Where = SYSTEM) -> Undo:
     return undone
 
 
-def actuators(where: Where | None = None) -> list[Actuator | ClockError]:
+def actuators(where: ClockPaths | None = None) -> list[Actuator | ClockError]:
     """The GPUs of this machine, each with its control, or why it has none; the caller closes them."""
     where = where or SYSTEM
     found: dict[str, Actuator | ClockError] = {}
@@ -143,7 +144,7 @@ def actuators(where: Where | None = None) -> list[Actuator | ClockError]:
     return list(found.values())
 
 
-def restore_stale(where: Where | None = None) -> list[Outcome]:
+def restore_stale(where: ClockPaths | None = None) -> list[RestoreOutcome]:
     """Restore what processes left set that were killed with their guardians; to be called at a start.
 
     A GPU whose owner lives is left alone; a failure is logged, keeps its journal entry and stops no other.
@@ -161,14 +162,14 @@ def restore_stale(where: Where | None = None) -> list[Outcome]:
     return outcomes
 
 
-def restore_all(where: Where | None = None) -> list[Outcome]:
+def restore_all(where: ClockPaths | None = None) -> list[RestoreOutcome]:
     """As ``restore_stale``, and for root's journals too, which root alone can act on; for an order."""
     where = where or SYSTEM
     folders = directories(where.directory)
     return [outcome for folder in folders for outcome in _restore_stale(folder, undo(where))]
 
 
-def reset(gpu: str | int, where: Where | None = None) -> None:
+def reset(gpu: str | int, where: ClockPaths | None = None) -> None:
     """Give a GPU's clock back to driver and configuration, whoever set it; for an explicit order only.
 
     The journal of a dead owner, an unreadable one too, is removed when that is done.
@@ -181,7 +182,7 @@ def reset(gpu: str | int, where: Where | None = None) -> None:
     actuator = choose_actuator(gpu, where)
     try:
         _demand_free(actuator, where)
-        place = Place(where.directory or runtime_directory(), actuator.control, actuator.gpu)
+        place = JournalPlace(where.directory or runtime_directory(), actuator.control, actuator.gpu)
         ownership = Ownership(place, undo(where), patience_s=HANDOVER_S)
         ownership.take(settle=False)
         try:

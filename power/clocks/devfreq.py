@@ -29,7 +29,7 @@ _ATTRIBUTE_BYTES = 4096  # of sysfs, at most
 
 
 @dataclass(frozen=True)
-class Limits:
+class FrequencyLimits:
     """The clocks between which the governor may choose, in hertz."""
 
     min_hz: int
@@ -59,7 +59,7 @@ class DevfreqActuator:
         self._node = node
         self._rules = rules
         self._throttle = JetsonThrottle(root.parent.parent)
-        self._cool: Limits | None = None  # limits that were read while no heat hid them
+        self._cool: FrequencyLimits | None = None  # limits that were read while no heat hid them
 
     @property
     def gpu(self) -> str:
@@ -102,7 +102,7 @@ class DevfreqActuator:
         hertz = self._hertz(mhz)
         if not self.permitted():
             raise ClockPermissionError(_how_to_set(self._node))
-        failures = self._write(writes(self._limits(), Limits(hertz, hertz)))
+        failures = self._write(writes(self._limits(), FrequencyLimits(hertz, hertz)))
         present = self._limits()
         held = _same(present.min_hz, hertz) and _same(present.max_hz, hertz)
         if failures or not (held or self._throttle.cooling()):
@@ -113,12 +113,12 @@ class DevfreqActuator:
         """See ``Actuator.restore``."""
         match old:
             case {"min_hz": int(low), "max_hz": int(high)}:
-                before = Limits(low, high)
+                before = FrequencyLimits(low, high)
             case _:
                 raise ClockError(f"the limits {self.gpu} had before are not understood: {dict(old)}")
         ours_hz, present = self._hertz(new_mhz), self._limits()
         cooling = self._throttle.cooling()
-        target = Limits(
+        target = FrequencyLimits(
             *(
                 was if _ours(now, ours_hz, cooling=cooling) else now
                 for now, was in ((present.min_hz, before.min_hz), (present.max_hz, before.max_hz))
@@ -138,7 +138,7 @@ class DevfreqActuator:
         clocks_hz = self._clocks().values()
         if not clocks_hz:
             raise ClockError(f"{self.name} tells no available clocks")
-        failures = self._write(writes(self._limits(), Limits(min(clocks_hz), max(clocks_hz))))
+        failures = self._write(writes(self._limits(), FrequencyLimits(min(clocks_hz), max(clocks_hz))))
         if failures:
             raise ClockError(f"{self.name} cannot be reset: {'; '.join(failures)}")
 
@@ -156,13 +156,15 @@ class DevfreqActuator:
     def _hertz(self, mhz: int) -> int:
         return self._clocks().get(mhz, mhz * _MEGA)
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> FrequencyLimits:
         try:
-            return Limits(*(int(_text(self._node / name).split()[0]) for name in ("min_freq", "max_freq")))
+            return FrequencyLimits(
+                *(int(_text(self._node / name).split()[0]) for name in ("min_freq", "max_freq"))
+            )
         except (OSError, ValueError, IndexError) as error:
             raise ClockError(f"the limits of {self.name} cannot be read: {error}") from error
 
-    def _unheated(self, shown: Limits) -> Limits:
+    def _unheated(self, shown: FrequencyLimits) -> FrequencyLimits:
         """The limits as they are set: what the kernel shows while heat lowers them is not to stay."""
         if not self._throttle.cooling() or shown.max_hz >= max(self._clocks().values(), default=0):
             return shown
@@ -180,7 +182,7 @@ class DevfreqActuator:
                 continue
         return found
 
-    def _left(self, target: Limits, before: Limits, old: Mapping[str, Any]) -> list[str]:
+    def _left(self, target: FrequencyLimits, before: FrequencyLimits, old: Mapping[str, Any]) -> list[str]:
         """What somebody else has changed meanwhile."""
         now = self._surroundings()
         pairs = (
@@ -230,7 +232,7 @@ def load_percent(root: Path = CLASS) -> float | None:
         return None
 
 
-def writes(present: Limits, target: Limits) -> list[tuple[str, int]]:
+def writes(present: FrequencyLimits, target: FrequencyLimits) -> list[tuple[str, int]]:
     """The writes that lead from one pair of limits to another, without the lower one above the upper between.
 
     The kernel refuses, or bends, what would cross: the upper limit goes first when it rises, else the lower.
@@ -267,7 +269,7 @@ def _same(one_hz: int, other_hz: int) -> bool:
     return abs(one_hz - other_hz) < _QOS_HZ
 
 
-def _shown(limits: Limits) -> str:
+def _shown(limits: FrequencyLimits) -> str:
     return f"{limits.min_hz / _MEGA:g} to {limits.max_hz / _MEGA:g} MHz"
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from tuner.errors import ClockError
 from tuner.system.owner import this_process
 
-from .actuator import Where
-from .clockd_client import Link
+from .actuator import ClockPaths
+from .clockd_client import SetterLink
 from .journal import runtime_directory
 
 _LOG = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _PATIENCE_S = 10.0  # a guardian that takes longer hangs in the driver
 _left: list[subprocess.Popen[bytes]] = []
 
 
-def hire(where: Where) -> Link:
+def hire(where: ClockPaths) -> SetterLink:
     """Start a guardian.
 
     Raises:
@@ -42,7 +42,9 @@ def hire(where: Where) -> Link:
         except OSError as error:
             mine.close()
             raise ClockError(f"the guardian of the clocks cannot be started: {error}") from error
-    return Link("the guardian of the clocks", mine, partial(_see_off, guardian, _command("restore", places)))
+    return SetterLink(
+        "the guardian of the clocks", mine, partial(_see_off, guardian, _command("restore", places))
+    )
 
 
 def _see_off(guardian: "subprocess.Popen[bytes]", restore: list[str]) -> None:
@@ -81,7 +83,7 @@ def _command(verb: str, places: list[str]) -> list[str]:
     return [sys.executable, "-m", "tuner.power.clocks.clockd", verb, *places]
 
 
-def _places(where: Where) -> list[str]:
+def _places(where: ClockPaths) -> list[str]:
     """The options that let a guardian find what its owner found."""
     folders = {
         "--directory": where.directory or runtime_directory(),

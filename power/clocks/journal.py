@@ -16,7 +16,7 @@ _LARGEST_BYTES = 65_536  # hundreds of times an entry
 
 
 @dataclass(frozen=True)
-class Entry:
+class JournalEntry:
     """What the journal says of one GPU.
 
     Attributes:
@@ -35,7 +35,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Place:
+class JournalPlace:
     """Where journal entry and lock of one GPU are kept.
 
     Attributes:
@@ -64,7 +64,7 @@ class Place:
         Raises:
             ClockError: it cannot be written.
         """
-        entry = Entry(self.control, self.gpu, owner, old, new_mhz)
+        entry = JournalEntry(self.control, self.gpu, owner, old, new_mhz)
         try:
             with self._draft.open("w", encoding="utf-8") as file:
                 os.fchmod(file.fileno(), _MODE)
@@ -75,7 +75,7 @@ class Place:
         except OSError as error:
             raise ClockError(f"the clock journal {self.journal} cannot be written: {error}") from error
 
-    def read(self) -> Entry | None:
+    def read(self) -> JournalEntry | None:
         """The entry; None where there is none.
 
         Raises:
@@ -96,7 +96,7 @@ class Place:
                 f"`tuner clocks restore --reset {self.gpu}`"
             ) from error
 
-    def _entry(self, record: object) -> Entry:
+    def _entry(self, record: object) -> JournalEntry:
         """An entry from JSON, as far as all controls agree on what must be in it."""
         match record:
             case {
@@ -106,7 +106,7 @@ class Place:
                 "old": dict(old),
                 "new_mhz": int(new_mhz),
             } if pid_of(owner) is not None:
-                return Entry(self.control, self.gpu, owner, old, new_mhz)
+                return JournalEntry(self.control, self.gpu, owner, old, new_mhz)
         raise ValueError("it is no entry of this GPU")
 
     def clear(self) -> None:
@@ -126,17 +126,17 @@ class Place:
         return self.journal.with_suffix(".draft")
 
 
-def is_undone(entry: Entry) -> bool:
+def is_undone(entry: JournalEntry) -> bool:
     """True for an entry of an earlier boot: settings of clocks do not outlive a reboot."""
     return not is_of_this_boot(entry.owner)
 
 
-def places(directory: Path) -> Iterator[Place]:
+def places(directory: Path) -> Iterator[JournalPlace]:
     """Where something was or is announced in a runtime directory, in order."""
     found = {path.stem for pattern in ("*-*.json", "*-*.draft") for path in directory.glob(pattern)}
     for name in sorted(found):
         control, _, gpu = name.partition("-")
-        yield Place(directory, control, gpu)
+        yield JournalPlace(directory, control, gpu)
 
 
 def runtime_directory() -> Path:

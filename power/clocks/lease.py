@@ -10,8 +10,8 @@ from tuner.errors import ClockError, ClockLostError
 from tuner.interfaces import ClockReading
 
 from .actuator import Actuator, demand
-from .clockd_client import PATIENCE_S, Connection, Link
-from .clockd_protocol import Request
+from .clockd_client import PATIENCE_S, SetterConnection, SetterLink
+from .clockd_protocol import ClockRequest
 
 _RENEWALS_PER_TTL = 4.0  # three may be late
 _LOG = logging.getLogger(__name__)
@@ -32,12 +32,12 @@ class LeasedClocks:
     """
 
     def __init__(
-        self, actuator: Actuator, connect: Callable[[], Link], *, patience_s: float = PATIENCE_S
+        self, actuator: Actuator, connect: Callable[[], SetterLink], *, patience_s: float = PATIENCE_S
     ) -> None:
         self._actuator = actuator
         self._connect = connect
         self._patience_s = patience_s
-        self._lease: _Lease | None = None
+        self._lease: _LeaseThread | None = None
         self._held_mhz: int | None = None
 
     def supported_mhz(self) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class LeasedClocks:
         lease = self._leased()
         try:
             self._held_mhz = mhz
-            lease.ask(Request("set", self._actuator.control, self._actuator.gpu, mhz))
+            lease.ask(ClockRequest("set", self._actuator.control, self._actuator.gpu, mhz))
             yield
         except BaseException:
             self._release(lease, quietly=True)
@@ -94,19 +94,19 @@ class LeasedClocks:
         finally:
             self._actuator.close()
 
-    def _leased(self) -> "_Lease":
+    def _leased(self) -> "_LeaseThread":
         """The lease, or a new one where the old one was lost."""
         if self._lease is not None and self._lease.lost is not None:
             lease, self._lease = self._lease, None
             lease.close()
         if self._lease is None:
-            self._lease = _Lease(Connection(self._connect(), self._patience_s))
+            self._lease = _LeaseThread(SetterConnection(self._connect(), self._patience_s))
         return self._lease
 
-    def _release(self, lease: "_Lease", *, quietly: bool) -> None:
+    def _release(self, lease: "_LeaseThread", *, quietly: bool) -> None:
         self._held_mhz = None
         try:
-            answer = lease.ask(Request("reset"))
+            answer = lease.ask(ClockRequest("reset"))
         except ClockError as error:
             if not quietly:
                 raise
@@ -116,14 +116,14 @@ class LeasedClocks:
             _LOG.warning("%s: %s", self._actuator.gpu, what)
 
 
-class _Lease:
+class _LeaseThread:
     """A connection that a thread keeps alive; whatever breaks it is remembered.
 
     Attributes:
         lost: why the lease has ended; None while it holds.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SetterConnection) -> None:
         self.lost: str | None = None
         self._connection = connection
         self._turn = threading.Lock()
@@ -136,8 +136,8 @@ class _Lease:
         self._thread = threading.Thread(target=self._renew, name="clock-lease", daemon=True)
         self._thread.start()
 
-    def ask(self, request: Request) -> dict[str, Any]:
-        """See ``Connection.ask``; a conversation that breaks off ends the lease, which restores the clock."""
+    def ask(self, request: ClockRequest) -> dict[str, Any]:
+        """See ``SetterConnection.ask``; a broken connection ends the lease, which restores the clock."""
         with self._turn:
             self._demand_not_lost()
             try:
@@ -156,7 +156,7 @@ class _Lease:
     def demand_held(self) -> None:
         """Raise a ClockLostError if the lease has ended; costs no conversation while it holds."""
         if self.lost is None and self._connection.has_news():
-            self.ask(Request("renew"))  # hears why
+            self.ask(ClockRequest("renew"))  # hears why
         self._demand_not_lost()
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class _Lease:
     def _renew(self) -> None:
         try:
             while not self._ended.wait(self._interval_s):
-                self.ask(Request("renew"))
+                self.ask(ClockRequest("renew"))
         except ClockError as error:
             if not self._ended.is_set():
                 _LOG.warning("%s", error)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from tuner.errors import ClockError, ClockPermissionError, TunerError
 from tuner.system.owner import is_alive, pid_of, this_process
 
-from .journal import Entry, Place, is_undone, places
+from .journal import JournalEntry, JournalPlace, is_undone, places
 
 _LOG = logging.getLogger(__name__)
 HANDOVER_S = 10.0  # a guardian that restores after its owner's death has let go by then
@@ -26,7 +26,7 @@ _RETRY_S = 0.02
 _SIGNATURE_BYTES = 4096  # far longer than any identity
 _FOLDER_MODE = 0o755  # the helper's socket may lie beside the journal
 
-Undo = Callable[[Entry], list[str]]
+Undo = Callable[[JournalEntry], list[str]]
 """Undoes what an entry announces and tells what was left alone; raises a TunerError if it cannot."""
 
 
@@ -52,7 +52,9 @@ class Ownership:
         patience_s: how long to wait for the guardian of a dead owner; a living owner is not waited for.
     """
 
-    def __init__(self, place: Place, undo: Undo, *, owner: str = "", patience_s: float = GLANCE_S) -> None:
+    def __init__(
+        self, place: JournalPlace, undo: Undo, *, owner: str = "", patience_s: float = GLANCE_S
+    ) -> None:
         self._place = place
         self._undo = undo
         self._owner = owner or this_process()
@@ -109,7 +111,7 @@ class Ownership:
             os.close(lock)
 
 
-def restored(place: Place, undo: Undo) -> list[str] | None:
+def restored(place: JournalPlace, undo: Undo) -> list[str] | None:
     """Undo what the entry of a place announces and remove it; to be called by the owner.
 
     Returns:
@@ -131,7 +133,7 @@ def restored(place: Place, undo: Undo) -> list[str] | None:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RestoreOutcome:
     """What became of one GPU that the journal names.
 
     Attributes:
@@ -148,12 +150,12 @@ class Outcome:
     details: tuple[str, ...] = ()
 
 
-def restore_stale(directory: Path, undo: Undo) -> list[Outcome]:
+def restore_stale(directory: Path, undo: Undo) -> list[RestoreOutcome]:
     """Restore every GPU whose journal entry has no living owner or guardian; goes on past errors."""
     return [_settled(place, undo) for place in places(directory)]
 
 
-def _settled(place: Place, undo: Undo) -> Outcome:
+def _settled(place: JournalPlace, undo: Undo) -> RestoreOutcome:
     try:
         lock = _taken(place, GLANCE_S)
         try:
@@ -161,16 +163,16 @@ def _settled(place: Place, undo: Undo) -> Outcome:
         finally:
             os.close(lock)
     except HeldError as error:
-        return Outcome(place.control, place.gpu, "owned", (error.who,))
+        return RestoreOutcome(place.control, place.gpu, "owned", (error.who,))
     except TunerError as error:
         _LOG.error("a clock that a killed process left set stays so: %s", error)
-        return Outcome(place.control, place.gpu, "failed", (str(error),))
+        return RestoreOutcome(place.control, place.gpu, "failed", (str(error),))
     if left is None:
-        return Outcome(place.control, place.gpu, "undone")
-    return Outcome(place.control, place.gpu, "restored", tuple(left))
+        return RestoreOutcome(place.control, place.gpu, "undone")
+    return RestoreOutcome(place.control, place.gpu, "restored", tuple(left))
 
 
-def owner_of(place: Place) -> str:
+def owner_of(place: JournalPlace) -> str:
     """Who owns a GPU's clocks, for people; empty where nobody does.
 
     Raises:
@@ -188,13 +190,13 @@ def owner_of(place: Place) -> str:
         os.close(lock)
 
 
-def _named(place: Place) -> str:
+def _named(place: JournalPlace) -> str:
     """The process that the journal of another user names, if it lives."""
     entry = place.read()
     return f"process {pid_of(entry.owner)}" if entry is not None and is_alive(entry.owner) else ""
 
 
-def _taken(place: Place, patience_s: float) -> int:
+def _taken(place: JournalPlace, patience_s: float) -> int:
     """Get the lock of a place; the descriptor is the ownership."""
     lock = _opened(place)
     try:
@@ -205,7 +207,7 @@ def _taken(place: Place, patience_s: float) -> int:
     return lock
 
 
-def _await(place: Place, lock: int, patience_s: float) -> None:
+def _await(place: JournalPlace, lock: int, patience_s: float) -> None:
     """Lock the file as soon as nobody else has."""
     deadline = time.monotonic() + patience_s
     while not _locked(lock):
@@ -214,7 +216,7 @@ def _await(place: Place, lock: int, patience_s: float) -> None:
         time.sleep(_RETRY_S)
 
 
-def _opened(place: Place) -> int:
+def _opened(place: JournalPlace) -> int:
     """Open the lock of a place, in a directory whose journal this user may act on."""
     _make(place.directory)
     try:

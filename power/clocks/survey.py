@@ -11,8 +11,8 @@ from tuner.errors import ClockError
 from tuner.interfaces import ClockReading
 
 from . import controls
-from .actuator import Actuator, Where
-from .journal import Place, directories, is_undone, places
+from .actuator import Actuator, ClockPaths
+from .journal import JournalPlace, directories, is_undone, places
 from .ownership import owner_of
 
 _UNREAD = ClockReading(None)
@@ -48,7 +48,7 @@ class ClockState:
     trouble: tuple[str, ...] = ()
 
 
-def survey(where: Where | None = None) -> list[ClockState]:
+def survey(where: ClockPaths | None = None) -> list[ClockState]:
     """The GPUs of this machine and those a journal names, whether they answer or not.
 
     Raises:
@@ -99,7 +99,7 @@ def _told(read: Callable[[], _T], trouble: list[str]) -> _T | None:
 def _held(state: ClockState, folders: Iterable[Path]) -> ClockState:
     """A state with what locks and journals say of it."""
     for folder in folders:
-        place = Place(folder, state.control, state.gpu)
+        place = JournalPlace(folder, state.control, state.gpu)
         trouble = list(state.trouble)
         entry = _told(place.read, trouble)
         owner = _told(partial(owner_of, place), trouble) or ""

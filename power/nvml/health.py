@@ -1,7 +1,12 @@
-"""What NVML tells of a GPU beside power and clocks that a measurement depends on; it only reads."""
+"""Reads what NVML tells of a GPU beside power and clocks: health, temperature, users.
 
+Nothing here sets anything.
+"""
+
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.errors import SensorUnavailableError
@@ -9,6 +14,8 @@ from tuner.errors import SensorUnavailableError
 from .library import NvmlGpu
 
 T = TypeVar("T")
+_MILLI = 1e-3  # the kernel counts millidegrees
+_COLDEST_C = -40.0  # a zone of a GPU whose power is gated shows less, as -256
 
 
 @dataclass(frozen=True)
@@ -110,3 +117,85 @@ def temperature_c(gpu: NvmlGpu) -> float | None:
     nvml = gpu.nvml
     value = told(gpu, lambda: nvml.nvmlDeviceGetTemperature(gpu.handle, nvml.NVML_TEMPERATURE_GPU))
     return None if value is None else float(value)
+
+
+class GpuUsers:
+    """A GPU held open to be asked who uses it; it only reads.
+
+    Args:
+        gpu: UUID or NVML's index.
+        library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
+
+    Raises:
+        SensorUnavailableError: it cannot be opened.
+    """
+
+    def __init__(self, gpu: str | int, library: str | None = None) -> None:
+        self._gpu = NvmlGpu.open(gpu, library, error=SensorUnavailableError)
+
+    def processes(self) -> int | None:
+        """How many processes compute on it; None where that is withheld."""
+        nvml, handle = self._gpu.nvml, self._gpu.handle
+        found = told(self._gpu, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        return None if found is None else len(found)
+
+    def load_percent(self) -> float | None:
+        """Share of the last second or less in which something ran on it; None where that is withheld."""
+        nvml, handle = self._gpu.nvml, self._gpu.handle
+        found = told(self._gpu, lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        return None if found is None else float(found.gpu)
+
+    def close(self) -> None:
+        """Release NVML; again is harmless."""
+        self._gpu.close()
+
+
+class Thermometer:
+    """Reads a GPU's temperature as often as asked; finding none is no error.
+
+    Args:
+        gpu: UUID or NVML's index; a Jetson has one GPU.
+        library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
+        thermal: the kernel's class of thermal zones.
+    """
+
+    def __init__(
+        self, gpu: str | int, library: str | None = None, thermal: Path = Path("/sys/class/thermal")
+    ) -> None:
+        self._gpu: NvmlGpu | None = None
+        self._zone: Path | None = None
+        with contextlib.suppress(SensorUnavailableError):
+            self._gpu = NvmlGpu.open(gpu, library, error=SensorUnavailableError)
+        if self._gpu is None or temperature_c(self._gpu) is None:
+            self._zone = _zone(thermal)
+
+    def read(self) -> float | None:
+        """Degrees Celsius, or None where nobody tells."""
+        if self._zone is not None:
+            return _zone_c(self._zone)
+        return temperature_c(self._gpu) if self._gpu is not None else None
+
+    def close(self) -> None:
+        """Release NVML."""
+        if self._gpu is not None:
+            self._gpu.close()
+
+
+def _zone(thermal: Path) -> Path | None:
+    """The zone of the GPU: its type is ``GPU-therm`` or ``gpu-thermal``."""
+    for zone in sorted(thermal.glob("thermal_zone*")):
+        try:
+            kind = (zone / "type").read_text()
+        except OSError:
+            continue
+        if kind.lower().startswith("gpu"):
+            return zone
+    return None
+
+
+def _zone_c(zone: Path) -> float | None:
+    try:
+        celsius = int((zone / "temp").read_text()) * _MILLI
+    except (OSError, ValueError):  # a gated GPU answers with an error
+        return None
+    return celsius if celsius > _COLDEST_C else None

@@ -1,6 +1,15 @@
-"""Power readings of NVML: energy counter, ring of samples, polled power: those that answer a read."""
+"""Power readings of NVML, and how each follows power on each generation of GPUs.
+
+A reading is there if it answers a read: energy counter, ring of samples, polled power.
+
+Sources: for the K20 and K40 what stands below equation (6) of "Multi-Kernel Auto-Tuning on GPUs: Performance
+and Energy-Aware Optimization"; for windows and periods from Kepler to Hopper "Part-time Power Measurements:
+nvidia-smi's Lack of Attention" (2023); for which readings are means over a second NVML's reference. Ring and
+instant power of Hopper are as two H200s showed them. A calibration of the very board replaces all of it.
+"""
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,22 +19,42 @@ from typing import Any, Protocol
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import PowerSampler, Reading, Response, Sample, SensorInfo
 
-from ..sensors.changes import ChangeSource, Gaps
+from ..sensors.changes import ChangeSource, SampleGaps
 from ..sensors.rhythm import RhythmSource
 from .library import NvmlGpu, translated
-from .reads import MILLI, Checked, Silence, power_field
-from .responses import AVERAGE, COUNTER, INSTANT, RING, USAGE, expected, expected_period_s
-from .ring import RingSource
+from .reads import MILLI, CheckedRead, RingSource, StallDetector, power_field
 
 _ABSURD_W = 20e3  # no board draws as much; a driver in trouble answers with all ones
 _SILENT_S = {"counter": 5.0, "ring": 5.0, "stream": 60.0}  # power may well stay at one number
 _LOG = logging.getLogger(__name__)
+USAGE, INSTANT, AVERAGE, RING, COUNTER = (
+    *("nvml-power-usage", "nvml-power-instant", "nvml-power-average"),
+    *("nvml-power-ring", "nvml-energy-counter"),
+)
+_MAXWELL, _PASCAL, _TURING, _AMPERE, _ADA, _HOPPER = 3, 4, 6, 7, 8, 9  # NVML's numbers of architectures
+_GA100 = ("A100", "A30", "A800")  # the Ampere chips whose power reading is no mean over a second
+_LAGS = (("K20", 0.833), ("K40", 0.79))  # seconds
+_LAG_SIGMA_S = 0.01  # values published for the K20 differ by 0.007 s, and boards of a model by as much
+_M40 = "M40"  # the one Maxwell board that is no lag
+_SECOND = Response("ramp", window_s=1.0, origin="published")
+_QUARTER = Response("boxcar", window_s=0.025, origin="published", averages=False)  # of every 100 ms
+_HALF = Response("boxcar", window_s=0.01, origin="published", averages=False)  # of every 20 ms
+_M40_PART = Response("boxcar", window_s=0.014, origin="published", averages=False)  # of every 31 ms
+_WHOLE = Response("boxcar", window_s=0.1, origin="published")  # every 100 ms
+# Two H200s (driver 580.159) under a known load: C of 13.1 and 13.3 ms, and a delay of 3.5 and 3.1 ms; that
+# boards differ by no more is a guess.
+_HOPPER_RING = Response(
+    "lag", capacitance_s=0.013, capacitance_sigma_s=0.001, delay_s=0.0033, delay_sigma_s=0.001
+)
+# The same two: one look every 100 ms at power through a lag of 13.8 and 15.3 ms, 18 and 11 ms late. As a
+# boxcar, which is what is published of the H100 (21 to 25 ms), it would be of 31 and 39 ms, and fits worse.
+_HOPPER_INSTANT = replace(_HOPPER_RING, delay_s=0.015, delay_sigma_s=0.005, averages=False)
 
 
-class _Source(Protocol):
+class _SampleSource(Protocol):
     """Where fresh samples of one reading come from."""
 
-    gaps: Gaps
+    gaps: SampleGaps
     due_s: float
 
     def poll(self) -> list[Sample]:
@@ -46,7 +75,7 @@ class NvmlSampler:
         self,
         gpu: NvmlGpu,
         info: SensorInfo,
-        source: _Source,
+        source: _SampleSource,
         *,
         interval_s: float = 0.0,
     ) -> None:
@@ -87,7 +116,7 @@ class NvmlSampler:
 
 
 @dataclass(frozen=True)
-class _Ways:
+class _OpenOptions:
     """How the readings of a GPU are opened: the arguments of ``readings``."""
 
     gpu: str | int
@@ -128,7 +157,7 @@ def readings(
     Returns:
         One reading called ``nvml``, which tells the reason when opened, where there is no driver or GPU.
     """
-    ways = _Ways(gpu, library, now, wall, interval_s)
+    ways = _OpenOptions(gpu, library, now, wall, interval_s)
     try:
         opened = ways.opened()
     except SensorUnavailableError as error:
@@ -167,7 +196,7 @@ _INFOS = {
 }
 
 
-def _open(info: SensorInfo, ways: _Ways) -> NvmlSampler:
+def _open(info: SensorInfo, ways: _OpenOptions) -> NvmlSampler:
     """The sampler of a reading that answers a read."""
     gpu = ways.opened()
     try:
@@ -180,13 +209,13 @@ def _open(info: SensorInfo, ways: _Ways) -> NvmlSampler:
     return NvmlSampler(gpu, replace(info, scope=scope), source, interval_s=interval_s)
 
 
-def _start(info: SensorInfo, gpu: NvmlGpu, ways: _Ways) -> tuple[_Source, str]:
+def _start(info: SensorInfo, gpu: NvmlGpu, ways: _OpenOptions) -> tuple[_SampleSource, str]:
     """The source of a reading, and the scope it sees."""
     nvml, handle, name = gpu.nvml, gpu.handle, info.name
-    silence = Silence(f"{name} of {gpu.uuid}", _SILENT_S[info.kind], ways.now)
+    silence = StallDetector(f"{name} of {gpu.uuid}", _SILENT_S[info.kind], ways.now)
     if name == COUNTER:
         total = partial(nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
-        counter = Checked(total, name, gpu, silence, forward=True)
+        counter = CheckedRead(total, name, gpu, silence, forward=True)
         return RhythmSource(counter, MILLI, ways.now, interval_s=ways.interval_s), "gpu"
     if name == RING:
         ring = RingSource(gpu, ways.now, ways.wall, silence)
@@ -199,4 +228,57 @@ def _start(info: SensorInfo, gpu: NvmlGpu, ways: _Ways) -> tuple[_Source, str]:
         instant = name == INSTANT
         field = nvml.NVML_FI_DEV_POWER_INSTANT if instant else nvml.NVML_FI_DEV_POWER_AVERAGE
         read, scope = power_field(gpu, field)
-    return ChangeSource(Checked(read, name, gpu, silence), MILLI, ways.now), scope
+    return ChangeSource(CheckedRead(read, name, gpu, silence), MILLI, ways.now), scope
+
+
+def expected(name: str, product: str, architecture: int) -> Response:
+    """The response of a reading before anyone has calibrated it.
+
+    Args:
+        name: of the reading.
+        product: name of the GPU.
+        architecture: NVML's number of it; 0 where it is unknown.
+    """
+    if name == COUNTER:
+        return Response()
+    lag_s = next((lag_s for board, lag_s in _LAGS if _is(product, board)), None)
+    if lag_s is not None:
+        sigma_s = _LAG_SIGMA_S
+        return Response("lag", capacitance_s=lag_s, capacitance_sigma_s=sigma_s, origin="published")
+    if name == RING:
+        return _HOPPER_RING if architecture >= _HOPPER else Response()
+    polled = _polled(name, product, architecture)
+    return polled if architecture <= _HOPPER else replace(polled, origin="assumed")
+
+
+def _polled(name: str, product: str, architecture: int) -> Response:
+    """The response of a reading that is one number: what nvidia-smi shows, or a field."""
+    if architecture < _PASCAL:  # K80, Maxwell: a lag nobody has published, except of the M40
+        return _M40_PART if _is(product, _M40) else Response()
+    if architecture < _TURING:
+        return _HALF
+    if architecture == _TURING:
+        return _WHOLE
+    if architecture == _AMPERE and any(_is(product, board) for board in _GA100):
+        return _QUARTER
+    if name != INSTANT:
+        return _SECOND
+    return _WHOLE if architecture in (_AMPERE, _ADA) else _HOPPER_INSTANT
+
+
+def expected_period_s(name: str, product: str, architecture: int) -> float:
+    """Expected time between two updates of a reading."""
+    if name == RING:
+        return 0.02
+    if name == COUNTER:
+        return 0.1
+    if any(_is(product, board) for board, _ in _LAGS):
+        return 0.015
+    if _is(product, _M40):
+        return 0.031
+    return 0.02 if _PASCAL <= architecture < _TURING else 0.1
+
+
+def _is(product: str, board: str) -> bool:
+    """True for a board and its variants: K20 is in ``Tesla K20Xm``, but not in ``Quadro K2000``."""
+    return re.search(rf"\b{board}[A-Za-z]*\b", product) is not None

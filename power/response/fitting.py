@@ -83,7 +83,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Fit:
+class ModelFit:
     """The best of one kind of model.
 
     Attributes:
@@ -129,16 +129,16 @@ def model(kind: Kind, size_s: float, delay_s: float) -> Response:
     return Response(delay_s=delay_s)
 
 
-def fit(evidence: Evidence, kind: Kind, *, slow: bool = False) -> Fit:
+def fit(evidence: Evidence, kind: Kind, *, slow: bool = False) -> ModelFit:
     """The best model of a kind, with the standard uncertainties of its size and delay."""
-    projected = Projected(evidence, slow=slow)
+    projected = Projection(evidence, slow=slow)
     size_s, delay_s = _on_grid(projected, kind)
     if kind == "identity":
         return _described(projected, kind, _scanned(projected, delay_s))
     return _described(projected, kind, _refined(projected, kind, size_s, delay_s))
 
 
-class Projected:
+class Projection:
     """Sum of squares after the best linear terms."""
 
     def __init__(self, evidence: Evidence, *, slow: bool) -> None:
@@ -160,7 +160,7 @@ class Projected:
         return np.asarray(self._total - np.maximum(along, 0.0) ** 2 / norms)
 
 
-def _on_grid(projected: Projected, kind: Kind) -> tuple[float, float]:
+def _on_grid(projected: Projection, kind: Kind) -> tuple[float, float]:
     """Size and delay of the best grid point."""
     evidence = projected.evidence
     period_s = evidence.period_s
@@ -175,7 +175,7 @@ def _on_grid(projected: Projected, kind: Kind) -> tuple[float, float]:
     return best[1:]
 
 
-def _scanned(projected: Projected, delay_s: float) -> Response:
+def _scanned(projected: Projection, delay_s: float) -> Response:
     """The identity's delay: the middle of those that fit alike, as only samples near edges tell them apart.
 
     Alike is what adds no more to the sum of squares than one standard deviation of a delay would. That sum
@@ -215,7 +215,7 @@ def within(log_size: float) -> float:
     return float(np.clip(np.exp(log_size), _SIZES_S[0], _SIZES_S[-1]))
 
 
-def _refined(projected: Projected, kind: Kind, size_s: float, delay_s: float) -> Response:
+def _refined(projected: Projection, kind: Kind, size_s: float, delay_s: float) -> Response:
     """Size and delay of the minimum near a grid point; the first simplex spans a step of the grid."""
     evidence, period_s = projected.evidence, projected.evidence.period_s
 
@@ -231,7 +231,7 @@ def _refined(projected: Projected, kind: Kind, size_s: float, delay_s: float) ->
     )
 
 
-def _described(projected: Projected, kind: Kind, found: Response) -> Fit:
+def _described(projected: Projection, kind: Kind, found: Response) -> ModelFit:
     """The fit at its minimum: linear terms, residuals and uncertainties."""
     evidence = projected.evidence
     shape = projected.without(evidence.shape(found))
@@ -249,11 +249,11 @@ def _described(projected: Projected, kind: Kind, found: Response) -> Fit:
             delay_sigma_s=delay_sigma,
         )
     parameters = projected.background.shape[1] + (2 if kind == "identity" else 3)
-    return Fit(kind, response, step_w, idle_w, residuals, parameters, projected.slow)
+    return ModelFit(kind, response, step_w, idle_w, residuals, parameters, projected.slow)
 
 
 def _sigmas(
-    projected: Projected, kind: Kind, found: Response, step_w: float, residuals: Array
+    projected: Projection, kind: Kind, found: Response, step_w: float, residuals: Array
 ) -> tuple[float, float]:
     """Standard uncertainties of size and delay in seconds.
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from tuner.interfaces import Response, Sample, SensorInfo
 
 from ..energy.samples import screened
-from .fitting import Evidence, Fit, Kind, fit
+from .fitting import Evidence, Kind, ModelFit, Projection, fit, model, nearest_minimum, within
 from .models import Array
-from .sides import rise_and_fall_s
 
 AGREEMENT = 0.1  # rise and fall may differ by this share of their mean
 _SIGMAS = 2.0  # and by as many standard uncertainties of their difference
@@ -27,10 +27,11 @@ _FEW_IN_BLOCK = 4
 _PER_UNIT = 1000  # drivers count milliwatts and millijoules
 
 Busy = Sequence[tuple[float, float]]
+_SPREAD = np.array([0.1, 0.1, 0.1])  # of the first simplex: periods, and logarithms of sizes
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ModelCandidate:
     """One model's fit, for a report: its kind, size (C or W), delay, rms of residuals and BIC."""
 
     kind: str
@@ -41,7 +42,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Identified:
+class Identification:
     """How a reading follows power.
 
     Attributes:
@@ -75,7 +76,7 @@ class Identified:
     samples: int = 0
     idle_w: float = 0.0
     step_w: float = 0.0
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[ModelCandidate, ...] = ()
     rise_s: float | None = None
     fall_s: float | None = None
     aliasing: float | None = None
@@ -94,7 +95,7 @@ class Identified:
         return self.response
 
 
-def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: Busy = ()) -> Identified:
+def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: Busy = ()) -> Identification:
     """Fit every model and choose by the Bayesian information criterion.
 
     A correction must rest on more than a good fit: where rising and falling power do not show the same C or
@@ -109,7 +110,7 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
     """
     trace, notes = screened(samples, info)
     evidence = Evidence.of(trace, counter=info.kind == "counter", busy=busy)
-    found = Identified(
+    found = Identification(
         info.name,
         info.kind,
         info.scope,
@@ -147,7 +148,7 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
     return replace(found, response=response, aliasing=worst, usable=averages)
 
 
-def _fits(evidence: Evidence) -> tuple[list[Fit], float]:
+def _fits(evidence: Evidence) -> tuple[list[ModelFit], float]:
     """The fits of all models, best first, and the number of independent samples."""
     kinds: tuple[Kind, ...] = (
         ("identity", "lag") if evidence.since_s is not None else ("identity", "lag", "mean")
@@ -161,7 +162,7 @@ def _fits(evidence: Evidence) -> tuple[list[Fit], float]:
     return fits, effective
 
 
-def _rank(fitted: Fit, effective: float) -> float:
+def _rank(fitted: ModelFit, effective: float) -> float:
     """BIC with a head start for the identity: edges dated to a millisecond look like a small window."""
     return fitted.bic(effective) + (0.0 if fitted.kind == "identity" else _STRONG)
 
@@ -177,7 +178,9 @@ def _effective(residuals: Array) -> float:
     )
 
 
-def _checked(evidence: Evidence, fits: list[Fit], found: Identified) -> tuple[Response, Identified]:
+def _checked(
+    evidence: Evidence, fits: list[ModelFit], found: Identification
+) -> tuple[Response, Identification]:
     """The best fit's response if rise and fall agree on its size, else the identity's."""
     best = fits[0]
     response = named(best.response, evidence.period_s)
@@ -202,7 +205,7 @@ def named(response: Response, period_s: float) -> Response:
     return response
 
 
-def aliasing(evidence: Evidence, fitted: Fit, squares: Busy) -> float | None:
+def aliasing(evidence: Evidence, fitted: ModelFit, squares: Busy) -> float | None:
     """Largest error of the mean reading over a square load, as a share of the step; None without squares.
 
     Compared is the mean of the samples with the mean, over all of the time, of what the model shows of the
@@ -240,17 +243,17 @@ def blindness(response: Response, evidence: Evidence) -> float:
     return 0.5
 
 
-def _explained(evidence: Evidence, fitted: Fit) -> float:
+def _explained(evidence: Evidence, fitted: ModelFit) -> float:
     """Share of the variance of the reading that load and model explain."""
     rest = evidence.watts - evidence.watts.mean()
     total = float(rest @ rest)
     return 1.0 - fitted.squares / total if total > 0 else 0.0
 
 
-def _candidate(fitted: Fit, period_s: float, effective: float) -> Candidate:
+def _candidate(fitted: ModelFit, period_s: float, effective: float) -> ModelCandidate:
     response = named(fitted.response, period_s)
     rms_w = float(np.sqrt(fitted.squares / len(fitted.residuals_w)))
-    return Candidate(response.kind, fitted.size_s, response.delay_s, rms_w, fitted.bic(effective))
+    return ModelCandidate(response.kind, fitted.size_s, response.delay_s, rms_w, fitted.bic(effective))
 
 
 def _resolution(values: Array) -> float:
@@ -261,3 +264,43 @@ def _resolution(values: Array) -> float:
 
 def _joined(*reasons: str) -> str:
     return "; ".join(reason for reason in reasons if reason)
+
+
+def rise_and_fall_s(evidence: Evidence, fitted: ModelFit) -> tuple[float, float]:
+    """Size of a lag or mean as it rises and as it falls, in seconds."""
+    if fitted.kind == "lag" and evidence.since_s is None:
+        return _of_lag(evidence, fitted)
+    on = evidence.load.at(evidence.times_s - fitted.response.delay_s) > 0
+    return _of_part(evidence, fitted, on), _of_part(evidence, fitted, ~on)
+
+
+def _of_lag(evidence: Evidence, fitted: ModelFit) -> tuple[float, float]:
+    """A lag with one time constant while the load is on and another while it is off."""
+    projected = Projection(evidence, slow=fitted.slow)
+
+    def squares(point: Array) -> float:
+        seen_s = evidence.times_s - float(point[0]) * evidence.period_s
+        shape = evidence.load.lagged(seen_s, within(point[2]), rising_s=within(point[1]))
+        return float(projected.squares(shape))
+
+    size = float(np.log(fitted.size_s))
+    found = nearest_minimum(
+        squares, np.array([fitted.response.delay_s / evidence.period_s, size, size]), _SPREAD
+    )
+    return within(found[1]), within(found[2])
+
+
+def _of_part(evidence: Evidence, fitted: ModelFit, part: npt.NDArray[np.bool_]) -> float:
+    """Size for a part of the samples, idle power and step as they are.
+
+    A moving mean, and a counter of power through a lag, have no simple form with two sizes.
+    """
+    rest_w = (fitted.residuals_w + fitted.step_w * evidence.shape(fitted.response))[part]
+
+    def squares(point: Array) -> float:
+        response = model(fitted.kind, within(point[1]), float(point[0]) * evidence.period_s)
+        left_w = rest_w - fitted.step_w * evidence.shape(response)[part]
+        return float(left_w @ left_w)
+
+    first = np.array([fitted.response.delay_s / evidence.period_s, np.log(fitted.size_s)])
+    return within(nearest_minimum(squares, first, _SPREAD[:2])[1])

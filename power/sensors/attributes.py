@@ -10,7 +10,7 @@ _BYTES = 64  # more than a number takes
 _BUSY = 20  # reads in a row that the driver may refuse because the chip was busy
 
 
-class Attribute:
+class SysfsAttribute:
     """A file of the kernel with one whole number in it, kept open.
 
     Args:

@@ -16,10 +16,9 @@ from pathlib import Path
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import Reading, Response, Sample, SensorInfo
 
-from .attributes import Attribute, read_number, read_text
-from .fresh import Freshness
-from .rail_lines import unavailable
-from .rails import Choice, choices, distinct, is_connected
+from .attributes import SysfsAttribute, read_number, read_text
+from .changes import Freshness
+from .rails import RailChoice, choices, distinct, is_connected, unavailable
 
 NAME = "ina3221"
 SYSFS = "/sys"
@@ -46,7 +45,7 @@ _VOLTS = 5.0  # the same
 
 
 @dataclass(frozen=True)
-class Channel:
+class MonitorChannel:
     """One rail of one chip.
 
     Attributes:
@@ -113,8 +112,8 @@ class RailFileSampler:
 
     def __init__(
         self,
-        choice: Choice,
-        channels: dict[str, Channel],
+        choice: RailChoice,
+        channels: dict[str, MonitorChannel],
         responses: Callable[[str], Response | None],
         now: Callable[[], float],
     ) -> None:
@@ -134,14 +133,14 @@ class RailFileSampler:
             resolution=sum(channel.step_w**2 for channel in chosen) ** 0.5,
             response=responses(name) or _assumed(period_s, samples, self._pause_s),
         )
-        self._rails: list[list[Attribute]] = []
+        self._rails: list[list[SysfsAttribute]] = []
         self._looked_s = self.due_s = now()
         try:
             for channel in chosen:
-                files: list[Attribute] = []
+                files: list[SysfsAttribute] = []
                 self._rails.append(files)
                 for path in channel.files:
-                    files.append(Attribute(path))  # noqa: PERF401 - one by one: what was opened is closed below
+                    files.append(SysfsAttribute(path))  # noqa: PERF401 - one by one: what was opened is closed below
             self.poll()
         except PowerError as error:
             self.close()
@@ -210,7 +209,7 @@ def _chips(sysfs: Path) -> Iterator[tuple[Path, str]]:
             yield file.parent, chip
 
 
-def _channels(device: Path, chip: str, troubles: list[str]) -> Iterator[Channel]:
+def _channels(device: Path, chip: str, troubles: list[str]) -> Iterator[MonitorChannel]:
     """The connected rails of a chip; what keeps one from being found is added to ``troubles``."""
     for folder in sorted(device.glob("iio:device*")):
         yield from _named(folder, "rail_name_*", partial(_iio, chip), troubles)
@@ -221,8 +220,8 @@ def _channels(device: Path, chip: str, troubles: list[str]) -> Iterator[Channel]
 
 
 def _named(
-    folder: Path, pattern: str, make: Callable[[Path, str, str], Channel], troubles: list[str]
-) -> Iterator[Channel]:
+    folder: Path, pattern: str, make: Callable[[Path, str, str], MonitorChannel], troubles: list[str]
+) -> Iterator[MonitorChannel]:
     """A channel for each connected rail that has files to read its power from."""
     for label in sorted(folder.glob(pattern)):
         digits = re.search(r"\d+", label.name)
@@ -236,14 +235,14 @@ def _named(
             yield channel
 
 
-def _iio(chip: str, folder: Path, number: str, rail: str) -> Channel:
+def _iio(chip: str, folder: Path, number: str, rail: str) -> MonitorChannel:
     """A channel of JetPack 4; neither period nor shunt are told."""
     volts = read_number(folder / f"in_voltage{number}_input")
     step_w = (volts * _MILLI if volts else _VOLTS) * _SHUNT_STEP_V[chip] / _SHUNT_OHM
-    return Channel(rail, (folder / f"in_power{number}_input",), _ASSUMED_S[chip], 0, step_w)
+    return MonitorChannel(rail, (folder / f"in_power{number}_input",), _ASSUMED_S[chip], 0, step_w)
 
 
-def _hwmon(chip: str, folder: Path, number: str, rail: str) -> Channel:
+def _hwmon(chip: str, folder: Path, number: str, rail: str) -> MonitorChannel:
     """A channel of JetPack 5 and later; one that has no current is the sum of the shunt voltages, no rail."""
     millivolts, milliamperes = folder / f"in{number}_input", folder / f"curr{number}_input"
     interval_ms = read_number(folder / "update_interval")
@@ -251,7 +250,7 @@ def _hwmon(chip: str, folder: Path, number: str, rail: str) -> Channel:
     shunt = read_number(folder / f"shunt{number}_resistor")
     volts = read_number(millivolts)
     ampere_step = max(_SHUNT_STEP_V[chip] / (shunt * _MICRO if shunt else _SHUNT_OHM), _MILLI)
-    return Channel(
+    return MonitorChannel(
         rail=rail,
         files=(millivolts, milliamperes),
         period_s=_ASSUMED_S[chip] if interval_ms is None else max(interval_ms * _MILLI, _LEAST_PERIOD_S),

@@ -20,8 +20,7 @@ from typing import Any
 from tuner.interfaces import Reading, Response
 
 from .lines import ChildLines, SharedLines
-from .rail_lines import Tool, rail_readings, unavailable
-from .rails import is_connected, parts
+from .rails import LineTool, is_connected, parts, rail_readings, unavailable
 
 NAME = "jtop"
 SOCKET = "/run/jtop.sock"
@@ -62,7 +61,7 @@ def readings(
     if reason:
         return [unavailable(NAME, reason)]
     command = [sys.executable, "-c", _BOOT, str(interval_s), *(sys.path if path is None else path)]
-    tool = Tool(
+    tool = LineTool(
         NAME,
         SharedLines(partial(ChildLines, command, now)),
         parse_line,

@@ -36,7 +36,7 @@ if os.getppid() == int(sys.argv[1]):
 
 
 @dataclass(frozen=True)
-class Line:
+class TimedLine:
     """One line without its end, and when it came."""
 
     time_s: float
@@ -56,7 +56,7 @@ class ChildLines:
         self._command = list(command)
         self._now = now
         self._changed = threading.Condition()
-        self._lines: deque[Line] = deque(maxlen=_KEPT)
+        self._lines: deque[TimedLine] = deque(maxlen=_KEPT)
         self._count = 0
         self._end: str | None = None
         self._process: subprocess.Popen[str] | None = None
@@ -69,7 +69,7 @@ class ChildLines:
         """How the child ended, with its last line; None while it runs."""
         return self._end
 
-    def since(self, count: int) -> tuple[int, list[Line]]:
+    def since(self, count: int) -> tuple[int, list[TimedLine]]:
         """The lines after the first ``count``, and how many there are now in all."""
         with self._changed:
             fresh = min(self._count - count, len(self._lines))
@@ -122,7 +122,7 @@ class ChildLines:
         self._finish(_how(process.returncode))
 
     def _add(self, text: str) -> None:
-        line = Line(self._now(), text)
+        line = TimedLine(self._now(), text)
         with self._changed:
             self._lines.append(line)
             self._count += 1

@@ -59,7 +59,7 @@ class _Document(BaseModel):
 
 
 @dataclass(frozen=True)
-class Recorded:
+class TraceFile:
     """A trace.
 
     Attributes:
@@ -78,7 +78,7 @@ class Recorded:
     provenance: Mapping[str, Scalar] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: str | Path) -> "Recorded":
+    def read(cls, path: str | Path) -> "TraceFile":
         """Read a trace file: CSV where its name ends in ``.csv``, else JSON.
 
         Raises:
@@ -138,13 +138,13 @@ class Recorded:
         }
 
 
-def _checked(path: Path, text: str) -> Recorded:
+def _checked(path: Path, text: str) -> TraceFile:
     """A trace out of JSON text."""
     try:
         document = _Document.model_validate_json(text)
     except ValidationError as error:
         raise InputError("\n".join(_complaints(path, error))) from error
-    return Recorded(
+    return TraceFile(
         info=document.info,
         samples=tuple(Sample(*row) for row in document.samples),
         marks=tuple(document.marks),
@@ -168,7 +168,7 @@ def _complaints(path: Path, error: ValidationError) -> Iterator[str]:
 # --- CSV -----------------------------------------------------------------------------------------
 
 
-def _from_csv(path: Path, text: str) -> Recorded:
+def _from_csv(path: Path, text: str) -> TraceFile:
     head = _comments(path, text)
     rows = list(_rows(path, text))
     columns = rows[0][1] if rows else []
@@ -179,7 +179,7 @@ def _from_csv(path: Path, text: str) -> Recorded:
         _sample(path, line, dict(zip(columns, cells, strict=False)), value) for line, cells in rows[1:]
     )
     if head is None:
-        return Recorded(_guessed(path, samples, value), samples)
+        return TraceFile(_guessed(path, samples, value), samples)
     announced = head.pop("samples", None)
     if announced != len(samples) or not text.endswith("\n"):
         raise InputError(

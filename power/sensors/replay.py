@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import Reading, Response, Sample, SensorInfo
 
-from .recorded import Recorded
+from .recorded import TraceFile
 
 NAME = "replay"
 _LATE = 4.0  # periods without a sample, after which a trace that has no more is at its end
@@ -46,7 +46,7 @@ class ReplaySampler:
         SensorUnavailableError: the trace holds no samples.
     """
 
-    def __init__(self, trace: Recorded, now: Callable[[], float], response: Response | None = None) -> None:
+    def __init__(self, trace: TraceFile, now: Callable[[], float], response: Response | None = None) -> None:
         if not trace.samples:
             raise SensorUnavailableError(f"the trace of {trace.info.name} holds no samples")
         self._samples = trace.samples
@@ -97,7 +97,7 @@ def _open(
 ) -> ReplaySampler:
     if file is None:
         raise SensorUnavailableError("no trace file was named: --sensor replay:FILE")
-    trace = Recorded.read(file)
+    trace = TraceFile.read(file)
     try:
         return ReplaySampler(trace, now, responses(NAME))
     except SensorUnavailableError as error:

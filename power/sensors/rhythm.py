@@ -15,7 +15,7 @@ import numpy as np
 
 from tuner.interfaces import Sample
 
-from .changes import DatedReads, Gaps
+from .changes import DatedReads, SampleGaps
 
 _UNDATED_S = 0.25  # a change first seen after a longer pause has no time
 _PAUSE_S = 1.0  # over a longer one no ticks are counted while the rhythm is not known
@@ -129,7 +129,7 @@ class RhythmSource:
         self._reported: tuple[float, float] | None = None
         self._last, self._seen_s, _ = self._reads.look()
         self.due_s = self._seen_s
-        self.gaps = Gaps()
+        self.gaps = SampleGaps()
 
     @property
     def rhythm(self) -> Rhythm | None:

@@ -66,7 +66,7 @@ class SimulatedSampler:
             raise InputError("a simulated sensor has a capacitance_s or a window_s, not both")
         if delay_s < 0:
             raise InputError(f"a sensor's delay_s cannot be negative: {delay_s}")
-        self._source = Late(source, delay_s) if delay_s else source
+        self._source = DelayedPower(source, delay_s) if delay_s else source
         self._kind = kind
         self._lag_s, self._window_s = capacitance_s, window_s
         self._noise, self._seed = noise, seed
@@ -153,7 +153,7 @@ class SimulatedSampler:
         return _lagged(pieces, np.empty(0), self._lag_s, float(pieces[0, 2]))[1]
 
 
-class Late:
+class DelayedPower:
     """A source as it was ``delay_s`` ago; implements ``PowerSource``."""
 
     def __init__(self, source: PowerSource, delay_s: float) -> None:

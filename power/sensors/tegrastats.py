@@ -18,8 +18,7 @@ from pathlib import Path
 from tuner.interfaces import Reading, Response
 
 from .lines import ChildLines, SharedLines
-from .rail_lines import Tool, rail_readings, unavailable
-from .rails import distinct, is_connected
+from .rails import LineTool, distinct, is_connected, rail_readings, unavailable
 
 BINARY = "tegrastats"
 FALLBACK = "/usr/bin/tegrastats"  # where JetPack puts it, for a service with a short PATH
@@ -47,7 +46,7 @@ _LOAD = re.compile(
 
 
 @dataclass(frozen=True)
-class Line:
+class TegrastatsLine:
     """What one line says; parts that are missing, cut short or garbled are left out.
 
     Attributes:
@@ -63,7 +62,7 @@ class Line:
     temperatures_c: Mapping[str, float]
 
 
-def parse_line(text: str) -> Line:
+def parse_line(text: str) -> TegrastatsLine:
     """Read one line; any text is one, if need be without anything in it."""
     text = " ".join(text.split())  # newer releases pad columns with spaces
     rails = [(match[1], int(match[2]) / _MILLIWATTS) for match in _RAIL.finditer(text)]
@@ -71,7 +70,7 @@ def parse_line(text: str) -> Line:
     zones = [(match[1], float(match[2])) for match in _TEMPERATURE.finditer(text)]
     blocks = list(_LOAD.finditer(text))
     clocks = [mhz for block in blocks for mhz in (block[2] or block[3] or "").split(",")]
-    return Line(
+    return TegrastatsLine(
         rails_w=dict(zip(distinct([name for name, _ in rails]), (watts for _, watts in rails), strict=True)),
         gpu_load=max((int(block[1]) / 100.0 for block in blocks if block[1]), default=None),
         gpu_mhz=tuple(int(mhz) for mhz in clocks if mhz),
@@ -103,7 +102,7 @@ def readings(
         reason = f"{binary or BINARY} is not here or cannot be run; it comes with JetPack, on Jetson boards"
         return [unavailable(BINARY, reason)]
     command = [str(Path(found).absolute()), "--interval", str(max(round(interval_s * 1000.0), 1))]
-    tool = Tool(
+    tool = LineTool(
         BINARY,
         SharedLines(partial(ChildLines, command, now)),
         lambda text: parse_line(text).rails_w,

@@ -81,7 +81,7 @@ def _restore() -> list[bool]:
     return [outcome.state != "failed" for outcome in outcomes]
 
 
-def _told(outcome: Any) -> str:  # noqa: ANN401 - tuner.power.clocks.ownership.Outcome, reached by name
+def _told(outcome: Any) -> str:  # noqa: ANN401 - tuner.power.clocks.ownership.RestoreOutcome, by name
     details = "; ".join(outcome.details)
     if outcome.state == "owned":
         return f"held by {details}: left alone"
