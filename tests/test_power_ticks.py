@@ -13,6 +13,7 @@ from tuner.power.energy.samples import SampleSeries
 from tuner.power.energy.ticks import Period, SensorHistory, on_rhythm
 from tuner.power.energy.windows import mean_power
 from tuner.power.sensors.changes import ChangeSource
+from tuner.power.sensors.rhythm import RhythmSource
 
 from tuner.interfaces import Sample, SensorInfo
 
@@ -121,6 +122,27 @@ def test_few_reads_serve() -> None:
     polled.ticks(5.0)
 
     assert len([time_s for time_s in polled.reads_s if time_s > 101.0]) / 40 < 6.0
+
+
+def test_one_rhythm_of_a_recording_dates_better_than_the_sensor() -> None:
+    """The times that a sensor has for planning its reads are fitted anew, all of a recording together."""
+    by_sensor, by_engine = [], []
+    for seed in range(8):
+        polled, history = Polled(seed, 0.0), SensorHistory()
+        source = RhythmSource(polled.read, 1e-3, polled.now)
+        for _ in range(20):
+            end_s, found = polled.time_s + 1.2, []
+            while polled.time_s < end_s:
+                found += source.poll()
+                polled.time_s = max(polled.time_s + 0.001, source.due_s)
+            inside = SampleSeries.of(found).between(end_s - 0.85, end_s - 0.02)
+            own_w = (inside.values[-1] - inside.values[0]) / inside.duration_s
+            mean = mean_power(SampleSeries.of(found), end_s - 0.85, end_s - 0.02, COUNTER, history)
+            by_sensor.append(own_w / 500.0 - 1.0)
+            by_engine.append(mean.watts / 500.0 - 1.0)
+            polled.time_s += 0.7
+
+    assert np.sqrt(np.mean(np.square(by_engine))) < 0.8 * np.sqrt(np.mean(np.square(by_sensor)))
 
 
 @given(

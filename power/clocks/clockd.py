@@ -1,4 +1,4 @@
-"""``tuner-clockd``: the small part of tuner that sets GPU clocks and restores them, as root for others.
+"""``tuner-clockd``: sets and restores GPU clocks as root, for others.
 
 ``tuner-clockd serve`` listens on a Unix socket, which systemd passes or it makes itself; ``tuner-clockd
 restore`` undoes what a killed helper left; ``tuner-clockd guard`` is what ``guardian.hire`` starts. It has no

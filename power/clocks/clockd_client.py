@@ -1,4 +1,4 @@
-"""Talking to who sets clocks: ``tuner-clockd`` on its socket, or a guardian."""
+"""Client of ``tuner-clockd``, and of a guardian."""
 
 import contextlib
 import select

@@ -1,4 +1,4 @@
-"""What ``tuner-clockd`` holds for its clients: at most one GPU each, set by a journal and surely restored."""
+"""Leases of ``tuner-clockd``: at most one GPU per client, journalled and restored."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""What is said on the socket of ``tuner-clockd``: one JSON object per line, in turns.
+"""The protocol of ``tuner-clockd``: one JSON object per line, in turns.
 
 A client asks, the helper answers; only a refusal with the code ``expired`` or ``stopped`` comes unasked, and
 is the last word. The connection is the lease: ``renew`` and ``reset`` do not say whose clock is meant, so

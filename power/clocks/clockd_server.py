@@ -1,4 +1,4 @@
-"""The loop of ``tuner-clockd``: many clients in one thread, and none of them can hold it up."""
+"""The event loop of ``tuner-clockd``: many clients in one thread, none of which can block it."""
 
 import logging
 import selectors

@@ -1,4 +1,4 @@
-"""Which clock control a GPU has, who sets it, and what there is to restore on this machine."""
+"""Chooses the clock control of a GPU, and restores what is left set on this machine."""
 
 import logging
 import os

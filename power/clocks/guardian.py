@@ -1,4 +1,4 @@
-"""The guardian: a ``tuner-clockd`` of this process's own, for who may set clocks and finds no helper.
+"""The guardian: a private ``tuner-clockd`` of this process, used where no helper runs.
 
 It sets clocks for this process over a private pair of sockets, and for nobody else. What it does not share
 with this process is its end: signals that end a run do not end it, and when this process is gone, however it

@@ -1,4 +1,4 @@
-"""What holds the clock of a Jetson's GPU back, as far as the kernel tells.
+"""Throttle reasons of a Jetson's GPU, as far as the kernel tells them.
 
 Two things are told: cooling devices of the thermal framework that are at work (``cur_state`` above 0), and
 counts of over-current events (``oc*_event_cnt`` of the hardware monitors). What the firmware does by itself

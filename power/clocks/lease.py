@@ -1,4 +1,4 @@
-"""Clocks that another process sets, ``tuner-clockd`` or a guardian: so they are restored come what may."""
+"""Clocks set through a lease by ``tuner-clockd`` or a guardian, which restores them in any case."""
 
 import contextlib
 import logging

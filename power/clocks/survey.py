@@ -1,4 +1,4 @@
-"""The clocks of this machine as they are: read, never set."""
+"""Reads the clocks of this machine; sets none."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack

@@ -1,1 +1,1 @@
-"""From samples to mean power and joules, with an uncertainty that covers."""
+"""The energy engine: from samples to mean power and joules, of trials and of programs."""

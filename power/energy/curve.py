@@ -1,4 +1,4 @@
-"""Joules between any two times from a power reading, whatever it does to power.
+"""Energy up to any time from a power reading, whatever power does.
 
 The energy up to each sample is a weighted sum of the samples (``response.models``), and so is that up to
 a time between two samples, which is found in one of three ways. *Inside*: power stays the same from one

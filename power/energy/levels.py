@@ -1,4 +1,4 @@
-"""Power that is meant to be steady: idle before a program and after it, and what goes on after it.
+"""Steady power around a program: idle power before and after it, and what goes on after it.
 
 A level is the mean power of a window (``windows``) in which the sensor has long settled, so that its lag is
 not undone: equation (6) would only add the noise of two samples, C times each. Two halves that surely differ

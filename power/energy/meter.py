@@ -1,4 +1,4 @@
-"""Sensor to watts and joules: polls a sampler while something runs, then answers for time windows."""
+"""Meter: polls a sampler while something runs, then answers for time windows."""
 
 import logging
 import statistics

@@ -1,4 +1,4 @@
-"""Noise of a reading, told from the scatter of its samples: of a window of one load, and of any load.
+"""Noise of a reading: of a window that holds one load, and of any load.
 
 ``local_spread``, ``beating_spread`` and ``noise_floor`` take the samples of a window for ones of the same
 load. ``sample_variances_w2`` takes them for nothing: power may jump anywhere between them.

@@ -1,4 +1,4 @@
-"""Mean power of a window from samples of watts: weighted sums of them, and what those weights carry.
+"""Mean power of a window from samples of watts, as a weighted sum with its uncertainty.
 
 A sensor that sees all of the time, as a mean over the time between two samples does, or a lag longer than
 that, misses nothing of a periodic load: its scatter is then the load's, and noise is only what the spectrum

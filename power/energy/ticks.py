@@ -1,6 +1,7 @@
-"""Dates the ticks of a counter by their rhythm, and keeps what recordings tell of a sensor.
+"""Dates the ticks of a counter, and keeps what recordings tell of a sensor.
 
-Each tick is dated once: by the sensor, where that knows the rhythm of its ticks, else here.
+A sensor states for each tick an interval in which it came. The ticks of a recording are dated here, once, by
+one rhythm that agrees with all of these intervals.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Mean power over a time window from the samples of one sensor, with an uncertainty that covers.
+"""Mean power of a time window from the samples of one sensor, with an uncertainty that covers.
 
 What is wanted is the mean of the true power over this very window; how far the next window of the same work
 would be from it, several bursts tell (``tuner.measurement.pooling``). Samples give the mean between the first

@@ -1,4 +1,4 @@
-"""GPU clocks through NVML: locked clocks, or application clocks where that is all there is."""
+"""GPU clocks through NVML: locked clocks, or application clocks where a board has only those."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Opening a GPU through NVML, and the border its errors are translated at."""
+"""Opens a GPU through NVML, and translates its errors."""
 
 import contextlib
 import ctypes

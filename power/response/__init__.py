@@ -1,1 +1,1 @@
-"""How a reading follows power: models, their inverse, identification and the store of what was found."""
+"""Response models of readings: their inverse, identification, and the store of calibrations."""

@@ -1,4 +1,4 @@
-"""Least squares of the response models to what a reading showed of a known load.
+"""Least-squares fits of the response models to a reading of a known load.
 
 A reading of a load that is on or off shows ``P0 + dP * g(t)``, where g is what the model makes of the load as
 a curve between 0 and 1. P0, dP and slow terms (drift, warming) are linear and are projected out; what remains

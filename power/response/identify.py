@@ -1,4 +1,4 @@
-"""Which response model a reading follows, from fresh samples of it under a known load."""
+"""Identifies the response model of a reading from its samples under a known load."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The response models: what a reading shows of a known power, and back from that to power and joules.
+"""Response models: what a reading shows of power, and the inverse, power and joules from a reading.
 
 Every energy here is a weighted sum of the samples, ``E = sum(w_i * Pm_i)``, from the first sample to the last
 and ``delay_s`` earlier. The weights are seconds, and independent noise of standard deviation s in each sample

@@ -1,4 +1,4 @@
-"""Numbers in files of the kernel that are read again and again."""
+"""Numbers in files of the kernel that are read repeatedly."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Power rails of a Jetson straight from its INA3221 and INA238 monitors, through the kernel's ``/sys``.
+"""Power rails of a Jetson from its INA3221 and INA238 monitors, through the kernel's ``/sys``.
 
 JetPack 4 shows milliwatts (an IIO device of driver ``ina3221x``), later releases millivolts and milliamperes
 (``hwmon``). Of ``hwmon`` drivers ``update_interval`` is the time in which the chip measures all of its

@@ -1,4 +1,4 @@
-"""Power rails of a Jetson from the jtop service of jetson-stats, where that is installed.
+"""Power rails of a Jetson from the jtop service of jetson-stats.
 
 The service reads the same monitors as ``ina3221`` does, twice a second: too seldom for short kernels, and of
 use only where the files of the monitors cannot be read. The package stays in a child process, for what

@@ -1,4 +1,4 @@
-"""Lines that a child process prints, each stamped when it came. The child ends with this process.
+"""Lines printed by a child process, each stamped on arrival. The child ends with this process.
 
 A thread starts the child and reads it, so that a line's time is that of its coming, not of being asked for.
 The kernel is told to end the child when that thread ends, which it does with this process too, even when that

@@ -1,4 +1,4 @@
-"""Power rails of a Jetson: what a rail feeds, which to tune energy by, and samplers over a tool's lines.
+"""Power rails of a Jetson: what a rail feeds, which to tune by, and samplers of a tool's lines.
 
 Boards name their rails alike, and new boards join parts in new ways (``VDD_CPU_GPU_CV``,
 ``VDD_CPU_SOC_MSS``), so names are taken apart instead of listed.

@@ -1,4 +1,4 @@
-"""Trace files: what a power sensor gave while something ran, with all that is needed to judge it later.
+"""Trace files: the samples of a power sensor, with all that is needed to judge them later.
 
 This is the one place of the format. JSON holds everything; so does CSV, whose first lines are comments, so
 that the rest is a plain table of numbers::

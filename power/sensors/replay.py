@@ -1,4 +1,4 @@
-"""A recorded trace as a power sensor: its samples come again at the pace they were recorded at."""
+"""A recorded trace as a power sensor, at the pace of the recording."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Power sensor and clock control of a simulated device: what real ones would show of its true power."""
+"""Power sensor and clock control of a simulated device."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

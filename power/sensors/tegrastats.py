@@ -1,4 +1,4 @@
-"""Power rails, load, clocks and temperatures of a Jetson out of the lines of ``tegrastats``.
+"""Power rails, load, clocks and temperatures of a Jetson from the lines of ``tegrastats``.
 
 Of each rail a line shows the present power and an average over a time that is not told; the average is never
 used. Forms of the lines differ between boards and JetPack releases::

@@ -1,1 +1,1 @@
-"""Recording the power of a program from outside: its command, sensors, signals, marks, and the result."""
+"""Records the power of a program from outside: process, sensors, signals, marks, result."""

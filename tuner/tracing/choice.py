@@ -1,4 +1,4 @@
-"""Which GPU's power is recorded, and by which of its readings."""
+"""Chooses the GPU whose power is recorded, and its readings."""
 
 import re
 import time

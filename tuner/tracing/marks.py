@@ -1,4 +1,4 @@
-"""Marks: a program that is being traced says which phase begins, by a line in a pipe.
+"""Marks: a traced program names its phases, by lines in a pipe.
 
 ``tuner power trace`` names the pipe in the environment variable ``TUNER_MARKS``. A mark is set from a shell
 by ``echo phase > $TUNER_MARKS``, from Python by ``tuner.mark("phase")``. Programs that know nothing of the

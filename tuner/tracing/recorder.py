@@ -1,4 +1,4 @@
-"""Samplers recorded at as low a rate as loses nothing: what is traced must not pay for being watched."""
+"""Records samplers and clocks at the lowest rate that loses nothing."""
 
 import math
 import time

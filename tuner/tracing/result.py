@@ -1,4 +1,4 @@
-"""What a trace found, for people, files and pictures."""
+"""The result of a trace, for reports, files and pictures."""
 
 import math
 import shlex

@@ -1,4 +1,4 @@
-"""Signals as something to wait for, beside pipes and times, by whoever runs another program."""
+"""Signals as a descriptor to wait for, beside pipes and times."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Readings watched as they go: what they show, what it comes to, and the state of the GPU beside them."""
+"""Live readings: power, joules so far, and the state of the GPU."""
 
 import math
 import time
