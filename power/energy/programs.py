@@ -13,7 +13,12 @@ P1 is the power that went on after it, as P0 is that before, and from an early s
 with A the mean age of what the sensor shows, C of a lag. Where the GPU is idle again A has no part in it. For
 a slow lag that is less noisy, and right even if C is not; but it holds only if power was at P1 from the
 program's end on. It counts where both levels are steady, unless the two ways contradict each other even with
-a C that is 20 % off. Counters: see ``counted``.
+a C that is 20 % off.
+
+A counter's difference from its last tick before the start to its first one after the end is exact; what of it
+lies outside the program is taken off (``counted``). A curve of the same power shows that. Without one it is
+idle power before the start, and after the end the power between the counter's next ticks; as power may have
+stayed at the program's mean, that is so uncertain.
 """
 
 from collections.abc import Iterator, Sequence
