@@ -247,7 +247,7 @@ class KernelFile:
             KernelFileError: an expression has no result, or the result cannot be launched.
         """
         try:
-            return self.recipe.launches(self._environment(workload, configuration))
+            return self.recipe.launches(environment(self.recipe, workload, configuration))
         except InputError as e:
             raise Place(str(self.path), "[launch]").error(f"{e} (at {workload} [{configuration}])") from e
 
