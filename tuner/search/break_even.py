@@ -57,6 +57,6 @@ def break_even(document: Mapping[str, Any], objective: str, runs_per_day: float 
 
 def _seconds(document: Mapping[str, Any]) -> float:
     wall = document["wall"]
-    if not (document["modelled"] or document["recorded"]):
+    if not (document["modelled"] or document.get("recorded")):  # old documents lack the latter
         return float(document["wall_s"])
     return math.fsum(wall[part] for part in ("prepare_s", "windows_s", "checks_s"))
