@@ -223,6 +223,23 @@ def test_help(words: tuple[str, ...]) -> None:
     assert "--help" in result.stdout
 
 
+def test_searches_use_one_thread_for_matrices() -> None:
+    """Threads of the linear algebra library, which spin, are not started unless the user asks for them."""
+    count = "import os; print(len(os.listdir('/proc/self/task')))"
+    code = f"{COMMAND[2].replace('main()', 'main(standalone_mode=False)')}; import numpy; {count}"
+    for chosen, threads in ((None, 1), ("2", 2)):
+        environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+        environment |= {} if chosen is None else {"OPENBLAS_NUM_THREADS": chosen}
+        ran = subprocess.run(
+            [COMMAND[0], "-c", code, "completion", "bash"],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert ran.stdout.splitlines()[-1] == str(threads)
+
+
 def test_help_imports_nothing_heavy() -> None:
     """`tuner --help` answers without NumPy, SciPy, rich, pydantic and SQLite."""
     outcome = subprocess.run(

@@ -1,5 +1,6 @@
 """The command line. Commands are imported when they are named, so that ``tuner --help`` is instant."""
 
+import os
 from typing import Any
 
 import click
@@ -52,6 +53,9 @@ class MainGroup(LazyGroup):
         **extra: Any,  # noqa: ANN401 - click's own
     ) -> click.Context:
         """Read the options; ``--help`` and ``--version`` print already."""
+        # NumPy reads this when it is imported. The matrices of a search are small: threads of OpenBLAS would
+        # mostly spin while they wait for each other, which takes ten times the CPU time.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with written():
             return super().make_context(info_name, args, parent, **extra)
 
