@@ -29,7 +29,9 @@ from tuner.daemon.interface import Question
 from tuner.daemon.settings.tables import OnlineTable, SetTable, Settings
 from tuner.database import Ledger, Store
 from tuner.database.answers import ANALYSIS_VERSION, analytical_key
-from tuner.model.jobs import OPTIONS, JobKind, JobSpec, Origin
+from tuner.model.jobs import JobKind, JobSpec, Origin
+from tuner.options import JOB_OPTIONS
+from tuner.search.option_checks import job_options
 from tuner.search.request import Request
 
 SCAN, FFT = "scan-lf:N=64", "fft:N=64"
@@ -70,7 +72,7 @@ def test_what_was_asked_for_and_never_tuned_is_wanted() -> None:
     assert wanted.order.workloads == (FFT, f"{SCAN},batch=7")
     assert (wanted.order.clocks, wanted.order.device, wanted.order.kind) == ("off", TX1.spec, JobKind.TUNE)
     assert wanted.order.options["max_slowdown"] == 0.05
-    assert set(wanted.order.options) <= set(OPTIONS)
+    assert set(wanted.order.options) <= set(JOB_OPTIONS)
     assert wanted.worth_j == pytest.approx(3.0 * 2 * ASSUMED_SAVING_J * 0.099, rel=0.01)
 
 
@@ -214,8 +216,8 @@ def test_a_drift_does_not_wait_for_a_search_that_was_just_made(store: Store) -> 
 
 def test_a_set_of_the_file_is_searched_as_the_file_says() -> None:
     """What daemon.toml says of a set holds for searches that questions lead to."""
-    group = SetTable(name="both", workloads=(SCAN, FFT), policy="random", clocks="all", runs_per_day=5.0)
-    answers = answerer(Settings(set=(group,)))
+    keys = {"policy": "random", "clocks": "all", "runs_per_day": 5.0}
+    answers = answerer(Settings.model_validate({"set": [{"name": "both", "workloads": (SCAN, FFT), **keys}]}))
     answers.reply(Question((FFT, SCAN)))
     order = the_one(answers).order
     assert (order.policy, order.clocks, order.options["runs_per_day"]) == ("random", "all", 5.0)
@@ -246,7 +248,7 @@ def test_an_order_says_what_a_request_takes() -> None:
     answers = answerer()
     answers.reply(Question((FFT,), max_slowdown=0.1))
     order: JobSpec = the_one(answers).order
-    Request(order.workloads, order.objective, order.policy, order.clocks, **order.options).check()
+    Request(order.workloads, **job_options(order)).check()
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1e12))

@@ -6,7 +6,8 @@ from served_desk import Served, ask, served
 
 from tuner.daemon.settings.tables import TuningTable
 from tuner.errors import DeviceUnavailableError, StoreError
-from tuner.model.jobs import OPTIONS, JobState, Origin
+from tuner.model.jobs import JobState, Origin
+from tuner.options import JOB_OPTIONS
 
 JOB = {"workloads": ["scan-lf:N=1024"]}
 
@@ -79,7 +80,7 @@ def test_the_options_of_a_job_are_those_of_an_order(api: Served) -> None:
     """The interface offers each option that an order may have, and no other."""
     schemas = api.ask("GET", "/openapi.json").document["components"]["schemas"]
 
-    assert set(schemas["Options"]["properties"]) == set(OPTIONS)
+    assert set(schemas["Options"]["properties"]) == set(JOB_OPTIONS)
     assert set(schemas["JobAnswer"]["properties"]["state"]["enum"]) == {state.value for state in JobState}
     assert set(schemas["JobAnswer"]["properties"]["origin"]["enum"]) == {origin.value for origin in Origin}
 

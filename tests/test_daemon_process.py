@@ -26,7 +26,7 @@ from tuner.daemon.process.configuration import Choices
 from tuner.daemon.process.listening import Listener
 from tuner.daemon.process.machine import Found, driver_signs
 from tuner.daemon.queue.storage import Storage
-from tuner.daemon.settings.meaning import sentences
+from tuner.daemon.settings.summary import sentences
 from tuner.errors import DaemonUnavailableError, InputError
 from tuner.model import DeviceIdentity
 from tuner.system.service_manager import ServiceManager

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tuner.daemon.settings import file as settings_file
-from tuner.daemon.settings.file import MAX_BYTES, load, schema
-from tuner.daemon.settings.messages import MAX_SHOWN, table_of
+from tuner.daemon.settings.file import MAX_BYTES, MAX_SHOWN, load, schema, table_of
 from tuner.daemon.settings.tables import SetTable, Settings, WindowTable
 from tuner.errors import InputError
 
@@ -119,7 +118,7 @@ def test_without_a_file_all_is_default(tmp_path: Path, monkeypatch: pytest.Monke
         ),
         (
             "[[set]]\nname = 'a'\nworkloads = ['x']\nobjective = 'edp'\nruns_per_day = 9",
-            "[[set]] 1 runs_per_day: measuring is not paid in edp; use the objective time or energy",
+            "[[set]] 1 runs_per_day: measuring costs joules and seconds, not edp; use the objective time",
         ),
         (
             "service.devices = ['cuda:0']\n[[set]]\nname = 'a'\nworkloads = ['x']\ndevices = ['cuda:1']",

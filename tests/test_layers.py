@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.space",),
     ("tuner.interfaces", "tuner.expressions", "tuner.system"),
     ("tuner.model",),
-    ("tuner.errors",),
+    ("tuner.errors", "tuner.options"),
 )
 CORE_OF_PLUGINS = {"tuner", "tuner.interfaces", "tuner.model", "tuner.errors"}
 CORE_OF_POWER = CORE_OF_PLUGINS | {"tuner.system.owner", "tuner.system.service_manager"}

@@ -9,10 +9,11 @@ import click
 
 from tuner.cli import completing
 from tuner.cli.db import reading
-from tuner.cli.options import database_option, device_option, fraction, kernel_option
+from tuner.cli.options import database_option, device_option, kernel_option, search_option
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, socket_option
 from tuner.errors import DaemonError, InputError
+from tuner.options import SearchOptions
 from tuner.report.words import moment
 
 if TYPE_CHECKING:
@@ -26,14 +27,8 @@ if TYPE_CHECKING:
 @click.argument(
     "workloads", nargs=-1, required=True, metavar="WORKLOAD...", shell_complete=completing.workloads
 )
-@click.option(
-    "--objective",
-    default="energy",
-    show_default=True,
-    shell_complete=completing.objectives,
-    help="time, energy, edp or ed2p.",
-)
-@click.option("--max-slowdown", callback=fraction, help="The limit that the runs were made under, e.g. 5%.")
+@search_option("objective", default=SearchOptions.objective, text="time, energy, edp or ed2p.")
+@search_option("max_slowdown", text="The limit that the runs were made under, e.g. 5%.")
 @click.option("--clocks-as-found", is_flag=True, help="Only answers that set no GPU clock.")
 @click.option("--no-daemon", is_flag=True, help="Read the database, whether or not a daemon answers.")
 @device_option

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.lifecycle import orderly_stop
-from tuner.cli.options import database_option, kernel_option, sensor_option
+from tuner.cli.options import database_option, kernel_option, search_option
 from tuner.cli.output import console, json_option, writable, write_json
 from tuner.errors import InputError, Interrupted
 
@@ -69,9 +69,7 @@ class _Found:
     show_default=True,
     help="How often each policy plays each space, every time with another seed.",
 )
-@click.option(
-    "--objective", default="time", show_default=True, help="What to minimise: time, energy, edp or ed2p."
-)
+@search_option("objective", default="time")
 @click.option(
     "--device",
     metavar="SPEC",
@@ -79,18 +77,12 @@ class _Found:
     show_default=True,
     help="replay:h200 or replay:FILE; on cuda:N, sim:NAME an exhaustive run is the ground truth.",
 )
-@click.option(
-    "--budget",
-    type=click.IntRange(min=1),
-    default=_BUDGET,
-    show_default=True,
-    help="Evaluations of a play at most.",
-)
+@search_option("budget", default=_BUDGET, text="Evaluations of a play at most.")
 @click.option(
     "--jobs", type=click.IntRange(min=1, max=1024), help="Processes that play. Default: one for each CPU."
 )
 @click.option("--plot", "plot_path", metavar="FILE", callback=writable, help="Draw it: .png, .svg or .pdf.")
-@sensor_option
+@search_option("sensor")
 @kernel_option
 @database_option
 @json_option

@@ -2,11 +2,21 @@
 
 import math
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
+from tuner import registry
 from tuner.cli import completing
+from tuner.options import OPTIONS, Option, Range, Text
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_COMPLETERS = {"objective": completing.objectives, "policy": completing.policies}
+_FAR = 1e6
 
 
 class NamedPath(click.Path):
@@ -26,12 +36,6 @@ device_option = click.option(
     metavar="SPEC",
     shell_complete=completing.devices,
     help="cuda:0, sim:jetson-tx1, replay:h200 ... (`tuner devices`). Default: a GPU, else sim:jetson-tx1.",
-)
-
-sensor_option = click.option(
-    "--sensor",
-    metavar="NAME",
-    help="The power reading to use (see `tuner power sensors`). Default: the best that answers.",
 )
 
 database_option = click.option(
@@ -59,10 +63,69 @@ def finite(ctx: click.Context, parameter: click.Parameter, value: float | None) 
     return value
 
 
-def fraction(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """Callback of an option: ``5%`` and ``0.05`` are 0.05; a bare ``5`` could be either and is neither."""
-    if value is None:
-        return None
+def search_options(*, defaults: bool = True) -> Callable[[_Function], _Function]:
+    """Decorator: all options of a search, as declared in ``tuner.options``.
+
+    Args:
+        defaults: False where the daemon chooses what is not given.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        for name, option in reversed(list(OPTIONS.items())):
+            function = search_option(name, default=option.default if defaults else None)(function)
+        return function
+
+    return decorate
+
+
+def search_option(
+    name: str, *, default: object = None, text: str | None = None
+) -> Callable[[_Function], _Function]:
+    """Decorator: one option of a search.
+
+    Args:
+        name: of the option.
+        default: None for no value.
+        text: help; None for that of the option.
+    """
+    option = OPTIONS[name]
+    share = isinstance(option.form, Range) and option.form.share
+    names = f" Choose from {', '.join(registry.names('policy'))}." if name == "policy" else ""
+    return click.option(
+        option.flag,
+        name,
+        type=click.STRING if share else _type(option.form),
+        callback=partial(_checked, option),
+        default=f"{default:.0%}" if share and isinstance(default, float) else default,
+        show_default=default is not None,
+        metavar=option.metavar or ("SHARE" if share else None),
+        shell_complete=_COMPLETERS.get(name),
+        help=(text or option.help) + names,
+    )
+
+
+def _type(form: Range | Text | None) -> click.ParamType[Any]:
+    """The type of an option; limits that nobody comes near are checked and not shown."""
+    if not isinstance(form, Range):
+        return click.STRING
+    most = form.most if form.most < _FAR else None
+    if form.whole:
+        return click.IntRange(int(form.least), None if most is None else int(most))
+    return click.FloatRange(form.least, most, min_open=form.above)
+
+
+def _checked(option: Option, ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:  # noqa: ANN401 - whatever the option takes
+    """Callback of an option of a search: the value, if it may have that."""
+    if value is None or not isinstance(option.form, Range):
+        return value
+    number = _fraction(ctx, parameter, value) if option.form.share else value
+    if not option.holds(number):
+        raise click.BadParameter(f"{value}: write {option.form}", ctx, parameter)
+    return number
+
+
+def _fraction(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
+    """``5%`` and ``0.05`` are 0.05; a bare ``5`` could be either and is neither."""
     text = value.strip()
     try:
         number = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner import registry
 from tuner.cli import completing
 from tuner.cli.lifecycle import orderly_stop
-from tuner.cli.options import database_option, device_option, finite, fraction, kernel_option, sensor_option
+from tuner.cli.options import database_option, device_option, kernel_option, search_options
 from tuner.cli.output import console, json_option, write_json
 from tuner.errors import Interrupted
 
@@ -22,95 +21,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...", shell_complete=completing.workloads)
-@click.option(
-    "--objective",
-    default="energy",
-    show_default=True,
-    shell_complete=completing.objectives,
-    help="What to minimise: time, energy, edp or ed2p.",
-)
-@click.option(
-    "--max-slowdown",
-    callback=fraction,
-    help="At most this much slower than the fastest trial, e.g. 5%; a time search comes first.",
-)
-@click.option(
-    "--policy",
-    default="auto",
-    show_default=True,
-    shell_complete=completing.policies,
-    help=f"Search strategy: {', '.join(registry.names('policy'))}.",
-)
-@click.option(
-    "--patience",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Evaluations without progress that end a Bayesian search (default: the policy's).",
-)
-@click.option(
-    "--clocks",
-    default="off",
-    show_default=True,
-    metavar="CHOICE",
-    help="GPU clocks to search: off (as found), all, a LIST in MHz, or MIN:MAX[:STEP]. Restored afterwards.",
-)
-@click.option("--budget", type=click.IntRange(min=1), help="Measure at most this many trials.")
-@click.option(
-    "--runs-per-day",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=finite,
-    metavar="N",
-    help="How often the answer will be run: the search stops when going on does not pay.",
-)
-@click.option(
-    "--pay-back-days",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=finite,
-    default=30.0,
-    show_default=True,
-    metavar="DAYS",
-    help="Within which the tuning is to pay for itself.",
-)
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=finite,
-    help="Search at most this many seconds.",
-)
-@click.option(
-    "--min-occupancy",
-    callback=fraction,
-    help="Drop configurations below this occupancy (default: the kernel file's).",
-)
-@click.option(
-    "--energy-precision",
-    callback=fraction,
-    default="1%",
-    show_default=True,
-    help="Wanted 95 % interval of joules, +- so much: chooses the window, and extra repeats of contenders.",
-)
-@click.option(
-    "--window",
-    type=click.FloatRange(min=0.01, max=600.0),
-    callback=finite,
-    metavar="SECONDS",
-    help="Measuring window of a trial. Default: the shortest that gives --energy-precision.",
-)
-@click.option(
-    "--trial-timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=finite,
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Kill a check or run that takes longer.",
-)
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of policy and inputs."
-)
+@search_options()
 @click.option("--resume", is_flag=True, help="Continue the newest unfinished run under the same conditions.")
 @device_option
-@sensor_option
 @kernel_option
 @database_option
 @json_option
@@ -120,11 +33,9 @@ def run(
     json_path: str | None,
     database: Path | None,
     device: str | None,
+    kernel_files: tuple[Path, ...],
     resume: bool,
-    time_limit: float | None,
-    trial_timeout: float,
-    window: float | None,
-    **words: Any,  # noqa: ANN401 - the remaining options are fields of Request, by name
+    **options: Any,  # noqa: ANN401 - those of a search, by name
 ) -> None:
     """Tune workloads that run at the same time on one GPU.
 
@@ -136,13 +47,7 @@ def run(
     from tuner.search.request import Request
     from tuner.search.tuning import no_answer
 
-    request = Request(
-        workloads=workloads,
-        time_limit_s=time_limit,
-        trial_timeout_s=trial_timeout,
-        window_s=window,
-        **words,
-    )
+    request = Request(workloads, kernel_files, **options)
     request.check()
     tuned = _tune(request, device, database, resume=resume)
     try:

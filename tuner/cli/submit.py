@@ -1,50 +1,22 @@
 """``tuner submit``: hand a search to the daemon."""
 
-import copy
 import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tuner.cli import completing
-from tuner.cli.options import finite
+from tuner.cli.options import finite, search_options
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, socket_option
-from tuner.cli.run import run
 
 if TYPE_CHECKING:
     from tuner.client import Job
 
-_LIKE_RUN = (
-    "objective",
-    "max_slowdown",
-    "policy",
-    "patience",
-    "clocks",
-    "budget",
-    "runs_per_day",
-    "pay_back_days",
-    "time_limit",
-    "min_occupancy",
-    "energy_precision",
-    "window",
-    "trial_timeout",
-    "seed",
-    "sensor",
-)
-_IN_SECONDS = {"time_limit": "time_limit_s", "window": "window_s", "trial_timeout": "trial_timeout_s"}
-
-
-def _options_of_run() -> list[click.Parameter]:
-    """Options of ``tuner run``; what is not given is the daemon's to choose, so that none has a default."""
-    options = {option.name: copy.copy(option) for option in run.params if isinstance(option, click.Option)}
-    for option in options.values():
-        option.default, option.show_default = None, False
-    return [options[name] for name in _LIKE_RUN]
-
 
 @click.command(short_help="Queue a search at the daemon.")
 @click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...", shell_complete=completing.workloads)
+@search_options(defaults=False)
 @click.option(
     "--device",
     metavar="SPEC",
@@ -74,14 +46,13 @@ def submit(
     follows: bool,
     socket: str | None,
     json_path: str | None,
-    **words: Any,  # noqa: ANN401 - the options of run, by name
+    **options: Any,  # noqa: ANN401 - those of a search, by name
 ) -> None:
     """Queue a search of workloads that run at the same time on one GPU.
 
     The daemon tunes them when the GPU is free, and goes on after a restart. WORKLOADs and options are those
     of `tuner run`; what is not given is as daemon.toml has it.
     """
-    options = {_IN_SECONDS.get(name, name): value for name, value in words.items()}
     client = client_of(socket)
     job = client.submit(*(workloads or _default_workloads()), device=device, priority=priority, **options)
     if follows:
@@ -109,6 +80,3 @@ def _default_workloads() -> tuple[str, ...]:
     from tuner.config.catalog import DEFAULT_WORKLOADS
 
     return DEFAULT_WORKLOADS
-
-
-submit.params[1:1] = _options_of_run()

@@ -153,8 +153,8 @@ class Client:
             clocks: GPU clocks to search: ``off``, ``all``, a list or a range in MHz.
             device: empty for the daemon's first.
             priority: of jobs that may run, the highest goes first.
-            options: those of ``tuner run``, by their names in ``tuner.model.jobs.OPTIONS``: ``budget=100``;
-                those that are None are left to the daemon.
+            options: those of ``tuner run``, by their names in ``tuner.options``: ``budget=100``; those
+                that are None are left to the daemon.
         """
         order = {
             "workloads": _named(workloads),

@@ -9,13 +9,7 @@ from tuner.errors import PowerError
 from tuner.interfaces import Device, Meter, PowerReading, Recording, RunRecord, SensorInfo
 from tuner.measurement.clock_lock import ClockLock
 from tuner.model import Energy, Flag, FlagKind, Measurement, Plan, Status, WorkloadResult
-
-DEFAULT_PRECISION = 0.01
-"""Wanted half-width of the 95 % interval of a trial's joules, of their value.
-
-Configurations that tie in time differ by some percent in joules (by 6 % on an H200), so 1 % tells them apart;
-half of it would take twice the time of every trial, and contenders for the answer get more repeats anyway.
-"""
+from tuner.options import SearchOptions
 
 MOST_S = 10.0
 """The longest window that is chosen, however precise joules are to be."""
@@ -31,7 +25,7 @@ _UNEVEN = 0.01  # joules are of the mean round, times are medians: where these d
 _MUTE = 3  # windows in a row that a sensor did not answer for, before it counts as lost
 
 
-def suggested_window_s(info: SensorInfo | None, precision: float = DEFAULT_PRECISION) -> float:
+def suggested_window_s(info: SensorInfo | None, precision: float = SearchOptions.energy_precision) -> float:
     """The shortest window whose joules this sensor should give to ``precision``; 0.3 s without a sensor.
 
     For an uncertainty u of precision / 1.96, a sample noise r and a time dt between samples:

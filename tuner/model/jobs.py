@@ -70,7 +70,7 @@ class JobSpec:
         workloads: that run together, e.g. ``("scan-lf:N=1024",)``.
         device: ``cuda:0``, ``sim:jetson-tx1``; empty for the daemon's first.
         kind: what the job does.
-        options: further fields of ``Request`` by name, as far as they were chosen; values that JSON has.
+        options: those of ``tuner.options.JOB_OPTIONS`` by name, as far as they were chosen.
     """
 
     workloads: tuple[str, ...]
@@ -80,23 +80,6 @@ class JobSpec:
     device: str = ""
     kind: JobKind = JobKind.TUNE
     options: Mapping[str, Any] = field(default_factory=dict)
-
-
-OPTIONS = (
-    "budget",
-    "time_limit_s",
-    "max_slowdown",
-    "min_occupancy",
-    "sensor",
-    "energy_precision",
-    "window_s",
-    "trial_timeout_s",
-    "seed",
-    "patience",
-    "runs_per_day",
-    "pay_back_days",
-)
-"""Fields of ``Request`` that a client may choose beside those of ``JobSpec``."""
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,17 @@ _RANGE = re.compile(r"([1-9]\d*):([1-9]\d*)(?::([1-9]\d*))?")
 _LIST = re.compile(r"[1-9]\d*(?:,[1-9]\d*)*")
 
 
-def check_clocks(text: str) -> None:
-    """Refuse a text that is no choice of clocks on any GPU.
-
-    Raises:
-        InputError: the message says what the forms are.
-    """
+def wrong_clocks(text: str) -> str:
+    """What is wrong in a text that is no choice of clocks on any GPU; empty where it is one."""
     if text in ("off", "all") or _LIST.fullmatch(text):
-        return
+        return ""
     bounds = _RANGE.fullmatch(text)
-    if bounds is None or int(bounds[1]) > int(bounds[2]):
-        raise InputError(
-            f"--clocks {text}: not a choice of clocks; write off, all, a list such as 875,810"
-            " or a range MIN:MAX[:STEP] in MHz"
-        )
+    if bounds is not None and int(bounds[1]) <= int(bounds[2]):
+        return ""
+    return (
+        f"{text!r} is not a choice of clocks; write off, all, a list such as 875,810"
+        " or a range MIN:MAX[:STEP] in MHz"
+    )
 
 
 def choose_clocks(text: str, supported_mhz: Sequence[int]) -> tuple[int, ...]:
@@ -38,7 +35,9 @@ def choose_clocks(text: str, supported_mhz: Sequence[int]) -> tuple[int, ...]:
         InputError: a clock the GPU does not have, or a range without any; the message says what it has.
         ClockError: the GPU offers no clocks at all.
     """
-    check_clocks(text)
+    wrong = wrong_clocks(text)
+    if wrong:
+        raise InputError(f"--clocks: {wrong}")
     if text == "off":
         return ()
     supported = sorted(set(supported_mhz), reverse=True)

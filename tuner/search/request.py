@@ -1,7 +1,6 @@
 """From the words of ``tuner run`` to a ready task: workloads resolved, spaces compiled, clocks chosen."""
 
 import inspect
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,65 +14,31 @@ from tuner.database.ranking import AnswerQuery
 from tuner.devices.gpus import limits_of
 from tuner.devices.replay import PREFIX, ReplayDevice
 from tuner.devices.worker import identify
-from tuner.errors import ClockError, InputError, UnknownNameError
+from tuner.errors import ClockError, InputError
 from tuner.interfaces import ClockControl, Device, Progress
-from tuner.measurement.window import DEFAULT_PRECISION
 from tuner.model import Workload
-from tuner.model.objective import Objective, described
+from tuner.model.objective import described
+from tuner.options import OPTIONS, SearchOptions
 from tuner.recordings import RecordedKernel
 from tuner.search import replaying
 from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
-from tuner.search.clock_choice import check_clocks, choose_clocks
+from tuner.search.clock_choice import choose_clocks
 from tuner.search.driver import SearchLimits
-from tuner.search.task import DEFAULT_PAY_BACK_DAYS, Task
-
-_WORST_PRECISION = 0.5  # wider intervals tell nothing apart
-
-PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
+from tuner.search.option_checks import check_options
+from tuner.search.task import Task
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(SearchOptions):
     """What the user asked for.
 
     Attributes:
         workloads: e.g. ``("scan-lf:N=256", "fft:N=256")``; empty for one of each family.
-        objective: ``time``, ``energy``, ``edp`` or ``ed2p``.
-        policy: name of the search strategy.
-        clocks: ``off``, ``all``, a list or a range.
-        budget: trials at most.
-        time_limit_s: seconds of search at most, on the device's clock.
-        max_slowdown: fraction, e.g. 0.05.
-        min_occupancy: overrides the kernel files' threshold.
-        sensor: name of the power reading to use; None for the best that answers.
-        energy_precision: wanted half-width of the 95 % interval of joules, e.g. 0.01; it chooses the window,
-            and how many repeats contenders for the answer get.
-        window_s: measuring window of a trial; None for the shortest that precision lets the sensor have.
-        trial_timeout_s: a check or a run that takes this much longer than its window is killed.
-        seed: of the policy, and of the random inputs.
         kernel_files: kernel files beside the catalogue.
-        patience: evaluations without progress that end a search; None for the policy's own.
-        runs_per_day: rounds the answer will be used for every day; None where nobody says.
-        pay_back_days: days within which the tuning is to pay for itself.
     """
 
     workloads: Sequence[str] = ()
-    objective: str = "energy"
-    policy: str = "auto"
-    clocks: str = "off"
-    budget: int | None = None
-    time_limit_s: float | None = None
-    max_slowdown: float | None = None
-    min_occupancy: float | None = None
-    sensor: str | None = None
-    energy_precision: float = DEFAULT_PRECISION
-    window_s: float | None = None
-    trial_timeout_s: float = 60.0  # one minute, as in section IV-B of the embedded paper
-    seed: int = 0
     kernel_files: Sequence[Path] = field(default=())
-    patience: int | None = None
-    runs_per_day: float | None = None
-    pay_back_days: float = DEFAULT_PAY_BACK_DAYS
 
     def check(self) -> None:
         """Refuse what is wrong on every device, before one is opened.
@@ -81,35 +46,14 @@ class Request:
         Raises:
             InputError: an option that cannot be; the message names it.
         """
-        Objective(self.objective)
-        if self.policy not in registry.names("policy"):
-            choices = ", ".join(registry.names("policy"))
-            raise UnknownNameError(f"unknown policy {self.policy!r}; choose from {choices}")
-        check_clocks(self.clocks)
-        if not 0.0 < self.energy_precision <= _WORST_PRECISION:
-            raise InputError(
-                f"--energy-precision {self.energy_precision:.3%}: choose more than 0 and at most"
-                f" {_WORST_PRECISION:.0%}, such as 1%"
-            )
-        if self.max_slowdown is not None and self.objective == "time":
-            raise InputError(
-                "--max-slowdown limits a search for energy; with --objective time it says nothing"
-            )
-        self._check_policy_options()
-
-    def _check_policy_options(self) -> None:
+        check_options({name: getattr(self, name) for name in OPTIONS}, lambda name: OPTIONS[name].flag)
         if self.patience is not None and not _takes(self.policy, "patience"):
             patient = ", ".join(name for name in registry.names("policy") if _takes(name, "patience"))
             raise InputError(f"--patience is no option of the policy {self.policy}; it is one of {patient}")
-        if self.runs_per_day is not None and self.objective not in PAID_IN:
-            raise InputError(
-                f"--runs-per-day: measuring costs joules and seconds, which {self.objective} is not;"
-                f" use --objective {' or '.join(PAID_IN)}"
-            )
-        if self.runs_per_day is not None and not 0.0 < self.runs_per_day * self.pay_back_days < math.inf:
+        if self.runs_per_day is not None and self.runs_per_day * self.pay_back_days == 0.0:
             raise InputError(
                 f"--runs-per-day {self.runs_per_day:g} for --pay-back-days {self.pay_back_days:g}:"
-                " no number of runs that a computer counts; choose one such as 1000"
+                " the product is too small for a number; choose more runs, such as 1000"
             )
 
     @property

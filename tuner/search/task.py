@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.interfaces import Payback, PriorRun, Search
-from tuner.measurement.window import DEFAULT_PRECISION
 from tuner.model import Configuration, DeviceIdentity, DeviceLimits, Measurement, Trial
 from tuner.model.objective import Objective
+from tuner.options import SearchOptions
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.driver import SearchLimits
-
-DEFAULT_PAY_BACK_DAYS = 30.0  # about as long as drivers, kernels and loads stay as they are
 
 
 @dataclass(frozen=True)
@@ -55,10 +53,10 @@ class Task:
     clocks_mhz: tuple[int, ...]
     seed: int
     limits: SearchLimits
-    precision: float = DEFAULT_PRECISION
+    precision: float = SearchOptions.energy_precision
     options: Mapping[str, int] = field(default_factory=dict)
     runs_per_day: float | None = None
-    pay_back_days: float = DEFAULT_PAY_BACK_DAYS
+    pay_back_days: float = SearchOptions.pay_back_days
 
     def search(
         self, objective: Objective, prior: Mapping[Trial, Measurement], context: SearchContext

@@ -5,7 +5,6 @@ The orders that would answer a question, and what an order asks.
 
 import itertools
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,15 +17,13 @@ from tuner.database.answers import StoredAnswer
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import DeviceIdentity, Workload
 from tuner.model.jobs import JobKind, JobSpec
-from tuner.model.objective import Objective, described
+from tuner.model.objective import described
 from tuner.model.records import canonical
+from tuner.search.option_checks import check_options
 from tuner.system.names import suggestion
 
 MOST_COUNT = 1e9
 """Uses that one question may report: more than a client makes between two questions."""
-
-MOST_SLOWDOWN = 10.0
-"""The limit of ``daemon.toml``, too."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,7 @@ def check(question: Question) -> None:
     Raises:
         InputError: the message names the field and what would be right.
     """
-    Objective(question.objective)
+    check_options({"objective": question.objective, "max_slowdown": question.max_slowdown})
     if not question.workloads:
         raise InputError("workload: name at least one, such as scan-lf:N=1024")
     if len(question.workloads) > MOST_WORKLOADS:
@@ -129,15 +126,6 @@ def check(question: Question) -> None:
         raise InputError(f"workload {longest[:40]!r}...: {len(longest)} letters, at most {MOST_LETTERS}")
     if not 0.0 <= question.demand <= MOST_COUNT:
         raise InputError(f"count: {question.demand:g} is not a number of uses from 0 to {MOST_COUNT:g}")
-    if question.max_slowdown is None:
-        return
-    if question.objective == "time":
-        raise InputError("max_slowdown limits a search for energy; with objective time it says nothing")
-    if not (math.isfinite(question.max_slowdown) and 0.0 <= question.max_slowdown <= MOST_SLOWDOWN):
-        raise InputError(
-            f"max_slowdown: {question.max_slowdown:g} is not a fraction from 0 to {MOST_SLOWDOWN:g},"
-            " such as 0.05"
-        )
 
 
 def _device(spec: str, identities: Mapping[str, DeviceIdentity]) -> DeviceIdentity:

@@ -24,8 +24,7 @@ from tuner.errors import InputError
 from tuner.model import DeviceIdentity, RunStatus
 from tuner.model.jobs import JobSpec
 from tuner.model.records import canonical
-
-_LIMITS = ("budget", "time_limit_s", "patience", "runs_per_day", "pay_back_days")  # options that end a search
+from tuner.options import LIMITS
 
 
 @dataclass(frozen=True)
@@ -237,7 +236,7 @@ def answered(order: JobSpec, present: Present) -> int | None:
 def searched(known: StoredAnswer, order: JobSpec) -> bool:
     """True where an answer's search came to its end; a limit is one for orders with limits only."""
     if known.status is RunStatus.LIMITED:
-        return any(name in order.options for name in _LIMITS)
+        return not LIMITS.isdisjoint(order.options)
     return known.finished
 
 

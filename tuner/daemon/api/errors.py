@@ -14,8 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from tuner.daemon.interface import NoSuchJobError
-from tuner.daemon.settings.bounds import bound
+from tuner.daemon.settings.tables import bound
 from tuner.errors import InputError, StoreError, TunerError
+from tuner.options import OPTIONS, Text
 
 _LONGEST_MESSAGE = 1000  # characters; what a client sent must not come back at any length
 _FAULTS_NAMED = 5  # of a request that is wrong in many places
@@ -39,9 +40,7 @@ _FORMS = {
     "workload": _WORKLOAD,
     "workloads": _WORKLOAD,
     "device": "must be cuda:N or sim:NAME, e.g. cuda:0, or empty for the daemon's first",
-    "policy": "must be the name of a search strategy, e.g. greedy: small letters, digits and -",
-    "clocks": "must be off, all, a list in MHz or MIN:MAX[:STEP], e.g. 600,900",
-    "sensor": "must be the name of a sensor: letters, digits and ._-",
+    **{name: f"must be {option.form}" for name, option in OPTIONS.items() if isinstance(option.form, Text)},
 }
 """By field, what a text must be."""
 

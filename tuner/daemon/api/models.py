@@ -7,12 +7,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, Question, Reply
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec
+from tuner.options import option_field, with_options
 
 _LARGEST = 2**63 - 1  # of an id in the database
 _USES = 256  # reports of use in one request
 _PRIORITY = 1e6
 _COUNT = 1e12  # uses of one answer between two requests
-_YEAR_S = 365 * 24 * 3600.0
 _PAGE = 100
 _LARGEST_PAGE = 500
 
@@ -28,7 +28,6 @@ Device = Annotated[
     ),
 ]
 Objective = Literal["time", "energy", "edp", "ed2p"]
-Slowdown = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False, description="As a fraction, e.g. 0.05.")]
 Count = Annotated[float, Field(ge=0, le=_COUNT, allow_inf_nan=False)]
 Id = Annotated[int, Field(ge=1, le=_LARGEST)]
 After = Annotated[int, Field(ge=0, le=_LARGEST)]
@@ -49,7 +48,7 @@ class BestQuery(Asked):
     workload: Workloads = Field(description="e.g. scan-lf:N=1024; repeated for workloads that run together.")
     objective: Objective = "energy"
     device: Device = ""
-    max_slowdown: Slowdown | None = None
+    max_slowdown: float | None = option_field("max_slowdown")
     clocks_as_found: bool = Field(default=False, description="Only answers that set no GPU clock.")
     count: Count | None = Field(
         default=None,
@@ -77,7 +76,7 @@ class Use(Asked):
     workloads: Workloads
     objective: Objective = "energy"
     device: Device = ""
-    max_slowdown: Slowdown | None = None
+    max_slowdown: float | None = option_field("max_slowdown")
     clocks_as_found: bool = False
     count: Count = Field(default=1.0, description="Uses of the answer since they were told last.")
 
@@ -94,23 +93,11 @@ class Uses(Asked):
     uses: Annotated[list[Use], Field(max_length=_USES)]
 
 
+@with_options()
 class Options(Asked):
     """Further choices for a search, as ``tuner run`` has them."""
 
     model_config = ConfigDict(strict=True)
-
-    budget: Annotated[int, Field(ge=1, le=10**9)] | None = Field(default=None, description="Trials at most.")
-    time_limit_s: Annotated[float, Field(gt=0, le=_YEAR_S, allow_inf_nan=False)] | None = None
-    max_slowdown: Slowdown | None = None
-    min_occupancy: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
-    sensor: Annotated[str, Field(min_length=1, max_length=64, pattern="^[A-Za-z0-9._-]+$")] | None = None
-    energy_precision: Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)] | None = None
-    window_s: Annotated[float, Field(ge=0.01, le=600, allow_inf_nan=False)] | None = None
-    trial_timeout_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] | None = None
-    seed: Annotated[int, Field(ge=0, le=_LARGEST)] | None = None
-    patience: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    runs_per_day: Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)] | None = None
-    pay_back_days: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
 
 
 class Submission(Asked):
@@ -120,19 +107,8 @@ class Submission(Asked):
 
     workloads: Workloads
     objective: Objective | None = None
-    policy: Annotated[str, Field(min_length=1, max_length=64, pattern="^[a-z0-9-]+$")] | None = None
-    clocks: (
-        Annotated[
-            str,
-            Field(
-                min_length=1,
-                max_length=1000,
-                pattern="^[a-z0-9:,]+$",
-                description="off, all, a LIST in MHz, or MIN:MAX[:STEP].",
-            ),
-        ]
-        | None
-    ) = None
+    policy: str | None = option_field("policy")
+    clocks: str | None = option_field("clocks")
     device: Device = ""
     priority: Annotated[float, Field(ge=-_PRIORITY, le=_PRIORITY, allow_inf_nan=False)] = Field(
         default=0.0, description="Of jobs that may run, the highest goes first."

@@ -27,8 +27,9 @@ from tuner.devices.worker import WorkerDevice
 from tuner.errors import CompilerUnavailableError, InputError, Interrupted, StoreError, TunerError
 from tuner.interfaces import Device
 from tuner.model import RunStatus
-from tuner.model.jobs import OPTIONS, JobKind, JobSpec
+from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.records import measurement_record
+from tuner.search.option_checks import job_options
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import no_answer, tune
@@ -173,16 +174,7 @@ def request_of(order: JobSpec) -> Request:
     Raises:
         InputError: an option that there is none of.
     """
-    unknown = sorted(set(order.options) - set(OPTIONS))
-    if unknown:
-        raise InputError(f"no option is called {', '.join(unknown)}; there are {', '.join(OPTIONS)}")
-    return Request(
-        workloads=order.workloads,
-        objective=order.objective,
-        policy=order.policy,
-        clocks=order.clocks,
-        **order.options,
-    )
+    return Request(workloads=order.workloads, **job_options(order))
 
 
 def _free(device: Device) -> None:

@@ -142,14 +142,12 @@ def _with_sets(
 def _order(group: SetTable, settings: Settings) -> JobSpec:
     """A set's order, with what it leaves open as ``[tuning]`` has it; for no device yet."""
     tuning = settings.tuning
-    options = {"max_slowdown": group.max_slowdown, "runs_per_day": group.runs_per_day}
-    chosen = {name: value for name, value in options.items() if value is not None}
     return JobSpec(
         workloads=group.workloads,
         objective=group.objective or tuning.objective,
         policy=group.policy or tuning.policy,
         clocks=group.clocks or tuning.clocks,
-        options=with_defaults(chosen, tuning),
+        options=with_defaults(group.options, tuning),
     )
 
 

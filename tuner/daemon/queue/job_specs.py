@@ -2,68 +2,19 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from tuner import registry
 from tuner.config.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS
 from tuner.daemon.settings.tables import TuningTable
 from tuner.errors import DeviceUnavailableError, InputError, UnknownNameError
 from tuner.model import Workload
-from tuner.model.jobs import OPTIONS, JobKind, JobSpec
-from tuner.model.objective import Objective
+from tuner.model.jobs import JobSpec
 from tuner.model.records import canonical
-from tuner.search.clock_choice import check_clocks
+from tuner.options import METHODS
+from tuner.search.option_checks import check_options, job_options
 from tuner.system.names import suggestion
-
-_WAYS = ("seed", "sensor", "window_s")  # options that change how is measured, not what is looked for
-_PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
-
-
-@dataclass(frozen=True)
-class Range:
-    """Numbers that an option may be.
-
-    Attributes:
-        least: allowed, unless ``above``.
-        most: allowed.
-        whole: True for integers.
-        above: True where ``least`` itself is too little.
-    """
-
-    least: float
-    most: float
-    whole: bool = False
-    above: bool = False
-
-    def holds(self, value: object) -> bool:
-        """True for a number in the range."""
-        if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
-            return False
-        return self.least <= value <= self.most and not (self.above and value == self.least)
-
-    def __str__(self) -> str:
-        kind = "a whole number" if self.whole else "a number"
-        return f"{kind} {'above' if self.above else 'from'} {self.least:g} to {self.most:g}"
-
-
-_YEAR_S = 365 * 86400.0
-
-RANGES: Mapping[str, Range] = {
-    "budget": Range(1, 10**9, whole=True),
-    "time_limit_s": Range(0, _YEAR_S, above=True),
-    "max_slowdown": Range(0, 10),
-    "min_occupancy": Range(0, 1),
-    "energy_precision": Range(0, 0.5, above=True),
-    "window_s": Range(0.01, 600),
-    "trial_timeout_s": Range(0, 3600, above=True),
-    "seed": Range(0, 2**63 - 1, whole=True),
-    "patience": Range(1, 10**9, whole=True),
-    "runs_per_day": Range(0, 1e15, above=True),
-    "pay_back_days": Range(0, 1e6, above=True),
-}
-"""Of ``tuner.model.jobs.OPTIONS``, all but the sensor, which has a name."""
 
 
 def checked(order: JobSpec, catalog: Catalog, devices: Sequence[str]) -> JobSpec:
@@ -78,12 +29,7 @@ def checked(order: JobSpec, catalog: Catalog, devices: Sequence[str]) -> JobSpec
         InputError: the order names what is not there, or cannot be; the message says what would be right.
         DeviceUnavailableError: the daemon has no device now.
     """
-    Objective(order.objective)
-    if order.policy not in registry.names("policy"):
-        choices = ", ".join(registry.names("policy"))
-        raise UnknownNameError(f"unknown policy {order.policy!r}; choose from {choices}")
-    check_clocks(order.clocks)
-    _check_options(order)
+    check_options(job_options(order))
     workloads = checked_workloads(order.workloads or DEFAULT_WORKLOADS, catalog)
     return replace(order, workloads=workloads, device=checked_device(order.device, devices))
 
@@ -170,7 +116,7 @@ def topic(order: JobSpec) -> str:
     options = {
         name: float(value) if isinstance(value, int) else value  # 5 is 5.0
         for name, value in order.options.items()
-        if name not in _WAYS
+        if name not in METHODS
     }
     return same_order(replace(order, options=options))
 
@@ -199,27 +145,4 @@ def within(order: JobSpec, tuning: TuningTable) -> JobSpec:
 
 def with_defaults(options: Mapping[str, Any], tuning: TuningTable) -> dict[str, Any]:
     """Options with those of daemon.toml where none are chosen."""
-    standard = {"energy_precision": tuning.energy_precision, "trial_timeout_s": tuning.trial_timeout_s}
-    return standard | dict(options)
-
-
-def _check_options(order: JobSpec) -> None:
-    for name, value in order.options.items():
-        if name not in OPTIONS:
-            choices = ", ".join(OPTIONS)
-            raise UnknownNameError(
-                f"unknown option {name[:MOST_LETTERS]!r}; choose from {choices}"
-                f"{suggestion(name[:MOST_LETTERS], OPTIONS)}"
-            )
-        if name == "sensor":
-            if not isinstance(value, str) or not 0 < len(value) <= MOST_LETTERS or not value.isprintable():
-                raise InputError("sensor: write the name of a power reading (`tuner power sensors`)")
-        elif not RANGES[name].holds(value):
-            raise InputError(f"{name}: {str(value)[:MOST_LETTERS]}: write {RANGES[name]}")
-    if order.kind is JobKind.TUNE and order.objective == "time" and "max_slowdown" in order.options:
-        raise InputError("max_slowdown limits a search for energy; with the objective time it says nothing")
-    if "runs_per_day" in order.options and order.objective not in _PAID_IN:
-        raise InputError(
-            f"runs_per_day: measuring costs joules and seconds, which {order.objective} is not;"
-            f" choose the objective {' or '.join(_PAID_IN)}"
-        )
+    return tuning.options | dict(options)

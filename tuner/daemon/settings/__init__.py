@@ -1,1 +1,1 @@
-"""``daemon.toml`` and the kernel directories it names: what may stand there, and whom they may belong to."""
+"""``daemon.toml``: its tables, how the file is read and checked, and what it means in sentences."""

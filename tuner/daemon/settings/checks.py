@@ -8,13 +8,9 @@ from pathlib import Path
 
 from cronsim import CronSim, CronSimError
 
-from tuner import registry
-from tuner.daemon.settings.messages import Complaint, key
 from tuner.daemon.settings.tables import ServiceTable, SetTable, Settings, TuningTable
 from tuner.devices.gpus import gpu_names
-from tuner.errors import InputError
-from tuner.model.objective import NAMES
-from tuner.search.clock_choice import check_clocks
+from tuner.search.option_checks import complaints as option_complaints
 from tuner.system.names import suggestion
 
 _LONGEST_SOCKET = 107  # bytes of a path that unix(7) binds
@@ -28,7 +24,15 @@ _CRON_HELP = (
     "write minute, hour, day of the month, month and day of the week, such as '0 22 * * 1-5' for 22:00 from"
     " Monday to Friday"
 )
-_PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price, as `tuner run` has them
+
+Complaint = tuple[str, str]
+"""A key as the file writes it, and what is wrong with it."""
+
+
+def key(table: str, name: str = "", number: int | None = None) -> str:
+    """A key as the file writes it: ``[tuning] policy``, ``[[set]] 2 name``; numbers count from 0."""
+    shown_table = f"[{table}]" if number is None else f"[[{table}]] {number + 1}"
+    return f"{shown_table} {name}".rstrip()
 
 
 def complaints(settings: Settings) -> list[Complaint]:
@@ -36,7 +40,7 @@ def complaints(settings: Settings) -> list[Complaint]:
     return [
         *_service(settings.service),
         *_paths("kernels", (("directories", path) for path in settings.kernels.directories)),
-        *_tuning("tuning", None, settings.tuning),
+        *_tuning(settings.tuning),
         *_sets(settings),
         *_windows(settings),
         *_tcp(settings),
@@ -98,21 +102,14 @@ def _twice(place: str, names: Sequence[str]) -> Iterator[Complaint]:
         yield place, f"{name!r} stands there more than once"
 
 
-def _tuning(table: str, number: int | None, words: TuningTable | SetTable) -> Iterator[Complaint]:
-    choices = (("objective", words.objective, NAMES), ("policy", words.policy, registry.names("policy")))
-    for name, word, known in choices:
-        if word is not None and word not in known:
-            near = suggestion(word, known)
-            yield key(table, name, number), f"unknown {name} {word!r}; choose from {', '.join(known)}{near}"
-    if words.clocks is not None:
-        yield from _refused(key(table, "clocks", number), words.clocks)
+def _tuning(tuning: TuningTable) -> Iterator[Complaint]:
+    for name, wrong in option_complaints({**_named(tuning), **tuning.options}):
+        yield key("tuning", name), wrong
 
 
-def _refused(place: str, clocks: str) -> Iterator[Complaint]:
-    try:
-        check_clocks(clocks)
-    except InputError as error:
-        yield place, f"{clocks!r} is {str(error).removeprefix(f'--clocks {clocks}: ')}"
+def _named(table: TuningTable | SetTable) -> dict[str, str]:
+    """Options that a table has chosen beside those of jobs."""
+    return table.model_dump(include={"objective", "policy", "clocks"}, exclude_none=True)
 
 
 def _sets(settings: Settings) -> Iterator[Complaint]:
@@ -128,18 +125,15 @@ def _set(number: int, group: SetTable, settings: Settings) -> Iterator[Complaint
     def place(name: str) -> str:
         return key("set", name, number)
 
-    yield from _tuning("set", number, group)
+    chosen = {**_named(group), **group.options}
+    for name, wrong in option_complaints({"objective": settings.tuning.objective, **chosen}):
+        if name in chosen:
+            yield place(name), wrong
     yield from _twice(place("workloads"), group.workloads)
     for spec in group.workloads:
         if not _WORKLOAD.fullmatch(spec):
             right = "write a kernel and its sizes in ASCII without spaces, e.g. 'scan-lf:N=1024'"
             yield place("workloads"), f"{spec!r} is no workload; {right}"
-    objective = group.objective or settings.tuning.objective
-    if group.max_slowdown is not None and objective == "time":
-        yield place("max_slowdown"), "limits a search for energy; with the objective time it says nothing"
-    if group.runs_per_day is not None and objective not in _PAID_IN:
-        paid = " or ".join(_PAID_IN)
-        yield place("runs_per_day"), f"measuring is not paid in {objective}; use the objective {paid}"
     yield from _devices(place("devices"), group.devices)
     for spec in group.devices if settings.service.devices else ():
         if spec not in settings.service.devices:

@@ -1,14 +1,23 @@
 """``daemon.toml``: what the administrator wants tuned, when, and at what price."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tuner.options import JOB_OPTIONS, SearchOptions, option_field, with_options
+
 _DAY_S = 86_400.0
 _LONGEST_PERIOD_DAYS = 36_500.0  # beyond a century dates end; nobody waits for that
-_MOST_RUNS = 1e15  # a day; as a client may say
 _MOST_JOULES = 1e12  # a day; ten thousand times what a GPU of 1 kW can spend
 _PRIORITY = 1e6  # as a client may say
+_BOUNDS = {
+    "greater_than": ("more than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
 
 
 class Table(BaseModel):
@@ -41,23 +50,22 @@ class KernelsTable(Table):
     )
 
 
+@with_options("tuning")
 class TuningTable(Table):
     """How searches are made where nobody says otherwise."""
 
-    objective: str = Field(default="energy", description="What is made small: time, energy, edp or ed2p.")
-    policy: str = Field(default="auto", description="How it is searched for; see `tuner run --help`.")
-    clocks: str = Field(
-        default="off", description="GPU clocks that may be searched: off, all, a list or a range."
-    )
+    objective: str = option_field("objective", SearchOptions.objective, bounded=False)
+    policy: str = option_field("policy", SearchOptions.policy, bounded=False)
+    clocks: str = option_field("clocks", SearchOptions.clocks, bounded=False)
     client_clocks: bool = Field(default=False, description="Whether clients may ask for clocks of their own.")
-    energy_precision: float = Field(
-        default=0.01, gt=0, le=0.5, description="Half-width of the 95 % interval."
-    )
-    trial_timeout_s: float = Field(
-        default=60.0, gt=0, le=3600, description="A trial that takes this much longer than its window fails."
-    )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of a job that says nothing of them."""
+        return self.model_dump(include=set(JOB_OPTIONS))
 
 
+@with_options("set")
 class SetTable(Table):
     """Workloads that run together, tuned when the daemon has nothing else to do."""
 
@@ -68,9 +76,6 @@ class SetTable(Table):
     objective: str | None = Field(default=None, description="That of [tuning] otherwise.")
     policy: str | None = Field(default=None, description="That of [tuning] otherwise.")
     clocks: str | None = Field(default=None, description="Those of [tuning] otherwise.")
-    max_slowdown: float | None = Field(
-        default=None, gt=0, le=10, description="Over the fastest, as a fraction: 0.05 is 5 %."
-    )
     priority: float = Field(
         default=0.0,
         ge=-_PRIORITY,
@@ -78,12 +83,11 @@ class SetTable(Table):
         description="The highest goes first; clients' jobs have 0.",
     )
     devices: tuple[str, ...] = Field(default=(), description="Those of [service] otherwise.")
-    runs_per_day: float | None = Field(
-        default=None,
-        gt=0,
-        le=_MOST_RUNS,
-        description="How often the answer is used: what a search may cost follows.",
-    )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options that the set chooses."""
+        return self.model_dump(include=set(JOB_OPTIONS), exclude_none=True)
 
 
 class BudgetTable(Table):
@@ -165,3 +169,17 @@ class Settings(Table):
     online: OnlineTable = OnlineTable()
     limits: LimitsTable = LimitsTable()
     tcp: TcpTable = TcpTable()
+
+
+def bound(kind: str, context: Mapping[str, Any]) -> str:
+    """Which bound a number breaks, as ``must be at most 5``; empty for a mistake of another kind.
+
+    Args:
+        kind: of pydantic's error.
+        context: of the same.
+    """
+    if kind not in _BOUNDS:
+        return ""
+    words, name = _BOUNDS[kind]
+    limit = context[name]
+    return f"must be {words} {limit if isinstance(limit, int) else format(limit, 'g')}"

@@ -77,7 +77,8 @@ def _tcp(tcp: TcpTable) -> str:
 
 def _tuning(tuning: TuningTable) -> Iterator[str]:
     found = f"{tuning.objective} by {tuning.policy}, clocks {tuning.clocks}"
-    yield f"where nobody says otherwise: {found}, energy to ± {100 * tuning.energy_precision:g} % (95 %)"
+    precision = 100 * tuning.options["energy_precision"]
+    yield f"where nobody says otherwise: {found}, energy to ± {precision:g} % (95 %)"
     others = "" if tuning.clocks == "off" else f" and {tuning.clocks}"
     yield f"clients may choose clocks: {'any' if tuning.client_clocks else f'off{others}, no others'}"
 

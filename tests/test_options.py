@@ -1,0 +1,116 @@
+"""The schema of a search's options: one field is seen everywhere, and each form takes what it should."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.cli import main
+from tuner.model.jobs import JobSpec
+from tuner.options import JOB_OPTIONS, LIMITS, METHODS, OPTIONS, Range, Text
+from tuner.search.option_checks import job_options
+from tuner.search.request import Request
+
+SCRIPT = Path(__file__).parent / "option_sightings.py"
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Where one added field is seen."""
+    command = [sys.executable, str(SCRIPT), str(tmp_path_factory.mktemp("added"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_an_added_option_is_on_the_command_line(seen: Any) -> None:
+    """`tuner run` and `tuner submit` have it, with its range, and a default where no daemon chooses."""
+    found = seen["command line"]
+
+    assert "--passes INTEGER RANGE" in found["run --help"]
+    assert "Passes over a space.  [default: 2; 1<=x<=9]" in " ".join(found["run --help"].split(" " * 26))
+    assert "--passes INTEGER RANGE" in found["submit --help"]
+    assert "default: 2" not in found["submit --help"]
+    assert "Invalid value for '--passes': 10 is not in the range 1<=x<=9." in found["refusal"]
+
+
+def test_an_added_option_reaches_the_search(seen: Any) -> None:
+    """The request has its default, the word of the command line, and the option of a job."""
+    assert seen["command line"]["requests"] == [2, 7]
+    assert seen["interface"]["request"] == 5
+    assert seen["settings"]["request"] == 4
+
+
+def test_an_added_option_is_in_the_interface(seen: Any) -> None:
+    """The OpenAPI document has its bounds and help, and a wrong value is refused by name."""
+    found = seen["interface"]
+
+    assert found["openapi"]["description"] == "Passes over a space."
+    assert found["openapi"]["anyOf"] == [{"type": "integer", "minimum": 1, "maximum": 9}, {"type": "null"}]
+    assert found["refusal"] == "options.passes: must be at least 1"
+    assert seen["job"] == "passes: 12: write a whole number from 1 to 9"
+
+
+def test_an_added_option_is_in_the_settings(seen: Any) -> None:
+    """daemon.toml takes it in the table that was declared, with its default, bounds and help."""
+    found = seen["settings"]
+
+    assert found["schema"] == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 9,
+        "default": 2,
+        "description": "Passes over a space.",
+        "title": "Passes",
+    }
+    assert found["refusal"].endswith("daemon.toml: [tuning] passes: 0 is out of range; must be at least 1")
+
+
+def test_every_option_is_on_the_command_line_by_its_flag() -> None:
+    """`tuner run` and `tuner submit` have all options, and a request takes each by its name."""
+    for command in ("run", "submit"):
+        group = main.get_command(None, command)  # type: ignore[arg-type]  # no context is needed
+        assert group is not None
+        flags = {parameter.name: parameter.opts for parameter in group.params}
+        assert {name: flags[name] for name in OPTIONS} == {n: [o.flag] for n, o in OPTIONS.items()}
+    assert {name: getattr(Request(), name) for name in OPTIONS} == {n: o.default for n, o in OPTIONS.items()}
+
+
+def test_defaults_have_the_declared_form() -> None:
+    """No default would be refused."""
+    assert [n for n, o in OPTIONS.items() if o.default is not None and not o.holds(o.default)] == []
+
+
+def test_what_options_do_is_declared() -> None:
+    """Limits end a search, methods change how is measured, and a job names three options itself."""
+    assert {"budget", "time_limit_s", "patience", "runs_per_day", "pay_back_days"} == LIMITS
+    assert {"seed", "sensor", "window_s"} == METHODS
+    assert set(OPTIONS) - set(JOB_OPTIONS) == {"objective", "policy", "clocks"}
+
+
+@pytest.mark.parametrize(
+    ("form", "right", "wrong", "words"),
+    [
+        (Range(1, 9, whole=True), (1, 9), (0, 10, 2.0, True, "3", None), "a whole number from 1 to 9"),
+        (Range(0, 5, above=True), (5, 0.1), (0, 5.1, float("nan")), "a number above 0 and at most 5"),
+        (Range(0, 2, share=True), (0, 2.0), (-0.1, float("inf")), "a fraction from 0 to 2 (200%)"),
+        (Text("[a-z]+", 3, "small letters"), ("abc",), ("", "abcd", "a\n", 3), "small letters"),
+    ],
+)
+def test_forms_take_what_they_say(
+    form: Range | Text, right: tuple[object, ...], wrong: tuple[object, ...], words: str
+) -> None:
+    """A value is in the form or not, and the form says of itself what is right."""
+    assert all(map(form.holds, right))
+    assert not any(map(form.holds, wrong))
+    assert str(form) == words
+
+
+def test_a_job_names_its_objective_once() -> None:
+    """What a job names itself cannot come again among its options."""
+    assert job_options(JobSpec(("fft:N=4",), options={"seed": 3}))["seed"] == 3
+    with pytest.raises(ValueError, match="unknown option 'objective'"):
+        job_options(JobSpec(("fft:N=4",), options={"objective": "time"}))
