@@ -20,7 +20,8 @@ def sensed(seed: int, **options: Any) -> tuple[SimulatedDevice, SimulatedSampler
     """A simulated GPU and a noisy sensor of it, its updates at a random phase."""
     device = SimulatedDevice("sim:k20c")
     device.sleep(float(np.random.default_rng(seed).uniform(1.0, 2.0)))
-    return device, SimulatedSampler(device, **({"kind": "stream", "noise": 0.01, "seed": seed} | options))
+    options = {"kind": "stream", "noise": 0.01, "seed": seed, **options}
+    return device, SimulatedSampler(device, **options)
 
 
 def calibrated(seed: int, seconds: float, **options: Any) -> Identification:

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from fake_nvml_state import UUID, PlayedClock, fake_nvml, lose, script, sensors_of_h200
@@ -196,7 +197,7 @@ def replay_rig(folder: Path) -> Iterator[Rig]:
 
 
 @contextmanager
-def simulated_rig(kind: str, folder: Path) -> Iterator[Rig]:
+def simulated_rig(kind: Literal["counter", "stream", "ring"], folder: Path) -> Iterator[Rig]:
     """A simulated counter or stream, which cannot die."""
     del folder
     source = Source()
@@ -236,5 +237,7 @@ RIGS: dict[str, Callable[[Path], AbstractContextManager[Rig]]] = {
     "tegrastats": lambda folder: tool_rig("tegrastats", folder, tegrastats_line),
     "jtop": lambda folder: tool_rig("jtop", folder, jtop_line),
     "replay": replay_rig,
-    **{f"simulated-{kind}": partial(simulated_rig, kind) for kind in ("counter", "stream", "ring")},
+    "simulated-counter": partial(simulated_rig, "counter"),
+    "simulated-stream": partial(simulated_rig, "stream"),
+    "simulated-ring": partial(simulated_rig, "ring"),
 }

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loads import sensed
 from tuner.power.response.calibrate import PulseTrain, calibrate, grouped, rhythm, schedule
-from tuner.power.sensors.simulated import SimulatedSampler
+from tuner.power.sensors.simulated import SimulatedClocks, SimulatedSampler
 
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import DeviceError, PowerError
@@ -69,7 +69,7 @@ def test_a_reading_that_fails_costs_only_itself() -> None:
     assert good.response is not None
 
 
-class Throttled:
+class Throttled(SimulatedClocks):
     """Clocks that are held back; never set."""
 
     def read(self) -> ClockReading:
@@ -80,7 +80,7 @@ def test_a_load_that_is_held_back_is_told(caplog: pytest.LogCaptureFixture) -> N
     """Throttling while the load is played is a warning: its power is then not what the models suppose."""
     device, sampler = sensed(0, period_s=0.1, window_s=0.1)
 
-    calibrate(device, [sampler], clocks=Throttled(), seconds=20.0)
+    calibrate(device, [sampler], clocks=Throttled(device), seconds=20.0)
 
     (warning,) = caplog.messages
     assert "held back under the load (sw-power-cap)" in warning

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,10 +101,14 @@ def test_a_damaged_entry_is_named(path: Path, change: Any, says: str) -> None:
     damaged(path, change)
     before = path.read_bytes()
 
-    for use in (load, prepare, store):
-        words = {load: (GPU, DRIVER), prepare: (), store: (GPU, DRIVER, {"ring": (LAG, 0.02)})}[use]
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: load(path, GPU, DRIVER),
+        lambda: prepare(path),
+        lambda: store(path, GPU, DRIVER, {"ring": (LAG, 0.02)}),
+    )
+    for use in uses:
         with pytest.raises(StoreError) as caught:
-            use(path, *words)
+            use()
         assert says in str(caught.value)
         assert str(path) in str(caught.value)
         assert "tuner power calibrate" in str(caught.value)

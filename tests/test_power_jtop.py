@@ -67,7 +67,7 @@ def fake(tmp_path: Path) -> Fake:
         power: str = XAVIER_NX, *, ok: str = FOREVER, enter: str = "pass", **options: Any
     ) -> list[Reading]:
         (package / "__init__.py").write_text(FAKE.format(power=power, ok=ok, enter=enter))
-        options = {"path": [str(package.parent), *sys.path], "socket": socket} | options
+        options = {"path": [str(package.parent), *sys.path], "socket": socket, **options}
         result: list[Reading] = readings(0, responses=lambda _: None, **options)
         return result
 

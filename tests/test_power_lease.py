@@ -15,6 +15,7 @@ from tuner.power.clocks import clockd_client
 from tuner.power.clocks import lease as leasing
 from tuner.power.clocks.clockd_client import helper_answers, reach
 from tuner.power.clocks.clockd_leases import Leases
+from tuner.power.clocks.clockd_protocol import ClockRequest
 from tuner.power.clocks.clockd_server import ClockServer
 from tuner.power.clocks.journal import JournalEntry
 from tuner.power.clocks.lease import LeasedClocks
@@ -140,7 +141,7 @@ def test_a_thread_renews(
         renewed = threading.Event()
         ask = clocks._lease._connection.ask
 
-        def counted(request: leasing.ClockRequest) -> dict[str, object]:
+        def counted(request: ClockRequest) -> dict[str, object]:
             answer: dict[str, object] = ask(request)
             if request.verb == "renew":
                 renewed.set()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,8 +25,9 @@ from fake_nvml_state import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.nvml.readings import readings
+from tuner.power.nvml.readings import NvmlSampler, readings
 from tuner.power.nvml.reads import in_rhythm
+from tuner.power.sensors.changes import ChangeSource
 
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import PowerSampler, Response, Sample
@@ -63,7 +65,7 @@ def listed(clock: PlayedClock, **responses: Response) -> dict[str, PowerSampler 
     return found
 
 
-def opened(name: str, clock: PlayedClock, **options: float) -> PowerSampler:
+def opened(name: str, clock: PlayedClock, **options: Any) -> PowerSampler:
     """The sampler of one reading."""
     ways = readings(UUID, responses=lambda _: None, now=clock, wall=clock.wall, **options)
     sampler: PowerSampler = next(reading for reading in ways if reading.name == name).open()
@@ -162,6 +164,8 @@ def test_a_gpu_is_found_by_uuid_or_index(nvml: State) -> None:
     sensors_of_h200(nvml.second)
     for gpu, watts in ((0, 500.0), (1, 300.0)):
         sampler = readings(gpu, responses=lambda _: None)[-1].open()
+        assert isinstance(sampler, NvmlSampler)
+        assert isinstance(sampler._source, ChangeSource)
         assert sampler._source._last * 1e-3 == pytest.approx(watts, rel=0.01)
         sampler.close()
 

@@ -1,8 +1,10 @@
 """Forward and inverse response models: what a reading shows of a power curve, and the power back from it."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,9 +28,10 @@ TRACES = st.lists(
 CAPACITANCES = st.floats(0.0, 2.0)
 POWERS = st.lists(st.floats(0.0, 700.0), min_size=2, max_size=40)
 PERIOD_S = 0.1
+Floats = npt.NDArray[np.float64]
 
 
-def arrays(trace: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
+def arrays(trace: list[tuple[float, float]]) -> tuple[Floats, Floats]:
     gaps, watts = (np.array(column) for column in zip(*trace, strict=True))
     return np.cumsum(gaps), watts
 
@@ -39,7 +42,7 @@ def lag(capacitance: float) -> Response:
 
 def held(powers: list[float], start: float = 0.0) -> PowerCurve:
     """A curve that takes a new value each period, and is at the first before."""
-    changes = start + PERIOD_S * np.arange(1, len(powers))
+    changes = start + PERIOD_S * np.arange(1.0, len(powers))
     return PowerCurve(changes, np.array(powers))
 
 
@@ -107,7 +110,7 @@ def test_a_step_seen_through_a_lag_comes_back() -> None:
 def test_a_mean_over_whole_periods_is_undone_exactly(powers: list[float], periods: int, delay: float) -> None:
     """Where windows tile, every curve that was steady for a window before the trace comes back."""
     response = Response("ramp", window_s=periods * PERIOD_S, delay_s=delay)
-    times = PERIOD_S * np.arange(len(powers) + 1) + delay
+    times = PERIOD_S * np.arange(len(powers) + 1.0) + delay
     curve = held(powers)
 
     shown = shown_watts(curve, times, response)
@@ -122,7 +125,7 @@ def test_a_mean_over_whole_periods_is_undone_exactly(powers: list[float], period
 def test_tiling_boxcars_add_up(powers: list[float]) -> None:
     """Means over exactly one update period each miss nothing: their energy is that of the curve."""
     response = Response("boxcar", window_s=PERIOD_S)
-    times = PERIOD_S * np.arange(len(powers) + 1)
+    times = PERIOD_S * np.arange(len(powers) + 1.0)
 
     shown = shown_watts(held(powers), times, response)
 
@@ -163,7 +166,7 @@ def test_weights_are_the_energy_of_single_samples(
 
 def test_the_noise_of_a_ramp_is_that_of_one_reading_a_window() -> None:
     """White noise s in samples gives the energy of a running mean s * sqrt(T * W)."""
-    times = PERIOD_S * np.arange(101)
+    times = PERIOD_S * np.arange(101.0)
 
     weights = energy_weights_s(times, Response("ramp", window_s=1.0))
 
@@ -193,7 +196,7 @@ def test_one_sample_has_no_slope_and_no_energy() -> None:
     delay=st.sampled_from([0.0, 0.0071, 0.3]),
 )
 def test_forward_models_are_what_simulated_sensors_show(
-    response: Response, options: dict[str, float], curve: list[tuple[float, float]], delay: float
+    response: Response, options: dict[str, Any], curve: list[tuple[float, float]], delay: float
 ) -> None:
     """The models that are fitted and the sensors that are simulated are the same, late ones too."""
     source = Source()

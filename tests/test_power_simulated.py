@@ -1,6 +1,7 @@
 """Simulated sensors show what real ones would of a known power curve, in virtual time."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def test_a_counter_counts_every_joule(curve: list[tuple[float, float]]) -> None:
 @given(CURVES)
 def test_polling_more_often_shows_the_same(curve: list[tuple[float, float]]) -> None:
     """What a sensor shows does not depend on when it is asked."""
-    kinds = (
+    kinds: tuple[dict[str, Any], ...] = (
         {"kind": "stream", "period_s": 0.015, "capacitance_s": 0.8, "noise": 0.01},
         {"kind": "ring", "period_s": 0.02, "window_s": 0.025, "noise": 0.01},
         {"kind": "stream", "period_s": 0.03},
@@ -127,7 +128,7 @@ def test_no_time_no_samples() -> None:
     "options",
     [{"period_s": 0.0}, {"period_s": 0.1, "capacitance_s": 0.8, "window_s": 0.025}, {"delay_s": -0.1}],
 )
-def test_impossible_sensors_are_refused(options: dict[str, float]) -> None:
+def test_impossible_sensors_are_refused(options: dict[str, Any]) -> None:
     """A sensor needs a period, and has a lag or a mean."""
     with pytest.raises(InputError):
         SimulatedSampler(Source(), "stream", **options)

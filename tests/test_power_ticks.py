@@ -228,7 +228,7 @@ def recordings(count: int, ticks: int, pause: float, seed: int) -> list[SampleSe
     random = np.random.default_rng(seed)
     made, begin = [], 0
     for _ in range(count):
-        numbers = begin + np.arange(ticks)
+        numbers = begin + np.arange(float(ticks))
         dated_s = numbers * 0.1 + random.uniform(-0.003, 0.003, ticks)
         made.append(SampleSeries(dated_s, 50.0 * numbers, np.full(ticks, 0.006 / SQRT_12)))
         begin += ticks + math.ceil(random.uniform(0.0, pause) / 0.1)

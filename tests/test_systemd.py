@@ -11,6 +11,7 @@ import pytest
 from tuner.power.clocks import clockd
 from tuner.power.clocks.actuator import ClockConfig, load_config
 from tuner.power.clocks.clockd_protocol import SOCKET
+from tuner.power.clocks.clockd_server import TTL_S
 
 from tuner.client import default_sockets
 from tuner.errors import InputError
@@ -119,7 +120,7 @@ def test_every_end_is_cleaned_up_after() -> None:
     assert found["RuntimeDirectory"] == ["tuner"]
     assert found["RuntimeDirectoryPreserve"] == ["yes"]
     assert found["Restart"] == ["on-failure"]
-    assert 3 * clockd.TTL_S >= float(found["WatchdogSec"][0]) > clockd.TTL_S / 2
+    assert 3 * TTL_S >= float(found["WatchdogSec"][0]) > TTL_S / 2
 
 
 def test_the_daemon_is_nobody_and_ends_in_time() -> None:

@@ -76,7 +76,7 @@ def test_idle_power_after_counts_too() -> None:
 
     assert before is not None
     assert both is not None
-    assert (before.watts, both.watts) == (pytest.approx(100.0), pytest.approx(105.0))
+    assert (before.watts, both.watts) == pytest.approx((100.0, 105.0))
     assert both.sigma_w > before.sigma_w
 
 
