@@ -31,8 +31,8 @@ import numpy.typing as npt
 from energy_pulses import PULSED_S, Sensors, pulsed_loads, show_pulsed
 from provenance import provenance
 
-from tuner import registry
 from tuner.config.catalog import Catalog
+from tuner.devices import power
 from tuner.devices.sensors import open_clocks, open_meter, open_reading
 from tuner.devices.worker import open_device
 from tuner.errors import InputError
@@ -83,9 +83,7 @@ def tools_of(spec: str) -> Iterator[Tools]:
         name = "simulated-ring" if device.identity.modelled else "nvml-power-ring"
         try:
             sampler = open_reading(device, name)
-            ring = stack.enter_context(
-                closing(registry.load("meter", "sampling")(sampler, None, device.now_s))
-            )
+            ring = stack.enter_context(closing(power.sampling_meter(sampler, None, device.now_s)))
         except InputError as error:
             print(f"without a second sensor: {error}")
 
@@ -93,7 +91,7 @@ def tools_of(spec: str) -> Iterator[Tools]:
             return None
 
         if not device.identity.modelled:
-            gauge = registry.load("thermometer", "automatic")(device.identity.uuid)
+            gauge = power.thermometer(device.identity.uuid)
             celsius = stack.enter_context(closing(gauge)).read
         window_s = suggested_window_s(meter.info, PRECISION)
         yield Tools(

@@ -14,7 +14,6 @@ from provenance import provenance
 
 from tuner.database import Store
 from tuner.database.best_known import DatabaseSource
-from tuner.database.conditions import Conditions
 from tuner.database.ranking import AnswerQuery, served_answer
 from tuner.model import (
     Configuration,
@@ -27,6 +26,7 @@ from tuner.model import (
     Workload,
     WorkloadResult,
 )
+from tuner.model.run import Conditions
 
 RUNS, TRIALS = 1000, 100
 LOOKS = 200

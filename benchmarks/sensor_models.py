@@ -21,9 +21,9 @@ import numpy as np
 from provenance import provenance
 from tuner.power.energy.programs import program_energy
 
+from tuner.devices import power
 from tuner.devices.simulated import SimulatedDevice
 from tuner.interfaces import ProgramTimeline, Response
-from tuner.registry import load
 
 # (model, true C or window in seconds, options of the sampler)
 SENSORS: Mapping[str, tuple[str, float, dict[str, Any]]] = {
@@ -68,7 +68,7 @@ def calibrated(task: tuple[str, int, float]) -> dict[str, Any]:
     name, seed, seconds = task
     _, truth, given = SENSORS[name]
     device, sampler, delay_s = sensor(given, seed)
-    (found,) = load("calibration", "calibrate")(device, [sampler], seconds=seconds, seed=seed)
+    (found,) = power.calibrate(device, [sampler], seconds=seconds, seed=seed)
     response = found.response
     size = response.capacitance_s + response.window_s
     sigma = response.capacitance_sigma_s + response.window_sigma_s
@@ -96,7 +96,7 @@ def sensor(given: Mapping[str, Any], seed: int) -> tuple[SimulatedDevice, Any, f
     device.sleep(float(rng.uniform(1.0, 2.0)))
     delay_s = float(rng.uniform(0.0, given["period_s"]))
     options = {"kind": "stream", "noise": NOISE, "seed": seed, "delay_s": delay_s} | dict(given)
-    return device, load("sampler", "simulated")(device, **options), delay_s
+    return device, power.simulated_sampler(device, options), delay_s
 
 
 def short_kernel(given: Mapping[str, Any], seed: int, response: Response) -> tuple[float, float]:

@@ -10,7 +10,6 @@ from tuner.config.catalog import Catalog, kernels_root
 from tuner.daemon.answers.answerer import Answerer
 from tuner.database import Store, StoredRun
 from tuner.database.answers import StoredAnswer, stored_answer
-from tuner.database.conditions import Conditions
 from tuner.model import (
     Configuration,
     DeviceIdentity,
@@ -24,6 +23,7 @@ from tuner.model import (
 )
 from tuner.model.objective import described
 from tuner.model.records import measurement_record
+from tuner.model.run import Conditions
 
 TX1 = DeviceIdentity(
     "sim:jetson-tx1", "NVIDIA Jetson TX1 (modelled)", "sim:jetson-tx1", "model-2", "12.9", modelled=True

@@ -13,9 +13,9 @@ import pytest
 from fake_apply import GPU, Bench, fake_bench
 
 from tuner.database import Store
-from tuner.database.conditions import Conditions
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import Configuration, DeviceIdentity, RunStatus
+from tuner.model.run import Conditions
 
 
 @pytest.fixture

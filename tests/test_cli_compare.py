@@ -222,20 +222,20 @@ def test_another_objective_is_another_ground_truth(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("here")
 def test_a_stopped_ground_truth_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while it is measured keeps its trials; the same command measures only the others."""
-    from tuner.measurement.measurer import Measurer  # noqa: PLC0415 - patched here only
+    from tuner.measurement.measurer import TrialMeasurer  # noqa: PLC0415 - patched here only
 
     database = tmp_path / "tuner.db"
     words = ("compare", *SMALL, *PLAYERS, "--database", database)
-    measure, left = Measurer.measure, [5]
+    measure, left = TrialMeasurer.measure, [5]
 
-    def tired(self: Measurer, *arguments: Any) -> Any:
+    def tired(self: TrialMeasurer, *arguments: Any) -> Any:
         left[0] -= 1
         if left[0] < 0:
             raise KeyboardInterrupt
         return measure(self, *arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Measurer, "measure", tired)
+        patched.setattr(TrialMeasurer, "measure", tired)
         assert tuner(*words).exit_code == 130
     assert rows(database) == 5
     found = document(*words)

@@ -11,7 +11,7 @@ from tuner.devices.cuda import CudaDevice
 from tuner.devices.cuda.buffers import is_cold, rotation_sets
 from tuner.devices.cuda.rounds import WARM_S
 from tuner.devices.cuda.statistics import median_and_spread, uncertainty
-from tuner.interfaces import Device
+from tuner.devices.hosted import HostedDevice
 from tuner.model import FlagKind, Status
 
 
@@ -32,7 +32,7 @@ def device(fake: tuple[FakeCupy, CudaDevice]) -> CudaDevice:
 
 def test_identity(device: CudaDevice) -> None:
     """A CUDA device names its GPU, driver and compiler, and is not modelled."""
-    as_device: Device = device
+    as_device: HostedDevice = device
     identity = as_device.identity
     assert (identity.spec, identity.name, identity.uuid) == ("cuda:0", "Fake GPU", "GPU-1")
     assert (identity.driver, identity.runtime, identity.modelled) == ("580.1", "12.9", False)

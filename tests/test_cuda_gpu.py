@@ -16,7 +16,7 @@ from tuner.devices.cuda import CudaDevice
 from tuner.devices.cuda.rounds import WARM_S
 from tuner.devices.worker import WorkerDevice, describe_devices, open_device
 from tuner.interfaces import Check
-from tuner.measurement.measurer import Measurer, open_clocks, open_meter, suggested_window_s
+from tuner.measurement.measurer import TrialMeasurer, open_clocks, open_meter, suggested_window_s
 from tuner.model import (
     Buffer,
     Configuration,
@@ -234,7 +234,7 @@ def test_measurement_with_joules(worker: WorkerDevice) -> None:
         pytest.skip(why)
     plans = [scan(), scan(kernel="other")]
     trial = Trial(tuple(plan.configuration for plan in plans))
-    with Measurer(worker, meter, clocks, suggested_window_s(meter.info)) as measurer:
+    with TrialMeasurer(worker, meter, clocks, suggested_window_s(meter.info)) as measurer:
         measurement = measurer.measure(trial, plans)
     meter.close()
     assert measurement.ok

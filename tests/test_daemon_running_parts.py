@@ -29,7 +29,7 @@ from tuner.daemon.attempts.messages import (
     errand_text,
     event,
 )
-from tuner.daemon.attempts.retry import PatientStore
+from tuner.daemon.attempts.retry import RetryingStore
 from tuner.database import Store
 from tuner.errors import (
     ChildCrashedError,
@@ -327,7 +327,7 @@ def test_a_trial_is_stored_in_the_end(
 
 def test_patience_has_an_end(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that stays full ends the attempt as one to be tried again; its run is resumed then."""
-    monkeypatch.setattr(PatientStore.__init__, "__kwdefaults__", {"patience_s": 0.01})
+    monkeypatch.setattr(RetryingStore.__init__, "__kwdefaults__", {"retry_s": 0.01})
     with monkeypatch.context() as patch:
         patch.setattr(Store, "add", lambda *_: (_ for _ in ()).throw(StoreFullError("the disk is full")))
         ending = workshop.here()
@@ -352,11 +352,9 @@ def test_an_order_to_stop_ends_patience(
     monkeypatch.setattr("time.sleep", lambda _: signal.raise_signal(signal.SIGTERM))
     with (
         pytest.raises(KeyboardInterrupt),
-        PatientStore(
-            workshop.database, job=1, stopping=stopping, begun=lambda *_: None, ending=lambda: None
-        ) as store,
+        Store(workshop.database, job=1) as store,
     ):
-        store.confirm(7, {})
+        RetryingStore(store, stopping=stopping, begun=lambda *_: None, ending=lambda: None).confirm(7, {})
     assert tries == [7, 7]
 
 
@@ -462,7 +460,7 @@ def test_errors_say_what_becomes_of_the_job(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("tuner.measurement.measurer.Measurer.measure", fail)
+    monkeypatch.setattr("tuner.measurement.measurer.TrialMeasurer.measure", fail)
     ending = workshop.here()
 
     assert (ending.status, ending.message) == (status, says)

@@ -19,8 +19,8 @@ from tuner.daemon.interface import Question
 from tuner.daemon.process import configuration as ground
 from tuner.daemon.settings.tables import SetTable, Settings, TuningTable
 from tuner.database import Store
-from tuner.database.conditions import PROTOCOL
 from tuner.model import DeviceIdentity
+from tuner.model.run import PROTOCOL
 
 SCAN = "scan-lf:N=64"
 

@@ -8,7 +8,7 @@ from fake_setup import PLANS, FakeMeter, Watched, trial_of
 from tuner.devices.simulated.round_model import idle_watts
 from tuner.interfaces import Response
 from tuner.measurement.idle import IdlePower
-from tuner.measurement.measurer import Measurer, open_clocks, open_meter
+from tuner.measurement.measurer import TrialMeasurer, open_clocks, open_meter
 
 
 def test_net_joules_are_those_above_idle() -> None:
@@ -16,7 +16,7 @@ def test_net_joules_are_those_above_idle() -> None:
     device = Watched()
     meter, _ = open_meter(device)
     assert meter is not None
-    measurer = Measurer(device, meter)
+    measurer = TrialMeasurer(device, meter)
     assert not measurer.knows_idle(None)
     before = measurer.measure(trial_of(PLANS), PLANS)
     assert before.energy is not None
@@ -42,7 +42,7 @@ def test_idle_power_is_that_of_the_clock() -> None:
     device = Watched()
     clocks, _ = open_clocks(device)
     meter, _ = open_meter(device, clocks)
-    with Measurer(device, meter, clocks) as measurer:
+    with TrialMeasurer(device, meter, clocks) as measurer:
         for mhz in (875, 666):
             measurer.measure_idle(mhz)
         found = {mhz: measurer.measure(trial_of(PLANS, mhz), PLANS).energy for mhz in (875, 745, 666)}
@@ -84,21 +84,21 @@ def test_a_sensor_that_is_dated_early_is_not_waited_for(monkeypatch: pytest.Monk
 
 def test_idle_power_that_cannot_be_read_is_not_known() -> None:
     """A sensor that gives nothing costs the net joules, and nothing else."""
-    measurer = Measurer(Watched(), FakeMeter(watts=None))
+    measurer = TrialMeasurer(Watched(), FakeMeter(watts=None))
     assert measurer.measure_idle(None) == 7.0
     assert not measurer.knows_idle(None)
-    assert Measurer(Watched()).knows_idle(None)
-    assert Measurer(Watched()).measure_idle(None) == 0.0
+    assert TrialMeasurer(Watched()).knows_idle(None)
+    assert TrialMeasurer(Watched()).measure_idle(None) == 0.0
 
 
 def test_idle_power_survives_a_killed_run() -> None:
     """A resumed run takes the idle power from the stored trials, and need not read it again."""
     device = Watched()
     meter, _ = open_meter(device)
-    first = Measurer(device, meter)
+    first = TrialMeasurer(device, meter)
     first.measure_idle(None)
     known = first.measure(trial_of(PLANS), PLANS)
-    resumed = Measurer(Watched(), FakeMeter())
+    resumed = TrialMeasurer(Watched(), FakeMeter())
     resumed.recall([(trial_of(PLANS), known)], [plan.workload for plan in PLANS])
     assert resumed.knows_idle(None)
     energy = resumed.measure(trial_of(PLANS), PLANS).energy

@@ -11,14 +11,14 @@ from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
 from tuner.errors import PowerError
 from tuner.interfaces import PowerReading, Response, RunRecord
-from tuner.measurement.measurer import Measurer, open_clocks, open_meter
+from tuner.measurement.measurer import TrialMeasurer, open_clocks, open_meter
 from tuner.model import Flag, FlagKind, Measurement, Plan, Status
 
 
 def test_one_check_per_configuration() -> None:
     """Every configuration of a workload is checked once, each with a seed of its own."""
     device = Watched()
-    measurer = Measurer(device)
+    measurer = TrialMeasurer(device)
     first = measurer.measure(trial_of(PLANS), PLANS)
     again = measurer.measure(trial_of(PLANS), PLANS)
     measurer.measure(trial_of(OTHER), OTHER)
@@ -39,7 +39,7 @@ def test_seeds_repeat_with_the_run() -> None:
 
     def seeds(seed: int) -> list[int]:
         device = Watched()
-        Measurer(device, seed=seed).measure(trial_of(PLANS), PLANS)
+        TrialMeasurer(device, seed=seed).measure(trial_of(PLANS), PLANS)
         return [drawn for _, drawn in device.checked]
 
     assert seeds(1) == seeds(1)
@@ -54,7 +54,7 @@ def test_failed_check_ends_the_trial(status: Status) -> None:
     """A failed check is its workload's status; the others are ok without a time, and nothing is run."""
     device = Watched(Faults({"other": status}))
     meter = FakeMeter()
-    measurer = Measurer(device, meter)
+    measurer = TrialMeasurer(device, meter)
     measurement = measurer.measure(trial_of(PLANS), PLANS)
     assert [result.status for result in measurement.results] == [Status.OK, status]
     assert [result.time_s for result in measurement.results] == [None, None]
@@ -74,7 +74,7 @@ def test_failed_check_ends_the_trial(status: Status) -> None:
 def test_failure_of_a_co_run_says_that_the_parts_were_right() -> None:
     """Where only the co-run fails, every workload says that it passed its check alone."""
     together = Faults(joint=lambda plans: [Status.CRASHED for _ in plans])
-    measurement = Measurer(Watched(together), FakeMeter()).measure(trial_of(PLANS), PLANS)
+    measurement = TrialMeasurer(Watched(together), FakeMeter()).measure(trial_of(PLANS), PLANS)
     assert [result.status for result in measurement.results] == [Status.CRASHED, Status.CRASHED]
     assert all("passed its check alone" in result.detail for result in measurement.results)
     assert measurement.energy is None
@@ -84,7 +84,7 @@ def test_failure_of_a_co_run_says_that_the_parts_were_right() -> None:
 def test_failure_of_a_lone_run_is_told_as_it_is() -> None:
     """One workload alone has no co-run to blame."""
     faults = Faults(joint=lambda plans: [Status.LAUNCH_ERROR for _ in plans])
-    measurement = Measurer(Watched(faults)).measure(trial_of(PLANS[:1]), PLANS[:1])
+    measurement = TrialMeasurer(Watched(faults)).measure(trial_of(PLANS[:1]), PLANS[:1])
     assert measurement.status is Status.LAUNCH_ERROR
     assert "alone" not in measurement.results[0].detail
 
@@ -92,7 +92,7 @@ def test_failure_of_a_lone_run_is_told_as_it_is() -> None:
 def test_energy_of_a_round() -> None:
     """Joules of a round are watts by the time of a round of the window, and so is their uncertainty."""
     device, meter = Watched(), FakeMeter()
-    measurement = Measurer(device, meter, window_s=0.5).measure(trial_of(PLANS), PLANS)
+    measurement = TrialMeasurer(device, meter, window_s=0.5).measure(trial_of(PLANS), PLANS)
     (window,) = meter.windows
     assert measurement.window_s == pytest.approx(window[1] - window[0])
     assert measurement.window_s == pytest.approx(0.5, rel=0.1)
@@ -123,7 +123,7 @@ def test_mean_round_away_from_the_median_is_flagged(longer: float, flags: tuple[
             record = super().run(plans, window_s)
             return replace(record, end_s=record.start_s + longer * (record.end_s - record.start_s), flags=())
 
-    assert shown(Measurer(Uneven()).measure(trial_of(PLANS), PLANS)) == flags
+    assert shown(TrialMeasurer(Uneven()).measure(trial_of(PLANS), PLANS)) == flags
 
 
 def test_a_window_with_a_stall_is_measured_again() -> None:
@@ -140,7 +140,7 @@ def test_a_window_with_a_stall_is_measured_again() -> None:
             return replace(record, end_s=record.end_s + 0.05 * (record.end_s - record.start_s))
 
     device = Stalled()
-    measurer = Measurer(device, FakeMeter())
+    measurer = TrialMeasurer(device, FakeMeter())
     assert measurer.measure(trial_of(PLANS), PLANS).flags == ()
     assert len(device.run_clocks) == 2
     device.stalls, device.run_clocks = 99, []
@@ -158,7 +158,7 @@ def test_a_window_measured_again_is_told_to_who_looks_for_it(caplog: pytest.LogC
             return replace(record, end_s=record.end_s + 0.05 * (record.end_s - record.start_s))
 
     with caplog.at_level("DEBUG", logger="tuner.measurement.measurer"):
-        Measurer(Stalled()).measure(trial_of(PLANS), PLANS)
+        TrialMeasurer(Stalled()).measure(trial_of(PLANS), PLANS)
     (line,) = [record for record in caplog.records if record.name == "tuner.measurement.measurer"]
     assert line.levelname == "DEBUG"
     together = " | ".join(str(plan.configuration) for plan in PLANS)
@@ -172,12 +172,12 @@ def test_uncertainty_of_the_makespan_is_the_devices() -> None:
         def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
             return replace(super().run(plans, window_s), makespan_uncertainty_s=1.5e-6)
 
-    assert Measurer(Sure()).measure(trial_of(PLANS), PLANS).makespan_uncertainty_s == 1.5e-6
+    assert TrialMeasurer(Sure()).measure(trial_of(PLANS), PLANS).makespan_uncertainty_s == 1.5e-6
 
 
 def test_sensor_without_an_answer_is_flagged() -> None:
     """A window the sensor cannot answer for has no energy, never zero, and says so."""
-    measurement = Measurer(Watched(), FakeMeter(watts=None)).measure(trial_of(PLANS), PLANS)
+    measurement = TrialMeasurer(Watched(), FakeMeter(watts=None)).measure(trial_of(PLANS), PLANS)
     assert measurement.ok
     assert measurement.energy is None
     assert FlagKind.NO_ENERGY in measurement.flag_kinds
@@ -186,17 +186,17 @@ def test_sensor_without_an_answer_is_flagged() -> None:
 def test_recalled_answers_are_not_checked_again() -> None:
     """A resumed run knows right and wrong answers, and checks anew what a crash left open."""
     device = Watched()
-    measurer = Measurer(device)
+    measurer = TrialMeasurer(device)
     known = measurer.measure(trial_of(PLANS), PLANS)
     resumed_device = Watched()
-    resumed = Measurer(resumed_device)
+    resumed = TrialMeasurer(resumed_device)
     crashed = Measurement(tuple(replace(r, status=Status.CRASHED) for r in known.results))
     wrong = replace(known.results[0], status=Status.WRONG_ANSWER, detail="error 1, allowed 0")
     workloads = [plan.workload for plan in PLANS]
     resumed.recall([(trial_of(OTHER), crashed)], [plan.workload for plan in OTHER])
     resumed.measure(trial_of(PLANS), PLANS)
     assert [plan for plan, _ in resumed_device.checked] == list(PLANS)
-    resumed = Measurer(resumed_device)
+    resumed = TrialMeasurer(resumed_device)
     resumed.recall([(trial_of(PLANS), replace(known, results=(wrong, known.results[1])))], workloads)
     measurement = resumed.measure(trial_of(PLANS), PLANS)
     assert len(resumed_device.checked) == 2
@@ -210,7 +210,7 @@ def test_simulated_device_with_its_own_sensor() -> None:
     meter, no_meter = open_meter(device, clocks)
     assert (no_clocks, no_meter) == ("", "")
     assert meter is not None
-    with Measurer(device, meter, clocks) as measurer:
+    with TrialMeasurer(device, meter, clocks) as measurer:
         fast = measurer.measure(trial_of(PLANS, 875), PLANS)
         (_, _, watts) = device.power_segments(device.now_s() - 0.01)[-1]
         slow = measurer.measure(trial_of(PLANS, 666), PLANS)
@@ -236,7 +236,7 @@ def test_board_without_a_sensor() -> None:
     assert meter is None
     assert "no power sensor" in why
     plans = (scan(4, 256),)
-    measurement = Measurer(device, meter).measure(trial_of(plans), plans)
+    measurement = TrialMeasurer(device, meter).measure(trial_of(plans), plans)
     assert measurement.ok
     assert measurement.energy is None
     assert measurement.energy_total_j == 0.0
@@ -250,12 +250,12 @@ def test_a_sensor_that_is_lost_ends_a_run_for_energy() -> None:
             del start_s, end_s
             raise PowerError("fake-counter stopped answering: GPU is lost")
 
-    needed = Measurer(Watched(), Lost(), needs_energy=True)
+    needed = TrialMeasurer(Watched(), Lost(), needs_energy=True)
     flags = [shown(needed.measure(trial_of(PLANS), PLANS)) for _ in range(2)]
     assert all("no-energy: fake-counter stopped answering: GPU is lost" in found for found in flags)
     with pytest.raises(PowerError, match=r"3 windows in a row: .*GPU is lost"):
         needed.measure(trial_of(PLANS), PLANS)
-    other = Measurer(Watched(), Lost())
+    other = TrialMeasurer(Watched(), Lost())
     assert all(other.measure(trial_of(PLANS), PLANS).ok for _ in range(5))
 
 
@@ -263,7 +263,7 @@ def test_what_the_reading_notes_is_flagged() -> None:
     """A gap or an aliasing sensor is a flag of the measurement, beside its energy."""
     meter = FakeMeter()
     meter.notes = ("sensor-gap: no sample for 1 s of 3 s",)
-    measurement = Measurer(Watched(), meter).measure(trial_of(PLANS), PLANS)
+    measurement = TrialMeasurer(Watched(), meter).measure(trial_of(PLANS), PLANS)
     assert measurement.energy is not None
     assert Flag(FlagKind.SENSOR_GAP, "no sample for 1 s of 3 s") in measurement.flags
 
@@ -272,5 +272,5 @@ def test_a_late_sensor_is_waited_for() -> None:
     """The recording goes on for the sensor's delay, so that the window's end is among the samples."""
     device, meter = Watched(), FakeMeter()
     meter.info = replace(meter.info, response=Response(delay_s=0.2))
-    Measurer(device, meter).measure(trial_of(PLANS), PLANS)
+    TrialMeasurer(device, meter).measure(trial_of(PLANS), PLANS)
     assert device.now_s() - meter.windows[-1][1] == pytest.approx(0.2)

@@ -7,7 +7,7 @@ from fake_setup import NO_GRAPH, PLANS, FakeClocks, FakeMeter, Watched, trial_of
 
 from tuner.errors import ClockError, ClockLostError, ClockPermissionError, DeviceError
 from tuner.interfaces import ClockReading, RunRecord
-from tuner.measurement.measurer import Measurer
+from tuner.measurement.measurer import TrialMeasurer
 from tuner.model import Flag, FlagKind
 
 THROTTLED = ClockReading(700.0, ("sw-power-cap", "hw-thermal"))
@@ -25,7 +25,7 @@ CLEAN = ClockReading(875.0)
 def test_throttled_burst_is_measured_again(clocks: list[ClockReading], runs: int, flagged: bool) -> None:
     """A throttled burst is measured once more; what is still throttled then is flagged with its reasons."""
     device = Watched()
-    measurement = Measurer(device, FakeMeter(clocks)).measure(trial_of(PLANS), PLANS)
+    measurement = TrialMeasurer(device, FakeMeter(clocks)).measure(trial_of(PLANS), PLANS)
     assert len(device.run_clocks) == runs
     assert (Flag(FlagKind.THROTTLED, "sw-power-cap, hw-thermal") in measurement.flags) == flagged
     assert measurement.energy_total_j == 7.0 * (1 + runs)
@@ -35,7 +35,7 @@ def test_throttled_burst_is_measured_again(clocks: list[ClockReading], runs: int
 def test_windows_at_the_power_limit_are_longer() -> None:
     """Power swings with a period of a second there: windows are longer until one is not capped."""
     meter = FakeMeter([THROTTLED, THROTTLED, CLEAN, CLEAN])
-    measurer = Measurer(Watched(), meter)
+    measurer = TrialMeasurer(Watched(), meter)
     lengths = [measurer.measure(trial_of(PLANS), PLANS).window_s for _ in range(3)]
     assert lengths == pytest.approx([2.0, 2.0, 0.79], rel=0.1)
 
@@ -44,7 +44,7 @@ def test_steady_throttling_is_not_measured_twice_for_ever() -> None:
     """After three windows measured again in vain, windows are flagged at once, until one is clean again."""
     device = Watched()
     meter = FakeMeter([THROTTLED] * 8 + [CLEAN, THROTTLED, CLEAN])
-    measurer = Measurer(device, meter)
+    measurer = TrialMeasurer(device, meter)
     counts = []
     for _ in range(7):
         before = len(device.run_clocks)
@@ -60,17 +60,17 @@ def test_off_clock_burst(seen: float, flagged: bool) -> None:
     """A median clock within one supported step of the clock set is on clock, anything else is flagged."""
     readings = [ClockReading(seen)] * 2
     device = Watched()
-    with Measurer(device, FakeMeter(readings), FakeClocks()) as measurer:
+    with TrialMeasurer(device, FakeMeter(readings), FakeClocks()) as measurer:
         measurement = measurer.measure(trial_of(PLANS, 745), PLANS)
     assert (FlagKind.OFF_CLOCK in measurement.flag_kinds) == flagged
     assert len(device.run_clocks) == 1 + flagged
 
 
-def settling(seen: list[float], readings: list[ClockReading] | None = None) -> tuple[Watched, Measurer]:
+def settling(seen: list[float], readings: list[ClockReading] | None = None) -> tuple[Watched, TrialMeasurer]:
     """A trial at 745 MHz whose clock reads 345 MHz when it is set, and then what each load saw."""
     device, clocks = Watched(), FakeClocks(seen=[ClockReading(345.0)])
     meter = FakeMeter(readings or [ClockReading(mhz) for mhz in seen])
-    return device, Measurer(device, meter, clocks)
+    return device, TrialMeasurer(device, meter, clocks)
 
 
 def test_a_clock_is_waited_for_under_load() -> None:
@@ -110,7 +110,7 @@ def test_a_clock_is_waited_for_without_a_meter() -> None:
         Watched(),
         FakeClocks(seen=[ClockReading(345.0), ClockReading(510.0), ClockReading(745.0)]),
     )
-    with Measurer(device, None, clocks) as measurer:
+    with TrialMeasurer(device, None, clocks) as measurer:
         measurer.measure(trial_of(PLANS, 745), PLANS)
     assert len(device.run_clocks) == 3
 
@@ -118,7 +118,7 @@ def test_a_clock_is_waited_for_without_a_meter() -> None:
 def test_clock_is_held_across_trials() -> None:
     """Consecutive trials at one clock lock it once; another clock, none, and the end give it back first."""
     clocks = FakeClocks()
-    with Measurer(Watched(), None, clocks) as measurer:
+    with TrialMeasurer(Watched(), None, clocks) as measurer:
         for mhz in (810, 810, 745):
             measurer.measure(trial_of(PLANS, mhz), PLANS)
         assert clocks.events == ["810", "restored", "745"]
@@ -132,7 +132,7 @@ def test_clock_is_held_across_trials() -> None:
 def test_clock_is_restored_on_exceptions(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever passes through a measurement, the clock is given back before it leaves."""
     device, clocks = Watched(), FakeClocks()
-    measurer = Measurer(device, None, clocks)
+    measurer = TrialMeasurer(device, None, clocks)
 
     def fail(*_: object) -> RunRecord:
         assert clocks.events == ["810"]
@@ -147,20 +147,20 @@ def test_clock_is_restored_on_exceptions(error: BaseException, monkeypatch: pyte
     assert clocks.events[2:] == ["810"]
 
 
-@pytest.mark.parametrize("look", [Measurer.measure, Measurer.measure_idle])
+@pytest.mark.parametrize("look", [TrialMeasurer.measure, TrialMeasurer.measure_idle])
 def test_a_clock_that_is_lost_meanwhile_counts_for_nothing(
     look: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was measured at a clock that is not held any more is an error, and so is going on at it."""
     clocks = FakeClocks()
-    measurer = Measurer(Watched(), FakeMeter(), clocks)
+    measurer = TrialMeasurer(Watched(), FakeMeter(), clocks)
     measurer.measure(trial_of(PLANS, 810), PLANS)
 
     def lost() -> ClockReading:
         raise ClockLostError("nothing was heard for 10 s")
 
     monkeypatch.setattr(clocks, "read", lost)
-    words = (trial_of(PLANS, 810), PLANS) if look is Measurer.measure else (810,)
+    words = (trial_of(PLANS, 810), PLANS) if look is TrialMeasurer.measure else (810,)
     with pytest.raises(ClockLostError):
         look(measurer, *words)
     assert clocks.events == ["810", "restored"]
@@ -170,7 +170,7 @@ def test_clock_that_cannot_be_set() -> None:
     """A clock that cannot be set is an error of the run, not a measurement at another clock."""
     device = Watched()
     with pytest.raises(ClockPermissionError):
-        Measurer(device, None, FakeClocks(denied=True)).measure(trial_of(PLANS, 810), PLANS)
+        TrialMeasurer(device, None, FakeClocks(denied=True)).measure(trial_of(PLANS, 810), PLANS)
     with pytest.raises(ClockError, match="810 MHz"):
-        Measurer(device).measure(trial_of(PLANS, 810), PLANS)
+        TrialMeasurer(device).measure(trial_of(PLANS, 810), PLANS)
     assert device.run_clocks == []

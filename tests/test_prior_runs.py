@@ -10,9 +10,9 @@ from tuning_runs import REQUEST, tune
 
 from tuner.config.catalog import Catalog
 from tuner.database import Store
-from tuner.database.conditions import PROTOCOL
 from tuner.interfaces import PriorRun
 from tuner.model.objective import Objective
+from tuner.model.run import PROTOCOL
 from tuner.recordings.files import write
 from tuner.search import prior_runs as knowledge_module
 from tuner.search.prior_runs import knowledge

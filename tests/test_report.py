@@ -14,10 +14,10 @@ from modelled import device
 from rich.console import Console
 
 from tuner.config.catalog import Catalog
-from tuner.database.conditions import Conditions
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability
 from tuner.model import Energy, Flag, FlagKind, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.model.objective import COVERAGE, Objective, choose
+from tuner.model.run import Conditions
 from tuner.report.tables import show_run
 from tuner.report.words import percent, si, significant, with_uncertainty
 from tuner.search.candidates import PreparedWorkload, prepare

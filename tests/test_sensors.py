@@ -13,6 +13,7 @@ from jetson_trees import build
 from modelled import NoNvrtc
 
 from tuner import registry
+from tuner.devices import power
 from tuner.devices.sensors import device_readings, is_jetson, open_meter, open_reading, user_file
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import InputError, UnknownNameError
@@ -69,7 +70,7 @@ def chosen(sensor: str | None = None) -> str:
 
 def calibrate(**responses: Response) -> None:
     found = {name.replace("_", "-"): (response, 0.1) for name, response in responses.items()}
-    registry.load("calibration", "store")(user_file(), UUID, "580.159", found)
+    power.store_calibrations(user_file(), UUID, "580.159", found)
 
 
 def test_the_first_reading_that_answers_is_taken(nvml: State) -> None:
@@ -216,7 +217,7 @@ def test_a_simulated_reading_can_be_calibrated() -> None:
     lag = Response("lag", capacitance_s=0.8, capacitance_sigma_s=0.01, origin="calibrated")
     identity = device.identity
     found = {"simulated-stream": (lag, 0.015)}
-    registry.load("calibration", "store")(user_file(), identity.uuid, identity.driver, found)
+    power.store_calibrations(user_file(), identity.uuid, identity.driver, found)
 
     assert open_reading(device, "simulated-stream").info.response == lag
 

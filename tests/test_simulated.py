@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from modelled import device, makespan, scan
 
-from tuner import registry
+from tuner.devices import power
 from tuner.devices.gpus import gpu_model, gpu_names
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
@@ -111,13 +111,15 @@ def test_power_pieces_have_no_gaps() -> None:
 def test_every_sensor_of_the_table_finds_the_power(name: str) -> None:
     """Sampled through the GPU's own lag, mean and noise, the meter finds the true power to 1 %."""
     sim = device(name, noise=0.003)
-    sampler = registry.load("sampler", "simulated")(sim, **sim.sensors[0])
-    meter = registry.load("meter", "sampling")(sampler, None, sim.now_s)
+    sampler = power.simulated_sampler(sim, sim.sensors[0])
+    meter = power.sampling_meter(sampler, None, sim.now_s)
     sim.sleep(1.0)
     with meter.recording() as recording:
         record = sim.run([scan(8, 128)], 4.0)
     (piece,) = sim.power_segments(record.start_s)
-    assert recording.reading(record.start_s, record.end_s).watts == pytest.approx(piece[2], rel=0.01)
+    reading = recording.reading(record.start_s, record.end_s)
+    assert reading is not None
+    assert reading.watts == pytest.approx(piece[2], rel=0.01)
 
 
 def test_idle_power_falls_with_the_clock() -> None:

@@ -6,7 +6,7 @@ import pytest
 from fake_setup import PLANS, FakeClocks, FakeMeter, Watched, trial_of
 
 from tuner.interfaces import PowerReading
-from tuner.measurement.measurer import Measurer
+from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.warmup import COLD_S, NEW_CLOCK_S, WarmUp
 from tuner.model import Energy, Flag, FlagKind, Measurement, Status, WorkloadResult
 
@@ -140,9 +140,9 @@ class Warming(FakeMeter):
         return PowerReading(self.shown.pop(0) or 0.0, 0.01, "fake-counter", "gpu")
 
 
-def warmed(watts: Sequence[float | None]) -> Measurer:
+def warmed(watts: Sequence[float | None]) -> TrialMeasurer:
     device = Watched()
-    return Measurer(device, Warming(watts), warm_up=WarmUp(device.now_s))
+    return TrialMeasurer(device, Warming(watts), warm_up=WarmUp(device.now_s))
 
 
 def test_idle_power_is_read_warm() -> None:
@@ -167,7 +167,7 @@ def test_ctrl_c_in_the_warm_up_gives_the_clock_back() -> None:
         raise KeyboardInterrupt(told)
 
     device, clocks = Watched(), FakeClocks()
-    measurer = Measurer(device, Warming([90.0, 95.0]), clocks, warm_up=WarmUp(device.now_s, stop))
+    measurer = TrialMeasurer(device, Warming([90.0, 95.0]), clocks, warm_up=WarmUp(device.now_s, stop))
     with pytest.raises(KeyboardInterrupt):
         measurer.measure(trial_of(PLANS, 810), PLANS)
 
@@ -185,6 +185,6 @@ def test_what_never_settled_is_a_notice() -> None:
 def test_without_a_sensor_nothing_is_warmed() -> None:
     """A time search without a sensor spends nothing on it."""
     device = Watched()
-    Measurer(device, warm_up=WarmUp(device.now_s)).measure(trial_of(PLANS), PLANS)
+    TrialMeasurer(device, warm_up=WarmUp(device.now_s)).measure(trial_of(PLANS), PLANS)
 
     assert len(device.run_clocks) == 1

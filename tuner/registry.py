@@ -1,6 +1,7 @@
 """Finds implementations by name, importing only what was chosen.
 
-No file of ``tuner/`` imports ``tuner.power`` or ``tuner.policies``; they are reached through this table.
+No file of ``tuner/`` imports ``tuner.power`` or ``tuner.policies``. What is chosen of them by name is here.
+The rest of ``tuner.power`` has typed functions in ``tuner.devices.power``.
 """
 
 import importlib
@@ -23,44 +24,11 @@ TABLE: dict[str, dict[str, str]] = {
         "choose": "tuner.policies.analytical:choose",
         "missing": "tuner.policies.analytical:missing",
     },
-    "sampler": {
-        "simulated": "tuner.power.sensors.simulated:SimulatedSampler",
-    },
     "readings": {
         "nvml": "tuner.power.nvml.readings:readings",
         "ina3221": "tuner.power.sensors.ina3221:readings",
         "tegrastats": "tuner.power.sensors.tegrastats:readings",
         "jtop": "tuner.power.sensors.jtop:readings",
-    },
-    "clocks": {
-        "automatic": "tuner.power.clocks.controls:open_control",
-        "simulated": "tuner.power.sensors.simulated:SimulatedClocks",
-    },
-    "clock-care": {
-        "restore-stale": "tuner.power.clocks.controls:restore_stale",
-        "restore-all": "tuner.power.clocks.controls:restore_all",
-        "reset": "tuner.power.clocks.controls:reset",
-        "survey": "tuner.power.clocks.survey:survey",
-        "actuators": "tuner.power.clocks.controls:actuators",
-        "where": "tuner.power.clocks.actuator:ClockPaths",
-        "directories": "tuner.power.clocks.journal:directories",
-        "helper-answers": "tuner.power.clocks.clockd_client:helper_answers",
-    },
-    "nvml": {
-        "health": "tuner.power.nvml.health:health",
-        "users": "tuner.power.nvml.health:GpuUsers",
-    },
-    "load": {
-        "jetson": "tuner.power.clocks.devfreq:load_percent",
-    },
-    "thermometer": {
-        "automatic": "tuner.power.nvml.health:Thermometer",
-    },
-    "calibration": {
-        "calibrate": "tuner.power.response.calibrate:calibrate",
-        "load": "tuner.power.response.calibrations:load",
-        "prepare": "tuner.power.response.calibrations:prepare",
-        "store": "tuner.power.response.calibrations:store",
     },
     "trace": {
         "recorded": "tuner.power.sensors.recorded:TraceFile",
@@ -68,9 +36,6 @@ TABLE: dict[str, dict[str, str]] = {
         "energies": "tuner.power.energy.programs:program_energies",
         "corrected": "tuner.power.energy.programs:corrected_power",
         "running": "tuner.power.energy.totals:RunningEnergy",
-    },
-    "meter": {
-        "sampling": "tuner.power.energy.meter:SamplingMeter",
     },
 }
 

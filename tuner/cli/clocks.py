@@ -11,6 +11,8 @@ from tuner.errors import ClockError, InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tuner.interfaces.gpu_state import ClockRestoration, ClockState
+
 _MEGA = 1e6
 
 
@@ -26,9 +28,9 @@ def clocks() -> None:
 @json_option
 def show(*, spec: str | None, json_path: str | None) -> None:
     """List the GPUs of this machine with clock, lock and owner; nothing is set."""
-    from tuner import registry
+    from tuner.devices import power
 
-    rows = [_row(state) for state in registry.load("clock-care", "survey")()]
+    rows = [_row(state) for state in power.survey_clocks()]
     if spec is not None:
         gpu = _named(spec)
         rows = [row for row in rows if row["gpu"] == gpu] or _unknown(spec, rows)
@@ -58,10 +60,10 @@ def restore(*, gpus: tuple[str, ...]) -> None:
 
 def _reset(gpu: str) -> bool:
     """Reset one GPU; True if that was done."""
-    from tuner import registry
+    from tuner.devices import power
 
     try:
-        registry.load("clock-care", "reset")(int(gpu) if gpu.isdecimal() else gpu)
+        power.reset_clock(int(gpu) if gpu.isdecimal() else gpu)
     except ClockError as error:
         click.echo(f"{gpu}: not reset: {error}", err=True)
         return False
@@ -71,9 +73,9 @@ def _reset(gpu: str) -> bool:
 
 def _restore() -> list[bool]:
     """Restore what the journal announces; True for each GPU that needs nothing more."""
-    from tuner import registry
+    from tuner.devices import power
 
-    outcomes = registry.load("clock-care", "restore-all")()
+    outcomes = power.restore_all()
     for outcome in outcomes:
         click.echo(f"{outcome.gpu}: {_told(outcome)}", err=outcome.state == "failed")
     if not outcomes:
@@ -81,7 +83,7 @@ def _restore() -> list[bool]:
     return [outcome.state != "failed" for outcome in outcomes]
 
 
-def _told(outcome: Any) -> str:  # noqa: ANN401 - tuner.power.clocks.ownership.RestoreOutcome, by name
+def _told(outcome: "ClockRestoration") -> str:
     details = "; ".join(outcome.details)
     if outcome.state == "owned":
         return f"held by {details}: left alone"
@@ -112,7 +114,7 @@ def _unknown(spec: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     raise InputError(f"--device {spec}: no such GPU; choose from {choices}")
 
 
-def _row(state: Any) -> dict[str, Any]:  # noqa: ANN401 - tuner.power.clocks.survey.ClockState, reached by name
+def _row(state: "ClockState") -> dict[str, Any]:
     return {
         "gpu": state.gpu,
         "name": state.name or None,

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tuner.cli.progress import CompareProgress
     from tuner.comparing.evaluations import Play, Rules
     from tuner.comparing.ground_truth import Truth
-    from tuner.database.conditions import Conditions
     from tuner.model.objective import Objective
+    from tuner.model.run import Conditions
     from tuner.search.request import Request
     from tuner.search.session import SearchOutcome
     from tuner.search.task import Task

@@ -17,11 +17,11 @@ from tuner.comparing.choices import Group
 from tuner.comparing.ground_truth import Truth
 from tuner.config.catalog import Catalog
 from tuner.database import Store
-from tuner.database.conditions import Conditions
 from tuner.errors import Interrupted
 from tuner.interfaces import Progress
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.records import digest
+from tuner.model.run import Conditions
 from tuner.search import session
 from tuner.search.driver import Observer
 from tuner.search.exporting import recorded_space

@@ -5,7 +5,8 @@ from tuner.database.faults import BUSY_TIMEOUT_S
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.migrations import MIGRATIONS
-from tuner.database.runs import RESUMABLE, Store, StoredRun, workload_key
+from tuner.database.runs import RESUMABLE, Store, workload_key
+from tuner.model.run import StoredRun
 
 __all__ = [
     "BUSY_TIMEOUT_S",

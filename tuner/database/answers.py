@@ -11,8 +11,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from tuner.database.conditions import staleness
-from tuner.database.runs import StoredRun
 from tuner.model import DeviceIdentity, RunStatus, TunableValue
+from tuner.model.run import StoredRun
 
 ANALYSIS_VERSION = 1
 """Of the analytical model and what is kept of it; raised when either changes."""

@@ -24,8 +24,9 @@ from tuner.database.ranking import (
     rank_stored,
     served_answer,
 )
-from tuner.database.runs import Store, StoredRun
+from tuner.database.runs import Store
 from tuner.model import Configuration, TunableValue, Workload
+from tuner.model.run import StoredRun
 
 ORIGINS = ("stored", "analytical", "nearest", "default")
 """From the best to the least."""

@@ -1,59 +1,10 @@
-"""What the answer of a run is true for, and why a stored answer is stale."""
+"""Why a stored answer is stale."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.model import DeviceIdentity
-
-PROTOCOL = 1  # of measuring; raised when numbers made before and after cannot be compared
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What a run's answer is true for.
-
-    Attributes:
-        workloads: the co-running workloads as the user names them, with their batches.
-        sources: kernel name -> hash of its sources, kernel file and options.
-        device: the GPU.
-        objective: name, with the slowdown limit if there is one.
-        policy: search strategy.
-        seed: of the strategy.
-        clocks: ``off`` or the list of clocks that could be chosen.
-        settings: everything else that decides which trials are made, or how.
-        asked: workload -> batch before it was capped to fit the memory; empty where none was capped.
-    """
-
-    workloads: tuple[tuple[str, int], ...]
-    sources: Mapping[str, str]
-    device: DeviceIdentity
-    objective: str
-    policy: str
-    seed: int
-    clocks: str
-    settings: Mapping[str, Any]
-    asked: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The workloads without their batches."""
-        return tuple(name for name, _ in self.workloads)
-
-    def record(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return {
-            "workloads": [list(pair) for pair in self.workloads],
-            "sources": dict(self.sources),
-            "device": vars(self.device),
-            "objective": self.objective,
-            "policy": self.policy,
-            "seed": self.seed,
-            "clocks": self.clocks,
-            "settings": dict(self.settings),
-            "asked": dict(self.asked),
-            "protocol": PROTOCOL,
-        }
+from tuner.model.run import PROTOCOL
 
 
 def staleness(

@@ -6,13 +6,11 @@ clock policy, co-running workloads, objective; and to the job it was measured fo
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.database.conditions import Conditions
 from tuner.database.connection import Database
 from tuner.database.files import now
 from tuner.database.pair import Row, Transaction
@@ -26,6 +24,7 @@ from tuner.model.records import (
     trial_from,
     trial_record,
 )
+from tuner.model.run import Conditions, StoredRun
 from tuner.system.owner import is_alive, pid_of, this_process
 
 if TYPE_CHECKING:
@@ -34,26 +33,6 @@ if TYPE_CHECKING:
 RESUMABLE = frozenset(RunStatus) - {RunStatus.FINISHED}
 _READ_RUNS = 16  # at once: most who look for an answer stop at the first, and each is thousands of bytes
 _ABOVE_ALL = 2**63 - 1  # SQLite's highest number of a row
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """A row of the history.
-
-    Attributes:
-        owner: the process that measures or measured it (``tuner.system.owner``).
-        answer: the document of its answer; None while nothing valid was measured.
-    """
-
-    id: int
-    status: RunStatus
-    owner: str
-    objective: str
-    started_at: str
-    ended_at: str | None
-    conditions: dict[str, Any]
-    answer: dict[str, Any] | None
-    trials: int
 
 
 def workload_key(names: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """Whether a GPU has nothing else to do: what others draw would be taken for the answer of its sensors."""
 
-from tuner import registry
+from tuner.devices import power
 from tuner.errors import DeviceError, SensorUnavailableError
 
 
@@ -20,7 +20,7 @@ def refuse_company(gpu: str | int, ours: int = 0) -> float | None:
         DeviceError: others compute on it, or it is cut into instances.
     """
     try:
-        facts = registry.load("nvml", "health")(gpu)
+        facts = power.gpu_health(gpu)
     except SensorUnavailableError:
         return None
     if facts.mig:
@@ -32,5 +32,4 @@ def refuse_company(gpu: str | int, ours: int = 0) -> float | None:
             f"{facts.name}: others compute on it, and what they draw would be taken for its sensors' answer"
             f" ({who} {', '.join(map(str, pids))}{', our own among them' if ours else ''}): end them, or wait"
         )
-    celsius: float | None = facts.temperature_c
-    return celsius
+    return facts.temperature_c

@@ -4,16 +4,32 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tuner.interfaces import Check, Device, LoadSource, RunRecord
+from tuner.interfaces import Check, LoadSource, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Plan
 
 
-class HostedDevice(Device, LoadSource, Protocol):
-    """What a worker hosts."""
+class HostedDevice(LoadSource, Protocol):
+    """What a worker hosts: the verbs of a device that it is asked for."""
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        """See ``Device.identity``."""
 
     @property
     def limits(self) -> DeviceLimits:
         """See ``Device.limits``; a GPU's are known."""
+
+    def check(self, plan: Plan, seed: int) -> Check:
+        """See ``Device.check``."""
+
+    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        """See ``Device.run``."""
+
+    def free_memory_bytes(self) -> int:
+        """See ``Device.free_memory_bytes``."""
+
+    def close(self) -> None:
+        """See ``Device.close``."""
 
 
 class DeviceServer:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from tuner.errors import ClockError, CompileError, DeviceError
-from tuner.interfaces import Check, ClockReading, Progress, RunRecord
+from tuner.interfaces import Check, ClockReading, Device, Progress, RunRecord
 from tuner.model import (
     Configuration,
     DeviceIdentity,
@@ -131,6 +131,13 @@ class ReplayDevice:
         """Virtual time goes on from here."""
         self._now_s = max(self._now_s, ended_s)
 
+    def own_processes(self) -> int:
+        """Nothing computes."""
+        return 0
+
+    def abort(self) -> None:
+        """Nothing is held."""
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -177,6 +184,11 @@ class RecordedClocks:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def replayed(device: Device) -> ReplayDevice | None:
+    """The device as one that replays a recording; None where trials run on it."""
+    return device if isinstance(device, ReplayDevice) else None
 
 
 def recorded_on(space: RecordedSpace) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import platformdirs
 
 from tuner import registry
-from tuner.devices.replay import RecordedClocks, ReplayDevice
+from tuner.devices import power
+from tuner.devices.replay import RecordedClocks, ReplayDevice, replayed
 from tuner.errors import ClockError, InputError, SensorUnavailableError, StoreError, UnknownNameError
 from tuner.interfaces import ClockControl, Device, Meter, PowerSampler, Reading, Response, SensorInfo
 from tuner.model import DeviceIdentity
@@ -40,7 +41,7 @@ def calibrated(identity: DeviceIdentity, *files: Path) -> Callable[[str], Respon
     """
     known: dict[str, Response] = {}
     for path in reversed(files or (user_file(), SYSTEM_FILE)):
-        known |= registry.load("calibration", "load")(path, identity.uuid, identity.driver)
+        known |= power.load_calibrations(path, identity.uuid, identity.driver)
     return known.get
 
 
@@ -52,18 +53,19 @@ def restore_stale_clocks() -> list[str]:
     Returns:
         GPUs whose clocks could not be given back, as their control knows them.
     """
-    outcomes = registry.load("clock-care", "restore-stale")()
+    outcomes = power.restore_stale()
     return [outcome.gpu for outcome in outcomes if outcome.state == "failed"]
 
 
 def open_clocks(device: Device) -> tuple[ClockControl | None, str]:
     """Clock control of a device, which sets nothing by being opened; or None and the reason."""
-    if isinstance(device, ReplayDevice):
-        return _recorded_clocks(device)
+    replay = replayed(device)
+    if replay is not None:
+        return _recorded_clocks(replay)
     try:
         if device.identity.modelled:
-            return registry.load("clocks", "simulated")(device), ""
-        return registry.load("clocks", "automatic")(device.identity.uuid), ""
+            return power.simulated_clocks(device), ""
+        return power.open_clock_control(device.identity.uuid), ""
     except (ClockError, SensorUnavailableError) as error:
         return None, str(error)
 
@@ -89,7 +91,7 @@ def open_meter(
         sampler, why = open_reading(device, sensor), ""
     if sampler is None:
         return None, why
-    return registry.load("meter", "sampling")(sampler, clocks, device.now_s), ""
+    return power.sampling_meter(sampler, clocks, device.now_s), ""
 
 
 def _recorded_clocks(device: ReplayDevice) -> tuple[ClockControl | None, str]:
@@ -188,10 +190,9 @@ def _readings(device: Device, interval_s: float) -> Iterator[Reading]:
 
 def _simulated(device: Device) -> Iterator[Reading]:
     responses = _responses(device.identity)
-    make = registry.load("sampler", "simulated")
     for sensor in getattr(device, "sensors", ()):
         name = f"simulated-{sensor['name']}"
-        yield Reading(name, functools.partial(make, device, **sensor, response=responses(name)))
+        yield Reading(name, functools.partial(power.simulated_sampler, device, sensor, responses(name)))
 
 
 def _first(device: Device) -> tuple[PowerSampler | None, str]:

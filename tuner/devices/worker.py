@@ -4,8 +4,11 @@ A candidate that hangs, crashes or corrupts its context costs one result: the ch
 call starts another. Everything that crosses is a plain value.
 """
 
+import contextlib
 import logging
+import os
 import re
+import signal
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -153,6 +156,16 @@ class WorkerDevice:
 
     def resume_at(self, ended_s: float) -> None:
         """See ``Device.resume_at``: the monotonic clock goes its own way."""
+
+    def own_processes(self) -> int:
+        """See ``Device.own_processes``: the worker, while there is one."""
+        return int(self.pid is not None)
+
+    def abort(self) -> None:
+        """See ``Device.abort``: the worker is killed, as a candidate in it may hang."""
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the worker; may be called again."""

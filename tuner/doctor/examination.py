@@ -5,15 +5,15 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from tuner import registry
 from tuner.compiler.cubin_cache import default_directory
 from tuner.database import default_path
+from tuner.devices import power
 from tuner.doctor import host, software
 from tuner.doctor.finding import Finding
 from tuner.doctor.gpu import clocks, gpu, no_sensors, sensors
 from tuner.errors import ClockError, TunerError
+from tuner.interfaces.gpu_state import ClockPaths
 
 Check = tuple[str, Callable[[], Iterable[Finding]]]
 _SOCKET = "run/tuner/clockd.sock"
@@ -74,13 +74,13 @@ def _checks(around: Surroundings) -> Iterator[Check]:
     yield "monitors", partial(host.monitors, root / "proc")
     yield "state directory", partial(host.directory, "state directory", around.database.parent)
     yield "cache directory", partial(host.directory, "cache directory", around.cache)
-    (runtime, *_) = registry.load("clock-care", "directories")(around.journals)
+    (runtime, *_) = power.journal_directories(around.journals)
     yield "runtime directory", partial(host.directory, "runtime directory", runtime)
     yield "database", partial(host.database, around.database)
 
 
-def _where(around: Surroundings) -> Any:  # noqa: ANN401 - a plugin's dataclass
-    return registry.load("clock-care", "where")(
+def _where(around: Surroundings) -> ClockPaths:
+    return power.clock_paths(
         devfreq=around.root / "sys/class/devfreq",
         config=around.root / "etc/tuner/clockd.toml",
         directory=around.journals,
@@ -88,11 +88,11 @@ def _where(around: Surroundings) -> Any:  # noqa: ANN401 - a plugin's dataclass
     )
 
 
-def _gpus(where: Any) -> list[str]:  # noqa: ANN401
+def _gpus(where: ClockPaths) -> list[str]:
     """What the clock controls know the GPUs of this machine by: NVML's UUID, or a devfreq node."""
     found: list[str] = []
     try:
-        actuators = registry.load("clock-care", "actuators")(where)
+        actuators = power.clock_actuators(where)
     except TunerError:  # told by the check of the clocks
         return found
     for actuator in actuators:

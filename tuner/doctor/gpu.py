@@ -3,15 +3,16 @@
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from tuner import registry
 from tuner.compiler.cubin_cache import CubinCache, default_directory
 from tuner.compiler.nvrtc_choice import choose
+from tuner.devices import power
 from tuner.devices.sensor_survey import SensorReport, survey
 from tuner.devices.sensors import calibrated
 from tuner.doctor.finding import Finding
 from tuner.errors import ClockError, CompilerUnavailableError, SensorUnavailableError, StoreError
+from tuner.interfaces.gpu_state import ClockActuator, ClockPaths, ClockState, GpuHealth
 from tuner.model import DeviceIdentity
 from tuner.report.words import response_words
 from tuner.tracing.choice import find_gpu, readings
@@ -22,7 +23,7 @@ _HOT_C = 80.0  # the slow-down of server GPUs begins at 85 to 90 degrees
 _SHOWN = 5
 
 
-def clocks(where: Any, *, expected: bool) -> Iterator[Finding]:  # noqa: ANN401 - a plugin's dataclass
+def clocks(where: ClockPaths, *, expected: bool) -> Iterator[Finding]:
     """Per GPU: is it throttled, did a process that is gone leave its clock set, may this one set it?
 
     Nothing is set to find out.
@@ -32,7 +33,7 @@ def clocks(where: Any, *, expected: bool) -> Iterator[Finding]:  # noqa: ANN401 
         expected: this machine has a GPU, so that finding none is wrong.
     """
     try:
-        states = registry.load("clock-care", "survey")(where)
+        states = power.survey_clocks(where)
     except ClockError as error:
         if expected:
             yield Finding(
@@ -46,7 +47,7 @@ def clocks(where: Any, *, expected: bool) -> Iterator[Finding]:  # noqa: ANN401 
     yield from _permissions(where)
 
 
-def _state(state: Any) -> Iterator[Finding]:  # noqa: ANN401
+def _state(state: ClockState) -> Iterator[Finding]:
     check = f"clock of {state.name or state.gpu}"
     for trouble in state.trouble:
         yield Finding(check, "warning", trouble, "see `tuner clocks show`")
@@ -67,19 +68,19 @@ def _state(state: Any) -> Iterator[Finding]:  # noqa: ANN401
         yield Finding(check, "ok", f"{now}, not throttled")
 
 
-def _permissions(where: Any) -> Iterator[Finding]:  # noqa: ANN401
+def _permissions(where: ClockPaths) -> Iterator[Finding]:
     helper: bool | None = None
-    for actuator in registry.load("clock-care", "actuators")(where):
+    for actuator in power.clock_actuators(where):
         if isinstance(actuator, ClockError):
             continue  # told by the survey
         with closing(actuator):
             permitted = actuator.permitted()
             if helper is None and not permitted:
-                helper = registry.load("clock-care", "helper-answers")(where.socket)
+                helper = power.helper_answers(where.socket)
             yield _permission(actuator, permitted=permitted, helper=bool(helper))
 
 
-def _permission(actuator: Any, *, permitted: bool, helper: bool) -> Finding:  # noqa: ANN401
+def _permission(actuator: ClockActuator, *, permitted: bool, helper: bool) -> Finding:
     check = f"--clocks on {actuator.name}"
     try:
         count = len(actuator.supported_mhz())
@@ -164,7 +165,7 @@ def gpu(uuid: str, proc: Path) -> Iterator[Finding]:
         proc: the ``/proc`` in which other processes have their names.
     """
     try:
-        facts = registry.load("nvml", "health")(uuid)
+        facts = power.gpu_health(uuid)
     except SensorUnavailableError as error:
         yield Finding(uuid, "error", str(error), "see dmesg for messages of the driver (Xid)")
         return
@@ -177,7 +178,7 @@ def gpu(uuid: str, proc: Path) -> Iterator[Finding]:
         yield from _compiler(check, facts.capability)
 
 
-def _mode(check: str, facts: Any) -> Iterator[Finding]:  # noqa: ANN401 - a plugin's dataclass
+def _mode(check: str, facts: GpuHealth) -> Iterator[Finding]:
     if facts.persistence is False:
         yield Finding(
             check,
@@ -196,14 +197,14 @@ def _mode(check: str, facts: Any) -> Iterator[Finding]:  # noqa: ANN401 - a plug
         yield Finding(check, "warning", "a virtual GPU: power and clocks are the host's to know and to set")
 
 
-def _heat(check: str, facts: Any) -> Iterator[Finding]:  # noqa: ANN401
+def _heat(check: str, facts: GpuHealth) -> Iterator[Finding]:
     if facts.temperature_c is not None and facts.temperature_c >= _HOT_C:
         yield Finding(
             check, "warning", f"{facts.temperature_c:.0f} °C: it may throttle for heat soon", "see to cooling"
         )
 
 
-def _others(check: str, facts: Any, proc: Path) -> Iterator[Finding]:  # noqa: ANN401
+def _others(check: str, facts: GpuHealth, proc: Path) -> Iterator[Finding]:
     if facts.processes is None:
         yield Finding(check, "note", "which processes compute on it cannot be seen")
         return

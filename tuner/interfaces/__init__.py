@@ -1,4 +1,4 @@
-"""The borders of the project: device, power sampler, meter, clock control, policy.
+"""The borders of the project: device, measurer, trial store, power sampler, meter, clock control, policy.
 
 Each is a few verbs wide and has a simulated implementation in the package. Nothing here imports an
 implementation; ``tuner.registry`` finds those by name.
@@ -26,6 +26,7 @@ from tuner.interfaces.power import (
     Sample,
     SensorInfo,
 )
+from tuner.interfaces.trials import Measurer, TrialStore
 
 __all__ = [
     "Candidate",
@@ -36,6 +37,7 @@ __all__ = [
     "Device",
     "EnergyTotal",
     "LoadSource",
+    "Measurer",
     "Meter",
     "Payback",
     "Policy",
@@ -55,4 +57,5 @@ __all__ = [
     "Search",
     "SensorInfo",
     "StageLaunch",
+    "TrialStore",
 ]

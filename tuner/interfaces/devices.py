@@ -94,6 +94,12 @@ class Device(Protocol):
     def resume_at(self, ended_s: float) -> None:
         """Go on where a killed run ended: a virtual clock is set forward, a real one needs nothing."""
 
+    def own_processes(self) -> int:
+        """How many processes of this program compute on the device, as its driver or its model sees them."""
+
+    def abort(self) -> None:
+        """Free the GPU at once, whatever runs on it; safe in a signal handler, and again."""
+
     def close(self) -> None:
         """Release everything; the device is not used afterwards."""
 

@@ -16,7 +16,7 @@ from tuner.measurement.warmup import WarmUp
 from tuner.measurement.window import WindowRunner, recording_of, suggested_window_s
 from tuner.model import FlagKind, Measurement, Plan, Status, Trial, Workload, WorkloadResult
 
-__all__ = ["Measurer", "open_clocks", "open_meter", "suggested_window_s"]
+__all__ = ["TrialMeasurer", "open_clocks", "open_meter", "suggested_window_s"]
 
 _LOG = logging.getLogger(__name__)
 _GIVE_UP = 3  # windows measured again in vain before what spoilt them counts as lasting
@@ -25,7 +25,7 @@ _CAPPED_WINDOW_S = 2.0  # there an H200 swings between 500 and 800 W with a peri
 _ARRIVE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
 
 
-class Measurer:
+class TrialMeasurer:
     """Measures trials on one device, one after another.
 
     The clock of a trial stays locked until a trial with another clock comes, ``close`` is called, or an
@@ -150,7 +150,7 @@ class Measurer:
         """Give the clock back; the measurer may be used again."""
         self._clock.release()
 
-    def __enter__(self) -> "Measurer":  # noqa: PYI034 - typing.Self needs Python 3.11
+    def __enter__(self) -> "TrialMeasurer":  # noqa: PYI034 - typing.Self needs Python 3.11
         return self
 
     def __exit__(

@@ -66,7 +66,7 @@ class WindowRunner:
         device: where they run.
         meter: for joules; None measures time only.
         clock: what it was set to is what the clock seen is held against.
-        needs_energy: see ``Measurer``.
+        needs_energy: see ``TrialMeasurer``.
 
     Attributes:
         total_s: length of all windows so far.

@@ -23,7 +23,8 @@ from tuner.model.plan import (
     shown_values,
     tunable_names,
 )
-from tuner.model.trial import Energy, Measurement, RunStatus, Status, Trial, WorkloadResult
+from tuner.model.run import RunStatus
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.model.uncertainty import Part, contracted, expanded, student_factor
 
 __all__ = [

@@ -32,19 +32,6 @@ class Status(str, Enum):
     CRASHED = "crashed"
 
 
-class RunStatus(str, Enum):
-    """Where a run of the database stands."""
-
-    RUNNING = "running"  # or killed: its process says which
-    FINISHED = "finished"
-    LIMITED = "limited"  # a budget or a time limit ended it
-    INTERRUPTED = "interrupted"
-    FAILED = "failed"
-
-    def __str__(self) -> str:
-        return self.value
-
-
 @dataclass(frozen=True)
 class WorkloadResult:
     """One workload's part in a measurement.

@@ -5,12 +5,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.database.conditions import Conditions
 from tuner.interfaces import Candidate
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, Ratio
 from tuner.model import Energy, Measurement, Trial
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.records import Record, trial_record
+from tuner.model.run import Conditions
 from tuner.search.break_even import break_even
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.session import SearchOutcome

@@ -4,9 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.database import Store
-from tuner.interfaces import Device, Policy, Search
-from tuner.measurement.measurer import Measurer
+from tuner.interfaces import Device, Measurer, Policy, Search, TrialStore
 from tuner.measurement.paired import LEAST_REPEATS, MOST_REPEATS, PairedRepeats
 from tuner.model import Measurement, Plan, Trial
 from tuner.model.objective import Objective
@@ -79,7 +77,7 @@ class Driver:
         prepared: Sequence[PreparedWorkload],
         device: Device,
         measurer: Measurer,
-        store: Store,
+        store: TrialStore,
         run_id: int,
         limits: SearchLimits,
         observer: Observer,

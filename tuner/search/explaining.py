@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner import registry
 from tuner.config.catalog import Catalog
-from tuner.devices.replay import PREFIX
+from tuner.devices.replay import replayed
 from tuner.devices.worker import open_device
 from tuner.interfaces import Device, Progress, StageLaunch
 from tuner.model import DeviceLimits
@@ -53,7 +53,7 @@ def explain(
     with ExitStack() as stack:
         device: Device | None = None
         for spec in specs:
-            if device is None or _is_recording(device_spec):  # a recording opens one space at a time
+            if device is None or replayed(device) is not None:  # a recording opens one space at a time
                 opened = open_device(device_spec, workloads=(spec,))
                 device = stack.enter_context(closing(opened.device))
                 notices += [opened.notice] if opened.notice else []
@@ -61,10 +61,6 @@ def explain(
             documents.append(document)
             notices += told
         return {"device": _device(device), "workloads": documents, "notices": notices}
-
-
-def _is_recording(device_spec: str | None) -> bool:
-    return device_spec is not None and device_spec.startswith(PREFIX)
 
 
 def _device(device: Device | None) -> dict[str, Any] | None:

@@ -6,12 +6,11 @@ from itertools import islice
 from typing import Any
 
 from tuner.config import KernelFile
-from tuner.database import Store, StoredRun
-from tuner.database.conditions import PROTOCOL
 from tuner.database.neighbours import distance, size_point, sizes_named
-from tuner.interfaces import PriorRun
+from tuner.interfaces import PriorRun, TrialStore
 from tuner.model import Configuration, DeviceIdentity, Workload
 from tuner.model.objective import Objective
+from tuner.model.run import PROTOCOL, StoredRun
 from tuner.recordings import RecordedKernel
 from tuner.search.candidates import PreparedWorkload
 
@@ -22,7 +21,11 @@ Points = tuple[tuple[Configuration, float], ...]
 
 
 def knowledge(
-    store: Store, run_id: int, prepared: Sequence[PreparedWorkload], device: DeviceIdentity, objective: str
+    store: TrialStore,
+    run_id: int,
+    prepared: Sequence[PreparedWorkload],
+    device: DeviceIdentity,
+    objective: str,
 ) -> tuple[PriorRun, ...]:
     """What runs that had finished before this one began measured of the same kernels, nearest first.
 
@@ -56,7 +59,7 @@ def knowledge(
 
 
 def _told(
-    store: Store, run_id: int, item: PreparedWorkload, device: DeviceIdentity, objective: str
+    store: TrialStore, run_id: int, item: PreparedWorkload, device: DeviceIdentity, objective: str
 ) -> Iterator[tuple[dict[str, int | str], str, Points]]:
     """Sizes, GPU and points of every run that tells something of a workload, nearest first."""
     kernel, batch = item.kernel, item.workload.batch
@@ -103,7 +106,7 @@ def _comparable(
     )
 
 
-def _points(store: Store, run: StoredRun, name: str, objective: Objective) -> Points:
+def _points(store: TrialStore, run: StoredRun, name: str, objective: Objective) -> Points:
     """Configurations and costs of a run, cheapest first, failed ones last; none where none was valid."""
     costs = [
         (trial.configurations[0], objective.cost(measurement))

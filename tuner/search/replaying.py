@@ -8,7 +8,6 @@ import numpy as np
 from tuner.config.catalog import Catalog
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import EmptySpaceError, InputError
-from tuner.measurement.measurer import Measurer
 from tuner.model import Configuration, Measurement, Plan, ProblemSpec, Trial, TunableValue, Work, Workload
 from tuner.recordings import RecordedKernel, RecordedSpace, RecordedWorkload
 from tuner.recordings.checks import AMOUNT
@@ -20,15 +19,14 @@ _NO_WORK = Work(bytes=0.0, operations=0.0)
 _RECORDED = ProblemSpec("recorded")
 
 
-class ReplayMeasurer(Measurer):
-    """Hands out recorded measurements as they are: no window is repeated, and nothing warms up.
+class ReplayMeasurer:
+    """Implements ``Measurer`` by a recording: no window is repeated, and nothing warms up.
 
     Args:
         device: whose recording.
     """
 
     def __init__(self, device: ReplayDevice) -> None:
-        super().__init__(device)
         self._replay = device
         self._replayed_s = 0.0
 
@@ -37,14 +35,34 @@ class ReplayMeasurer(Measurer):
         """Length of all recorded windows so far."""
         return self._replayed_s
 
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """There are none."""
+        return ()
+
     def measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:  # noqa: ARG002 - nothing runs
         """What the trial gave."""
         measurement = self._replay.measurement(trial)
         self._replayed_s += measurement.window_s
         return measurement
 
+    def measure_idle(self, clock_mhz: int | None) -> float:  # noqa: ARG002 - idle power is part of a recording
+        """Nothing is measured."""
+        return 0.0
+
+    def with_idle(
+        self,
+        measurement: Measurement,
+        clock_mhz: int | None,  # noqa: ARG002 - as recorded at any clock
+    ) -> Measurement:
+        """The measurement as it was recorded."""
+        return measurement
+
     def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
         """Nothing need be known of what a killed run looked up."""
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def pairs(space: RecordedSpace) -> list[tuple[RecordedKernel, Workload]]:

@@ -9,15 +9,15 @@ from typing import Any
 from tuner import registry
 from tuner.config import KernelFile
 from tuner.config.catalog import DEFAULT_WORKLOADS, Catalog
-from tuner.database.conditions import Conditions
 from tuner.database.ranking import AnswerQuery
 from tuner.devices.gpus import limits_of
-from tuner.devices.replay import PREFIX, ReplayDevice
+from tuner.devices.replay import PREFIX, ReplayDevice, replayed
 from tuner.devices.worker import identify
 from tuner.errors import ClockError, InputError
 from tuner.interfaces import ClockControl, Device, Progress
 from tuner.model import Workload
 from tuner.model.objective import described
+from tuner.model.run import Conditions
 from tuner.options import OPTIONS, SearchOptions
 from tuner.recordings import RecordedKernel
 from tuner.search import replaying
@@ -84,8 +84,9 @@ def resolve(
         UnknownNameError: an unknown kernel or size.
         InputError: a workload named twice, or one that does not fit.
     """
-    if isinstance(device, ReplayDevice):
-        return replaying.pairs(device.space), replaying.changed(device.space, catalog)
+    replay = replayed(device)
+    if replay is not None:
+        return replaying.pairs(replay.space), replaying.changed(replay.space, catalog)
     workloads = [catalog.workload(spec) for spec in specs or DEFAULT_WORKLOADS]
     names = [str(workload) for workload in workloads]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -98,8 +99,9 @@ def resolve(
 
 def asked_batches(catalog: Catalog, specs: Sequence[str], device: Device | None = None) -> dict[str, int]:
     """Batches as asked for, before any is capped: named in the spec, the kernel file's, or as recorded."""
-    if isinstance(device, ReplayDevice):
-        return {workload.name: workload.batch for workload in device.space.workloads}
+    replay = None if device is None else replayed(device)
+    if replay is not None:
+        return {workload.name: workload.batch for workload in replay.space.workloads}
     workloads = [catalog.workload(spec) for spec in specs or DEFAULT_WORKLOADS]
     return {str(workload): workload.batch for workload in workloads}
 
@@ -199,8 +201,9 @@ def _prepared(
     device: Device,
     progress: Progress | None,
 ) -> list[PreparedWorkload]:
-    if isinstance(device, ReplayDevice):
-        return replaying.prepared(device.space, request.min_occupancy)
+    replay = replayed(device)
+    if replay is not None:
+        return replaying.prepared(replay.space, request.min_occupancy)
     files = [(kernel, workload) for kernel, workload in pairs if isinstance(kernel, KernelFile)]
     return prepare(files, device, request.min_occupancy, progress)
 

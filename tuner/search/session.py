@@ -8,15 +8,13 @@ from functools import partial
 from typing import Any
 
 from tuner import registry
-from tuner.database import Store
-from tuner.database.conditions import Conditions
 from tuner.errors import Interrupted
-from tuner.interfaces import Device, Policy
-from tuner.measurement.measurer import Measurer
+from tuner.interfaces import Device, Measurer, Policy, TrialStore
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability, near, repeatability
 from tuner.measurement.window import MOST_S
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.objective import COVERAGE, Objective, choose
+from tuner.model.run import Conditions
 from tuner.search.driver import Driver, LimitReachedError, Observer
 from tuner.search.prior_runs import knowledge
 from tuner.search.task import SearchContext, Task, default_configuration
@@ -69,7 +67,7 @@ def run(
     *,
     device: Device,
     measurer: Measurer,
-    store: Store,
+    store: TrialStore,
     observer: Observer,
     tell: Callable[[str], None] = lambda _: None,
     resume: bool = False,

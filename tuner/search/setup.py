@@ -5,12 +5,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.devices.replay import ReplayDevice
+from tuner.devices.replay import ReplayDevice, replayed
 from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
 from tuner.devices.worker import open_device
 from tuner.errors import InputError
-from tuner.interfaces import ClockControl, Device, Meter
-from tuner.measurement.measurer import Measurer, suggested_window_s
+from tuner.interfaces import ClockControl, Device, Measurer, Meter
+from tuner.measurement.measurer import TrialMeasurer, suggested_window_s
 from tuner.measurement.warmup import WarmUp
 from tuner.model.objective import Objective
 from tuner.search.replaying import ReplayMeasurer, measured_as, require_clocks, require_joules
@@ -42,8 +42,9 @@ class MeasurementSetup:
     @property
     def measuring(self) -> dict[str, Any]:
         """How trials are measured here: numbers of another sensor or window are other numbers."""
-        if isinstance(self.device, ReplayDevice):
-            return measured_as(self.device.space)
+        replay = replayed(self.device)
+        if replay is not None:
+            return measured_as(replay.space)
         return {"window_s": self.window_s, "sensor": None if self.meter is None else self.meter.info.name}
 
 
@@ -71,8 +72,9 @@ def open_setup(
             workloads=request.workloads,
         )
         stack.callback(device.close)
-        if isinstance(device, ReplayDevice):
-            yield _replay_setup(device, request)
+        replay = replayed(device)
+        if replay is not None:
+            yield _replay_setup(replay, request)
             return
         if not device.identity.modelled:
             restore_stale_clocks()
@@ -88,7 +90,7 @@ def open_setup(
         window_s = request.window_s or suggested_window_s(info, request.energy_precision)
         needs_energy = Objective(request.objective).needs_energy
         measurer = stack.enter_context(
-            Measurer(
+            TrialMeasurer(
                 device,
                 meter,
                 clocks,

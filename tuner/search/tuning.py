@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.config.catalog import Catalog
-from tuner.database import Store
+from tuner.interfaces import TrialStore
 from tuner.search import session
 from tuner.search.document import WallTime, document
 from tuner.search.driver import TrialEvent
@@ -50,7 +50,7 @@ def tune(
     setup: MeasurementSetup,
     request: Request,
     catalog: Catalog,
-    store: Store,
+    store: TrialStore,
     listener: ProgressListener,
     *,
     resume: bool,

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 from tuner import registry
+from tuner.devices import power
 from tuner.devices.cuda.probe import who
 from tuner.devices.sensors import choices, gpu_readings, is_advised_against, is_jetson
 from tuner.errors import (
@@ -94,7 +95,7 @@ def find_gpu(spec: str | None, needs: str, also: str = "") -> Gpu:
                 raise
     wanted: str | int = uuid or (0 if spec is None else int(spec) if _is_number(spec) else spec)
     try:
-        facts = registry.load("nvml", "health")(wanted)
+        facts = power.gpu_health(wanted)
     except SensorUnavailableError:  # a Jetson, or nothing: opening its readings says what is missing
         return Gpu(wanted, uuid, driver, "this board" if is_jetson() else "this machine")
     return Gpu(facts.uuid, facts.uuid, facts.driver or driver, facts.name)
@@ -186,7 +187,7 @@ def readable_clocks(gpu: Gpu) -> Iterator[ClockControl | None]:
         yield None
         return
     try:
-        control = registry.load("clocks", "automatic")(gpu.gpu)
+        control = power.open_clock_control(gpu.gpu)
     except (TunerError, ImportError):  # an administrator's file that is wrong, too: only setting needs it
         yield None
         return

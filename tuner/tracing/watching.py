@@ -4,11 +4,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tuner import registry
 from tuner.errors import ClockError, PowerError
 from tuner.interfaces import ClockControl, ClockReading, EnergyTotal, PowerSampler, SensorInfo
+from tuner.interfaces.gpu_state import Thermometer
 from tuner.tracing.choice import REPLAY
 from tuner.tracing.recorder import pause_s
 
@@ -122,7 +122,7 @@ class WatchedReading:
 def snapshots(
     watched: Sequence[WatchedReading],
     clocks: ClockControl | None,
-    thermometer: Any,  # noqa: ANN401 - a plugin's class
+    thermometer: Thermometer | None,
     *,
     pause: Callable[[float], bool],
     interval_s: float,

@@ -4,7 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tuner.interfaces import Device, PowerSampler
+    from tuner.interfaces import Device, LoadSource, PowerSampler
+    from tuner.interfaces.gpu_state import ResponseIdentification
     from tuner.model import DeviceIdentity
     from tuner.tracing.choice import Gpu
 
@@ -52,7 +53,7 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     other setting changed, fits every model to what each reading shows, and stores the best for this GPU and
     driver. The GPU must have nothing else to do.
     """
-    from tuner import registry
+    from tuner.devices import power
     from tuner.devices.company import refuse_company
     from tuner.devices.sensors import user_file
     from tuner.devices.worker import open_device
@@ -60,7 +61,7 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     from tuner.tracing.choice import readable_clocks
 
     path = user_file()
-    registry.load("calibration", "prepare")(path)
+    power.prepare_calibrations(path)
     with contextlib.ExitStack() as stack:
         clocks, celsius = None, []
         if device is None or not device.startswith("sim:"):
@@ -74,8 +75,12 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
         samplers, unavailable = _opened(stack, opened, names)
         try:
             with _progress(seconds) as told:
-                found = registry.load("calibration", "calibrate")(
-                    opened, list(samplers.values()), clocks=clocks, seconds=seconds, progress=told
+                found = power.calibrate(
+                    cast("LoadSource", opened),  # cuda: and sim: devices are
+                    list(samplers.values()),
+                    clocks=clocks,
+                    seconds=seconds,
+                    progress=told,
                 )
         except KeyboardInterrupt as order:
             raise Interrupted("interrupted; no calibration was stored") from order
@@ -146,9 +151,9 @@ def _opened(
     return samplers, unavailable
 
 
-def _store(path: "Path", identity: "DeviceIdentity", found: Mapping[str, Any]) -> bool:
+def _store(path: "Path", identity: "DeviceIdentity", found: "Mapping[str, ResponseIdentification]") -> bool:
     """Store what later runs are to know of the readings; False where nothing was found."""
-    from tuner import registry
+    from tuner.devices import power
 
     good = {
         name: (identified.stored, identified.period_s)
@@ -156,7 +161,7 @@ def _store(path: "Path", identity: "DeviceIdentity", found: Mapping[str, Any]) -
         if identified.stored is not None
     }
     if good:
-        registry.load("calibration", "store")(path, identity.uuid, identity.driver, good)
+        power.store_calibrations(path, identity.uuid, identity.driver, good)
     return bool(good)
 
 

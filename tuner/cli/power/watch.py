@@ -96,12 +96,12 @@ def _snapshots(
     gpu: "Gpu", sensors: tuple[str, ...], interval_s: float, most: float
 ) -> Iterator["PowerSnapshot"]:
     """So many snapshots, or as many as there are until a signal."""
-    from tuner import registry
+    from tuner.devices import power
     from tuner.tracing.choice import opened, readable_clocks
     from tuner.tracing.signals import TO_END, SignalPipe
     from tuner.tracing.watching import WatchedReading, snapshots
 
-    thermometer = registry.load("thermometer", "automatic")(gpu.gpu)
+    thermometer = power.thermometer(gpu.gpu)
     with (
         contextlib.closing(thermometer),
         opened(gpu, sensors, rails=True, interval_s=interval_s) as samplers,

@@ -3,10 +3,8 @@
 The process of one attempt at a job: it opens the GPU, measures, stores, and says how it ended.
 """
 
-import contextlib
 import logging
 import os
-import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,12 +18,10 @@ from tuner.daemon.attempts.gpu_users import Watcher
 from tuner.daemon.attempts.guard import GuardedMeasurer, Stopping
 from tuner.daemon.attempts.messages import Ending, Errand, Status, errand_from
 from tuner.daemon.attempts.repetition import measure_again
-from tuner.daemon.attempts.retry import PatientStore
-from tuner.database import Jobs
+from tuner.daemon.attempts.retry import RetryingStore
+from tuner.database import Jobs, Store
 from tuner.devices.sensors import restore_stale_clocks
-from tuner.devices.worker import WorkerDevice
 from tuner.errors import CompilerUnavailableError, InputError, Interrupted, StoreError, TunerError
-from tuner.interfaces import Device
 from tuner.model import RunStatus
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.records import measurement_record
@@ -84,15 +80,7 @@ class Attempt:
         own = kernel_directories(errand.kernel_directories, below=errand.below)
         catalog = Catalog.load(search_path=(kernels_root(), *own))
         with ExitStack() as ownership, ExitStack() as stack:  # the GPU is others' when all is closed
-            store = stack.enter_context(
-                PatientStore(
-                    errand.database,
-                    job=errand.job,
-                    stopping=self._stopping,
-                    begun=self._begun,
-                    ending=self._leave,
-                )
-            )
+            store = stack.enter_context(Store(errand.database, job=errand.job))
             setup = stack.enter_context(open_setup(errand.order.device or None, request))
             identity = setup.device.identity
             ownership.enter_context(owned(errand.database.parent, identity.uuid, sleep=self._stopping.sleep))
@@ -111,15 +99,14 @@ class Attempt:
             Watcher(self._errand.others_allowed) if self._errand.idle_test else None,
             self._teller.spent,
         )
-        self._stopping.at_once = lambda: _free(setup.device)
+        self._stopping.at_once = setup.device.abort
         return replace(setup, measurer=self._guard)
 
-    def _tune(
-        self, setup: MeasurementSetup, request: Request, catalog: Catalog, store: PatientStore
-    ) -> Ending:
+    def _tune(self, setup: MeasurementSetup, request: Request, catalog: Catalog, store: Store) -> Ending:
         job = Jobs(store.database).job(self._errand.job)
         begun = job is not None and job.run is not None
-        tuned = tune(setup, request, catalog, store, self._teller, resume=begun)
+        retrying = RetryingStore(store, stopping=self._stopping, begun=self._begun, ending=self._leave)
+        tuned = tune(setup, request, catalog, retrying, self._teller, resume=begun)
         if tuned.outcome.status is RunStatus.INTERRUPTED:
             return self._interrupted()
         self._teller.answer(tuned.document)
@@ -175,13 +162,6 @@ def request_of(order: JobSpec) -> Request:
         InputError: an option that there is none of.
     """
     return Request(workloads=order.workloads, **job_options(order))
-
-
-def _free(device: Device) -> None:
-    """Take a GPU from the worker that holds it, wherever this program is; a candidate in it may hang."""
-    if isinstance(device, WorkerDevice) and device.pid is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(device.pid, signal.SIGKILL)
 
 
 def main(telling: int, lifeline: int) -> NoReturn:

@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
-from tuner import registry
-from tuner.devices import occupants
+from tuner.devices import occupants, power
 from tuner.errors import ChildError, SensorUnavailableError
+from tuner.interfaces.gpu_state import GpuUsers
 from tuner.system.process import Child
 
 DEVFREQ = Path("/sys/class/devfreq")
@@ -70,7 +70,7 @@ class Watcher:
         self._busy_percent = busy_percent
         self._library = library
         self._devfreq = devfreq
-        self._opened: dict[str, Any] = {}
+        self._opened: dict[str, GpuUsers] = {}
 
     def look(self, device: str, uuid: str, ours: int, our_load: bool = False) -> Presence:
         """Who else is on a GPU now.
@@ -107,9 +107,9 @@ class Watcher:
             users.close()
         self._opened.clear()
 
-    def _users(self, uuid: str) -> Any:  # noqa: ANN401 - power's class, reached by name
+    def _users(self, uuid: str) -> GpuUsers:
         if uuid not in self._opened:
-            self._opened[uuid] = registry.load("nvml", "users")(uuid, self._library)
+            self._opened[uuid] = power.gpu_users(uuid, self._library)
         return self._opened[uuid]
 
     def _counted(self, count: int, ours: int) -> Presence:
@@ -126,7 +126,7 @@ class Watcher:
 
     def _on_a_jetson(self, why: str, *, our_load: bool) -> Presence:
         """By the kernel's own figure, where the board has one."""
-        percent = registry.load("load", "jetson")(self._devfreq)
+        percent = power.jetson_load_percent(self._devfreq)
         if percent is None:
             return Presence(busy=False, why=why)
         return FREE if our_load else self._loaded(percent)

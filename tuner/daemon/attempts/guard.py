@@ -11,11 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 from tuner.daemon.attempts.gpu_users import Watcher
-from tuner.devices import occupants
-from tuner.devices.worker import WorkerDevice
 from tuner.errors import Interrupted
-from tuner.interfaces import Device
-from tuner.measurement.measurer import Measurer
+from tuner.interfaces import Device, Measurer
 from tuner.model import Measurement, Plan, Trial, Workload
 
 _LOG = logging.getLogger(__name__)
@@ -102,8 +99,8 @@ class Stopping:
             raise KeyboardInterrupt("told to stop")
 
 
-class GuardedMeasurer(Measurer):
-    """A measurer that looks after each measurement whether others are on the GPU, and stops where they are.
+class GuardedMeasurer:
+    """Wraps a measurer: looks before and after each trial who is on the GPU, and stops where others are.
 
     Args:
         measurer: measures; stays the caller's.
@@ -125,7 +122,6 @@ class GuardedMeasurer(Measurer):
         watcher: Watcher | None,
         spent: Callable[[float, float], None],
     ) -> None:
-        super().__init__(device)
         self._inner = measurer
         self._gpu = device
         self._stopping = stopping
@@ -167,10 +163,6 @@ class GuardedMeasurer(Measurer):
         self._give_way()
         return spent_j
 
-    def knows_idle(self, clock_mhz: int | None) -> bool:
-        """See ``Measurer.knows_idle``."""
-        return self._inner.knows_idle(clock_mhz)
-
     def with_idle(self, measurement: Measurement, clock_mhz: int | None) -> Measurement:
         """See ``Measurer.with_idle``."""
         return self._inner.with_idle(measurement, clock_mhz)
@@ -197,7 +189,7 @@ class GuardedMeasurer(Measurer):
         if self._watcher is None:
             return
         identity = self._gpu.identity
-        seen = self._watcher.look(identity.spec, identity.uuid, _ours(self._gpu))
+        seen = self._watcher.look(identity.spec, identity.uuid, self._gpu.own_processes())
         if seen.busy:
             self.others = seen.why
             self.leave()
@@ -205,10 +197,3 @@ class GuardedMeasurer(Measurer):
         if seen.why != self._told:
             self._told = seen.why
             _LOG.warning("nobody tells who else is on the GPU: %s", seen.why)
-
-
-def _ours(device: Device) -> int:
-    """How many processes of ours compute on a device: its worker, or on a simulated one this process."""
-    if isinstance(device, WorkerDevice):
-        return int(device.pid is not None)
-    return int(occupants.is_present(device.identity.spec))

@@ -14,7 +14,7 @@ import numpy as np
 
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.gpus import gpu_model
-from tuner.devices.occupants import Occupant
+from tuner.devices.occupants import Occupant, is_present
 from tuner.devices.simulated.faults import Faults
 from tuner.devices.simulated.resources import ModelResources, StageCompiler
 from tuner.devices.simulated.round_model import RoundModel, active_watts, idle_watts, load_watts
@@ -219,6 +219,13 @@ class SimulatedDevice:
         A window of rounds is one piece at its mean power. Before 0 the device was idle.
         """
         return self._timeline.since(since_s, idle_watts(self.gpu, self._set_mhz))
+
+    def own_processes(self) -> int:
+        """See ``Device.own_processes``: this process, where others can see it."""
+        return int(is_present(self.identity.spec))
+
+    def abort(self) -> None:
+        """See ``Device.abort``: no hardware is held."""
 
     def close(self) -> None:
         """Close the compiler if it was opened here, and leave the GPU to others."""

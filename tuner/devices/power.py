@@ -1,0 +1,268 @@
+"""The typed face of ``tuner.power``, whose modules are imported when they are used.
+
+No file of ``tuner/`` imports ``tuner.power``: its vendor packages may be missing. Readings, as they are
+chosen by name, are in ``tuner.registry``.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import ClockError
+from tuner.interfaces import (
+    ClockControl,
+    Device,
+    LoadSource,
+    Meter,
+    PowerSampler,
+    Response,
+)
+from tuner.interfaces.gpu_state import (
+    ClockActuator,
+    ClockPaths,
+    ClockRestoration,
+    ClockState,
+    GpuHealth,
+    GpuUsers,
+    ResponseIdentification,
+    Thermometer,
+)
+
+TARGETS = {
+    "open_clock_control": "clocks.controls:open_control",
+    "simulated_clocks": "sensors.simulated:SimulatedClocks",
+    "restore_stale": "clocks.controls:restore_stale",
+    "restore_all": "clocks.controls:restore_all",
+    "reset_clock": "clocks.controls:reset",
+    "survey_clocks": "clocks.survey:survey",
+    "clock_actuators": "clocks.controls:actuators",
+    "clock_paths": "clocks.actuator:ClockPaths",
+    "journal_directories": "clocks.journal:directories",
+    "helper_answers": "clocks.clockd_client:helper_answers",
+    "gpu_health": "nvml.health:health",
+    "gpu_users": "nvml.health:GpuUsers",
+    "jetson_load_percent": "clocks.devfreq:load_percent",
+    "thermometer": "nvml.health:Thermometer",
+    "calibrate": "response.calibrate:calibrate",
+    "load_calibrations": "response.calibrations:load",
+    "prepare_calibrations": "response.calibrations:prepare",
+    "store_calibrations": "response.calibrations:store",
+    "simulated_sampler": "sensors.simulated:SimulatedSampler",
+    "sampling_meter": "energy.meter:SamplingMeter",
+}
+"""What each function below calls, under ``tuner.power``."""
+
+
+def _load(name: str) -> Any:  # noqa: ANN401 - each function states the type of its own
+    module, _, attribute = TARGETS[name].partition(":")
+    return getattr(importlib.import_module(f"tuner.power.{module}"), attribute)
+
+
+# --- clocks --------------------------------------------------------------------------------------
+
+
+def open_clock_control(gpu: str | int) -> ClockControl:
+    """Clock control of a GPU; opening it changes nothing.
+
+    Raises:
+        ClockError: neither NVML nor devfreq knows the GPU.
+    """
+    control: ClockControl = _load("open_clock_control")(gpu)
+    return control
+
+
+def simulated_clocks(device: Device) -> ClockControl:
+    """Clock control of a simulated device."""
+    control: ClockControl = _load("simulated_clocks")(device)
+    return control
+
+
+def restore_stale() -> list[ClockRestoration]:
+    """Restore the clocks that killed processes of this user left set."""
+    restored: list[ClockRestoration] = _load("restore_stale")()
+    return restored
+
+
+def restore_all() -> list[ClockRestoration]:
+    """Restore the clocks that killed processes left set, those of root's journals too."""
+    restored: list[ClockRestoration] = _load("restore_all")()
+    return restored
+
+
+def reset_clock(gpu: str | int) -> None:
+    """Give a GPU's clock back to driver and configuration, whoever set it; for an explicit order only.
+
+    Raises:
+        ClockError: a living process owns it, or the driver refuses.
+    """
+    _load("reset_clock")(gpu)
+
+
+def survey_clocks(where: ClockPaths | None = None) -> list[ClockState]:
+    """The GPUs of this machine and those a journal names, whether they answer or not.
+
+    Raises:
+        ClockError: there is no GPU whose clocks can be read.
+        InputError: the administrator's file is wrong.
+    """
+    states: list[ClockState] = _load("survey_clocks")(where)
+    return states
+
+
+def clock_actuators(where: ClockPaths | None = None) -> list[ClockActuator | ClockError]:
+    """The GPUs of this machine, each with its control, or why it has none; the caller closes them."""
+    found: list[ClockActuator | ClockError] = _load("clock_actuators")(where)
+    return found
+
+
+def clock_paths(*, devfreq: Path, config: Path, directory: Path | None, socket: Path) -> ClockPaths:
+    """Where clock controls are looked for.
+
+    Args:
+        devfreq: the kernel's class of devices with a scalable clock.
+        config: the administrator's file.
+        directory: of journals and locks; None for the usual places.
+        socket: of ``tuner-clockd``.
+    """
+    paths: ClockPaths = _load("clock_paths")(
+        devfreq=devfreq, config=config, directory=directory, socket=socket
+    )
+    return paths
+
+
+def journal_directories(own: Path | None = None) -> list[Path]:
+    """Where journals may be: this user's directory and root's, or the one given."""
+    found: list[Path] = _load("journal_directories")(own)
+    return found
+
+
+def helper_answers(path: Path) -> bool:
+    """True where ``tuner-clockd`` can be reached at a socket."""
+    return bool(_load("helper_answers")(path))
+
+
+# --- health and users ----------------------------------------------------------------------------
+
+
+def gpu_health(gpu: str | int) -> GpuHealth:
+    """The facts of a GPU, by its UUID or NVML's index.
+
+    Raises:
+        SensorUnavailableError: NVML does not know it.
+    """
+    health: GpuHealth = _load("gpu_health")(gpu)
+    return health
+
+
+def gpu_users(gpu: str | int, library: str | None = None) -> GpuUsers:
+    """A GPU held open to be asked who uses it.
+
+    Args:
+        gpu: UUID or NVML's index.
+        library: path of libnvidia-ml.so.1; None for the one the system loader finds.
+
+    Raises:
+        SensorUnavailableError: it cannot be opened.
+    """
+    users: GpuUsers = _load("gpu_users")(gpu, library)
+    return users
+
+
+def jetson_load_percent(root: Path) -> float | None:
+    """How much a board's GPU has to do, by the kernel's class of devices; None where that is not told."""
+    percent: float | None = _load("jetson_load_percent")(root)
+    return percent
+
+
+def thermometer(gpu: str | int) -> Thermometer:
+    """The thermometer of a GPU; finding none is no error."""
+    found: Thermometer = _load("thermometer")(gpu)
+    return found
+
+
+# --- sensors -------------------------------------------------------------------------------------
+
+
+def calibrate(
+    load: LoadSource,
+    samplers: Sequence[PowerSampler],
+    *,
+    seconds: float,
+    clocks: ClockControl | None = None,
+    seed: int = 0,
+    progress: Callable[[float, float], None] | None = None,
+) -> list[ResponseIdentification]:
+    """Identify the response of each reading, in the order of the samplers.
+
+    Args:
+        load: the device whose power the samplers read.
+        samplers: opened readings; they stay open.
+        seconds: about how long the load is played.
+        clocks: read for throttle reasons, never set.
+        seed: of the random lengths of pulses.
+        progress: called after each part of the load.
+
+    Raises:
+        DeviceError: the load could not be run.
+    """
+    found: list[ResponseIdentification] = _load("calibrate")(
+        load, samplers, clocks=clocks, seconds=seconds, seed=seed, progress=progress
+    )
+    return found
+
+
+def load_calibrations(path: Path, gpu: str, driver: str) -> dict[str, Response]:
+    """Calibrated responses of a GPU under a driver, by name of the reading; empty without a file.
+
+    Raises:
+        StoreError: the file is damaged; it is named.
+    """
+    known: dict[str, Response] = _load("load_calibrations")(path, gpu, driver)
+    return known
+
+
+def prepare_calibrations(path: Path) -> None:
+    """Find out now what would keep calibrations from being stored.
+
+    Raises:
+        StoreError: the file cannot be written, or is no file of calibrations.
+    """
+    _load("prepare_calibrations")(path)
+
+
+def store_calibrations(
+    path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response, float]]
+) -> None:
+    """Add responses and periods in seconds, by name of the reading, to a file; all or nothing.
+
+    Raises:
+        StoreError: the file cannot be written, or is no file of calibrations.
+    """
+    _load("store_calibrations")(path, gpu, driver, found)
+
+
+def simulated_sampler(
+    source: Device, sensor: Mapping[str, Any], response: Response | None = None
+) -> PowerSampler:
+    """A simulated sensor of a device.
+
+    Args:
+        source: whose power.
+        sensor: its properties, as the model of the GPU states them.
+        response: what a calibration found.
+    """
+    sampler: PowerSampler = _load("simulated_sampler")(source, **sensor, response=response)
+    return sampler
+
+
+def sampling_meter(sampler: PowerSampler, clocks: ClockControl | None, now: Callable[[], float]) -> Meter:
+    """A meter over a sampler.
+
+    Args:
+        sampler: fresh samples.
+        clocks: read while recording; None for no clocks.
+        now: clock of the samples.
+    """
+    meter: Meter = _load("sampling_meter")(sampler, clocks, now)
+    return meter

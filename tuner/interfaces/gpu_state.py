@@ -1,0 +1,197 @@
+"""What is told of the GPUs of this machine beside power: clocks and their owners, health, other users."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
+
+from tuner.interfaces.power import ClockReading, Response
+
+
+class ClockPaths(Protocol):
+    """Where clock controls and what belongs to them are found."""
+
+    @property
+    def socket(self) -> Path:
+        """Socket of ``tuner-clockd``."""
+
+
+class ClockActuator(Protocol):
+    """The clock control of one GPU, opened to look at it."""
+
+    @property
+    def gpu(self) -> str:
+        """What the control calls the GPU: NVML's UUID, or a devfreq node."""
+
+    @property
+    def name(self) -> str:
+        """The GPU for people."""
+
+    def permitted(self) -> bool:
+        """True where this process may set clocks, as far as can be told without setting one."""
+
+    def supported_mhz(self) -> tuple[int, ...]:
+        """Clocks that may be set, highest first.
+
+        Raises:
+            ClockError: the GPU stopped answering.
+        """
+
+    def close(self) -> None:
+        """Release the GPU; changes nothing."""
+
+
+class ClockState(Protocol):
+    """The clock of one GPU as it is; see ``tuner.power.clocks.survey``."""
+
+    @property
+    def control(self) -> str:
+        """How it can be set."""
+
+    @property
+    def gpu(self) -> str:
+        """What the control calls the GPU."""
+
+    @property
+    def name(self) -> str:
+        """The GPU for people; empty where it does not answer."""
+
+    @property
+    def reading(self) -> ClockReading:
+        """Present clock and throttle reasons."""
+
+    @property
+    def supported_mhz(self) -> tuple[int, ...]:
+        """Clocks that can be set, highest first."""
+
+    @property
+    def setting(self) -> Mapping[str, Any]:
+        """What can be read of lock or limits, in the words of the control."""
+
+    @property
+    def owner(self) -> str:
+        """Who owns the clock, for people; empty where nobody does."""
+
+    @property
+    def announced_mhz(self) -> int | None:
+        """The clock that the journal says is set."""
+
+    @property
+    def stale(self) -> bool:
+        """True where the journal's owner is gone."""
+
+    @property
+    def trouble(self) -> tuple[str, ...]:
+        """What could not be read, and why."""
+
+
+class ClockRestoration(Protocol):
+    """What became of one GPU that a clock journal names."""
+
+    @property
+    def gpu(self) -> str:
+        """What the control calls the GPU."""
+
+    @property
+    def state(self) -> Literal["restored", "undone", "owned", "failed"]:
+        """Undone by a reboot; owned by a living process; failed and still in the journal."""
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """Who owns it, what was left alone, or why it failed."""
+
+
+class GpuProcess(Protocol):
+    """A process that computes on a GPU."""
+
+    @property
+    def pid(self) -> int:
+        """Its number, as the driver sees it."""
+
+
+class GpuHealth(Protocol):
+    """A GPU's facts; None for what it, its driver or this process's permissions do not tell."""
+
+    @property
+    def index(self) -> int:
+        """NVML's number of the GPU."""
+
+    @property
+    def uuid(self) -> str:
+        """E.g. ``GPU-6f0...``."""
+
+    @property
+    def name(self) -> str:
+        """Product name."""
+
+    @property
+    def driver(self) -> str | None:
+        """Version of the driver."""
+
+    @property
+    def cuda(self) -> str | None:
+        """Version of CUDA that the driver serves."""
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """Compute capability."""
+
+    @property
+    def persistence(self) -> bool | None:
+        """True when the driver stays loaded between programs."""
+
+    @property
+    def mig(self) -> bool | None:
+        """True when the GPU is, or at the next reset will be, cut into instances."""
+
+    @property
+    def virtual(self) -> bool | None:
+        """True when it is a virtual GPU's guest side."""
+
+    @property
+    def processes(self) -> Sequence[GpuProcess] | None:
+        """What computes on it now."""
+
+    @property
+    def temperature_c(self) -> float | None:
+        """Temperature of the chip."""
+
+
+class GpuUsers(Protocol):
+    """A GPU held open to be asked who uses it."""
+
+    def processes(self) -> int | None:
+        """How many processes compute on it; None where that is withheld."""
+
+    def load_percent(self) -> float | None:
+        """Share of the last second or less in which something ran on it; None where that is withheld."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
+class Thermometer(Protocol):
+    """Reads a GPU's temperature."""
+
+    def read(self) -> float | None:
+        """Degrees Celsius; None where nobody tells."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
+class ResponseIdentification(Protocol):
+    """How a reading follows power, as a calibration found; a dataclass, which reports show whole."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def stored(self) -> Response | None:
+        """What later runs are to know; None where nothing was found."""
+
+    @property
+    def period_s(self) -> float:
+        """Median time between fresh samples."""
+
+    @property
+    def usable(self) -> bool:
+        """True where energy may be taken from this reading."""

@@ -1,0 +1,83 @@
+"""The borders of a search: who measures its trials, and who keeps them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from tuner.model import Measurement, Plan, RunStatus, Trial, Workload
+from tuner.model.run import Conditions, StoredRun
+
+
+class Measurer(Protocol):
+    """Measures trials on one device, one after another."""
+
+    @property
+    def windows_s(self) -> float:
+        """Length of all windows so far, repeated ones included."""
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user should know."""
+
+    def measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
+        """Measure a trial; failures of a candidate are statuses of the measurement.
+
+        Args:
+            trial: what is measured.
+            plans: its configurations as plans, in its order.
+
+        Raises:
+            ClockError: the trial's clock could not be set, held or restored.
+            DeviceError: the device is lost.
+            PowerError: joules are needed, and the sensor is lost.
+        """
+
+    def measure_idle(self, clock_mhz: int | None) -> float:
+        """Read the power of the idle GPU at a clock; returns the joules that took.
+
+        Raises:
+            ClockError: the clock could not be set or restored.
+        """
+
+    def with_idle(self, measurement: Measurement, clock_mhz: int | None) -> Measurement:
+        """The measurement with the idle power that is known by now."""
+
+    def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
+        """Take over what an interrupted run measured."""
+
+    def close(self) -> None:
+        """Give the clock back; the measurer may be used again."""
+
+
+class TrialStore(Protocol):
+    """Keeps the trials of runs: what a search needs of the database.
+
+    Raises:
+        StoreError: (any method) nothing can be stored or read.
+    """
+
+    def begin(self, conditions: Conditions) -> int:
+        """Open a run and return its number."""
+
+    def resume(self, conditions: Conditions) -> int | None:
+        """Take over the newest run under exactly these conditions, if it did not finish.
+
+        Raises:
+            InputError: another process is measuring it.
+        """
+
+    def add(
+        self, run_id: int, number: int, trial: Trial, measurement: Measurement, names: Sequence[str]
+    ) -> None:
+        """Store a trial that has just ended; it is durable when this returns."""
+
+    def confirm(self, run_id: int, measurements: Mapping[int, Measurement]) -> None:
+        """Store the joined repeats of trials, by their numbers: all or none."""
+
+    def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
+        """Close a run with its answer (None when no trial was valid)."""
+
+    def trials(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
+        """All trials of a run in the order they were measured."""
+
+    def finished_before(self, run_id: int, kernel: str, objective: str) -> Iterator[StoredRun]:
+        """Runs of one workload of a kernel that had finished when a run began, newest first."""
