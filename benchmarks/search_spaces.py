@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import InputError
-from tuner.model import Status, Trial, TunableValue
+from tuner.model import Status, Trial, TunableValue, WorkloadName
 from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace
 from tuner.recordings.opening import open_recording
@@ -131,7 +131,7 @@ def _shipped() -> list[Game]:
     recording = open_recording("h200")
     found = []
     for names in recording.names:
-        kernel = names[0].partition(":")[0] if len(names) == 1 else "joint"
+        kernel = WorkloadName.parse(names[0]).kernel if len(names) == 1 else "joint"
         found.append(Game(" + ".join(names), f"h200 {kernel}", recording.space(names)))
     return found
 

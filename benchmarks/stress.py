@@ -18,7 +18,7 @@ from provenance import provenance
 from sweep import Bench, opened
 
 from tuner.errors import TunerError
-from tuner.model import Plan
+from tuner.model import Plan, WorkloadName
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     bench = opened()
     rows = []
     for text in options.workloads:
-        kernel = bench.catalog.kernel(text.partition(":")[0])
+        kernel = bench.catalog.kernel(WorkloadName.parse(text).kernel)
         n = int(dict(bench.catalog.workload(text).sizes)["N"])
         workload = kernel.workload({"N": n}, batch=max(1, 2**options.elements // n))
         data = answers.make(bench.cp, kernel.family, n, workload.batch * n)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.model import Flag, FlagKind, Source
+from tuner.model import Flag, FlagKind, Source, WorkloadName
 
 
 def test_digest_of_a_source_is_made_once() -> None:
@@ -55,3 +55,31 @@ def test_flags_of_known_kinds_are_told_by_their_text(kind: FlagKind, detail: str
 def test_flags_tell_the_power_limit(text: str, limited: bool) -> None:
     """Only a GPU that its power limit throttled is at its power limit."""
     assert Flag.parse(text).at_power_limit is limited
+
+
+@pytest.mark.parametrize(
+    ("text", "kernel", "sizes", "batch"),
+    [
+        ("fft", "fft", (), None),
+        ("fft:N=4", "fft", (("N", "4"),), None),
+        ("fft:N=4,dtype=float64,batch=8", "fft", (("N", "4"), ("dtype", "float64")), "8"),
+        ("fft:batch=8", "fft", (), "8"),
+        ("my scan:N=64", "my scan", (("N", "64"),), None),
+        ("fft:N", "fft", (("N", ""),), None),
+        ("fft:N=", "fft", (("N=", ""),), None),
+    ],
+)
+def test_workloads_as_text(
+    text: str, kernel: str, sizes: tuple[tuple[str, str], ...], batch: str | None
+) -> None:
+    """A name has a kernel, sizes and perhaps a batch, and gives its text back."""
+    name = WorkloadName.parse(text)
+    assert (name.kernel, name.sizes, name.batch) == (kernel, sizes, batch)
+    assert str(name) == text
+    assert str(name.without_batch()) == text.replace(",batch=8", "").replace(":batch=8", "")
+    assert name.with_batch(3).batch == "3"
+
+
+def test_spaces_around_the_parts_of_a_workload_do_not_count() -> None:
+    """What people type and what answers are stored under is the same workload."""
+    assert str(WorkloadName.parse(" fft : N = 4 , batch=8 ")) == "fft:N=4,batch=8"

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from tuner.client import Best, Client, Use
 from tuner.errors import DaemonError, DaemonRefusedError, InputError, TunerError
-from tuner.model import DeviceIdentity, Workload
+from tuner.model import DeviceIdentity, Workload, WorkloadName
 
 _LOG = logging.getLogger(__name__)
 
@@ -130,8 +130,7 @@ class Advisor:
             self._look()
         if device.uuid not in self._devices:
             return None
-        name = str(workload)
-        spec = f"{name}{',' if ':' in name else ':'}batch={workload.batch}"
+        spec = str(WorkloadName.parse(str(workload)).with_batch(workload.batch))
         return Use((spec,), objective, self._devices[device.uuid], None, clocks_as_found=True)
 
     def _look(self) -> None:

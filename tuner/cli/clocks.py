@@ -11,7 +11,7 @@ from tuner.errors import ClockError, InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tuner.interfaces.gpu_state import ClockRestoration, ClockState
+    from tuner.interfaces.gpu_state import ClockRestoration, GpuClockState
 
 _MEGA = 1e6
 
@@ -114,7 +114,7 @@ def _unknown(spec: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     raise InputError(f"--device {spec}: no such GPU; choose from {choices}")
 
 
-def _row(state: "ClockState") -> dict[str, Any]:
+def _row(state: "GpuClockState") -> dict[str, Any]:
     return {
         "gpu": state.gpu,
         "name": state.name or None,

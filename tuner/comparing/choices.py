@@ -10,6 +10,7 @@ from tuner import registry
 from tuner.config.catalog import Catalog
 from tuner.errors import InputError, UnknownNameError
 from tuner.interfaces import Policy
+from tuner.model import WorkloadName
 from tuner.recordings.opening import listed
 from tuner.system.names import suggestion
 
@@ -140,7 +141,7 @@ def catalog_groups(words: Sequence[str], catalog: Catalog) -> tuple[Group, ...]:
 
 def operation(group: Group) -> str:
     """The kernels of a group, which is what its sizes share: ``fft``, or ``scan-lf+fft`` for a co-run."""
-    return TOGETHER.join(name.partition(":")[0] for name in group)
+    return TOGETHER.join(WorkloadName.parse(name).kernel for name in group)
 
 
 def _parts(word: str) -> list[str]:
@@ -154,7 +155,7 @@ def _parts(word: str) -> list[str]:
 
 
 def _covers(word: str, name: str) -> bool:
-    return word == name or (":" not in word and name.partition(":")[0] == word)
+    return word == name or WorkloadName.parse(name).kernel == word
 
 
 def _unique(
@@ -171,7 +172,7 @@ def _unique(
 
 
 def _not_recorded(word: str, names: Sequence[Group], where: str) -> str:
-    kernels = {group[0].partition(":")[0] for group in names if len(group) == 1}
+    kernels = {WorkloadName.parse(group[0]).kernel for group in names if len(group) == 1}
     choices = [*sorted(kernels), *(TOGETHER.join(group) for group in names)]
     there = listed(names, TOGETHER)
     return f"{where}: no recorded space of {word}{suggestion(word, choices)}; there are {there}"

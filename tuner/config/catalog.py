@@ -13,7 +13,7 @@ from platformdirs import user_config_path
 
 from tuner.config import KernelFile, load_kernel_file
 from tuner.errors import InputError, KernelFileError, UnknownNameError
-from tuner.model import Workload
+from tuner.model import Workload, WorkloadName
 from tuner.system.names import suggestion
 
 MAX_DIGITS = 18  # of a batch
@@ -108,20 +108,18 @@ class Catalog:
             UnknownNameError: the kernel, or a size, is not known, or a size is missing.
             InputError: the text has another form.
         """
-        name, _, rest = spec.partition(":")
-        kernel = self.kernel(name)
+        name = WorkloadName.parse(spec)
+        kernel = self.kernel(name.kernel)
         sizes: dict[str, int | str] = {}
-        for pair in filter(None, (part.strip() for part in rest.split(","))):
-            key, equals, value = (part.strip() for part in pair.partition("="))
-            if not (key and equals and value):
+        for key, value in name.sizes:
+            if not value:
                 raise InputError(
-                    f"workload {spec!r}: {pair!r} is not of the form size=value{_example(kernel)}"
+                    f"workload {spec!r}: {key!r} is not of the form size=value{_example(kernel)}"
                 )
             if key in sizes:
                 raise InputError(f"workload {spec!r}: {key} is given twice")
             sizes[key] = value
-        batch = sizes.pop("batch", None)
-        return kernel.workload(sizes, None if batch is None else _whole(str(batch), spec))
+        return kernel.workload(sizes, None if name.batch is None else _whole(name.batch, spec))
 
 
 def _example(kernel: KernelFile) -> str:

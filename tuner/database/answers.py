@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from tuner.database.conditions import staleness
-from tuner.model import DeviceIdentity, RunStatus, TunableValue
+from tuner.model import DeviceIdentity, RunStatus, TunableValue, WorkloadName
 from tuner.model.run import StoredRun
 
 ANALYSIS_VERSION = 1
@@ -162,7 +162,7 @@ class StoredAnswer:
             sources: kernel -> present hash of its sources.
             batches: workload -> batch asked for; empty to leave batches out.
         """
-        kernels = sorted({name.partition(":")[0] for name in self.names})
+        kernels = sorted({WorkloadName.parse(name).kernel for name in self.names})
         present = {kernel: sources.get(kernel, "") for kernel in kernels}
         stale = staleness(self.conditions, device=device, sources=present, batches=batches)
         return [*stale, *filter(None, [self.samples.drifted])]

@@ -9,7 +9,7 @@ from tuner.config import KernelFile
 from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import NEAR_BATCH, AnswerQuery
 from tuner.errors import InputError
-from tuner.model import Workload
+from tuner.model import Workload, WorkloadName
 
 NEAR_SIZE = 4.0
 """Most by which sizes differ where the configuration of one goes before the default of the other."""
@@ -73,7 +73,7 @@ def size_point(workload: Workload, batch: int) -> SizePoint:
 
 def sizes_named(name: str) -> dict[str, str]:
     """The sizes that the name of a stored workload has, as text."""
-    return dict(pair.split("=", 1) for pair in name.partition(":")[2].split(",") if pair)
+    return dict(WorkloadName.parse(name).sizes)
 
 
 def own_point(kernel: KernelFile, workload: Workload) -> SizePoint:

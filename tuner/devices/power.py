@@ -20,13 +20,13 @@ from tuner.interfaces import (
 )
 from tuner.interfaces.gpu_state import (
     ClockActuator,
-    ClockPaths,
+    ClockPlaces,
     ClockRestoration,
-    ClockState,
-    GpuHealth,
-    GpuUsers,
+    GpuClockState,
+    GpuFacts,
+    GpuUsage,
     ResponseIdentification,
-    Thermometer,
+    TemperatureReader,
 )
 
 TARGETS = {
@@ -99,24 +99,24 @@ def reset_clock(gpu: str | int) -> None:
     _load("reset_clock")(gpu)
 
 
-def survey_clocks(where: ClockPaths | None = None) -> list[ClockState]:
+def survey_clocks(where: ClockPlaces | None = None) -> list[GpuClockState]:
     """The GPUs of this machine and those a journal names, whether they answer or not.
 
     Raises:
         ClockError: there is no GPU whose clocks can be read.
         InputError: the administrator's file is wrong.
     """
-    states: list[ClockState] = _load("survey_clocks")(where)
+    states: list[GpuClockState] = _load("survey_clocks")(where)
     return states
 
 
-def clock_actuators(where: ClockPaths | None = None) -> list[ClockActuator | ClockError]:
+def clock_actuators(where: ClockPlaces | None = None) -> list[ClockActuator | ClockError]:
     """The GPUs of this machine, each with its control, or why it has none; the caller closes them."""
     found: list[ClockActuator | ClockError] = _load("clock_actuators")(where)
     return found
 
 
-def clock_paths(*, devfreq: Path, config: Path, directory: Path | None, socket: Path) -> ClockPaths:
+def clock_paths(*, devfreq: Path, config: Path, directory: Path | None, socket: Path) -> ClockPlaces:
     """Where clock controls are looked for.
 
     Args:
@@ -125,7 +125,7 @@ def clock_paths(*, devfreq: Path, config: Path, directory: Path | None, socket: 
         directory: of journals and locks; None for the usual places.
         socket: of ``tuner-clockd``.
     """
-    paths: ClockPaths = _load("clock_paths")(
+    paths: ClockPlaces = _load("clock_paths")(
         devfreq=devfreq, config=config, directory=directory, socket=socket
     )
     return paths
@@ -145,17 +145,17 @@ def helper_answers(path: Path) -> bool:
 # --- health and users ----------------------------------------------------------------------------
 
 
-def gpu_health(gpu: str | int) -> GpuHealth:
+def gpu_health(gpu: str | int) -> GpuFacts:
     """The facts of a GPU, by its UUID or NVML's index.
 
     Raises:
         SensorUnavailableError: NVML does not know it.
     """
-    health: GpuHealth = _load("gpu_health")(gpu)
+    health: GpuFacts = _load("gpu_health")(gpu)
     return health
 
 
-def gpu_users(gpu: str | int, library: str | None = None) -> GpuUsers:
+def gpu_users(gpu: str | int, library: str | None = None) -> GpuUsage:
     """A GPU held open to be asked who uses it.
 
     Args:
@@ -165,7 +165,7 @@ def gpu_users(gpu: str | int, library: str | None = None) -> GpuUsers:
     Raises:
         SensorUnavailableError: it cannot be opened.
     """
-    users: GpuUsers = _load("gpu_users")(gpu, library)
+    users: GpuUsage = _load("gpu_users")(gpu, library)
     return users
 
 
@@ -175,9 +175,9 @@ def jetson_load_percent(root: Path) -> float | None:
     return percent
 
 
-def thermometer(gpu: str | int) -> Thermometer:
+def thermometer(gpu: str | int) -> TemperatureReader:
     """The thermometer of a GPU; finding none is no error."""
-    found: Thermometer = _load("thermometer")(gpu)
+    found: TemperatureReader = _load("thermometer")(gpu)
     return found
 
 

@@ -13,7 +13,7 @@ from tuner.doctor import host, software
 from tuner.doctor.finding import Finding
 from tuner.doctor.gpu import clocks, gpu, no_sensors, sensors
 from tuner.errors import ClockError, TunerError
-from tuner.interfaces.gpu_state import ClockPaths
+from tuner.interfaces.gpu_state import ClockPlaces
 
 Check = tuple[str, Callable[[], Iterable[Finding]]]
 _SOCKET = "run/tuner/clockd.sock"
@@ -79,7 +79,7 @@ def _checks(around: Surroundings) -> Iterator[Check]:
     yield "database", partial(host.database, around.database)
 
 
-def _where(around: Surroundings) -> ClockPaths:
+def _where(around: Surroundings) -> ClockPlaces:
     return power.clock_paths(
         devfreq=around.root / "sys/class/devfreq",
         config=around.root / "etc/tuner/clockd.toml",
@@ -88,7 +88,7 @@ def _where(around: Surroundings) -> ClockPaths:
     )
 
 
-def _gpus(where: ClockPaths) -> list[str]:
+def _gpus(where: ClockPlaces) -> list[str]:
     """What the clock controls know the GPUs of this machine by: NVML's UUID, or a devfreq node."""
     found: list[str] = []
     try:

@@ -12,7 +12,7 @@ from tuner.devices.sensor_survey import SensorReport, survey
 from tuner.devices.sensors import calibrated
 from tuner.doctor.finding import Finding
 from tuner.errors import ClockError, CompilerUnavailableError, SensorUnavailableError, StoreError
-from tuner.interfaces.gpu_state import ClockActuator, ClockPaths, ClockState, GpuHealth
+from tuner.interfaces.gpu_state import ClockActuator, ClockPlaces, GpuClockState, GpuFacts
 from tuner.model import DeviceIdentity
 from tuner.report.words import response_words
 from tuner.tracing.choice import find_gpu, readings
@@ -23,7 +23,7 @@ _HOT_C = 80.0  # the slow-down of server GPUs begins at 85 to 90 degrees
 _SHOWN = 5
 
 
-def clocks(where: ClockPaths, *, expected: bool) -> Iterator[Finding]:
+def clocks(where: ClockPlaces, *, expected: bool) -> Iterator[Finding]:
     """Per GPU: is it throttled, did a process that is gone leave its clock set, may this one set it?
 
     Nothing is set to find out.
@@ -47,7 +47,7 @@ def clocks(where: ClockPaths, *, expected: bool) -> Iterator[Finding]:
     yield from _permissions(where)
 
 
-def _state(state: ClockState) -> Iterator[Finding]:
+def _state(state: GpuClockState) -> Iterator[Finding]:
     check = f"clock of {state.name or state.gpu}"
     for trouble in state.trouble:
         yield Finding(check, "warning", trouble, "see `tuner clocks show`")
@@ -68,7 +68,7 @@ def _state(state: ClockState) -> Iterator[Finding]:
         yield Finding(check, "ok", f"{now}, not throttled")
 
 
-def _permissions(where: ClockPaths) -> Iterator[Finding]:
+def _permissions(where: ClockPlaces) -> Iterator[Finding]:
     helper: bool | None = None
     for actuator in power.clock_actuators(where):
         if isinstance(actuator, ClockError):
@@ -178,7 +178,7 @@ def gpu(uuid: str, proc: Path) -> Iterator[Finding]:
         yield from _compiler(check, facts.capability)
 
 
-def _mode(check: str, facts: GpuHealth) -> Iterator[Finding]:
+def _mode(check: str, facts: GpuFacts) -> Iterator[Finding]:
     if facts.persistence is False:
         yield Finding(
             check,
@@ -197,14 +197,14 @@ def _mode(check: str, facts: GpuHealth) -> Iterator[Finding]:
         yield Finding(check, "warning", "a virtual GPU: power and clocks are the host's to know and to set")
 
 
-def _heat(check: str, facts: GpuHealth) -> Iterator[Finding]:
+def _heat(check: str, facts: GpuFacts) -> Iterator[Finding]:
     if facts.temperature_c is not None and facts.temperature_c >= _HOT_C:
         yield Finding(
             check, "warning", f"{facts.temperature_c:.0f} °C: it may throttle for heat soon", "see to cooling"
         )
 
 
-def _others(check: str, facts: GpuHealth, proc: Path) -> Iterator[Finding]:
+def _others(check: str, facts: GpuFacts, proc: Path) -> Iterator[Finding]:
     if facts.processes is None:
         yield Finding(check, "note", "which processes compute on it cannot be seen")
         return

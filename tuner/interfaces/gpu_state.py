@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from tuner.interfaces.power import ClockReading, Response
 
 
-class ClockPaths(Protocol):
+class ClockPlaces(Protocol):
     """Where clock controls and what belongs to them are found."""
 
     @property
@@ -40,7 +40,7 @@ class ClockActuator(Protocol):
         """Release the GPU; changes nothing."""
 
 
-class ClockState(Protocol):
+class GpuClockState(Protocol):
     """The clock of one GPU as it is; see ``tuner.power.clocks.survey``."""
 
     @property
@@ -100,7 +100,7 @@ class ClockRestoration(Protocol):
         """Who owns it, what was left alone, or why it failed."""
 
 
-class GpuProcess(Protocol):
+class ComputeProcess(Protocol):
     """A process that computes on a GPU."""
 
     @property
@@ -108,7 +108,7 @@ class GpuProcess(Protocol):
         """Its number, as the driver sees it."""
 
 
-class GpuHealth(Protocol):
+class GpuFacts(Protocol):
     """A GPU's facts; None for what it, its driver or this process's permissions do not tell."""
 
     @property
@@ -148,7 +148,7 @@ class GpuHealth(Protocol):
         """True when it is a virtual GPU's guest side."""
 
     @property
-    def processes(self) -> Sequence[GpuProcess] | None:
+    def processes(self) -> Sequence[ComputeProcess] | None:
         """What computes on it now."""
 
     @property
@@ -156,7 +156,7 @@ class GpuHealth(Protocol):
         """Temperature of the chip."""
 
 
-class GpuUsers(Protocol):
+class GpuUsage(Protocol):
     """A GPU held open to be asked who uses it."""
 
     def processes(self) -> int | None:
@@ -169,7 +169,7 @@ class GpuUsers(Protocol):
         """Release it."""
 
 
-class Thermometer(Protocol):
+class TemperatureReader(Protocol):
     """Reads a GPU's temperature."""
 
     def read(self) -> float | None:

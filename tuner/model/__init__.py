@@ -26,6 +26,7 @@ from tuner.model.plan import (
 from tuner.model.run import RunStatus
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.model.uncertainty import Part, contracted, expanded, student_factor
+from tuner.model.workload_name import WorkloadName
 
 __all__ = [
     "Buffer",
@@ -51,6 +52,7 @@ __all__ = [
     "TunableValue",
     "Work",
     "Workload",
+    "WorkloadName",
     "WorkloadResult",
     "contracted",
     "expanded",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.errors import InputError
+from tuner.model import WorkloadName
 from tuner.recordings.files import RecordingFile
 from tuner.recordings.numpy_spaces import read_npz
 from tuner.recordings.other_tuners import OneSpace, read_cache
@@ -16,7 +17,7 @@ SHIPPED = ("h200",)
 _NPZ_MEMBER = "meta.npy"  # every NumPy archive of a recorded space has it
 
 
-class Recording(Protocol):
+class RecordedSpaces(Protocol):
     """Recorded spaces of one file."""
 
     @property
@@ -38,7 +39,7 @@ class Recording(Protocol):
         """The reading that the joules of a space came from; empty where there are none."""
 
 
-def open_recording(spec: str | Path) -> Recording:
+def open_recording(spec: str | Path) -> RecordedSpaces:
     """Open recorded spaces.
 
     Args:
@@ -61,7 +62,7 @@ def open_recording(spec: str | Path) -> Recording:
     return OneSpace(path, read_npz(path)) if _is_npz(path) else RecordingFile(path)
 
 
-def matching(recording: Recording, workloads: Sequence[str]) -> tuple[str, ...]:
+def matching(recording: RecordedSpaces, workloads: Sequence[str]) -> tuple[str, ...]:
     """The names of the space that was asked for, as they were recorded.
 
     Args:
@@ -96,8 +97,8 @@ def listed(spaces: Iterable[Sequence[str]], together: str) -> str:
     joint = []
     for names in spaces:
         if len(names) == 1:
-            kernel, _, size = names[0].partition(":")
-            alone.setdefault(kernel, []).append(size)
+            name = WorkloadName.parse(names[0])
+            alone.setdefault(name.kernel, []).append(name.sizes_text)
         else:
             joint.append(together.join(names))
     single = [f"{kernel}:{', '.join(sizes)}" if any(sizes) else kernel for kernel, sizes in alone.items()]

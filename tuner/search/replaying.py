@@ -8,10 +8,20 @@ import numpy as np
 from tuner.config.catalog import Catalog
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import EmptySpaceError, InputError
-from tuner.model import Configuration, Measurement, Plan, ProblemSpec, Trial, TunableValue, Work, Workload
+from tuner.model import (
+    Configuration,
+    Measurement,
+    Plan,
+    ProblemSpec,
+    Trial,
+    TunableValue,
+    Work,
+    Workload,
+    WorkloadName,
+)
 from tuner.recordings import RecordedKernel, RecordedSpace, RecordedWorkload
 from tuner.recordings.checks import AMOUNT
-from tuner.recordings.opening import Recording
+from tuner.recordings.opening import RecordedSpaces
 from tuner.search.candidates import PreparedWorkload
 from tuner.space import Space
 
@@ -83,8 +93,8 @@ def kernel_of(recorded: RecordedWorkload) -> RecordedKernel:
 def workload_of(recorded: RecordedWorkload) -> Workload:
     """The workload, whose text is the name it was recorded under; sizes that are not in it are implied."""
     sizes = tuple(recorded.sizes.items())
-    told = recorded.name.partition(":")[2].split(",")
-    implied = tuple(name for name, value in sizes if f"{name}={value}" not in told)
+    told = WorkloadName.parse(recorded.name).sizes
+    implied = tuple(name for name, value in sizes if (name, str(value)) not in told)
     named = Workload(recorded.kernel, sizes, recorded.batch, implied)
     if str(named) == recorded.name:
         return named
@@ -175,7 +185,7 @@ def require_clocks(space: RecordedSpace, clocks: str) -> None:
         raise InputError(f"--clocks off: trials were recorded at {recorded} MHz only; use --clocks all")
 
 
-def require_joules(space: RecordedSpace, recording: Recording, objective: str) -> None:
+def require_joules(space: RecordedSpace, recording: RecordedSpaces, objective: str) -> None:
     """Refuse an objective that needs joules where none were recorded.
 
     Raises:

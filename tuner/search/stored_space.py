@@ -25,7 +25,7 @@ from tuner.model import (
     Plan,
     Resources,
     Trial,
-    Workload,
+    WorkloadName,
     tunable_names,
 )
 from tuner.recordings import RecordedKernel, RecordedSpace
@@ -187,7 +187,7 @@ def _prepared(
 
 def _kernel(catalog: Catalog, name: str, sources: Mapping[str, str]) -> KernelFile | None:
     """The kernel of a workload, if it is what was measured."""
-    kernel = catalog.kernels.get(name.partition(":")[0])
+    kernel = catalog.kernels.get(WorkloadName.parse(name).kernel)
     if kernel is None or sources.get(kernel.name) != kernel.fingerprint:
         return None
     return kernel
@@ -209,10 +209,9 @@ def _forgotten(
     name: str, batch: int, sources: Mapping[str, str], tried: Sequence[Configuration]
 ) -> PreparedWorkload:
     """A workload of which the database alone tells."""
-    kernel, _, sizes = name.partition(":")
-    given = dict(pair.split("=", 1) for pair in sizes.split(",") if pair)
-    recorded = RecordedKernel(kernel, "", {}, sources.get(kernel, ""))
-    workload: Workload = recorded.workload(given, batch)
+    parts = WorkloadName.parse(name)
+    recorded = RecordedKernel(parts.kernel, "", {}, sources.get(parts.kernel, ""))
+    workload = recorded.workload(dict(parts.sizes), batch)
     tunables = {
         tunable: tuple(dict.fromkeys(each[tunable] for each in tried if tunable in each))
         for tunable in tunable_names(tried)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tuner import registry
 from tuner.errors import ClockError, PowerError
 from tuner.interfaces import ClockControl, ClockReading, EnergyTotal, PowerSampler, SensorInfo
-from tuner.interfaces.gpu_state import Thermometer
+from tuner.interfaces.gpu_state import TemperatureReader
 from tuner.tracing.choice import REPLAY
 from tuner.tracing.recorder import pause_s
 
@@ -122,7 +122,7 @@ class WatchedReading:
 def snapshots(
     watched: Sequence[WatchedReading],
     clocks: ClockControl | None,
-    thermometer: Thermometer | None,
+    thermometer: TemperatureReader | None,
     *,
     pause: Callable[[float], bool],
     interval_s: float,

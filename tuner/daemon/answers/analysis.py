@@ -16,7 +16,7 @@ from tuner.config.catalog import Catalog
 from tuner.database.answers import analytical_key
 from tuner.devices.gpus import stand_in
 from tuner.errors import ChildCrashedError, TunerError, UnknownNameError
-from tuner.model import DeviceIdentity
+from tuner.model import DeviceIdentity, WorkloadName
 from tuner.system.process import Child
 
 MOST_QUEUED = 32
@@ -99,7 +99,7 @@ class Analyst:
             device: whose answer.
         """
         try:
-            kernel = self._catalog().kernel(workload.partition(":")[0])
+            kernel = self._catalog().kernel(WorkloadName.parse(workload).kernel)
         except UnknownNameError:  # gone since it was asked for
             return
         key = analytical_key(workload, device, kernel.fingerprint)

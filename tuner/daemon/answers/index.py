@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from tuner.config import KernelFile
 from tuner.database.answers import StoredAnswer
 from tuner.database.neighbours import Neighbour, SizePoint, named_point
+from tuner.model import WorkloadName
 
 Staleness = Callable[[StoredAnswer], Sequence[str]]
 
@@ -66,7 +67,7 @@ class Index:
         singles: dict[str, list[StoredAnswer]] = {}
         for names, found in sets.items():
             if len(names) == 1:
-                singles.setdefault(names[0].partition(":")[0], []).extend(found)
+                singles.setdefault(WorkloadName.parse(names[0]).kernel, []).extend(found)
         return cls(sets, {kernel: tuple(found) for kernel, found in singles.items()}, stale)
 
     @property

@@ -21,7 +21,7 @@ from tuner.database.neighbours import Neighbour
 from tuner.database.ranking import AnswerQuery, ServedAnswer, served_answer
 from tuner.devices.gpus import limits_of
 from tuner.errors import InputError
-from tuner.model import DeviceIdentity, RunStatus
+from tuner.model import DeviceIdentity, RunStatus, WorkloadName
 from tuner.model.jobs import JobSpec
 from tuner.model.records import canonical
 from tuner.options import LIMITS
@@ -156,7 +156,7 @@ def _whole(asked: Asked, query: AnswerQuery, best: BestKnown, found: ServedAnswe
                 "origin": "stored",
                 "details": found.answer.told,
                 "fresh": fresh,
-                "source": query.sources[name.partition(":")[0]],  # a client may have another
+                "source": query.sources[WorkloadName.parse(name).kernel],  # a client may have another
             }
             for name, configuration in found.configurations.items()
         },

@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 
 from tuner.devices import occupants, power
 from tuner.errors import ChildError, SensorUnavailableError
-from tuner.interfaces.gpu_state import GpuUsers
+from tuner.interfaces.gpu_state import GpuUsage
 from tuner.system.process import Child
 
 DEVFREQ = Path("/sys/class/devfreq")
@@ -70,7 +70,7 @@ class Watcher:
         self._busy_percent = busy_percent
         self._library = library
         self._devfreq = devfreq
-        self._opened: dict[str, GpuUsers] = {}
+        self._opened: dict[str, GpuUsage] = {}
 
     def look(self, device: str, uuid: str, ours: int, our_load: bool = False) -> Presence:
         """Who else is on a GPU now.
@@ -107,7 +107,7 @@ class Watcher:
             users.close()
         self._opened.clear()
 
-    def _users(self, uuid: str) -> GpuUsers:
+    def _users(self, uuid: str) -> GpuUsage:
         if uuid not in self._opened:
             self._opened[uuid] = power.gpu_users(uuid, self._library)
         return self._opened[uuid]

@@ -23,6 +23,7 @@ from tuner.daemon.queue.job_specs import topic, with_batch
 from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import ServedAnswer
 from tuner.errors import InputError
+from tuner.model import WorkloadName
 from tuner.model.jobs import JobSpec, Origin
 
 ASSUMED_POWER_W = 100.0
@@ -121,7 +122,7 @@ class Wishes:
         for known in present.index.answers:
             device = str(known.conditions["device"]["name"])
             each_j = saving_j(known) / len(known.names)
-            for kernel in ("", *(name.partition(":")[0] for name in known.names)):
+            for kernel in ("", *(WorkloadName.parse(name).kernel for name in known.names)):
                 self._savings.setdefault((device, kernel), []).append(each_j)
 
     def wanted(

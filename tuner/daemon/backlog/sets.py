@@ -7,6 +7,7 @@ from tuner.config.catalog import Catalog
 from tuner.daemon.queue.job_specs import checked, same_order, with_defaults
 from tuner.daemon.settings.tables import SetTable, Settings
 from tuner.errors import InputError
+from tuner.model import WorkloadName
 from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
 
 WITHDRAWN = "daemon.toml does not name it any more"
@@ -152,4 +153,4 @@ def _order(group: SetTable, settings: Settings) -> JobSpec:
 
 
 def _kernels(workloads: Sequence[str]) -> list[str]:
-    return sorted(spec.partition(":")[0].strip() for spec in workloads)
+    return sorted(WorkloadName.parse(spec).kernel for spec in workloads)

@@ -14,7 +14,7 @@ from tuner.devices.cuda.probe import driver_problem, gpu_count
 from tuner.devices.sensors import restore_stale_clocks
 from tuner.devices.worker import identify
 from tuner.errors import InputError, TunerError
-from tuner.model import DeviceIdentity
+from tuner.model import DeviceIdentity, WorkloadName
 from tuner.search.explaining import explain
 
 _LOWEST = 19  # of priorities: the machine's own work goes first
@@ -92,7 +92,7 @@ class Explainer:
         (told,) = explain([workload], device, [kernel_file], shown=0)["workloads"]
         if load_kernel_file(kernel_file).fingerprint != kernel.fingerprint:
             raise InputError(f"{kernel_file}: changed while it was compiled")
-        sizes = dict(pair.split("=", 1) for pair in workload.partition(":")[2].split(",") if pair)
+        sizes = dict(WorkloadName.parse(workload).sizes)
         return {
             "configuration": told.get("configuration"),
             "rule": told["rule"],

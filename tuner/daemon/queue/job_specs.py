@@ -1,6 +1,5 @@
 """What a client may order, checked before it is queued, without opening a device."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,7 +8,7 @@ from tuner.config.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS
 from tuner.daemon.settings.tables import TuningTable
 from tuner.errors import DeviceUnavailableError, InputError, UnknownNameError
-from tuner.model import Workload
+from tuner.model import Workload, WorkloadName
 from tuner.model.jobs import JobSpec
 from tuner.model.records import canonical
 from tuner.options import METHODS
@@ -81,19 +80,19 @@ def exact(spec: str, workload: Workload, catalog: Catalog) -> str:
         catalog: with its kernel.
     """
     name = str(workload)
-    if "batch" not in spec.partition(":")[2] or catalog.workload(name).batch == workload.batch:
+    if WorkloadName.parse(spec).batch is None or catalog.workload(name).batch == workload.batch:
         return name
     return with_batch(name, workload.batch)
 
 
 def with_batch(name: str, batch: int) -> str:
     """A workload's name together with a batch."""
-    return f"{name}{',' if ':' in name else ':'}batch={batch}"
+    return str(WorkloadName.parse(name).with_batch(batch))
 
 
 def without_batch(spec: str) -> str:
     """A workload without its batch, as answers name it."""
-    return re.sub(r"[:,]batch=\d+$", "", spec)
+    return str(WorkloadName.parse(spec).without_batch())
 
 
 def same_order(order: JobSpec) -> str:
