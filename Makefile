@@ -27,7 +27,7 @@ test: $(VENV)/.test-ready
 # mypy cannot follow the mapping of power/ and policies/ into tuner: it reads the tree through links.
 types: $(VENV)/.test-ready
 	@rm -rf build/types && mkdir -p build/types/tuner
-	@ln -s ../../../tuner/* ../../../power ../../../policies build/types/tuner/
+	@cd build/types/tuner && ln -s ../../../tuner/* ../../../power ../../../policies .
 	$(BIN)/mypy $$(find -L build/types/tuner -name '*.py') tests/*.py
 
 # The kernels' pairs of values, sanitizers and barriers, whatever changed.
