@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from served_desk import Served, ask, connected, served
 
 from tuner.daemon.api import connection as protocol
-from tuner.daemon.api.access import Gate
-from tuner.daemon.api.callers import SHARE, Caller, Places, Rate, Seldom
+from tuner.daemon.api.access import Caller, Gate, UserRateLimiter
+from tuner.daemon.api.connection import SHARE, LogRateLimiter, UserSlots
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable
 
@@ -22,7 +22,7 @@ REQUEST = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
 @given(st.integers(1, 20), st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=100))
 def test_places_are_never_more_than_there_are(count: int, steps: list[tuple[int, bool]]) -> None:
     """However users come and go, no more are in than there are places, and nobody has more than a share."""
-    places = Places(count)
+    places = UserSlots(count)
     inside: list[int] = []
     for user, comes in steps:
         if comes:
@@ -42,7 +42,7 @@ def test_places_are_never_more_than_there_are(count: int, steps: list[tuple[int,
 def test_nobody_passes_faster_than_the_rate(per_s: float, steps: list[tuple[int, float]]) -> None:
     """In any stretch a user passes no more often than the rate allows, beside one second's worth at once."""
     now_s = 0.0
-    rate = Rate(per_s, lambda: now_s)
+    rate = UserRateLimiter(per_s, lambda: now_s)
     passed: dict[int, int] = {}
     for user, pause_s in steps:
         now_s += pause_s
@@ -57,7 +57,7 @@ def test_nobody_passes_faster_than_the_rate(per_s: float, steps: list[tuple[int,
 def test_who_waits_as_told_passes() -> None:
     """After the time that a refusal names, the next request passes; other users are not held up."""
     now_s = 100.0
-    rate = Rate(2.0, lambda: now_s)
+    rate = UserRateLimiter(2.0, lambda: now_s)
     assert [rate.wait_s("a") for _ in range(3)] == [0.0, 0.0, pytest.approx(0.5)]
     assert rate.wait_s("b") == 0.0
     now_s += 0.5
@@ -67,7 +67,7 @@ def test_who_waits_as_told_passes() -> None:
 def test_users_who_were_here_long_ago_are_forgotten() -> None:
     """The memory of the rate has a bound, however many users come."""
     now_s = 0.0
-    rate = Rate(10.0, lambda: now_s)
+    rate = UserRateLimiter(10.0, lambda: now_s)
     for user in range(10_000):
         now_s += 0.01
         rate.wait_s(user)
@@ -78,7 +78,7 @@ def test_users_who_were_here_long_ago_are_forgotten() -> None:
 def test_what_happens_all_the_time_is_told_seldom() -> None:
     """The log hears at most once in a while of what anybody can do at will, and then how often it was."""
     now_s = 0.0
-    seldom = Seldom(10.0, lambda: now_s)
+    seldom = LogRateLimiter(10.0, lambda: now_s)
     assert [seldom.times() for _ in range(4)] == [1, 0, 0, 0]
     now_s = 10.0
     assert [seldom.times() for _ in range(2)] == [4, 0]
@@ -144,7 +144,7 @@ def test_a_request_that_does_not_arrive_ends_the_connection(piece: bytes) -> Non
     with served(request_timeout_s=0.2) as api, connected(api.path) as connection:
         connection.sendall(piece)
         heard = until_closed(connection)
-        api.server._house.request_timeout_s = 10.0
+        api.server._server_limits.request_timeout_s = 10.0
         assert api.ask("GET", "/v1/status").status == 200
 
     assert heard.count(b"HTTP/1.1 200") == piece.count(REQUEST)
@@ -171,7 +171,7 @@ def test_an_answer_that_is_not_taken_ends_the_connection() -> None:
     with served(request_timeout_s=0.1) as api, connected(api.path) as connection:
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             connection.sendall(REQUEST.replace(b"/v1/status", b"/openapi.json") * 100_000)
-        api.server._house.request_timeout_s = 10.0
+        api.server._server_limits.request_timeout_s = 10.0
         assert api.ask("GET", "/v1/status").status == 200
 
 
@@ -191,7 +191,7 @@ def test_connections_beyond_the_limit_are_told_so() -> None:
             assert b"retry-after: 1" in answer
             assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["kind"] == "too-many"
         held[0].close()
-        while len(api.server._house.places) > 2:
+        while len(api.server._server_limits.places) > 2:
             api.wait(asyncio.sleep(0))
         assert api.ask("GET", "/v1/status").status == 200
 
@@ -210,7 +210,7 @@ def test_those_who_are_refused_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> 
             assert beyond.recv(12) == b"HTTP/1.1 429"
         while len(api.server.server_state.connections) > 3:
             api.wait(asyncio.sleep(0.01))
-        assert len(api.server._house.door) == 0
+        assert len(api.server._server_limits.refusals) == 0
 
 
 def test_a_silent_desk_is_given_up() -> None:
@@ -267,7 +267,7 @@ def test_an_idle_server_waits_without_looking() -> None:
 
 def until_left(api: Served) -> None:
     """Wait until the server has seen that nobody is connected any more."""
-    while len(api.server._house.places):
+    while len(api.server._server_limits.places):
         api.wait(asyncio.sleep(0))
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served_desk import PATIENCE_S, Answer, Served, ask, served
 
-from tuner.daemon.api.callers import caller_of, group_of
+from tuner.daemon.api.access import caller_of, group_of
 from tuner.daemon.api.server import open_loopback, read_token
 from tuner.errors import InputError
 

@@ -4,20 +4,22 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import pytest
 from fake_desk import FakeDesk
+from fastapi import FastAPI, Query
 from hypothesis import given
 from hypothesis import strategies as st
 from served_desk import served
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tuner.daemon.api.app import application, published
-from tuner.daemon.api.callers import Caller
-from tuner.daemon.api.models import BestAnswer, JobAnswer
-from tuner.daemon.api.shortcut import Shortcut
+from tuner.daemon.api.access import Caller
+from tuner.daemon.api.app import interface, published
+from tuner.daemon.api.errors import answer_errors
+from tuner.daemon.api.models import BestAnswer, BestQuery, JobAnswer
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
 from tuner.model.objective import NAMES
@@ -145,20 +147,27 @@ VALUES = st.sampled_from(
 
 
 @given(st.lists(st.tuples(NAMES_OF_PARAMETERS, VALUES), max_size=6))
-def test_the_shortcut_answers_as_the_published_route_does(pairs: list[tuple[str, str]]) -> None:
-    """Past the framework or through it, a question has the same answer, and a wrong one the same error."""
+def test_best_answers_as_the_framework_would(pairs: list[tuple[str, str]]) -> None:
+    """Past the framework, queries are answered and refused as the published model would within it."""
     query = urlencode(pairs, errors="replace")
-    desk = FakeDesk()
-    direct = asyncio.run(answered(Shortcut(nowhere, desk), query))
 
-    assert direct == asyncio.run(answered(ROUTE, query))
+    assert asyncio.run(answered(SERVED, query)) == asyncio.run(answered(REFERENCE, query))
 
 
-async def nowhere(*_: Any) -> None:
-    raise AssertionError
+def reference() -> FastAPI:
+    """``GET /v1/best`` as the framework alone would serve it."""
+    app, desk = FastAPI(), FakeDesk()
+    answer_errors(app)
+
+    @app.get("/v1/best")
+    async def best(query: Annotated[BestQuery, Query()]) -> Response:
+        return Response(desk.best(query.question(), Peer(0, 1)).json, media_type="application/json")
+
+    return app
 
 
-ROUTE = application(FakeDesk(), LimitsTable(), TuningTable())
+REFERENCE = reference()
+SERVED = interface(FakeDesk(), LimitsTable(), TuningTable())
 
 
 def test_the_face_stays_light() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served_desk import PATIENCE_S, Served, ask, connected, served
 
-from tuner.daemon.api.encoding import EventStream, event_text
+from tuner.daemon.api.endpoints import EventStream, event_text
 from tuner.daemon.interface import Peer
 from tuner.model.jobs import JobEvent, JobSpec, JobState
 
@@ -90,7 +90,7 @@ def test_a_reader_who_left_is_noticed_behind_further_requests(api: Served) -> No
     api.wait(api.desk.tell(number, "trial", {}, stored=False))
     while api.server.server_state.connections or api.desk.following:
         api.wait(asyncio.sleep(0.01))
-    assert not len(api.server._house.places)
+    assert not len(api.server._server_limits.places)
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "9223372036854775808"])

@@ -98,9 +98,9 @@ def test_nothing_is_left_of_attacks(api: Served) -> None:
     before = descriptors()
     for _ in range(100):
         play(connected(api.path), attack(random))
-    while len(api.server._house.places) or api.desk.following or api.server.server_state.tasks:
+    while len(api.server._server_limits.places) or api.desk.following or api.server.server_state.tasks:
         assert alive(api)
-    while api.server._house.places:
+    while api.server._server_limits.places:
         api.wait(identify())
 
     assert descriptors() <= before

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parsed
 from starlette.types import Message, Receive, Scope, Send
 
-from tuner.daemon.api.server import Timed, route
+from tuner.daemon.api.server import LatencyObserver, route
 from tuner.daemon.metrics import Metrics, Snapshot
 from tuner.model.jobs import JobState
 
@@ -211,7 +211,7 @@ def test_requests_are_timed_when_their_answer_begins() -> None:
     async def send(message: Message) -> None:
         assert message
 
-    asyncio.run(Timed(app, lambda *told: heard.append(told))({"path": "/v1/jobs/3"}, receive, send))
+    asyncio.run(LatencyObserver(app, lambda *told: heard.append(told))({"path": "/v1/jobs/3"}, receive, send))
     ((label, status, seconds),) = heard
 
     assert (label, status) == ("/v1/jobs/{id}", 404)

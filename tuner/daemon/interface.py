@@ -1,8 +1,13 @@
 """What clients can ask of the daemon: the one interface between its faces and its inside."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol
+
+from pydantic_core import PydanticSerializationError, to_json
 
 from tuner.errors import TunerError
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState
@@ -41,7 +46,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Question:
-    """Which configurations are best, of workloads that run together.
+    """Which configurations are best, of workloads that run together; equal questions have equal replies.
 
     Attributes:
         device: empty for the daemon's first.
@@ -54,7 +59,7 @@ class Question:
     device: str = ""
     max_slowdown: float | None = None
     clocks_as_found: bool = False
-    count: float | None = None
+    count: float | None = field(default=None, compare=False)
 
     @property
     def demand(self) -> float:
@@ -87,6 +92,24 @@ class Reply:
     run: int | None
     refinement: int | None
     notices: Sequence[str] = ()
+
+    @cached_property
+    def json(self) -> bytes:
+        """The body of the response, encoded once."""
+        return encode(
+            {
+                "origin": self.origin,
+                "device": self.device,
+                "objective": self.objective,
+                "workloads": self.workloads,
+                "clock_mhz": self.clock_mhz,
+                "stale": self.stale,
+                "answer": self.answer,
+                "run": self.run,
+                "refinement": self.refinement,
+                "notices": self.notices,
+            }
+        )
 
 
 class ServiceInterface(Protocol):
@@ -129,7 +152,39 @@ class ServiceInterface(Protocol):
         """Count uses of answers, without an answer."""
 
     async def status(self) -> Mapping[str, Any]:
-        """JobState of the daemon, its devices, queue, budgets and windows, as JSON has it."""
+        """State of the daemon, its devices, queue, budgets and windows, as JSON has it."""
 
     def metrics(self) -> bytes:
         """What Prometheus scrapes."""
+
+
+def encode(document: object) -> bytes:
+    """JSON of a document; infinity and not-a-number become null, which JSON has instead."""
+    try:
+        return to_json(document, inf_nan_mode="null", fallback=_plain)
+    except (PydanticSerializationError, UnicodeError):
+        return to_json(_clean(document), inf_nan_mode="null", fallback=_plain)
+
+
+def _plain(value: object) -> object:
+    """A value that JSON has in place of another."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Iterable):
+        return list(value)
+    return str(value)
+
+
+def _clean(value: object) -> Any:  # noqa: ANN401 - whatever was in the document
+    """The same without lone surrogates, which file names may hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Enum):
+        return _clean(value.value)
+    if isinstance(value, Path):
+        return _clean(str(value))
+    if isinstance(value, Mapping):
+        return {_clean(str(key)): _clean(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_clean(item) for item in value]
+    return value

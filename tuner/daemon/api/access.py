@@ -1,29 +1,164 @@
-"""The first thing that a request meets: who asks, how often, how much, and for how long."""
+"""Who may ask, how often and how much: every request passes here first.
+
+The kernel names the process at the other end of a Unix socket. Over TCP a token decides.
+"""
 
 import asyncio
 import hmac
 import logging
 import math
+import os
+import pwd
 import re
+import socket
+import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tuner.daemon.api.callers import Caller, Rate
 from tuner.daemon.api.errors import error_answer, internal_answer
+from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable
 
 ANSWER_TIMEOUT_S = 30.0  # far above what a busy database takes; beyond it something hangs
 _LOCAL = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 _BEARER = b"bearer "
 _LONGEST_PATH = 200  # characters of it in the log
+_MOST_USERS = 1024  # remembered; those who have not asked for a second have nothing to remember
+_CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7)
+_SO_PEERGROUPS = 59  # of asm-generic/socket.h; Python has no name for it
+_GROUPS_BYTES = 1024  # the most that Python asks the kernel for; whoever is in more than 256 is looked up
+_GID = struct.Struct("I")
+_OVERFLOW_ID = 65_534  # what the kernel shows of whom this user namespace does not know: it can be anybody
 _LOG = logging.getLogger(__name__)
 
 
-class _Gone(Exception):  # noqa: N818 - nothing is wrong, somebody left
+class PeerSocket(Protocol):
+    """What is asked of a connected socket; asyncio hands out a stand-in of its own."""
+
+    @property
+    def family(self) -> int:
+        """``socket.AF_UNIX`` or another."""
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
+        """As ``socket.socket`` has it."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who made a connection.
+
+    Attributes:
+        peer: user and process; of TCP, nobody that can be told.
+        admitted: whether the kernel's word is enough; if not, a token decides (TCP) or nothing does (Unix).
+        tcp: whether the connection came over the loopback.
+    """
+
+    peer: Peer
+    admitted: bool
+    tcp: bool
+
+    def __str__(self) -> str:
+        return "somebody on the loopback" if self.tcp else f"user {self.peer.uid}, process {self.peer.pid}"
+
+
+def caller_of(connection: PeerSocket, group: int | None) -> Caller:
+    """Who made a connection, and whether they may ask.
+
+    Besides the mode of the socket, which may have been changed by mistake: only root, the daemon's own user
+    and members of the socket's group are admitted.
+
+    Args:
+        connection: a connected socket.
+        group: id of the group that owns the Unix socket; None where it has none.
+    """
+    if connection.family != socket.AF_UNIX:
+        return Caller(Peer(), admitted=False, tcp=True)
+    size = _CREDENTIALS.size
+    pid, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    admitted = uid in (0, os.geteuid()) or (
+        group is not None and group != _OVERFLOW_ID and (group == gid or group in _groups(connection, uid))
+    )
+    return Caller(Peer(uid=uid, pid=pid), admitted=admitted, tcp=False)
+
+
+def _groups(connection: PeerSocket, uid: int) -> set[int]:
+    """Supplementary groups: those of the process where the kernel tells them, else those of its user."""
+    try:
+        packed = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES)
+    except OSError:
+        return _groups_of_user(uid)
+    return {gid for (gid,) in _GID.iter_unpack(packed)}
+
+
+def _groups_of_user(uid: int) -> set[int]:
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:
+        return set()
+    return set(os.getgrouplist(user.pw_name, user.pw_gid))
+
+
+def group_of(listener: socket.socket) -> int | None:
+    """Id of the group that owns the file of a listening Unix socket; None where there is no such file."""
+    name = listener.getsockname()
+    if listener.family != socket.AF_UNIX or not isinstance(name, str) or not name:
+        return None
+    try:
+        return Path(name).stat().st_gid
+    except OSError:
+        return None
+
+
+class UserRateLimiter:
+    """Requests per second of each user: a bucket of one second's requests that fills steadily.
+
+    Args:
+        per_s: requests per second of one user.
+        now: monotonic clock in seconds.
+    """
+
+    def __init__(self, per_s: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._per_s = per_s
+        self._room = max(1.0, per_s)
+        self._now = now
+        self._buckets: dict[Hashable, tuple[float, float]] = {}  # user -> requests left, and when
+
+    def wait_s(self, user: Hashable) -> float:
+        """Count a request: 0 where it may pass, else how long the user has to wait in seconds."""
+        now_s = self._now()
+        left, then_s = self._buckets.get(user, (self._room, now_s))
+        left = min(self._room, left + (now_s - then_s) * self._per_s)
+        if left < 1.0:
+            self._buckets[user] = left, now_s
+            return (1.0 - left) / self._per_s
+        if len(self._buckets) >= _MOST_USERS:
+            self._forget(now_s)
+        self._buckets[user] = left - 1.0, now_s
+        return 0.0
+
+    def _forget(self, now_s: float) -> None:
+        """Drop the users whose buckets are full again."""
+        full_after_s = self._room / self._per_s
+        self._buckets = {
+            user: bucket for user, bucket in self._buckets.items() if now_s - bucket[1] < full_after_s
+        }
+
+
+class _DisconnectError(Exception):
     """The client left before its request was whole."""
+
+
+class _TooLargeError(Exception):
+    """A body has more bytes than it may."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(f"a request has at most {most_bytes} bytes of body")
 
 
 class Gate:
@@ -48,7 +183,7 @@ class Gate:
     ) -> None:
         self._app = app
         self._body_bytes = limits.body_bytes
-        self._rate = Rate(limits.requests_per_s, now)
+        self._rate = UserRateLimiter(limits.requests_per_s, now)
         self._token = None if token is None else token.encode()
         self._answer_timeout_s = answer_timeout_s
 
@@ -65,7 +200,7 @@ class Gate:
                 receive = await self._whole(headers, receive)
         except _TooLargeError as error:
             refusal = error_answer(413, str(error))
-        except _Gone:
+        except _DisconnectError:
             return
         if refusal is not None:
             await refusal(scope, receive, send)
@@ -103,7 +238,7 @@ class Gate:
 
         Raises:
             _TooLargeError: it has more bytes than it may.
-            _Gone: the client left.
+            _DisconnectError: the client left.
         """
         announced = headers.get(b"content-length", b"0")
         if int(announced) > self._body_bytes:
@@ -113,7 +248,7 @@ class Gate:
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise _Gone
+                raise _DisconnectError
             body += message.get("body", b"")
             more = message.get("more_body", False)
             if len(body) > self._body_bytes:
@@ -161,13 +296,6 @@ class Gate:
             await internal_answer(error)(scope, receive, send)
         finally:
             timer.cancel()
-
-
-class _TooLargeError(Exception):
-    """A body has more bytes than it may."""
-
-    def __init__(self, most_bytes: int) -> None:
-        super().__init__(f"a request has at most {most_bytes} bytes of body")
 
 
 def _has_body(headers: dict[bytes, bytes]) -> bool:

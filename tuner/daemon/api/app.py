@@ -1,4 +1,4 @@
-"""The routes: each checks what it is given, asks the desk, and writes down the answer.
+"""The routes of the HTTP interface.
 
 The OpenAPI document: ``python -m tuner.daemon.api.app > docs/openapi.json``.
 """
@@ -13,8 +13,9 @@ from typing import Annotated, Any, cast
 from fastapi import FastAPI, Header, Path, Query, Request
 from starlette.responses import Response
 
-from tuner.daemon.api.callers import Caller, Places
-from tuner.daemon.api.encoding import EventStream, encode
+from tuner.daemon.api.access import Caller
+from tuner.daemon.api.connection import UserSlots
+from tuner.daemon.api.endpoints import BEST_PATH, BestEndpoint, EventStream
 from tuner.daemon.api.errors import answer_errors, error_answer
 from tuner.daemon.api.models import (
     After,
@@ -30,9 +31,8 @@ from tuner.daemon.api.models import (
     Uses,
     job_document,
     jobs_document,
-    reply_document,
 )
-from tuner.daemon.interface import ServiceInterface
+from tuner.daemon.interface import ServiceInterface, encode
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
 from tuner.model.jobs import JobRecord, JobState
 
@@ -79,15 +79,22 @@ def _errors(*more: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
+def interface(
+    service: ServiceInterface, limits: LimitsTable, tuning: TuningTable, closing: asyncio.Event | None = None
+) -> BestEndpoint:
+    """The whole HTTP interface; arguments as of ``application``."""
+    return BestEndpoint(service, application(service, limits, tuning, closing))
+
+
 def application(
-    desk: ServiceInterface, limits: LimitsTable, tuning: TuningTable, closing: asyncio.Event | None = None
+    service: ServiceInterface, limits: LimitsTable, tuning: TuningTable, closing: asyncio.Event | None = None
 ) -> FastAPI:
-    """The application over a desk.
+    """The framework's part of the interface: all routes but ``GET /v1/best``, and the document of all.
 
     Args:
-        desk: what answers.
-        limits: how many may follow at a time.
-        tuning: what a submission means that leaves out objective, policy or clocks.
+        service: what answers.
+        limits: how many clients may follow jobs at a time.
+        tuning: objective, policy and clocks of a submission that names none.
         closing: set when the daemon stops; streams end then.
     """
     app = FastAPI(
@@ -100,10 +107,11 @@ def application(
         responses=_errors(),
     )
     answer_errors(app)
-    _answers(app, desk)
-    _queue(app, desk, tuning)
-    _changes(app, desk)
-    _streams(app, desk, Places(limits.followers), closing or asyncio.Event())
+    _document_best(app)
+    _answers(app, service)
+    _queue(app, service, tuning)
+    _changes(app, service)
+    _streams(app, service, UserSlots(limits.followers), closing or asyncio.Event())
     return app
 
 
@@ -116,30 +124,33 @@ def _caller(request: Request) -> Caller:
     return caller
 
 
-def _answers(app: FastAPI, desk: ServiceInterface) -> None:
-    """What is known: the best configurations, the state of the daemon, its figures."""
+def _document_best(app: FastAPI) -> None:
+    """Put ``GET /v1/best`` into the OpenAPI document; ``BestEndpoint`` serves it, by the same model."""
 
-    @app.get("/v1/best", response_model=BestAnswer, summary="The best configurations known now")
-    async def best(query: Annotated[BestQuery, Query()], request: Request) -> Response:
-        # Documents the route; a server's requests take the shortcut.
-        return _json(reply_document(desk.best(query.question(), _caller(request).peer)))
+    @app.get(BEST_PATH, response_model=BestAnswer, summary="The best configurations known now")
+    async def best(query: Annotated[BestQuery, Query()]) -> Response:
+        raise AssertionError(f"{BEST_PATH} is served before the framework: {query}")
+
+
+def _answers(app: FastAPI, service: ServiceInterface) -> None:
+    """Uses of answers, status and metrics."""
 
     @app.post("/v1/uses", status_code=204, response_class=Response, summary="Count uses of answers")
     async def used(uses: Uses, request: Request) -> Response:
-        await desk.used([use.question() for use in uses.uses], _caller(request).peer)
+        await service.used([use.question() for use in uses.uses], _caller(request).peer)
         return Response(status_code=204)
 
-    @app.get("/v1/status", response_model=dict[str, Any], summary="JobState of daemon, devices and queue")
+    @app.get("/v1/status", response_model=dict[str, Any], summary="State of daemon, devices and queue")
     async def status() -> Response:
-        return _json(await desk.status())
+        return _json(await service.status())
 
     @app.get("/metrics", response_class=Response, responses={200: _TEXT}, summary="Figures for Prometheus")
     async def metrics() -> Response:
-        return Response(desk.metrics(), headers={"content-type": _PROMETHEUS})
+        return Response(service.metrics(), headers={"content-type": _PROMETHEUS})
 
 
-def _queue(app: FastAPI, desk: ServiceInterface, tuning: TuningTable) -> None:
-    """Jobs that are asked for, and those there are."""
+def _queue(app: FastAPI, service: ServiceInterface, tuning: TuningTable) -> None:
+    """Submitting and listing jobs."""
 
     @app.post(
         "/v1/jobs", status_code=201, response_model=JobAnswer, responses=_errors(409), summary="Queue a job"
@@ -147,22 +158,22 @@ def _queue(app: FastAPI, desk: ServiceInterface, tuning: TuningTable) -> None:
     async def submit(submission: Submission, request: Request) -> Response:
         caller = _caller(request)
         order = submission.order(objective=tuning.objective, policy=tuning.policy, clocks=tuning.clocks)
-        job = await desk.submit(order, caller.peer, submission.priority)
+        job = await service.submit(order, caller.peer, submission.priority)
         _LOG.info("job %d submitted by %s: %s", job.id, caller, " ".join(order.workloads))
         return _json(job_document(job), 201)
 
     @app.get("/v1/jobs", response_model=JobsAnswer, summary="Jobs, newest first")
     async def jobs(query: Annotated[JobsQuery, Query()]) -> Response:
         states = [JobState(state) for state in query.state]
-        return _json(jobs_document(await desk.jobs(states, query.limit, query.before)))
+        return _json(jobs_document(await service.jobs(states, query.limit, query.before)))
 
     @app.get("/v1/jobs/{number}", response_model=JobAnswer, responses=_errors(404), summary="One job")
     async def job(number: Number) -> Response:
-        return _json(job_document(await desk.job(number)))
+        return _json(job_document(await service.job(number)))
 
 
-def _changes(app: FastAPI, desk: ServiceInterface) -> None:
-    """What can be done to a job."""
+def _changes(app: FastAPI, service: ServiceInterface) -> None:
+    """Cancelling, pausing and resuming jobs."""
 
     def done(request: Request, word: str, job: JobRecord) -> Response:
         _LOG.info("job %d %s by %s: now %s", job.id, word, _caller(request), job.state.value)
@@ -175,7 +186,7 @@ def _changes(app: FastAPI, desk: ServiceInterface) -> None:
         summary="End a job; what it stored stays",
     )
     async def cancel(number: Number, request: Request) -> Response:
-        return done(request, "cancelled", await desk.cancel(number, _caller(request).peer))
+        return done(request, "cancelled", await service.cancel(number, _caller(request).peer))
 
     @app.post(
         "/v1/jobs/{number}/pause",
@@ -184,7 +195,7 @@ def _changes(app: FastAPI, desk: ServiceInterface) -> None:
         summary="Stop a job until it is resumed",
     )
     async def pause(number: Number, request: Request) -> Response:
-        return done(request, "paused", await desk.pause(number, _caller(request).peer))
+        return done(request, "paused", await service.pause(number, _caller(request).peer))
 
     @app.post(
         "/v1/jobs/{number}/resume",
@@ -193,11 +204,11 @@ def _changes(app: FastAPI, desk: ServiceInterface) -> None:
         summary="Queue a paused job again",
     )
     async def resume(number: Number, request: Request) -> Response:
-        return done(request, "resumed", await desk.resume(number, _caller(request).peer))
+        return done(request, "resumed", await service.resume(number, _caller(request).peer))
 
 
-def _streams(app: FastAPI, desk: ServiceInterface, places: Places, closing: asyncio.Event) -> None:
-    """What happens to a job, as it happens."""
+def _streams(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing: asyncio.Event) -> None:
+    """Events of jobs."""
 
     @app.get(
         "/v1/jobs/{number}/events",
@@ -211,17 +222,17 @@ def _streams(app: FastAPI, desk: ServiceInterface, places: Places, closing: asyn
         request: Request,
         last_event_id: LastEventId = None,
     ) -> Response:
-        await desk.job(number)  # one that is not there is told before the stream begins
+        await service.job(number)  # one that is not there is told before the stream begins
         after = last_event_id if last_event_id is not None else query.after or 0
-        events = desk.events(number, after)
+        events = service.events(number, after)
         user = _caller(request).peer.uid
-        if not places.take(user):
+        if not slots.take(user):
             return error_answer(429, "too many follow jobs already", headers={"retry-after": "1"})
-        return EventStream(events, closing, lambda: places.leave(user))
+        return EventStream(events, closing, lambda: slots.leave(user))
 
 
 def published() -> str:
-    """The document as it is committed; nobody is asked for it, so it needs no desk."""
+    """The OpenAPI document as it is committed."""
     app = application(cast("ServiceInterface", None), LimitsTable(), TuningTable())
     return json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n"
 

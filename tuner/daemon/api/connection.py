@@ -1,8 +1,11 @@
-"""One connection: HTTP/1.1 of uvicorn and h11, with an end to every wait and every length."""
+"""Connections: HTTP/1.1 of uvicorn and h11, with a limit to every wait and every length."""
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import h11
@@ -10,10 +13,11 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from tuner.daemon.api.callers import Caller, Places, Seldom, caller_of
+from tuner.daemon.api.access import Caller, caller_of
 from tuner.daemon.api.errors import error_body
 from tuner.daemon.settings.tables import LimitsTable
 
+SHARE = 0.75  # of all places that one user may hold, so that nobody keeps all others out
 HEAD_BYTES = 16_384  # of request line and headers; the longest question takes a quarter of it
 _DISCARD_BYTES = 2**20  # beyond a body that was refused: read and dropped, so that the answer arrives
 _REFUSED_S = 1.0  # for a connection too many to take its answer
@@ -24,27 +28,141 @@ _SENDING = (h11.IDLE, h11.SEND_RESPONSE)  # states in which an answer can still 
 _LOG = logging.getLogger(__name__)
 
 
-class House:
+class UserSlots:
+    """A number of places, of which no user holds all.
+
+    Args:
+        count: of places.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._share = max(1, math.floor(count * SHARE))
+        self._taken: Counter[Hashable] = Counter()
+        self._all = 0
+
+    def __len__(self) -> int:
+        return self._all
+
+    def take(self, user: Hashable) -> bool:
+        """Take a place; False where there is none for this user."""
+        if self._all >= self._count or self._taken[user] >= self._share:
+            return False
+        self._taken[user] += 1
+        self._all += 1
+        return True
+
+    def leave(self, user: Hashable) -> None:
+        """Give back a place that was taken."""
+        self._all -= 1
+        self._taken[user] -= 1
+        if not self._taken[user]:
+            del self._taken[user]
+
+
+class LogRateLimiter:
+    """Says whether something may be told again, so that nobody fills the log.
+
+    Args:
+        every_s: at most once in so many seconds.
+        now: monotonic clock in seconds.
+    """
+
+    def __init__(self, every_s: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._every_s = every_s
+        self._now = now
+        self._told_s = -math.inf
+        self._silent = 0
+
+    def times(self) -> int:
+        """How often it happened since it was told; 0 where it was told a short while ago."""
+        self._silent += 1
+        now_s = self._now()
+        if now_s - self._told_s < self._every_s:
+            return 0
+        self._told_s = now_s
+        happened, self._silent = self._silent, 0
+        return happened
+
+
+class ServerLimits:
     """What the connections of a server share.
 
     Attributes:
-        places: connections that there may be.
-        door: places of connections too many, which only hear that.
+        places: of connections.
+        refusals: of further connections, which are only told that there are too many.
         request_timeout_s: for a request to arrive whole, and for an answer to be taken.
-        most_bytes: of a request, with all that is not wanted of it.
-        groups: of each Unix socket's path, the group that owns it.
-        crowded: when it was told that there are too many.
-        refused: when it was told that somebody may not ask.
+        most_bytes: of a request, with what is read and dropped.
+        groups: path of a Unix socket -> the group that owns it.
+        crowded: limits the log of connections too many.
+        refused: limits the log of users who may not ask.
     """
 
     def __init__(self, limits: LimitsTable) -> None:
-        self.places = Places(limits.connections)
-        self.door = Places(_MOST_REFUSED)
+        self.places = UserSlots(limits.connections)
+        self.refusals = UserSlots(_MOST_REFUSED)
         self.request_timeout_s = limits.request_timeout_s
         self.most_bytes = HEAD_BYTES + limits.body_bytes + _DISCARD_BYTES
         self.groups: Mapping[str, int | None] = {}
-        self.crowded = Seldom(_TOLD_EVERY_S)
-        self.refused = Seldom(_TOLD_EVERY_S)
+        self.crowded = LogRateLimiter(_TOLD_EVERY_S)
+        self.refused = LogRateLimiter(_TOLD_EVERY_S)
+
+
+class _JoiningTransport(asyncio.Transport):
+    """Joins what is written in one step of the event loop, such as the head and the body of a response.
+
+    Each send wakes the client. On a busy machine, a client that wakes for the head alone takes the
+    processor from the server, and the body waits.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]  # uvicorn writes bytes only
+        """Send at the end of this step."""
+        if not self._pieces:
+            self._loop.call_soon(self.flush)
+        self._pieces.append(data)
+
+    def flush(self) -> None:
+        """Send now."""
+        if self._pieces:
+            data, self._pieces = b"".join(self._pieces), []
+            self._transport.write(data)
+
+    def write_eof(self) -> None:
+        """Send, and end this direction."""
+        self.flush()
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        """Send, and close."""
+        self.flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._pieces.clear()
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """As the transport has it."""
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as asyncio has it
+        """As the transport has it."""
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """As the transport has it."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """As the transport has it."""
+        self._transport.resume_reading()
 
 
 class Connection(H11Protocol):
@@ -62,33 +180,33 @@ class Connection(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        house: House,
+        limits: ServerLimits,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._house = house
+        self._limits = limits
         self._caller: Caller | None = None  # with a place
         self._deadline: asyncio.TimerHandle | None = None  # for the request that arrives
         self._stalled: asyncio.TimerHandle | None = None  # while the client takes nothing
         self._received_bytes = 0
         self._refused = False
-        self._at_the_door: Caller | None = None
+        self._refused_caller: Caller | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """See who comes, and whether there is room."""
-        super().connection_made(transport)
+        """Identify the caller, and refuse one too many."""
+        super().connection_made(_JoiningTransport(transport, self.loop))
         connection = transport.get_extra_info("socket")
         name = connection.getsockname()
         try:
-            caller = caller_of(connection, self._house.groups.get(name) if isinstance(name, str) else None)
+            caller = caller_of(connection, self._limits.groups.get(name) if isinstance(name, str) else None)
         except OSError:  # gone already
             transport.abort()
             return
-        if not self._house.places.take(caller.peer.uid):
-            if times := self._house.crowded.times():
+        if not self._limits.places.take(caller.peer.uid):
+            if times := self._limits.crowded.times():
                 _LOG.warning("refused %d connections, the last of %s: there are too many", times, caller)
-            self._refuse(transport, caller)
+            self._refuse(caller)
             return
-        if not (caller.admitted or caller.tcp) and (times := self._house.refused.times()):
+        if not (caller.admitted or caller.tcp) and (times := self._limits.refused.times()):
             _LOG.warning("refused %d connections, the last of %s: not of the socket's group", times, caller)
         self._caller = caller
         self.app_state = {"caller": caller}
@@ -102,16 +220,16 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._caller is not None:
-            self._house.places.leave(self._caller.peer.uid)
+            self._limits.places.leave(self._caller.peer.uid)
             self._caller = None
-        if self._at_the_door is not None:
-            self._house.door.leave(self._at_the_door.peer.uid)
-            self._at_the_door = None
+        if self._refused_caller is not None:
+            self._limits.refusals.leave(self._refused_caller.peer.uid)
+            self._refused_caller = None
 
     def data_received(self, data: bytes) -> None:
         """Take a piece of a request."""
         self._received_bytes += len(data)
-        if self._received_bytes > self._house.most_bytes:
+        if self._received_bytes > self._limits.most_bytes:
             self._end()
             return
         if self._refused:  # read, so that the answer arrives
@@ -139,7 +257,7 @@ class Connection(H11Protocol):
         """The client does not take what was sent: it has some time."""
         super().pause_writing()
         if self._stalled is None:
-            self._stalled = self.loop.call_later(self._house.request_timeout_s, self._end)
+            self._stalled = self.loop.call_later(self._limits.request_timeout_s, self._end)
 
     def resume_writing(self) -> None:
         """All is taken."""
@@ -148,15 +266,15 @@ class Connection(H11Protocol):
             self._stalled.cancel()
             self._stalled = None
 
-    def _refuse(self, transport: asyncio.Transport, caller: Caller) -> None:
+    def _refuse(self, caller: Caller) -> None:
         """Answer one connection too many, and wait a moment until its client has asked and heard."""
         self._refused = True
         self._answer(429, b"Too Many Requests", error_body("too-many", "too many connections"), *_COME_BACK)
-        if not self._house.door.take(caller.peer.uid):
-            transport.close()
+        if not self._limits.refusals.take(caller.peer.uid):
+            self.transport.close()
             return
-        self._at_the_door = caller
-        transport.write_eof()
+        self._refused_caller = caller
+        self.transport.write_eof()
         self._deadline = self.loop.call_later(_REFUSED_S, self._end)
 
     def _answer(self, status: int, reason: bytes, body: bytes, *more: tuple[str, str]) -> None:
@@ -187,7 +305,7 @@ class Connection(H11Protocol):
 
     def _await_request(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(self._house.request_timeout_s, self._end)
+            self._deadline = self.loop.call_later(self._limits.request_timeout_s, self._end)
 
     def _request_arrived(self) -> None:
         if self._deadline is not None:

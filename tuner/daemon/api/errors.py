@@ -1,6 +1,6 @@
-"""Every error has one shape: ``{"error": {"kind": ..., "message": ...}}``.
+"""Error responses: ``{"error": {"kind": ..., "message": ...}}``.
 
-Says what is wrong in a request, and what would be right, in words for those who wrote it.
+The message names what is wrong in a request and what would be right.
 """
 
 import json

@@ -1,11 +1,11 @@
-"""What travels over HTTP: every request is bounded in length, number and range; answers are documented."""
+"""Models of requests and responses. Every request is bounded in length, number and range."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, Question, Reply
+from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, Question
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec
 from tuner.options import option_field, with_options
 
@@ -36,13 +36,13 @@ OriginName = Literal["client", "set", "stale", "drift", "request", "check"]
 Source = Literal["stored", "analytical", "nearest", "default"]
 
 
-class Asked(BaseModel):
+class RequestModel(BaseModel):
     """What a client sends; a name that is not known is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class BestQuery(Asked):
+class BestQuery(RequestModel):
     """Which configurations are asked for."""
 
     workload: Workloads = Field(description="e.g. scan-lf:N=1024; repeated for workloads that run together.")
@@ -68,7 +68,7 @@ class BestQuery(Asked):
         )
 
 
-class Use(Asked):
+class Use(RequestModel):
     """How often an answer was used."""
 
     model_config = ConfigDict(strict=True)
@@ -85,7 +85,7 @@ class Use(Asked):
         return Question(**self.model_dump(exclude={"workloads"}), workloads=tuple(self.workloads))
 
 
-class Uses(Asked):
+class Uses(RequestModel):
     """Uses of several answers."""
 
     model_config = ConfigDict(strict=True)
@@ -94,13 +94,13 @@ class Uses(Asked):
 
 
 @with_options()
-class Options(Asked):
+class Options(RequestModel):
     """Further choices for a search, as ``tuner run`` has them."""
 
     model_config = ConfigDict(strict=True)
 
 
-class Submission(Asked):
+class Submission(RequestModel):
     """A job to be queued; what is left out is as ``daemon.toml`` has it."""
 
     model_config = ConfigDict(strict=True)
@@ -133,7 +133,7 @@ class Submission(Asked):
         )
 
 
-class JobsQuery(Asked):
+class JobsQuery(RequestModel):
     """Which jobs are listed, newest first."""
 
     state: Annotated[list[StateName], Field(max_length=6)] = Field(default=[], description="Of these states.")
@@ -143,7 +143,7 @@ class JobsQuery(Asked):
     before: Id | None = Field(default=None, description="With a lower number than this.")
 
 
-class EventsQuery(Asked):
+class EventsQuery(RequestModel):
     """From where on events are told."""
 
     after: After | None = Field(default=None, description="Stored events with a higher number than this.")
@@ -254,19 +254,3 @@ def jobs_document(jobs: Sequence[JobRecord]) -> dict[str, Any]:
 def event_document(event: JobEvent) -> Mapping[str, Any]:
     """An event as JSON has it."""
     return {"id": event.id, "job": event.job, "kind": event.kind, "at": event.at, "data": event.data}
-
-
-def reply_document(reply: Reply) -> dict[str, Any]:
-    """The best known as JSON has it; not ``dataclasses.asdict``, which copies all that is below."""
-    return {
-        "origin": reply.origin,
-        "device": reply.device,
-        "objective": reply.objective,
-        "workloads": reply.workloads,
-        "clock_mhz": reply.clock_mhz,
-        "stale": reply.stale,
-        "answer": reply.answer,
-        "run": reply.run,
-        "refinement": reply.refinement,
-        "notices": reply.notices,
-    }

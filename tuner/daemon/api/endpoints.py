@@ -1,56 +1,68 @@
-"""JSON of answers: fast, and never at a loss.
-
-Server-sent events of a job: what happened, then what happens, until it ends.
-"""
+"""The endpoints that are plain ASGI: the best configurations, and the events of a job."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from enum import Enum
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from typing import Any
+from urllib.parse import parse_qsl
 
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic import ValidationError
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tuner.daemon.api.models import event_document
+from tuner.daemon.api.errors import invalid_answer, refusal_answer
+from tuner.daemon.api.models import BestQuery, event_document
+from tuner.daemon.interface import Peer, ServiceInterface, encode
+from tuner.errors import TunerError
 from tuner.model.jobs import JobEvent
 
+BEST_PATH = "/v1/best"
 KEEP_ALIVE_S = 15.0  # proxies and clients close what is silent for a minute or less
-_HEADERS = {"cache-control": "no-store", "content-type": "text/event-stream; charset=utf-8"}
+_STREAM_HEADERS = {"cache-control": "no-store", "content-type": "text/event-stream; charset=utf-8"}
 
 
-def encode(document: object) -> bytes:
-    """JSON of a document; infinity and what is no number become null, as JSON has neither."""
-    try:
-        return to_json(document, inf_nan_mode="null", fallback=_plain)
-    except (PydanticSerializationError, UnicodeError):
-        return to_json(_clean(document), inf_nan_mode="null", fallback=_plain)
+class BestEndpoint:
+    """Answers ``GET /v1/best``, which is asked hundreds of times a second.
+
+    The layers of the framework take longer than the answer. Called as an application, it answers this
+    request itself and hands all others on.
+
+    Args:
+        service: what answers.
+        others: the application for all other requests.
+    """
+
+    def __init__(self, service: ServiceInterface, others: ASGIApp) -> None:
+        self._service = service
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["path"] != BEST_PATH or scope["method"] != "GET":
+            await self._others(scope, receive, send)
+            return
+        response = self.response(scope["query_string"], scope["state"]["caller"].peer)
+        await response(scope, receive, send)
+
+    def response(self, query: bytes, peer: Peer) -> Response:
+        """The response to a query string."""
+        try:
+            question = BestQuery.model_validate(_parameters(query)).question()
+            body = self._service.best(question, peer).json
+        except ValidationError as error:
+            return invalid_answer([{**fault, "loc": ("query", *fault["loc"])} for fault in error.errors()])
+        except TunerError as error:
+            return refusal_answer(error)
+        return Response(body, media_type="application/json")
 
 
-def _plain(value: object) -> object:
-    """What JSON has instead of a value it does not know."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Iterable):
-        return list(value)
-    return str(value)
-
-
-def _clean(value: object) -> Any:  # noqa: ANN401 - whatever was in the document
-    """The same without halves of characters, which names of files may hold."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, Enum):
-        return _clean(value.value)
-    if isinstance(value, Path):
-        return _clean(str(value))
-    if isinstance(value, Mapping):
-        return {_clean(str(key)): _clean(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_clean(item) for item in value]
-    return value
+def _parameters(query: bytes) -> dict[str, Any]:
+    """The parameters of a query string; the last of several counts, but workloads are a list."""
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    parameters: dict[str, Any] = dict(pairs)
+    if "workload" in parameters:
+        parameters["workload"] = [value for name, value in pairs if name == "workload"]
+    return parameters
 
 
 class EventStream(Response):
@@ -70,7 +82,7 @@ class EventStream(Response):
         done: Callable[[], None],
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
-        super().__init__(headers=_HEADERS)
+        super().__init__(headers=_STREAM_HEADERS)
         del self.headers["content-length"]
         self._events = events
         self._closing = closing
