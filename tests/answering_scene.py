@@ -7,7 +7,12 @@ from itertools import islice
 from typing import Any
 
 from tuner.config.catalog import Catalog, kernels_root
-from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.answers.answerer import Analyse, Answerer
+from tuner.daemon.answers.snapshot import AnswerIndex
+from tuner.daemon.backlog.backlog import Backlog
+from tuner.daemon.interface import Question, Reply
+from tuner.daemon.settings.tables import Settings
+from tuner.daemon.state import Situation
 from tuner.database import Store, StoredRun
 from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.model import (
@@ -174,6 +179,48 @@ def sample(
             modelled=True,
         )
     )
+
+
+class Answers:
+    """The daemon's answers and its backlog, composed as the service does it.
+
+    Args:
+        catalog: the kernels.
+        identities: device -> identity.
+        settings: of the daemon.
+        analyse: called with workloads without an analytical answer.
+        options: further arguments of ``Backlog``.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identities: Mapping[str, DeviceIdentity],
+        settings: Settings | None = None,
+        *,
+        analyse: Analyse = lambda _workload, _device: None,
+        **options: Any,
+    ) -> None:
+        self.state = Situation(settings or Settings(), catalog, dict(identities))
+        self.answerer = Answerer(self.state, analyse=analyse)
+        self.backlog = Backlog(self.answerer, **options)
+
+    def reply(self, question: Question) -> Reply:
+        """The reply to a question, which counts."""
+        prepared = self.answerer.find(question)
+        self.backlog.uses.add(prepared.key, question.demand)
+        return prepared.reply
+
+    def adopt(self, **changes: Any) -> None:
+        """Change fields of the state."""
+        for name, value in changes.items():
+            setattr(self.state, name, value)
+        self.answerer.adopt(self.state)
+        self.backlog.reconsider()
+
+    def take(self, *answers: StoredAnswer) -> None:
+        """Have exactly these stored answers, all of which were fresh when they were read."""
+        self.answerer.take(AnswerIndex.of(answers, lambda _: ()))
 
 
 def refresh(answers: Answerer, store: Store, names: Sequence[str] | None = None) -> None:

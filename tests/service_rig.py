@@ -125,7 +125,7 @@ class Rig:
         self.attempts: asyncio.Queue[PlayedAttempt] = asyncio.Queue()
         self.storage = FailingStorage(folder / "tuner.db")
         self.situation = Situation(settings, catalog(), identities)
-        self.answerer = Answerer(catalog(), identities, settings)
+        self.answerer = Answerer(self.situation)
         self.service = Service(
             self.situation,
             storage=self.storage,

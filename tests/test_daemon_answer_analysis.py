@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering_scene import H200, TX1, shipped
+from answering_scene import H200, TX1, Answers, shipped
 
 from tuner.config.catalog import Catalog
 from tuner.daemon.answers.analysis import MOST_QUEUED, Analyst
-from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.interface import Question
 from tuner.daemon.process.children import Explainer
 from tuner.database.ranking import allowed
@@ -59,12 +58,12 @@ def test_the_next_question_gets_the_analytical_answer() -> None:
     async def scene() -> None:
         heard = Heard()
         work = Analyst(shipped, heard.remember)
-        answers = Answerer(shipped(), {TX1.spec: TX1}, analyse=work.ask)
+        answers = Answers(shipped(), {TX1.spec: TX1}, analyse=work.ask)
         question = Question((SCAN,))
         assert answers.reply(question).origin == "default"
         assert work.waiting == 1
         await working(work, heard.news.wait)
-        answers.remember(heard.documents)
+        answers.answerer.remember(heard.documents)
         reply = answers.reply(question)
         assert reply.origin == "analytical"
         values = reply.workloads[SCAN]["configuration"]

@@ -5,13 +5,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from answering_scene import TX1, known, shipped
+from answering_scene import TX1, Answers, known, shipped
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.config import KernelFile
-from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.answers.index import Index
 from tuner.daemon.interface import MOST_WORKLOADS, Question
 from tuner.daemon.settings.tables import Settings, TuningTable
 from tuner.database import best_known
@@ -23,9 +21,9 @@ from tuner.model import Configuration, TunableValue, Workload
 SCAN = "scan-lf:N=64"
 
 
-def answerer(*answers: StoredAnswer) -> Answerer:
-    found = Answerer(shipped(), {TX1.spec: TX1}, Settings(tuning=TuningTable(clocks="all")))
-    found.take(Index.of(answers, lambda _: ()))
+def answerer(*answers: StoredAnswer) -> Answers:
+    found = Answers(shipped(), {TX1.spec: TX1}, Settings(tuning=TuningTable(clocks="all")))
+    found.take(*answers)
     return found
 
 

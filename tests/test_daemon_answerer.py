@@ -10,19 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from answering_scene import H200, TWIN, TX1, first_values, known, refresh, shipped, store_run
+from answering_scene import H200, TWIN, TX1, Answers, first_values, known, refresh, shipped, store_run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.config.catalog import Catalog
-from tuner.daemon.answers.answerer import MOST_ANALYTICAL, MOST_KEPT, Answerer
-from tuner.daemon.answers.index import Index
-from tuner.daemon.answers.questions import Asked, asked, question_of
+from tuner.daemon.answers.answerer import MOST_ANALYTICAL, MOST_PREPARED
+from tuner.daemon.answers.questions import question_of
+from tuner.daemon.answers.snapshot import AnswerIndex
 from tuner.daemon.backlog.uses import MOST_QUESTIONS
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.settings.tables import OnlineTable, Settings, TuningTable
 from tuner.database import Store
-from tuner.database.answers import ANALYSIS_VERSION, analytical_key
+from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer, analytical_key
 from tuner.database.best_known import ORIGINS
 from tuner.database.ranking import allowed
 from tuner.errors import InputError, UnknownNameError
@@ -37,8 +37,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def answerer(*devices: DeviceIdentity, **options: object) -> Answerer:
-    return Answerer(shipped(), {device.spec: device for device in devices or (TX1,)}, **options)  # type: ignore[arg-type]
+def answerer(*devices: DeviceIdentity, **options: object) -> Answers:
+    return Answers(shipped(), {device.spec: device for device in devices or (TX1,)}, **options)  # type: ignore[arg-type]
 
 
 def analytical(name: str, device: DeviceIdentity = TX1, place: int = 3) -> dict[str, dict[str, object]]:
@@ -56,19 +56,19 @@ def test_origins_come_in_their_order(store: Store) -> None:
 
     store_run(store, ["scan-lf:N=4"])
     store_run(store, ["scan-lf:N=32"])
-    refresh(answers, store)
+    refresh(answers.answerer, store)
     nearest = answers.reply(question)
     assert nearest.origin == "nearest"
     assert "scan-lf:N=32" in nearest.workloads[SCAN]["details"]
     assert nearest.run is None
 
-    answers.remember(analytical(SCAN))
+    answers.answerer.remember(analytical(SCAN))
     worked_out = answers.reply(question)
     assert worked_out.origin == "analytical"
     assert worked_out.answer is None
 
     run = store_run(store, [SCAN], joules=2.0)
-    refresh(answers, store, [SCAN])
+    refresh(answers.answerer, store, [SCAN])
     stored = answers.reply(question)
     assert (stored.origin, stored.run, stored.stale) == ("stored", run, ())
     assert stored.answer is not None
@@ -80,7 +80,7 @@ def test_a_set_is_answered_as_a_whole_or_in_parts(store: Store) -> None:
     """Workloads tuned together are answered together; else each has its own, and the least origin is told."""
     answers = answerer()
     alone = store_run(store, [SCAN])
-    refresh(answers, store)
+    refresh(answers.answerer, store)
     parts = answers.reply(Question((SCAN, FFT)))
     assert parts.origin == "default"
     assert [parts.workloads[name]["origin"] for name in (SCAN, FFT)] == ["stored", "default"]
@@ -89,7 +89,7 @@ def test_a_set_is_answered_as_a_whole_or_in_parts(store: Store) -> None:
     assert "never tuned together" in parts.notices[-1]
 
     together = store_run(store, [FFT, SCAN])
-    refresh(answers, store, [SCAN, FFT])
+    refresh(answers.answerer, store, [SCAN, FFT])
     whole = answers.reply(Question((SCAN, FFT)))
     assert (whole.origin, whole.run, whole.stale) == ("stored", together, ())
     assert answers.reply(Question((SCAN,))).run == alone
@@ -100,7 +100,7 @@ def test_objective_limit_batch_and_clocks_must_be_those_asked_for(store: Store) 
     answers = answerer(settings=Settings(tuning=TuningTable(clocks="all")))
     store_run(store, [SCAN], max_slowdown=0.05)
     clocked = store_run(store, [SCAN], bound={"clocks": "998,691"}, clock_mhz=691)
-    refresh(answers, store)
+    refresh(answers.answerer, store)
 
     assert answers.reply(Question((SCAN,), "time")).origin == "default"
     assert answers.reply(Question((SCAN,), max_slowdown=0.1)).origin == "default"
@@ -121,15 +121,15 @@ def test_only_answers_of_this_model_of_gpu_are_served(store: Store) -> None:
     """Another GPU of the same model lends its answer, as stale; another model lends nothing."""
     answers = answerer(H200)
     store_run(store, [SCAN], TX1)
-    refresh(answers, store)
+    refresh(answers.answerer, store)
     assert answers.reply(Question((SCAN,))).origin == "default"
     store_run(store, [SCAN], TWIN)
-    refresh(answers, store)
+    refresh(answers.answerer, store)
     lent = answers.reply(Question((SCAN,)))
     assert lent.origin == "stored"
     assert lent.stale == ("GPU was GPU-2, is GPU-1",)
     own = store_run(store, [SCAN], replace(H200, driver="1.0"))
-    refresh(answers, store)
+    refresh(answers.answerer, store)
     assert answers.reply(Question((SCAN,))).run == own
 
 
@@ -138,7 +138,7 @@ def test_values_that_are_not_allowed_any_more_are_not_served() -> None:
     broken = known([SCAN])
     values = {SCAN: {**broken.configurations[SCAN], "P": 3}}
     answers = answerer()
-    answers.take(Index.of([replace(broken, configurations=values)], lambda _: ()))
+    answers.take(replace(broken, configurations=values))
     assert answers.reply(Question((SCAN,))).origin == "default"
 
 
@@ -146,7 +146,7 @@ def test_text_sizes_must_be_the_same_for_a_neighbour(store: Store) -> None:
     """The inverse transform of another length lends its configuration to the inverse one only."""
     answers = answerer()
     store_run(store, ["fft-large:N=8192,direction=inverse"], place=0)
-    refresh(answers, store)
+    refresh(answers.answerer, store)
     assert answers.reply(Question(("fft-large:N=16384",))).origin == "default"
     inverse = answers.reply(Question(("fft-large:N=16384,direction=inverse",)))
     kernel = shipped().kernel("fft-large")
@@ -180,14 +180,14 @@ def test_wrong_questions_are_refused_in_words(question: Question, words: str) ->
     with pytest.raises(InputError, match=words):
         answers.reply(question)
     with pytest.raises(InputError, match=words):
-        answers.used(question)
-    assert answers.take_uses() == {}
+        answers.answerer.key(question)
+    assert answers.backlog.uses.take() == {}
 
 
 def test_without_a_device_nothing_is_answered() -> None:
     """A daemon that found no GPU says so."""
     with pytest.raises(InputError, match="no GPU"):
-        Answerer(shipped(), {}).reply(Question((SCAN,)))
+        Answers(shipped(), {}).reply(Question((SCAN,)))
 
 
 def without_default(folder: Path, *changes: tuple[str, str]) -> Catalog:
@@ -214,7 +214,7 @@ def test_a_kernel_without_a_default_gets_its_first(tmp_path: Path) -> None:
         ("cap = [0, 256, 512, 768, 1024, 1536]", "cap = [0]"),
         ("L = [32, 64, 128,", "L = [128,"),
     )
-    answers = Answerer(catalog, {TX1.spec: TX1})
+    answers = Answers(catalog, {TX1.spec: TX1})
     reply = answers.reply(Question(("scan-lf:N=4",)))
     first = catalog.kernel("scan-lf").default(catalog.workload("scan-lf:N=4"))
     assert reply.origin == "default"
@@ -226,14 +226,14 @@ def test_a_first_configuration_that_is_far_off_is_waited_for(tmp_path: Path) -> 
     catalog = without_default(tmp_path, ("rules = [", 'rules = [\n  "L >= 256",'))
     kernel = catalog.kernel("scan-lf")
     heard: list[str] = []
-    answers = Answerer(catalog, {TX1.spec: TX1}, analyse=lambda name, _device: heard.append(name))
+    answers = Answers(catalog, {TX1.spec: TX1}, analyse=lambda name, _device: heard.append(name))
     question = Question(("scan-lf:N=4",))
     with pytest.raises(NotNowError, match="names no default"):
         answers.reply(question)
     assert heard == ["scan-lf:N=4"]
     first = kernel.default(catalog.workload("scan-lf:N=4"))
     key = analytical_key("scan-lf:N=4", TX1, kernel.fingerprint, ANALYSIS_VERSION)
-    answers.remember({key: {"configuration": None, "default": dict(first)}})
+    answers.answerer.remember({key: {"configuration": None, "default": dict(first)}})
     assert Configuration(answers.reply(question).workloads["scan-lf:N=4"]["configuration"]) == first
 
 
@@ -244,7 +244,7 @@ def test_what_is_not_known_is_analysed_until_it_is() -> None:
     for _ in range(2):
         answers.reply(Question((f"{SCAN},batch=7",)))
     assert heard == [(SCAN, TX1.spec)] * 2
-    answers.remember(analytical(SCAN))
+    answers.answerer.remember(analytical(SCAN))
     answers.reply(Question((SCAN,)))
     assert len(heard) == 2
 
@@ -254,7 +254,7 @@ def test_a_model_that_has_no_answer_is_not_asked_again() -> None:
     heard: list[str] = []
     answers = answerer(analyse=lambda name, _device: heard.append(name))
     ((key, found),) = analytical(SCAN).items()
-    answers.remember({key: {**found, "configuration": None}})
+    answers.answerer.remember({key: {**found, "configuration": None}})
     assert answers.reply(Question((SCAN,))).origin == "default"
     assert heard == []
 
@@ -267,12 +267,14 @@ def test_memory_is_bounded_whatever_is_asked() -> None:
     for batch in range(1, 300):
         names = tuple(f"scan-lf:N={2**k},batch={batch}" for k in range(2, 10))
         answers.reply(Question(names))
-    assert sum(len(kept.reply.workloads) for kept in answers._replies.values()) <= MOST_KEPT
-    assert answers._kept == sum(len(kept.reply.workloads) for kept in answers._replies.values())
-    assert len(answers._uses) <= MOST_QUESTIONS
-    answers.remember({f"key {n}": {} for n in range(MOST_ANALYTICAL)})
-    answers.remember({f"more {n}": {} for n in range(10)})
-    assert len(answers._present.analytical) == MOST_ANALYTICAL
+    assert sum(len(kept.reply.workloads) for kept in answers.answerer._prepared.values()) <= MOST_PREPARED
+    assert answers.answerer._workloads == sum(
+        len(kept.reply.workloads) for kept in answers.answerer._prepared.values()
+    )
+    assert len(answers.backlog.uses) <= MOST_QUESTIONS
+    answers.answerer.remember({f"key {n}": {} for n in range(MOST_ANALYTICAL)})
+    answers.answerer.remember({f"more {n}": {} for n in range(10)})
+    assert len(answers.answerer.snapshot.predictions) == MOST_ANALYTICAL
 
 
 def test_a_damaged_record_hides_no_other(store: Store, caplog: pytest.LogCaptureFixture) -> None:
@@ -281,7 +283,7 @@ def test_a_damaged_record_hides_no_other(store: Store, caplog: pytest.LogCapture
     bad = store_run(store, [SCAN])
     store.end(bad, RunStatus.FINISHED, {"best": {"configurations": []}})
     answers = answerer()
-    refresh(answers, store)
+    refresh(answers.answerer, store)
     assert answers.reply(Question((SCAN,))).run == good
     assert f"run {bad} is skipped" in caplog.text
 
@@ -290,7 +292,7 @@ def test_the_answering_process_stays_light() -> None:
     """Nothing that answers imports SciPy, a compiler, or what opens devices."""
     code = (
         "import sys; import tuner.daemon.answers.answerer, tuner.daemon.answers.analysis,"
-        " tuner.daemon.backlog.changes; print(*sys.modules)"
+        " tuner.config.changes; print(*sys.modules)"
     )
     names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     heavy = {
@@ -342,13 +344,13 @@ questions = st.builds(
 
 @given(histories, questions, st.booleans())
 def test_every_reply_keeps_the_laws(
-    history: tuple[object, ...], question: Question, worked_out: bool
+    history: tuple[StoredAnswer, ...], question: Question, worked_out: bool
 ) -> None:
     """Configurations are allowed, the origin is the least, only stored answers are stale, keys go around."""
     answers = answerer(H200, TWIN, TX1)
     if worked_out:
-        answers.remember(analytical("scan-lf:N=64", H200))
-    answers.take(Index.of(history, answers._present.stale))  # type: ignore[arg-type]
+        answers.answerer.remember(analytical("scan-lf:N=64", H200))
+    answers.answerer.take(AnswerIndex.of(history, answers.answerer.snapshot.stale))
     reply = answers.reply(question)
 
     origins = {part["origin"] for part in reply.workloads.values()}
@@ -363,9 +365,8 @@ def test_every_reply_keeps_the_laws(
     if reply.clock_mhz is not None:
         assert reply.run is not None
         assert not question.clocks_as_found
-    found = asked(question, shipped(), {one.spec: one for one in (H200, TWIN, TX1)})
-    again: Asked = asked(question_of(found.key), shipped(), {found.device.spec: found.device})
-    assert again.key == found.key
+    key = answers.answerer.key(question)
+    assert answers.answerer.key(question_of(key)) == key
     assert answers.reply(question) == reply
 
 

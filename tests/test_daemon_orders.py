@@ -9,9 +9,9 @@ from answering_scene import store_run
 from service_rig import DEVICE, OTHER, PEER, WORKLOAD, Rig, catalog, plays, settings, working
 
 from tuner.daemon.attempts.messages import Ending
-from tuner.daemon.backlog.sets import missing, orders_of, unwanted
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.queue.job_specs import checked, same_order, within
+from tuner.daemon.queue.sets import missing, specs_of, unwanted
 from tuner.database.answers import ANALYSIS_VERSION, analytical_key
 from tuner.errors import DeviceUnavailableError, InputError
 from tuner.model.jobs import FOR_AN_ANSWER, JobKind, JobSpec, JobState, Origin
@@ -90,7 +90,7 @@ def test_equal_orders_are_told_by_what_they_ask() -> None:
 def test_sets_become_orders_for_every_device() -> None:
     """What a set leaves open is as [tuning] has it."""
     chosen = settings(set=(SET,), tuning={"objective": "edp"})
-    orders = orders_of(chosen.set[0], chosen, catalog(), DEVICES)
+    orders = specs_of(chosen.set[0], chosen, catalog(), DEVICES)
     assert [order.device for order in orders] == list(DEVICES)
     assert {(order.objective, order.policy) for order in orders} == {("edp", "random")}
 
@@ -221,7 +221,7 @@ async def known_by(rig: Rig, names: tuple[str, ...], status: str = "finished") -
     """A run is stored with an answer, as if a client's job had ended; the daemon reads it."""
     device = rig.situation.identities[DEVICE]
     run = await rig.storage.run(lambda books: store_run(books.store, names, device, status=status))
-    await rig.service._upkeep.refresh(names)
+    await rig.service._maintenance.refresh(names)
     return run
 
 

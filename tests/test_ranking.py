@@ -9,12 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering_scene import H200, conditions, document, first_values, known, refresh, shipped, store_run
+from answering_scene import (
+    H200,
+    Answers,
+    conditions,
+    document,
+    first_values,
+    known,
+    refresh,
+    shipped,
+    store_run,
+)
 from cli_process import tuner
 
 from tuner.application.choice import choose
 from tuner.config.catalog import Catalog
-from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.interface import Question, Reply
 from tuner.daemon.settings.tables import Settings, TuningTable
 from tuner.database import Ledger, Store
@@ -106,12 +115,12 @@ class History:
         found = {"configuration": values, "rule": "embedded", "considered": 7, "default": values}
         Ledger(store.database).remember_analytical(key, found)
 
-    def daemon(self) -> Answerer:
+    def daemon(self) -> Answers:
         """A daemon that knows this database."""
-        answers = Answerer(shipped(), {TX1: self._here}, Settings(tuning=TuningTable(clocks="all")))
+        answers = Answers(shipped(), {TX1: self._here}, Settings(tuning=TuningTable(clocks="all")))
         with Store(self.path) as store:
-            refresh(answers, store)
-            answers.remember(Ledger(store.database).analytical())
+            refresh(answers.answerer, store)
+            answers.answerer.remember(Ledger(store.database).analytical())
         return answers
 
 
@@ -220,9 +229,9 @@ def test_the_nearer_of_two_batches_answers(tmp_path: Path, here: DeviceIdentity)
     """Asked for a batch of 4,100, both answer with the run at 4,000, not with the newer one at 100,000."""
     path = tmp_path / "tuner.db"
     near, _ = runs_at(path, here, "scan-lf:N=256", (4_000, 100_000))
-    answers = Answerer(shipped(), {TX1: here})
+    answers = Answers(shipped(), {TX1: here})
     with Store(path) as store:
-        refresh(answers, store)
+        refresh(answers.answerer, store)
     question = Question(("scan-lf:N=256,batch=4100",), device=TX1)
 
     reply, found = answers.reply(question), of_command(question, path)
@@ -237,9 +246,9 @@ def test_a_far_batch_gives_way_to_the_default(tmp_path: Path, here: DeviceIdenti
     path = tmp_path / "tuner.db"
     name = "fft-large:N=2^20".replace("2^20", str(2**20))
     runs_at(path, here, name, (64,))
-    answers = Answerer(shipped(), {TX1: here})
+    answers = Answers(shipped(), {TX1: here})
     with Store(path) as store:
-        refresh(answers, store)
+        refresh(answers.answerer, store)
     for batch, origin in ((1, "default"), (31, "default"), (64, "stored"), (128, "stored"), (129, "default")):
         question = Question((f"{name},batch={batch}",), device=TX1)
         assert answers.reply(question).origin == origin
@@ -248,7 +257,9 @@ def test_a_far_batch_gives_way_to_the_default(tmp_path: Path, here: DeviceIdenti
     workload = shipped().workload(f"{name},batch=1")
     key = analytical_key(name, here, shipped().kernel("fft-large").fingerprint)
     values = dict(shipped().kernel("fft-large").default(workload))
-    answers.remember({key: {"configuration": values, "rule": "embedded", "considered": 1, "default": values}})
+    answers.answerer.remember(
+        {key: {"configuration": values, "rule": "embedded", "considered": 1, "default": values}}
+    )
     assert answers.reply(Question((f"{name},batch=1",), device=TX1)).origin == "analytical"
 
 

@@ -12,7 +12,9 @@ from typing import Any
 from tuner import __version__
 from tuner.daemon import status as standing
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.backlog.maintenance import Upkeep
+from tuner.daemon.answers.replies import PreparedReply
+from tuner.daemon.backlog.backlog import Backlog
+from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.devices.admission import Look
 from tuner.daemon.devices.budgets import Budgets
 from tuner.daemon.devices.queue import Launch
@@ -69,12 +71,14 @@ class Service:
         self._handing_on = HandingOn(storage, self._following)
         self._board = Board(storage, self._following, self._changed)
         self._budgets = Budgets(storage)
-        self._upkeep = Upkeep(
+        self._backlog = Backlog(answerer)
+        self._maintenance = Maintenance(
             situation,
             storage=storage,
             board=self._board,
             budgets=self._budgets,
             answerer=answerer,
+            backlog=self._backlog,
             wall=wall,
         )
         self._lanes = self._new_lanes(launch, look)
@@ -90,9 +94,9 @@ class Service:
             board=self._board,
             handing_on=self._handing_on,
             budgets=self._budgets,
-            answerer=self._answerer,
+            backlog=self._backlog,
             metrics=self._metrics,
-            upkeep=self._upkeep,
+            maintenance=self._maintenance,
             wall=self._wall,
         )
 
@@ -121,7 +125,7 @@ class Service:
             for job in await self._board.load():
                 _LOG.info("job %d was running when the daemon ended: now %s", job.id, job.state.value)
             await tell_absence(self._board, self._situation.devices)
-            await self._upkeep.begin()
+            await self._maintenance.begin()
         except StoreError as error:
             _LOG.error("no job is done: %s", error)
             return False
@@ -146,7 +150,7 @@ class Service:
         self._handing_on.close()
         await self._board.settled()
         self._following.close()
-        await self._upkeep.end()
+        await self._maintenance.end()
 
     @property
     def alive(self) -> bool:
@@ -164,14 +168,13 @@ class Service:
     async def adopt(self) -> None:
         """Go on in a situation that has changed."""
         situation = self._situation
-        self._answerer.adopt(
-            catalog=situation.catalog, settings=situation.settings, identities=situation.identities
-        )
+        self._answerer.adopt(situation)
+        self._backlog.reconsider()
         await tell_absence(self._board, situation.devices)
-        await self._upkeep.refresh(None)
-        await self._upkeep.prune()
-        await self._upkeep.queue_sets()
-        self._upkeep.wishes_may_have_changed()
+        await self._maintenance.refresh(None)
+        await self._maintenance.prune()
+        await self._maintenance.queue_sets()
+        self._maintenance.backlog_may_have_changed()
         self._changed()
 
     def _changed(self) -> None:
@@ -210,7 +213,7 @@ class Service:
         """See ``ServiceInterface.cancel``."""
         job = await self._board.change(number, JobState.CANCELLED, _by(peer))
         if job.origin in OWN:  # else it would be queued again at once
-            self._answerer.tried(job.spec)
+            self._backlog.tried(job.spec)
         return job
 
     async def pause(self, number: int, peer: Peer) -> JobRecord:
@@ -233,30 +236,35 @@ class Service:
     def best(self, question: Question, peer: Peer) -> Reply:
         """See ``ServiceInterface.best``."""
         del peer
-        reply = self._answerer.reply(question)
+        prepared = self._answerer.find(question)
+        reply = prepared.reply
         self._metrics.best("stale" if reply.origin == "stored" and reply.stale else reply.origin)
-        self._note_use(reply, question.count or 0.0)
+        self._note_use(prepared, question)
         if reply.origin == "stored" and not reply.stale:
             return reply
-        refinement = self._board.refining(self._answerer.topic(question))
+        refinement = self._board.refining(prepared.topic)
         if refinement is not None:
             return replace(reply, refinement=refinement)
-        self._upkeep.wishes_may_have_changed()
-        return replace(reply, notices=(*reply.notices, *self._answerer.coming(question)))
+        self._maintenance.backlog_may_have_changed()
+        backed_off = self._backlog.backed_off(prepared.search)
+        more = prepared.notices(question, self._answerer.snapshot, backed_off=backed_off)
+        return replace(reply, notices=(*reply.notices, *more))
 
     async def used(self, uses: Sequence[Question], peer: Peer) -> None:
         """See ``ServiceInterface.used``."""
         del peer
         for question in uses:
             try:
-                self._note_use(self._answerer.reply(question), question.count or 0.0)
-            except NotNowError:  # nothing is known of it yet; that it is used counts
-                self._answerer.used(question)
+                self._note_use(self._answerer.find(question), question)
+            except NotNowError:  # nothing is known of it yet; its use counts
+                self._backlog.uses.add(self._answerer.key(question), question.demand)
             await asyncio.sleep(0)  # each takes a millisecond where many workloads run together
 
-    def _note_use(self, reply: Reply, count: float) -> None:
-        """Count what uses that a client told of have saved; demand is counted where the reply is made."""
-        self._upkeep.used()
+    def _note_use(self, prepared: PreparedReply, question: Question) -> None:
+        """Count a question for what is tuned next, and what the uses that a client reports have saved."""
+        self._backlog.uses.add(prepared.key, question.demand)
+        self._maintenance.used()
+        reply, count = prepared.reply, question.count or 0.0
         saved = None if reply.stale else saving(reply.answer)
         if saved is not None and count > 0:
             self._metrics.saved(str(reply.device["uuid"]), count * saved.joules, count * saved.uncertainty_j)

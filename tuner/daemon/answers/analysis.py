@@ -1,4 +1,4 @@
-"""Works out analytical answers for what was asked and never tuned: one at a time, in a child process.
+"""Works out analytical answers of workloads that were never tuned, one at a time, in a child process.
 
 No GPU is opened where its model is known: the limits of ``tuner.devices.gpus`` and the compiler are enough.
 Another GPU is opened only while ``may_open`` allows it.
@@ -50,7 +50,7 @@ class _Task:
 
 
 class Analyst:
-    """Takes workloads, and tells what was worked out.
+    """Works out analytical answers.
 
     Every method belongs to the event loop.
 

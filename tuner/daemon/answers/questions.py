@@ -1,21 +1,18 @@
-"""What was asked, checked and in one form, so that equal questions are equal.
+"""Questions in one form, what they look for, and the job specs that would answer them better."""
 
-The orders that would answer a question, and what an order asks.
-"""
-
-import itertools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from tuner.config.catalog import Catalog
-from tuner.daemon.answers.snapshot import Present
+from tuner.daemon.answers.snapshot import AnswerSnapshot
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, Question
 from tuner.daemon.queue.job_specs import asks, exact, with_defaults
 from tuner.database.answers import StoredAnswer
+from tuner.database.ranking import AnswerQuery
+from tuner.devices.gpus import limits_of
 from tuner.errors import InputError, UnknownNameError
-from tuner.model import DeviceIdentity, Workload
+from tuner.model import DeviceIdentity
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.objective import described
 from tuner.model.records import canonical
@@ -23,93 +20,34 @@ from tuner.search.option_checks import check_options
 from tuner.system.names import suggestion
 
 MOST_COUNT = 1e9
-"""Uses that one question may report: more than a client makes between two questions."""
+"""The most uses that one question may report: more than a client makes between two questions."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A question that can be answered.
-
-    Attributes:
-        workloads: in the order of the question.
-        specs: the same as text, with the batch where it is not the kernel file's.
-        batches: name -> batch.
-        objective: as stored, with the slowdown limit.
-        device: the GPU, as it is now.
-        question: the question in plain values; JSON has them all.
-    """
-
-    workloads: tuple[Workload, ...]
-    specs: tuple[str, ...]
-    batches: Mapping[str, int]
-    objective: str
-    device: DeviceIdentity
-    question: Question
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The workloads without their batches."""
-        return tuple(self.batches)
-
-    @property
-    def key(self) -> str:
-        """JSON that is the same for equal questions, whatever order the workloads were named in."""
-        question = self.question
-        return canonical(
-            {
-                "workloads": sorted(self.specs),
-                "objective": question.objective,
-                "max_slowdown": question.max_slowdown,
-                "clocks_as_found": question.clocks_as_found,
-                "device": self.device.spec,
-            }
-        )
-
-
-def question_of(key: str) -> Question:
-    """The question of a key.
-
-    Raises:
-        InputError: no ``Asked.key`` looks like this.
-    """
-    try:
-        fields: dict[str, Any] = json.loads(key)
-        return Question(**{**fields, "workloads": tuple(fields["workloads"])})
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{key[:80]!r} is no question that was counted") from error
-
-
-def asked(question: Question, catalog: Catalog, identities: Mapping[str, DeviceIdentity]) -> Asked:
-    """Check a question and find what it names.
+def normalised(question: Question, snapshot: AnswerSnapshot) -> Question:
+    """The question with its device named and its workloads written in one way.
 
     Args:
         question: of a client.
-        catalog: the kernels.
-        identities: device -> who it is; the first is meant where none is named.
+        snapshot: with the kernels and devices that it may name.
 
     Raises:
         InputError: it cannot be answered; the message says what would be right.
     """
     check(question)
-    device = _device(question.device, identities)
-    workloads = tuple(catalog.workload(spec) for spec in question.workloads)
-    batches = {str(workload): workload.batch for workload in workloads}
-    if len(batches) < len(workloads):
-        names = [str(workload) for workload in workloads]
-        twice = ", ".join(sorted({name for name in names if names.count(name) > 1}))
-        raise InputError(f"{twice}: named more than once; a co-run holds a workload once")
-    return Asked(
-        workloads=workloads,
-        specs=tuple(map(exact, question.workloads, workloads, itertools.repeat(catalog))),
-        batches=batches,
-        objective=described(question.objective, question.max_slowdown),
-        device=device,
-        question=question,
+    device = _device(question.device, snapshot.identities)
+    workloads = [snapshot.catalog.workload(spec) for spec in question.workloads]
+    names = [str(workload) for workload in workloads]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
+    specs = (
+        exact(spec, workload, snapshot.catalog)
+        for spec, workload in zip(question.workloads, workloads, strict=True)
     )
+    return replace(question, workloads=tuple(specs), device=device.spec)
 
 
 def check(question: Question) -> None:
-    """Refuse what is wrong whatever kernels and devices there are.
+    """Refuse what is wrong for any kernels and devices.
 
     Raises:
         InputError: the message names the field and what would be right.
@@ -141,44 +79,82 @@ def _device(spec: str, identities: Mapping[str, DeviceIdentity]) -> DeviceIdenti
     )
 
 
-def tuning_order(asked: Asked, present: Present) -> JobSpec:
-    """The search that answers a question: of a set of daemon.toml that asks it, else by ``[tuning]``."""
-    question, tuning = asked.question, present.settings.tuning
+def question_key(question: Question) -> str:
+    """The key that uses of a normalised question are counted by, whatever the order of its workloads."""
+    return canonical(
+        {
+            "workloads": sorted(question.workloads),
+            "objective": question.objective,
+            "max_slowdown": question.max_slowdown,
+            "clocks_as_found": question.clocks_as_found,
+            "device": question.device,
+        }
+    )
+
+
+def question_of(key: str) -> Question:
+    """The question of a key.
+
+    Raises:
+        InputError: the text is no key.
+    """
+    try:
+        fields: dict[str, Any] = json.loads(key)
+        return Question(**{**fields, "workloads": tuple(fields["workloads"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{key[:80]!r} is no question that was counted") from error
+
+
+def query_of(question: Question, snapshot: AnswerSnapshot) -> AnswerQuery:
+    """The look-up that answers a normalised question."""
+    device = snapshot.identities[question.device]
+    return AnswerQuery(
+        workloads=tuple(map(snapshot.catalog.workload, question.workloads)),
+        kernels=snapshot.catalog.kernels,
+        sources=snapshot.sources,
+        objective=described(question.objective, question.max_slowdown),
+        device=device,
+        limits=limits_of(device),
+        clocks_as_found=question.clocks_as_found,
+        doubts=snapshot.doubts,
+    )
+
+
+def tuning_spec(question: Question, snapshot: AnswerSnapshot) -> JobSpec:
+    """The search that answers a normalised question: a set's of daemon.toml, else by ``[tuning]``."""
+    tuning = snapshot.settings.tuning
     limit = {} if question.max_slowdown is None else {"max_slowdown": question.max_slowdown}
-    order = JobSpec(
-        workloads=asked.specs,
+    spec = JobSpec(
+        workloads=question.workloads,
         objective=question.objective,
         policy=tuning.policy,
         clocks=tuning.clocks,
-        device=asked.device.spec,
+        device=question.device,
         options=with_defaults(limit, tuning),
     )
-    own = present.searches.get(asks(order))
-    if own is not None:
-        order = own
-    return replace(order, clocks="off") if question.clocks_as_found else order
+    spec = snapshot.searches.get(asks(spec), spec)
+    return replace(spec, clocks="off") if question.clocks_as_found else spec
 
 
-def sampling_order(asked: Asked, known: StoredAnswer, present: Present) -> JobSpec:
-    """Measuring an answer again, as it was measured."""
-    options: Mapping[str, Any] = tuning_order(asked, present).options
+def sampling_spec(question: Question, answer: StoredAnswer, snapshot: AnswerSnapshot) -> JobSpec:
+    """The job that measures the answer to a normalised question again."""
     return JobSpec(
-        workloads=asked.specs,
-        objective=asked.question.objective,
-        clocks="off" if known.clock_mhz is None else str(known.clock_mhz),
-        device=asked.device.spec,
+        workloads=question.workloads,
+        objective=question.objective,
+        clocks="off" if answer.clock_mhz is None else str(answer.clock_mhz),
+        device=question.device,
         kind=JobKind.SAMPLE,
-        options=options,
+        options=tuning_spec(question, snapshot).options,
     )
 
 
-def question_that(order: JobSpec, *, clocks_as_found: bool = False) -> Question:
-    """The question that an order asks; it counts as no use."""
+def question_answered_by(spec: JobSpec, *, clocks_as_found: bool = False) -> Question:
+    """The question that a job answers; it counts as no use."""
     return Question(
-        order.workloads,
-        order.objective,
-        order.device,
-        order.options.get("max_slowdown"),
+        spec.workloads,
+        spec.objective,
+        spec.device,
+        spec.options.get("max_slowdown"),
         clocks_as_found=clocks_as_found,
         count=0.0,
     )

@@ -1,155 +1,96 @@
-"""Makes the reply to a question of what is in memory.
+"""Replies to questions, made of a snapshot, and what is known of the answer that a job would give."""
 
-What follows from a question, in sentences for who asked.
-
-What is known already of what an order asks for.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.config import KernelFile
-from tuner.daemon.answers.questions import Asked, asked, question_that, tuning_order
-from tuner.daemon.answers.snapshot import Present
+from tuner.daemon.answers.questions import (
+    normalised,
+    query_of,
+    question_answered_by,
+    question_key,
+    tuning_spec,
+)
+from tuner.daemon.answers.snapshot import AnswerSnapshot
 from tuner.daemon.interface import NotNowError, Question, Reply
 from tuner.daemon.queue.job_specs import topic
-from tuner.daemon.settings.tables import OnlineTable
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import BestKnown, BestWorkload, best_known, worked_out
-from tuner.database.neighbours import Neighbour
 from tuner.database.ranking import AnswerQuery, ServedAnswer, served_answer
-from tuner.devices.gpus import limits_of
 from tuner.errors import InputError
 from tuner.model import DeviceIdentity, RunStatus, WorkloadName
 from tuner.model.jobs import JobSpec
-from tuner.model.records import canonical
 from tuner.options import LIMITS
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A reply, and what follows from every question of this kind.
+class PreparedReply:
+    """A reply, and what follows from the questions that it answers.
 
     Attributes:
-        reply: to the question.
-        key: that it is counted by.
-        unknown: workloads of which an analytical answer would have been better than what was there.
-        device: that was meant.
-        search: that would know better.
-        topic: of that search.
+        reply: the reply.
+        key: the key that uses are counted by.
+        unpredicted: workloads whose analytical answer would be better than what is known, and is missing.
+        device: that was asked for.
+        search: the job that would give a better answer.
+        topic: of that job.
     """
 
     reply: Reply
     key: str
-    unknown: tuple[str, ...]
+    unpredicted: tuple[str, ...]
     device: DeviceIdentity
     search: JobSpec
     topic: str
 
+    def notices(self, question: Question, snapshot: AnswerSnapshot, *, backed_off: bool) -> tuple[str, ...]:
+        """What follows from a question whose answer no job refines yet, in sentences.
 
-def query_of(asked: Asked, present: Present) -> AnswerQuery:
-    """What is looked for to answer a question."""
-    return AnswerQuery(
-        workloads=asked.workloads,
-        kernels=present.catalog.kernels,
-        sources=present.sources,
-        objective=asked.objective,
-        device=asked.device,
-        limits=limits_of(asked.device),
-        clocks_as_found=asked.question.clocks_as_found,
-        doubts=present.doubts,
-    )
-
-
-class MemorySource:
-    """Looks answers up in the daemon's memory (``tuner.database.best_known.AnswerSource``).
-
-    Args:
-        present: what is known.
-    """
-
-    def __init__(self, present: Present) -> None:
-        self._present = present
-
-    def of_set(self, names: Sequence[str]) -> Iterable[StoredAnswer]:
-        """Answers of exactly these workloads together."""
-        return self._present.index.of_set(names)
-
-    def neighbours(self, kernel: KernelFile) -> Iterable[Neighbour]:
-        """Answers of one workload of a kernel, alone, with their sizes."""
-        return self._present.index.neighbours(kernel)
-
-    def analytical(self, key: str) -> Mapping[str, Any] | None:
-        """The analytical answer that is remembered by a key."""
-        return self._present.analytical.get(key)
+        Args:
+            question: with its uses.
+            snapshot: with the settings.
+            backed_off: the search was tried lately.
+        """
+        sentences = [f"{name}: prediction pending" for name in self.unpredicted]
+        switch = "retune_stale" if self.reply.origin == "stored" else "refine"
+        if not getattr(snapshot.settings.online, switch):
+            why = f"[online] {switch} is off"
+        elif backed_off:
+            why = "it was tried or cancelled lately"
+        elif question.demand:
+            return (*sentences, "a search is queued when there is room: ask again for its number")
+        else:
+            return tuple(sentences)
+        return (*sentences, f"no search is queued: {why}; submit one")
 
 
-def make(asked: Asked, present: Present) -> Kept:
-    """The reply to a question.
+def prepare(question: Question, snapshot: AnswerSnapshot) -> PreparedReply:
+    """The reply to a normalised question.
 
     Raises:
         InputError: a kernel file is wrong at this size.
-        NotNowError: a kernel without a default was never worked out.
+        NotNowError: a kernel without a default has no prediction yet.
     """
-    search = tuning_order(asked, present)
-    query, source = query_of(asked, present), MemorySource(present)
-    best = best_known(query, source)
-    if best.stored is not None:
-        return Kept(
-            _whole(asked, query, best, best.stored), asked.key, (), asked.device, search, topic(search)
-        )
-    parts = {name: _known(name, part) for name, part in best.parts.items()}
-    reply = Reply(
-        origin=best.origin,
-        device=vars(asked.device),
-        objective=asked.objective,
-        workloads={name: _record(part) for name, part in parts.items()},
-        clock_mhz=None,
-        stale=tuple(reason for part in parts.values() for reason in part.stale),
-        answer=None,
-        run=None,
-        refinement=None,
-        notices=best.notices(query),
-    )
-    unknown = tuple(
+    query = query_of(question, snapshot)
+    best = best_known(query, snapshot)
+    search = tuning_spec(question, snapshot)
+    reply = _stored(query, best, best.stored) if best.stored is not None else _assembled(query, best)
+    unpredicted = tuple(
         str(workload)
-        for workload in asked.workloads
-        if parts[str(workload)].origin in ("nearest", "default")
-        and worked_out(query, workload, source) is None
+        for workload in query.workloads
+        if reply.workloads[str(workload)]["origin"] in ("nearest", "default")
+        and worked_out(query, workload, snapshot) is None
     )
-    return Kept(reply, asked.key, unknown, asked.device, search, topic(search))
+    return PreparedReply(reply, question_key(question), unpredicted, query.device, search, topic(search))
 
 
-def _known(name: str, part: BestWorkload | None) -> BestWorkload:
-    if part is None:
-        raise NotNowError(
-            f"{name}: {name.partition(':')[0]} names no default, and its first is not found yet; ask again"
-        )
-    return part
-
-
-def _record(part: BestWorkload) -> dict[str, Any]:
-    """As a reply has it."""
-    return {
-        "configuration": dict(part.configuration),
-        "origin": part.origin,
-        "details": part.details,
-    }
-
-
-def served(asked: Asked, present: Present) -> ServedAnswer | None:
-    """The stored answer of exactly these workloads together that a reply would have; None without one."""
-    return served_answer(query_of(asked, present), present.index.of_set(asked.names))
-
-
-def _whole(asked: Asked, query: AnswerQuery, best: BestKnown, found: ServedAnswer) -> Reply:
+def _stored(query: AnswerQuery, best: BestKnown, found: ServedAnswer) -> Reply:
     """The reply with the stored answer of exactly these workloads."""
     fresh = not query.stale(found.answer, {})  # but, it may be, for its batches
     return Reply(
         origin="stored",
-        device=vars(asked.device),
-        objective=asked.objective,
+        device=vars(query.device),
+        objective=query.objective,
         workloads={
             name: {
                 "configuration": dict(configuration),
@@ -169,34 +110,46 @@ def _whole(asked: Asked, query: AnswerQuery, best: BestKnown, found: ServedAnswe
     )
 
 
-def coming(kept: Kept, question: Question, online: OnlineTable, *, resting: bool) -> tuple[str, ...]:
-    """What follows from a question whose answer no job makes better yet, in sentences.
+def _assembled(query: AnswerQuery, best: BestKnown) -> Reply:
+    """The reply with the best known configuration of each workload."""
+    parts = {name: _found(name, part) for name, part in best.parts.items()}
+    return Reply(
+        origin=best.origin,
+        device=vars(query.device),
+        objective=query.objective,
+        workloads={
+            name: {
+                "configuration": dict(part.configuration),
+                "origin": part.origin,
+                "details": part.details,
+            }
+            for name, part in parts.items()
+        },
+        clock_mhz=None,
+        stale=tuple(reason for part in parts.values() for reason in part.stale),
+        answer=None,
+        run=None,
+        refinement=None,
+        notices=best.notices(query),
+    )
 
-    Args:
-        kept: the reply.
-        question: that was asked.
-        online: what may follow.
-        resting: its search is not wanted for a while.
-    """
-    sentences = []
-    if kept.unknown:
-        names = ", ".join(kept.unknown)
-        sentences.append(f"the analytical answer of {names} is not there yet: it is worked out in its turn")
-    switch = "retune_stale" if kept.reply.origin == "stored" else "refine"
-    if not getattr(online, switch):
-        why = f"[online] {switch} is off"
-    elif resting:
-        why = "one was tried, or cancelled, of late"
-    elif question.demand:
-        return (*sentences, "a search is queued for it where there is a place: ask again for its number")
-    else:
-        return tuple(sentences)
-    return (*sentences, f"no search is queued for it, as {why}; submit one")
+
+def _found(name: str, part: BestWorkload | None) -> BestWorkload:
+    if part is None:
+        kernel = name.partition(":")[0]
+        raise NotNowError(f"{name}: prediction pending, and {kernel} names no default; ask again")
+    return part
+
+
+def stored_answer_to(question: Question, snapshot: AnswerSnapshot) -> ServedAnswer | None:
+    """The stored answer of a reply to a normalised question; None without one."""
+    query = query_of(question, snapshot)
+    return served_answer(query, snapshot.of_set(tuple(query.batches)))
 
 
 @dataclass(frozen=True)
-class Again:
-    """What a job that measures again is to measure.
+class SampleTask:
+    """What a job that measures an answer again is to measure.
 
     Attributes:
         run: whose answer it is.
@@ -207,41 +160,36 @@ class Again:
     trial: Mapping[str, Any]
 
 
-def again(order: JobSpec, present: Present) -> Again | None:
-    """What an order of the kind ``sample`` is to measure; None where there is no fresh answer any more.
+def sample_task(spec: JobSpec, snapshot: AnswerSnapshot) -> SampleTask | None:
+    """What a job of the kind ``sample`` is to measure; None where there is no fresh answer any more.
 
     Raises:
         InputError: its workloads or its device are not known any more.
     """
-    found = served(asked(question_that(order), present.catalog, present.identities), present)
+    found = stored_answer_to(normalised(question_answered_by(spec), snapshot), snapshot)
     if found is None or found.stale:
         return None
     configurations = {name: dict(one) for name, one in found.configurations.items()}
-    return Again(found.answer.run, {"configurations": configurations, "clock_mhz": found.answer.clock_mhz})
+    return SampleTask(
+        found.answer.run, {"configurations": configurations, "clock_mhz": found.answer.clock_mhz}
+    )
 
 
-def answered(order: JobSpec, present: Present) -> int | None:
-    """The run whose answer, fresh and of a search as far as the order's, is what an order asks for."""
-    as_found = order.clocks == "off"
-    question = question_that(order, clocks_as_found=as_found)
+def answering_run(spec: JobSpec, snapshot: AnswerSnapshot) -> int | None:
+    """The run whose answer, fresh and of a search as far as the job's, is what a job asks for."""
+    as_found = spec.clocks == "off"
     try:
-        found = served(asked(question, present.catalog, present.identities), present)
+        question = normalised(question_answered_by(spec, clocks_as_found=as_found), snapshot)
     except InputError:  # its kernel, size or device is gone
         return None
+    found = stored_answer_to(question, snapshot)
     if found is None or found.stale or found.answer.clocks_as_found is not as_found:
         return None
-    return found.answer.run if searched(found.answer, order) else None
+    return found.answer.run if searched(found.answer, spec) else None
 
 
-def searched(known: StoredAnswer, order: JobSpec) -> bool:
-    """True where an answer's search came to its end; a limit is one for orders with limits only."""
-    if known.status is RunStatus.LIMITED:
-        return not LIMITS.isdisjoint(order.options)
-    return known.finished
-
-
-def alike(order: JobSpec) -> str:
-    """The same for orders that come to nothing alike, whatever order the workloads are named in."""
-    return canonical(
-        [sorted(order.workloads), order.objective, order.device, order.kind.value, dict(order.options)]
-    )
+def searched(answer: StoredAnswer, spec: JobSpec) -> bool:
+    """True where the search of an answer came to its end; a limit is an end for jobs with limits only."""
+    if answer.status is RunStatus.LIMITED:
+        return not LIMITS.isdisjoint(spec.options)
+    return answer.finished

@@ -1,23 +1,30 @@
-"""What should be measured next, and how much that is worth.
+"""What should be tuned or measured next, and how much that is worth.
 
 The worth of a job is what its answer would save: uses per day times the joules that each use saves. It orders
-the daemon's own jobs among each other; whatever a client or daemon.toml asks for goes first.
-
-Orders that were tried of late, and are not wanted again for a while.
+the daemon's own jobs among each other; jobs of clients and of daemon.toml go first.
 """
 
 import contextlib
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import NamedTuple
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
 
-from tuner.daemon.answers.questions import Asked, question_of, sampling_order, tuning_order
-from tuner.daemon.answers.questions import asked as asked_now
-from tuner.daemon.answers.replies import searched, served
-from tuner.daemon.answers.snapshot import Present
+from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.answers.drift import sample_document
+from tuner.daemon.answers.questions import (
+    normalised,
+    question_key,
+    question_of,
+    sampling_spec,
+    tuning_spec,
+)
+from tuner.daemon.answers.replies import SampleTask, searched, stored_answer_to
+from tuner.daemon.answers.snapshot import AnswerSnapshot
+from tuner.daemon.backlog.uses import BackOff, UseCounter
 from tuner.daemon.interface import Question
 from tuner.daemon.queue.job_specs import topic, with_batch
 from tuner.database.answers import StoredAnswer
@@ -25,6 +32,7 @@ from tuner.database.ranking import ServedAnswer
 from tuner.errors import InputError
 from tuner.model import WorkloadName
 from tuner.model.jobs import JobSpec, Origin
+from tuner.model.records import canonical
 
 ASSUMED_POWER_W = 100.0
 """Of a GPU at work whose power nobody has measured: it turns seconds into joules, to compare jobs by."""
@@ -36,8 +44,8 @@ LEAST_SAVING = 0.01
 """Share of an answer's cost that tuning again is taken to save at least: answers that tie with the default
 may have lost more than that."""
 
-MOST_WANTED = 64
-"""Jobs that are wanted at a time, and the most used questions that are looked at for them: a GPU does few
+MOST_CANDIDATES = 64
+"""Jobs that are proposed at a time, and the most used questions that are looked at for them: a GPU does few
 in a day, and looking must not keep the event loop from answering."""
 
 SAMPLE_SHARE = 0.1
@@ -46,35 +54,26 @@ SAMPLE_SHARE = 0.1
 REST_SHARE = 0.1
 """Of what an answer saves, what the rest of its search may bring, where a limit or a stop ended it."""
 
-_AT_ONCE = (
-    8  # workloads that are looked at before others have their turn: each takes a tenth of a millisecond
-)
-TRIED_FOR_S = 6 * 3600.0
-"""So long an order that came to nothing is not wanted again: what kept it may have gone by then."""
+SAMPLE_BACK_OFF_S = 900.0
+"""An answer that is being measured again is not proposed for so long, unless a result comes earlier."""
 
-LONGEST_TRIED_FOR_S = 7 * 86_400.0
-"""The rest doubles each time that it comes to nothing again, up to this."""
-
-MOST_TRIED = 1024
-"""Orders that are remembered as tried."""
-
-_MOST_DOUBLINGS = 10  # beyond the longest rest
+_AT_ONCE = 8  # workloads that are looked at before others have their turn; each takes 0.1 ms
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A job that the daemon would do of itself.
+class CandidateJob:
+    """A job that the daemon proposes by itself.
 
     Attributes:
-        order: what to do.
-        topic: of the order.
+        spec: what to do.
+        topic: of the spec.
         origin: why.
         priority: from -1 to 0, where 0 is what clients and daemon.toml ask for by default.
         reason: in words.
         worth_j: joules per day that it is expected to save.
     """
 
-    order: JobSpec
+    spec: JobSpec
     topic: str
     origin: Origin
     priority: float
@@ -87,16 +86,16 @@ def priority(worth_j: float) -> float:
     return -1.0 / (1.0 + max(0.0, worth_j))
 
 
-def saving_j(known: StoredAnswer) -> float:
-    """Joules that one use of an answer saves against the default, as its run has measured both.
+def saving_j(answer: StoredAnswer) -> float:
+    """Joules that one use of an answer saves against the default, by the measurements of its run.
 
     Of an answer for time, seconds count with the power that was measured.
     """
-    best, default = known.answer["best"], known.answer.get("default") or {}
+    best, default = answer.answer["best"], answer.answer.get("default") or {}
     power_w = best.get("power_w") or ASSUMED_POWER_W
     time_s, default_s = best.get("time_s") or 0.0, default.get("time_s") or 0.0
     joules, default_j = best.get("energy_j"), default.get("energy_j")
-    if known.objective == "time" or joules is None or default_j is None:
+    if answer.objective == "time" or joules is None or default_j is None:
         joules, default_j = power_w * time_s, power_w * default_s
     saved = max(float(default_j) - float(joules), LEAST_SAVING * float(joules))
     return saved if math.isfinite(saved) else ASSUMED_SAVING_J
@@ -107,104 +106,110 @@ def worth_of(priority: float) -> float:
     return max(0.0, -1.0 / priority - 1.0) if priority < 0.0 else math.inf
 
 
-class Wishes:
-    """What would be measured next, by what is known at present.
+class CandidateJobs:
+    """The jobs that would make the answers of a snapshot better or surer.
 
     Args:
-        present: what replies are made of.
+        snapshot: what replies are made of.
     """
 
-    def __init__(self, present: Present) -> None:
-        self._present = present
-        self._looks: dict[str, _Look | None] = {}
-        self._stale: dict[int, _Look | None] = {}  # by run
+    def __init__(self, snapshot: AnswerSnapshot) -> None:
+        self.snapshot = snapshot
+        self._looks: dict[str, _Assessment | None] = {}
+        self._stale: dict[int, _Assessment | None] = {}  # by run
         self._savings: dict[tuple[str, str], list[float]] = {}
-        for known in present.index.answers:
-            device = str(known.conditions["device"]["name"])
-            each_j = saving_j(known) / len(known.names)
-            for kernel in ("", *(WorkloadName.parse(name).kernel for name in known.names)):
+        for answer in snapshot.index.answers:
+            device = str(answer.conditions["device"]["name"])
+            each_j = saving_j(answer) / len(answer.names)
+            for kernel in ("", *(WorkloadName.parse(name).kernel for name in answer.names)):
                 self._savings.setdefault((device, kernel), []).append(each_j)
 
-    def wanted(
+    def best(
         self,
         per_day: Mapping[str, float],
         now: datetime,
-        tried: Callable[[JobSpec], bool] = lambda _order: False,
-    ) -> list[Wanted]:
-        """Jobs worth doing, the best first; at most ``MOST_WANTED``.
+        backed_off: Callable[[JobSpec], bool] = lambda _spec: False,
+    ) -> list[CandidateJob]:
+        """Jobs worth doing, the best first; at most ``MOST_CANDIDATES``.
 
         Args:
             per_day: uses by question, the most used first.
             now: the present, for samples.
-            tried: whether an order is not wanted for a while.
+            backed_off: whether a job is left alone for a while.
         """
-        found: dict[str, Wanted] = {}
-        for key, uses in itertools.islice(per_day.items(), MOST_WANTED):
+        found: dict[str, CandidateJob] = {}
+        for key, uses in itertools.islice(per_day.items(), MOST_CANDIDATES):
             look = self._question(key)
             one = None if look is None else self._of(look, uses, now)
-            if one is not None and not tried(one.order):
+            if one is not None and not backed_off(one.spec):
                 found[key] = one
-        for known in self._present.index.stale[:MOST_WANTED]:
-            look = self._of_stale(known)
-            if look is None or look.asked.key in per_day:
+        for answer in self.snapshot.index.stale[:MOST_CANDIDATES]:
+            look = self._of_stale(answer)
+            if look is None or look.key in per_day:
                 continue
             one = self._of(look, 0.0, now)
-            if one is not None and not tried(one.order):
-                found[look.asked.key] = one
-        return sorted(found.values(), key=lambda one: -one.priority)[:MOST_WANTED]
+            if one is not None and not backed_off(one.spec):
+                found[look.key] = one
+        return sorted(found.values(), key=lambda one: -one.priority)[:MOST_CANDIDATES]
 
     def work_out(self, per_day: Mapping[str, float]) -> bool:
-        """Look at some of what ``wanted`` looks at; True where more is left, for after others had a turn."""
+        """Do some of the work of ``best``; True where more is left, for after others had a turn."""
         left = _AT_ONCE
         new: Iterator[str | StoredAnswer] = itertools.chain(
-            (key for key in itertools.islice(per_day, MOST_WANTED) if key not in self._looks),
-            (known for known in self._present.index.stale[:MOST_WANTED] if known.run not in self._stale),
+            (key for key in itertools.islice(per_day, MOST_CANDIDATES) if key not in self._looks),
+            (
+                answer
+                for answer in self.snapshot.index.stale[:MOST_CANDIDATES]
+                if answer.run not in self._stale
+            ),
         )
         for one in new:
             if left <= 0:
                 return True
             look = self._question(one) if isinstance(one, str) else self._of_stale(one)
-            left -= 1 if look is None else len(look.asked.workloads)
+            left -= 1 if look is None else len(look.question.workloads)
         return False
 
-    def expected_saving_j(self, asked: Asked) -> float:
+    def expected_saving_j(self, question: Question) -> float:
         """Joules that tuning what was never tuned is taken to save per use.
 
         Of each workload the mean of what answers of its kernel save, else of what all answers save, else
         ``ASSUMED_SAVING_J``; the sum over the workloads.
         """
-        device = asked.device.name
+        device = self.snapshot.identities[question.device].name
         every = self._savings.get((device, "")) or [ASSUMED_SAVING_J]
-        values = [self._savings.get((device, workload.kernel)) or every for workload in asked.workloads]
+        values = [self._savings.get((device, spec.partition(":")[0])) or every for spec in question.workloads]
         return math.fsum(math.fsum(one) / len(one) for one in values)
 
-    def _of(self, look: "_Look", uses: float, now: datetime) -> Wanted | None:
+    def _of(self, look: "_Assessment", uses: float, now: datetime) -> CandidateJob | None:
         """What would make the answer to a question better or surer; None where nothing would."""
-        online, found = self._present.settings.online, look.found
+        online, found = self.snapshot.settings.online, look.found
         if found is not None and not found.stale:
             if not uses:
                 return None
-            if online.refine and not searched(found.answer, look.order):
-                worth_j, reason = REST_SHARE * uses * saving_j(found.answer), "its search came to no end"
-                return look.wanted(Origin.REQUEST, worth_j, reason)
+            if online.refine and not searched(found.answer, look.spec):
+                worth_j, reason = REST_SHARE * uses * saving_j(found.answer), "its search did not finish"
+                return look.search(Origin.REQUEST, worth_j, reason)
             return self._sample(look, found.answer, uses, now)
         if found is not None:
             origin = Origin.DRIFT if found.answer.samples.drifted else Origin.STALE
             worth_j, reason = uses * saving_j(found.answer), "; ".join(found.stale)
-            return look.wanted(origin, worth_j, reason) if online.retune_stale else None
-        worth_j = uses * self.expected_saving_j(look.asked)
-        return look.wanted(Origin.REQUEST, worth_j, "never tuned") if online.refine and uses else None
+            return look.search(origin, worth_j, reason) if online.retune_stale else None
+        worth_j = uses * self.expected_saving_j(look.question)
+        return look.search(Origin.REQUEST, worth_j, "never tuned") if online.refine and uses else None
 
-    def _sample(self, look: "_Look", known: StoredAnswer, uses: float, now: datetime) -> Wanted | None:
-        if not known.samples.due(known.at, now, self._present.settings.online.sample_every_hours):
+    def _sample(
+        self, look: "_Assessment", answer: StoredAnswer, uses: float, now: datetime
+    ) -> CandidateJob | None:
+        if not answer.samples.due(answer.at, now, self.snapshot.settings.online.sample_every_hours):
             return None
-        worth_j, reason = uses * saving_j(known), "the last sample was outside its interval"
-        if not known.samples.doubted:
+        worth_j, reason = uses * saving_j(answer), "the last sample was outside its interval"
+        if not answer.samples.doubted:
             worth_j, reason = SAMPLE_SHARE * worth_j, "measured again now and then"
-        order = sampling_order(look.asked, known, self._present)
-        return Wanted(order, topic(order), Origin.CHECK, priority(worth_j), reason, worth_j)
+        spec = sampling_spec(look.question, answer, self.snapshot)
+        return CandidateJob(spec, topic(spec), Origin.CHECK, priority(worth_j), reason, worth_j)
 
-    def _question(self, key: str) -> "_Look | None":
+    def _question(self, key: str) -> "_Assessment | None":
         """The question that is counted by a key; None where it cannot be asked any more."""
         if key not in self._looks:
             try:
@@ -213,80 +218,135 @@ class Wishes:
                 self._looks[key] = None
         return self._looks[key]
 
-    def _of_stale(self, known: StoredAnswer) -> "_Look | None":
+    def _of_stale(self, answer: StoredAnswer) -> "_Assessment | None":
         """The question that an answer was made for; None where it cannot be asked any more."""
-        if known.run not in self._stale:
-            device = self._present.device(known)
-            tuned = {**dict(known.conditions["workloads"]), **known.conditions["asked"]}
-            specs = tuple(with_batch(name, tuned[name]) for name in known.names)
-            objective = known.objective.split(" ", 1)[0]
-            self._stale[known.run] = None
+        if answer.run not in self._stale:
+            device = self.snapshot.device(answer)
+            tuned = {**dict(answer.conditions["workloads"]), **answer.conditions["asked"]}
+            specs = tuple(with_batch(name, tuned[name]) for name in answer.names)
+            objective = answer.objective.split(" ", 1)[0]
+            self._stale[answer.run] = None
             with contextlib.suppress(InputError):  # its kernel or size is gone
                 if device is not None:
-                    question = Question(specs, objective, device.spec, known.max_slowdown, count=0.0)
-                    self._stale[known.run] = self._look(question)
-        return self._stale[known.run]
+                    question = Question(specs, objective, device.spec, answer.max_slowdown, count=0.0)
+                    self._stale[answer.run] = self._look(question)
+        return self._stale[answer.run]
 
-    def _look(self, question: Question) -> "_Look":
-        asked = asked_now(question, self._present.catalog, self._present.identities)
-        order = tuning_order(asked, self._present)
-        return _Look(asked, served(asked, self._present), order, topic(order))
+    def _look(self, question: Question) -> "_Assessment":
+        asked = normalised(question, self.snapshot)
+        spec = tuning_spec(asked, self.snapshot)
+        found = stored_answer_to(asked, self.snapshot)
+        return _Assessment(asked, question_key(asked), found, spec, topic(spec))
 
 
-class _Look(NamedTuple):
+class _Assessment(NamedTuple):
     """What is known of a question, as long as nothing changes."""
 
-    asked: Asked
+    question: Question
+    key: str
     found: ServedAnswer | None
-    order: JobSpec
+    spec: JobSpec
     topic: str
 
-    def wanted(self, origin: Origin, worth_j: float, reason: str) -> Wanted:
+    def search(self, origin: Origin, worth_j: float, reason: str) -> CandidateJob:
         """Its search."""
-        return Wanted(self.order, self.topic, origin, priority(worth_j), reason, worth_j)
+        return CandidateJob(self.spec, self.topic, origin, priority(worth_j), reason, worth_j)
 
 
-class Rests:
-    """Orders by a key, and until when each rests.
+class Backlog:
+    """What the daemon would do by itself, and the uses that decide about it.
+
+    Every method belongs to the event loop.
 
     Args:
-        monotonic: seconds.
+        answerer: the answers.
+        monotonic: seconds, for counts that fade and for back-off.
+        now: the present, for samples.
+
+    Attributes:
+        uses: of answers, by ``question_key``.
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._until_s: dict[str, float] = {}
-        self._in_vain: dict[str, int] = {}  # how often in a row
+    def __init__(
+        self,
+        answerer: Answerer,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        self.uses = UseCounter(monotonic=monotonic)
+        self._answerer = answerer
+        self._now = now
+        self._back_off = BackOff(monotonic)
+        self._sampling: dict[int, str] = {}  # run -> key of the job that measures its answer again
+        self._candidates: CandidateJobs | None = None
 
-    def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self._until_s.get(key, 0.0) > self._monotonic()
+    def candidates(self) -> list[CandidateJob]:
+        """Jobs that would make answers better or surer, the most worthwhile first."""
+        return self._current().best(self.uses.per_day(), self._now(), self.backed_off)
 
-    def rest(self, key: str, seconds: float) -> None:
-        """Have an order rest."""
-        self._until_s.pop(key, None)
-        self._until_s[key] = self._monotonic() + seconds
-        _bound(self._until_s)
+    def work_out(self) -> bool:
+        """Do some of the work of ``candidates``; True where more is left, for after others had a turn."""
+        return self._current().work_out(self.uses.per_day())
 
-    def tried(self, key: str, *, in_vain: bool) -> None:
-        """An order was tried: it rests, and for longer where it has come to nothing again."""
-        times = self._in_vain.pop(key, 0) if in_vain else 0
-        self.rest(key, min(TRIED_FOR_S * 2.0**times, LONGEST_TRIED_FOR_S))
-        if in_vain:
-            self._in_vain[key] = min(times + 1, _MOST_DOUBLINGS)
-            _bound(self._in_vain)
-        else:
-            self._in_vain.pop(key, None)
+    def _current(self) -> CandidateJobs:
+        snapshot = self._answerer.snapshot
+        if self._candidates is None or self._candidates.snapshot is not snapshot:
+            self._candidates = CandidateJobs(snapshot)
+        return self._candidates
 
-    def end(self, key: str) -> None:
-        """Let an order be wanted again."""
-        self._until_s.pop(key, None)
+    def backed_off(self, spec: JobSpec) -> bool:
+        """True for a job that was tried lately."""
+        return _key(spec) in self._back_off
 
-    def clear(self) -> None:
-        """Let all be wanted again: something has changed."""
-        self._until_s.clear()
-        self._in_vain.clear()
+    def tried(self, spec: JobSpec) -> None:
+        """Leave a job alone for a while that was tried."""
+        self._back_off.tried(_key(spec), in_vain=self._answerer.answering_run(spec) is None)
+
+    def reconsider(self) -> None:
+        """End all back-off: settings, kernels or devices have changed."""
+        self._back_off.clear()
+
+    def sample_task(self, spec: JobSpec) -> SampleTask | None:
+        """What a job of the kind ``sample`` is to measure; None where there is no fresh answer any more.
+
+        Raises:
+            InputError: its workloads or its device are not known any more.
+        """
+        task = self._answerer.sample_task(spec)
+        if task is not None:
+            self._sampling[task.run] = _key(spec)
+            self._back_off.begin(_key(spec), SAMPLE_BACK_OFF_S)
+        return task
+
+    def sampled(self, run: int, measurement: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Judge a sample; replies take account of it from now on.
+
+        Args:
+            run: whose answer was measured again.
+            measurement: as ``tuner.model.records.measurement_record`` writes it.
+
+        Returns:
+            What ``Ledger.add_sample`` is to keep; None where the answer is served no more.
+
+        Raises:
+            StoreError: the record is no measurement.
+        """
+        self._back_off.end(self._sampling.pop(run, ""))
+        answers = self._answerer.snapshot.index.answers
+        answer = next((answer for answer in answers if answer.run == run), None)
+        if answer is None:
+            return None
+        document = sample_document(answer.objective, answer.answer, measurement, self._now())
+        samples = answer.samples.after(document)
+        self._answerer.take_samples(run, samples)
+        if samples.drifted:
+            self._back_off.clear()  # the search that gave this answer was not in vain
+        return document
 
 
-def _bound(table: dict[str, float] | dict[str, int]) -> None:
-    while len(table) > MOST_TRIED:
-        del table[next(iter(table))]
+def _key(spec: JobSpec) -> str:
+    """Equal for jobs that have no result for the same reason, in whatever order the workloads are named."""
+    return canonical(
+        [sorted(spec.workloads), spec.objective, spec.device, spec.kind.value, dict(spec.options)]
+    )

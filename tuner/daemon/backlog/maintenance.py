@@ -1,9 +1,4 @@
-"""What is done a while after there was a reason to, once for all reasons that came until then.
-
-Queues what the daemon wants without being asked, each once, and keeps places for what clients ask.
-
-What the daemon does on its own: it reads answers again, writes down counts, and queues what is wanted.
-"""
+"""What the daemon does by itself: it queues jobs, reads answers again and stores counts."""
 
 import asyncio
 import contextlib
@@ -13,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.backlog.backlog import MOST_WANTED, Wanted, priority, worth_of
-from tuner.daemon.backlog.sets import WITHDRAWN, missing, reordered, unwanted
+from tuner.daemon.backlog.backlog import MOST_CANDIDATES, Backlog, CandidateJob, priority, worth_of
 from tuner.daemon.devices.budgets import Budgets
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.job_specs import topic
+from tuner.daemon.queue.sets import WITHDRAWN, missing, reprioritised, unwanted
 from tuner.daemon.queue.storage import Books, Storage
 from tuner.daemon.state import Situation
 from tuner.errors import StoreError, TunerError
@@ -26,123 +21,123 @@ from tuner.model.jobs import FOR_AN_ANSWER, OWN, JobKind, JobRecord, JobSpec, Jo
 
 _LOG = logging.getLogger(__name__)
 _SURELY_MORE = 2.0
-"""So many times as much a wish must be worth as one that makes room for it: of two that are used alike,
-none drives out the other over and over."""
+"""A candidate must be worth so many times as much as the job that makes room for it: of two that are used
+alike, none drives out the other over and over."""
 
 _WORTH_WRITING = 0.05  # a worth that has changed by a smaller share changes no priority: that is written
 _FLUSH_S = 10.0  # what was counted is in the database after so long
-_WISH_S = 0.2  # from a question to the queue: several at once are looked at together
+_BACKLOG_S = 0.2  # from a question to the queue: several at once are looked at together
 _SAMPLES_S = 60.0  # whether an answer that is used should be measured again
 _FORGET_S = 86_400.0
 _SETS_S = 600.0  # sets that could not be queued, or that a client's job is doing, are looked at again
 _RETRY_S = 2.0  # what the database did not take is tried again
 
 
-class Chores:
-    """Timers by name; without a reason, none runs."""
+class Debouncer:
+    """Runs actions some time after they are asked for, once for all requests that come until then."""
 
     def __init__(self) -> None:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def soon(self, name: str, within_s: float, chore: Callable[[], Awaitable[None]]) -> None:
-        """Do a chore after so many seconds, unless it is going to be done anyway."""
+    def soon(self, name: str, within_s: float, action: Callable[[], Awaitable[None]]) -> None:
+        """Run an action after so many seconds, unless one of this name waits already."""
         if name not in self._timers and not self._closed:
             loop = asyncio.get_running_loop()
-            self._timers[name] = loop.call_later(within_s, self._begin, name, chore)
+            self._timers[name] = loop.call_later(within_s, self._begin, name, action)
 
     def close(self) -> None:
-        """Do nothing more of what is not begun."""
+        """Drop the actions that wait."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
-    def _begin(self, name: str, chore: Callable[[], Awaitable[None]]) -> None:
+    def _begin(self, name: str, action: Callable[[], Awaitable[None]]) -> None:
         del self._timers[name]
-        task = asyncio.get_running_loop().create_task(self._do(name, chore))
+        task = asyncio.get_running_loop().create_task(self._do(name, action))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _do(self, name: str, chore: Callable[[], Awaitable[None]]) -> None:
+    async def _do(self, name: str, action: Callable[[], Awaitable[None]]) -> None:
         try:
-            await chore()
-        except Exception:  # noqa: BLE001 - a chore ends nothing
-            _LOG.exception("%s: an error of the daemon", name)
+            await action()
+        except Exception:  # noqa: BLE001 - an action that fails ends nothing else
+            _LOG.exception("%s: unexpected exception", name)
 
 
-class Queuing:
-    """What the daemon queues of itself.
+class AutoQueue:
+    """Queues the daemon's own jobs, each once, and keeps room for those of clients.
 
     Args:
         board: where jobs go.
-        most_waiting: jobs that may wait, those of clients included.
+        most_waiting: number of jobs that may wait, those of clients included.
     """
 
     def __init__(self, board: Board, most_waiting: Callable[[], int]) -> None:
         self._board = board
         self._most_waiting = most_waiting
         self._lock = asyncio.Lock()
-        self._wishing = asyncio.Lock()
+        self._proposing = asyncio.Lock()
 
-    async def queue(self, order: JobSpec, origin: Origin, priority: float) -> JobRecord | None:
-        """The job that does what the order asks for, queued now if there was none.
+    async def queue(self, spec: JobSpec, origin: Origin, priority: float) -> JobRecord | None:
+        """The job that gives the answer of a spec; it is queued now if there is none.
 
         Returns:
-            None where it cannot be queued now; it will be wanted again.
+            None where it cannot be queued now; it will be proposed again.
         """
         async with self._lock:
-            known = self._known(order, origin)
+            known = self._known(spec, origin)
             if known is not None:
                 return known
             try:
                 job = await self._board.add(
-                    order, origin=origin, priority=priority, most_waiting=self._most_waiting()
+                    spec, origin=origin, priority=priority, most_waiting=self._most_waiting()
                 )
             except (NotNowError, StoreError) as error:
-                _LOG.warning("%s is not queued now: %s", " ".join(order.workloads), error)
+                _LOG.warning("%s is not queued now: %s", " ".join(spec.workloads), error)
                 return None
-        _LOG.info("job %d queued by the daemon (%s): %s", job.id, origin.value, " ".join(order.workloads))
+        _LOG.info("job %d queued by the daemon (%s): %s", job.id, origin.value, " ".join(spec.workloads))
         return job
 
-    async def wish(self, wanted: Sequence[Wanted]) -> None:
-        """Queue what would make answers better or surer, as far as there are places for that.
+    async def propose(self, candidates: Sequence[CandidateJob]) -> None:
+        """Queue candidates as far as there are places.
 
-        At most ``MOST_WANTED`` of the daemon's own jobs wait, and at most half of all that may; where these
-        places are taken, the job that is worth least makes room, one at a time.
+        At most ``MOST_CANDIDATES`` of the daemon's own jobs wait, and at most half of all that may. Where
+        these places are taken, the job that is worth least makes room, one at a time.
 
         Args:
-            wanted: the most worthwhile first.
+            candidates: the most worthwhile first.
         """
-        async with self._wishing:
-            await self._wish(wanted, min(MOST_WANTED, self._most_waiting() // 2))
+        async with self._proposing:
+            await self._propose(candidates, min(MOST_CANDIDATES, self._most_waiting() // 2))
 
-    async def _wish(self, wanted: Sequence[Wanted], places: int) -> None:
-        worths = await self._weigh(wanted)
-        for one in wanted[:places]:
-            if self._known(one.order, one.origin) is not None:
+    async def _propose(self, candidates: Sequence[CandidateJob], places: int) -> None:
+        worths = await self._weigh(candidates)
+        for one in candidates[:places]:
+            if self._known(one.spec, one.origin) is not None:
                 continue
             if len(worths) >= places:
                 if await self._make_room(one, worths):
-                    await self.queue(one.order, one.origin, one.priority)
+                    await self.queue(one.spec, one.origin, one.priority)
                 return
-            job = await self.queue(one.order, one.origin, one.priority)
+            job = await self.queue(one.spec, one.origin, one.priority)
             if job is None:
                 return
             worths[job.id] = one.worth_j
 
-    async def _weigh(self, wanted: Sequence[Wanted]) -> dict[int, float]:
+    async def _weigh(self, candidates: Sequence[CandidateJob]) -> dict[int, float]:
         """What each of the daemon's own jobs that wait is worth now; their priorities follow.
 
-        What is not wanted among so many is worth no more than the last that is; where few are wanted, it is
-        worth nothing, but keeps its turn.
+        A job that is not among so many candidates is worth no more than the last of them; where there are few
+        candidates, it is worth nothing, but keeps its turn.
         """
-        least_j = wanted[-1].worth_j if len(wanted) >= MOST_WANTED else 0.0
+        least_j = candidates[-1].worth_j if len(candidates) >= MOST_CANDIDATES else 0.0
         own = {job.id: job for job in self._board.jobs if job.origin in OWN and job.state is JobState.QUEUED}
         before = {number: worth_of(job.priority) for number, job in own.items()}
         worths = {number: min(worth_j, least_j) for number, worth_j in before.items()}
-        listed = {job.id: one.worth_j for one in wanted for job in self._alike(one.order, one.topic)}
+        listed = {job.id: one.worth_j for one in candidates for job in self._alike(one.spec, one.topic)}
         worths |= {number: worth_j for number, worth_j in listed.items() if number in own}
         priorities = {
             number: priority(worth_j)
@@ -156,8 +151,8 @@ class Queuing:
             _LOG.warning("priorities stay as they are for now: %s", error)
         return worths
 
-    async def _make_room(self, one: Wanted, worths: dict[int, float]) -> bool:
-        """Take back the own job that is worth least, where a wish is surely worth more."""
+    async def _make_room(self, one: CandidateJob, worths: dict[int, float]) -> bool:
+        """Cancel the own job that is worth least, where a candidate is surely worth more."""
         least = min(worths, key=lambda number: (worths[number], -number), default=None)
         if least is None or one.worth_j <= _SURELY_MORE * worths[least]:
             return False
@@ -169,35 +164,36 @@ class Queuing:
             return False
         return True
 
-    def _known(self, order: JobSpec, origin: Origin) -> JobRecord | None:
-        """The job that does what an order asks for; one that a client has paused is no promise of an answer.
+    def _known(self, spec: JobSpec, origin: Origin) -> JobRecord | None:
+        """The job that gives the answer of a spec; one that a client has paused does not count.
 
         A set does not count on the daemon's own job, which goes after everybody's.
         """
-        for job in self._alike(order, topic(order)):
+        for job in self._alike(spec, topic(spec)):
             waits_for_client = job.origin is Origin.CLIENT and job.state is JobState.PAUSED
             gives_way = origin is Origin.SET and job.origin in OWN
             if not waits_for_client and not gives_way:
                 return job
         return None
 
-    def _alike(self, order: JobSpec, searched: str) -> list[JobRecord]:
-        """Jobs that have not ended and bring what an order asks for."""
-        if order.kind is JobKind.TUNE:
+    def _alike(self, spec: JobSpec, searched: str) -> list[JobRecord]:
+        """Jobs that have not ended and give the answer of a spec."""
+        if spec.kind is JobKind.TUNE:
             return self._board.about(searched)
-        job = self._board.like(order)
+        job = self._board.like(spec)
         return [] if job is None else [job]
 
 
-class Upkeep:
-    """Chores, each done some time after there was a reason.
+class Maintenance:
+    """What the daemon does by itself, some time after there was a reason.
 
     Args:
         situation: settings and kernels.
         storage: the database.
         board: of jobs.
         budgets: what was spent.
-        answerer: what is known.
+        answerer: the answers.
+        backlog: what should be tuned next.
         wall: local time.
     """
 
@@ -209,6 +205,7 @@ class Upkeep:
         board: Board,
         budgets: Budgets,
         answerer: Answerer,
+        backlog: Backlog,
         wall: Callable[[], datetime],
     ) -> None:
         self._situation = situation
@@ -216,12 +213,13 @@ class Upkeep:
         self._board = board
         self._budgets = budgets
         self._answerer = answerer
+        self._backlog = backlog
         self._wall = wall
-        self._queuing = Queuing(board, lambda: situation.settings.limits.queue)
-        self._chores = Chores()
+        self._auto_queue = AutoQueue(board, lambda: situation.settings.limits.queue)
+        self._debouncer = Debouncer()
 
     async def begin(self) -> None:
-        """Know what is stored.
+        """Read what is stored.
 
         Raises:
             StoreError: the database cannot be used just now.
@@ -231,29 +229,29 @@ class Upkeep:
         uses = await self._storage.run(lambda books: books.ledger.uses())
         self._answerer.remember(await self._storage.run(lambda books: books.ledger.analytical()))
         await self.prune()
-        self._answerer.restore_uses(uses)
+        self._backlog.uses.restore(uses)
         await self.refresh(None)
         await self.queue_sets()
-        self.wishes_may_have_changed()
+        self.backlog_may_have_changed()
         await self._forget()
 
     async def end(self) -> None:
         """Write down what was counted."""
-        self._chores.close()
+        self._debouncer.close()
         await self.flush()
 
     def used(self) -> None:
         """An answer was used: that is counted, and may be a reason to measure it again."""
-        self._chores.soon("flush", _FLUSH_S, self.flush)
-        self._chores.soon("samples", _SAMPLES_S, self._queue_wanted)
+        self._debouncer.soon("flush", _FLUSH_S, self.flush)
+        self._debouncer.soon("samples", _SAMPLES_S, self._queue_candidates)
 
     def spent(self) -> None:
         """An attempt has cost something."""
-        self._chores.soon("flush", _FLUSH_S, self.flush)
+        self._debouncer.soon("flush", _FLUSH_S, self.flush)
 
-    def wishes_may_have_changed(self) -> None:
+    def backlog_may_have_changed(self) -> None:
         """There may be jobs that are worth doing."""
-        self._chores.soon("wishes", _WISH_S, self._queue_wanted)
+        self._debouncer.soon("backlog", _BACKLOG_S, self._queue_candidates)
 
     async def refresh(self, names: Sequence[str] | None) -> None:
         """Read answers again that may have changed; where that fails now, all of them later.
@@ -264,7 +262,7 @@ class Upkeep:
         try:
             read = await self._storage.run(lambda books: self._answerer.read(books.store, names))
         except StoreError:
-            self._chores.soon("refresh", _RETRY_S, lambda: self.refresh(None))
+            self._debouncer.soon("refresh", _RETRY_S, lambda: self.refresh(None))
             return
         self._answerer.take(read, names)
         await self._drop_answered()
@@ -275,7 +273,7 @@ class Upkeep:
             if job.state is not JobState.QUEUED or job.origin not in FOR_AN_ANSWER:
                 continue
             await asyncio.sleep(0)  # questions go first
-            run = self._answerer.answered(job.spec)
+            run = self._answerer.answering_run(job.spec)
             if run is None:
                 continue
             with contextlib.suppress(TunerError):  # it was taken just now, or stays until the next look
@@ -298,12 +296,12 @@ class Upkeep:
 
     async def flush(self) -> None:
         """Put what was counted into the database, or do so later."""
-        uses = self._answerer.take_uses()
+        uses = self._backlog.uses.take()
         try:
             await self._storage.run(lambda books: books.ledger.add_uses(uses))
         except StoreError:
-            self._answerer.put_back_uses(uses)
-            self._chores.soon("flush", _FLUSH_S, self.flush)
+            self._backlog.uses.put_back(uses)
+            self._debouncer.soon("flush", _FLUSH_S, self.flush)
             return
         with contextlib.suppress(StoreError):  # kept, and stored with what is spent next
             await self._budgets.store()
@@ -314,28 +312,30 @@ class Upkeep:
         try:
             known = await self._storage.run(lambda books: books.jobs.jobs())
         except StoreError:
-            self._chores.soon("sets", _RETRY_S, self.queue_sets)
+            self._debouncer.soon("sets", _RETRY_S, self.queue_sets)
             return
-        orders, situation.troubles["sets"] = missing(
+        specs, situation.troubles["sets"] = missing(
             situation.settings, situation.catalog, situation.devices, known
         )
         for number in unwanted(situation.settings, situation.catalog, situation.devices, self._board.jobs):
             with contextlib.suppress(TunerError):  # it has ended just now
                 await self._board.change(number, JobState.CANCELLED, WITHDRAWN)
         with contextlib.suppress(StoreError):  # at the next look
-            await self._board.prioritise(reordered(situation.settings, situation.catalog, self._board.jobs))
-        for order, rank in orders:
-            if self._answerer.answered(order) is not None:
+            await self._board.prioritise(
+                reprioritised(situation.settings, situation.catalog, self._board.jobs)
+            )
+        for spec, rank in specs:
+            if self._answerer.answering_run(spec) is not None:
                 continue
-            job = await self._queuing.queue(order, Origin.SET, rank)
+            job = await self._auto_queue.queue(spec, Origin.SET, rank)
             if job is None or job.origin is not Origin.SET:  # a client's, which may be cancelled
-                self._chores.soon("sets", _SETS_S, self.queue_sets)
+                self._debouncer.soon("sets", _SETS_S, self.queue_sets)
 
-    async def _queue_wanted(self) -> None:
+    async def _queue_candidates(self) -> None:
         """Queue what would make answers better or surer."""
-        while self._answerer.work_out():  # noqa: ASYNC110 - nothing is waited for
+        while self._backlog.work_out():  # noqa: ASYNC110 - nothing is waited for
             await asyncio.sleep(0)  # questions go first
-        await self._queuing.wish(self._answerer.wanted())
+        await self._auto_queue.propose(self._backlog.candidates())
 
     async def _forget(self) -> None:
         """Remove jobs that ended long ago."""
@@ -346,4 +346,4 @@ class Upkeep:
             count = 0
         if count:
             _LOG.info("%d jobs that ended before %s are listed no more", count, before.date())
-        self._chores.soon("forget", _FORGET_S, self._forget)
+        self._debouncer.soon("forget", _FORGET_S, self._forget)

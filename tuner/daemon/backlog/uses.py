@@ -1,4 +1,4 @@
-"""How often answers are used: counts that fade, so that they say how often *now*."""
+"""How often answers are used, by counts that fade, and how long a job that was tried is left alone."""
 
 import math
 import time
@@ -11,11 +11,22 @@ MOST_QUESTIONS = 2048
 """Questions that are counted at a time; the least used makes room. A client may ask for any batch, and the
 longest question has some 3 KiB."""
 
+BACK_OFF_S = 6 * 3600.0
+"""A job that was tried is not proposed again for so long; whatever prevented a result may be gone by then."""
+
+LONGEST_BACK_OFF_S = 7 * 86_400.0
+"""The back-off doubles with every further try without a result, up to this."""
+
+MOST_BACKED_OFF = 1024
+"""Jobs that are remembered as tried."""
+
+_MOST_DOUBLINGS = 10  # beyond the longest back-off
+
 _DAY_S = 86_400.0
 _FADED = 1e-3  # a count below this is forgotten: ten half-lives after a single use
 
 
-class Uses:
+class UseCounter:
     """Counts by question.
 
     Time is the daemon's own running time: a wall clock that jumps changes no count, and a day on which the
@@ -89,3 +100,49 @@ class Uses:
         self._now_s = now_s
         faded = {key: count * factor for key, count in self._counts.items()}
         self._counts = {key: count for key, count in faded.items() if count >= _FADED}
+
+
+class BackOff:
+    """Jobs by a key, and until when each is left alone.
+
+    Args:
+        monotonic: seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._until_s: dict[str, float] = {}
+        self._in_vain: dict[str, int] = {}  # how often in a row
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._until_s.get(key, 0.0) > self._monotonic()
+
+    def begin(self, key: str, seconds: float) -> None:
+        """Leave a job alone for so long."""
+        self._until_s.pop(key, None)
+        self._until_s[key] = self._monotonic() + seconds
+        _bound(self._until_s)
+
+    def tried(self, key: str, *, in_vain: bool) -> None:
+        """Leave a job alone that was tried; for longer where it had no result again."""
+        times = self._in_vain.pop(key, 0) if in_vain else 0
+        self.begin(key, min(BACK_OFF_S * 2.0**times, LONGEST_BACK_OFF_S))
+        if in_vain:
+            self._in_vain[key] = min(times + 1, _MOST_DOUBLINGS)
+            _bound(self._in_vain)
+        else:
+            self._in_vain.pop(key, None)
+
+    def end(self, key: str) -> None:
+        """Let a job be proposed again."""
+        self._until_s.pop(key, None)
+
+    def clear(self) -> None:
+        """Let all be proposed again."""
+        self._until_s.clear()
+        self._in_vain.clear()
+
+
+def _bound(table: dict[str, float] | dict[str, int]) -> None:
+    while len(table) > MOST_BACKED_OFF:
+        del table[next(iter(table))]

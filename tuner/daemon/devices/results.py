@@ -6,9 +6,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.attempts.messages import Ending, Errand
-from tuner.daemon.backlog.maintenance import Upkeep
+from tuner.daemon.backlog.backlog import Backlog
+from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.devices.budgets import Budgets, Spent
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.metrics import Metrics
@@ -30,9 +30,9 @@ class Office:
         board: of jobs.
         handing_on: of events.
         budgets: what was spent.
-        answerer: what is known.
+        backlog: what should be tuned next.
         metrics: count.
-        upkeep: what follows later.
+        maintenance: what follows later.
         wall: local time.
     """
 
@@ -44,9 +44,9 @@ class Office:
         board: Board,
         handing_on: HandingOn,
         budgets: Budgets,
-        answerer: Answerer,
+        backlog: Backlog,
         metrics: Metrics,
-        upkeep: Upkeep,
+        maintenance: Maintenance,
         wall: Callable[[], datetime],
     ) -> None:
         self._situation = situation
@@ -54,9 +54,9 @@ class Office:
         self._board = board
         self._handing_on = handing_on
         self._budgets = budgets
-        self._answerer = answerer
+        self._backlog = backlog
         self._metrics = metrics
-        self._upkeep = upkeep
+        self._maintenance = maintenance
         self._wall = wall
         self._counted: dict[int, Spent] = {}
         self._sampled: dict[int, int] = {}
@@ -105,7 +105,7 @@ class Office:
         self._counted[job.id] = Spent(before.seconds + more.seconds, before.joules + more.joules)
         self._budgets.spend(uuid, self._wall().date().isoformat(), *more)
         self._metrics.spent(uuid, *more)
-        self._upkeep.spent()
+        self._maintenance.spent()
 
     async def received(self, job: JobRecord, ending: Ending) -> Ending:
         """Store all that an attempt told and brought, before its job is concluded: then nothing can be lost.
@@ -118,7 +118,7 @@ class Office:
         if run is None or ending.sample is None:
             return ending
         try:
-            document = self._answerer.sampled(run, ending.sample)
+            document = self._backlog.sampled(run, ending.sample)
         except StoreError as error:
             return replace(ending, status="refused", message=f"run {run} was measured again in vain: {error}")
         if document is not None:
@@ -135,15 +135,15 @@ class Office:
             self._metrics.clock_not_restored(gpu)
         self._sampled.pop(job.id, None)
         if ending.run is not None:
-            await self._upkeep.refresh([without_batch(spec) for spec in job.spec.workloads])
+            await self._maintenance.refresh([without_batch(spec) for spec in job.spec.workloads])
         if job.spec.kind is JobKind.TUNE and self._board.get(job.id) is None:
-            self._answerer.tried(job.spec)  # whatever came of it, the same again brings no more
-        await self._upkeep.flush()
-        self._upkeep.wishes_may_have_changed()
+            self._backlog.tried(job.spec)  # whatever came of it, the same again brings no more
+        await self._maintenance.flush()
+        self._maintenance.backlog_may_have_changed()
 
     def _again(self, job: JobRecord) -> Mapping[str, Any]:
         """The trial that is to be measured again."""
-        again = self._answerer.again(job.spec)
+        again = self._backlog.sample_task(job.spec)
         if again is None:
             raise NotNowError("its answer is not served any more: there is nothing to measure again")
         self._sampled[job.id] = again.run

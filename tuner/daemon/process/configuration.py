@@ -8,8 +8,8 @@ from pathlib import Path
 import platformdirs
 
 from tuner.config.catalog import Catalog, kernels_root
+from tuner.config.changes import ChangeWatcher
 from tuner.config.trust import kernel_directories
-from tuner.daemon.backlog.changes import Watch
 from tuner.daemon.settings import file as settings_file
 from tuner.daemon.settings.tables import Settings
 
@@ -45,7 +45,7 @@ class Ground:
     settings: Settings
     directories: tuple[Path, ...]
     catalog: Catalog
-    watch: Watch
+    watch: ChangeWatcher
 
     @property
     def troubles(self) -> dict[str, list[str]]:
@@ -77,7 +77,7 @@ def with_kernels(settings: Settings) -> Ground:
         InputError: others can change one.
     """
     directories = kernel_directories(settings.kernels.directories)
-    watch = Watch(directories)  # first: what changes while they are read is seen
+    watch = ChangeWatcher(directories)  # first: what changes while they are read is seen
     return Ground(settings, directories, Catalog.load(search_path=(kernels_root(), *directories)), watch)
 
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tuner.config.changes import DRIVER_FILES
 from tuner.daemon.attempts.gpu_users import apart
-from tuner.daemon.backlog.changes import DRIVER_FILES
 from tuner.errors import ChildError
 from tuner.model import DeviceIdentity
 from tuner.system.process import Child

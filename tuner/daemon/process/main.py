@@ -124,7 +124,7 @@ class Daemon:
         self._gpus = Gpus(found, choices.devices or files.settings.service.devices)
         self._looking: asyncio.Task[None] | None = None
         self._analyst = Analyst(lambda: self._situation.catalog, self._remember, may_open=self._may_open)
-        self._answerer = Answerer(files.catalog, found.identities, files.settings, analyse=self._analyst.ask)
+        self._answerer = Answerer(self._situation, analyse=self._analyst.ask)
         self._metrics = metrics = Metrics(__version__)
         self._tell_clocks(found)
         self._service = Service(

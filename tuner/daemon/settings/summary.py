@@ -4,9 +4,9 @@ import grp
 from collections.abc import Iterator
 
 from tuner.client.addresses import default_sockets
-from tuner.daemon.backlog.sets import orders_of
 from tuner.daemon.devices.admission import opening
 from tuner.daemon.process.configuration import Choices, read, state_directory
+from tuner.daemon.queue.sets import specs_of
 from tuner.daemon.settings.file import SYSTEM_FILE
 from tuner.daemon.settings.tables import OnlineTable, Settings, TcpTable, TuningTable, WindowTable
 from tuner.daemon.state import local_now
@@ -36,7 +36,7 @@ def sentences(choices: Choices) -> Iterator[str]:
     wrong = []
     for group in settings.set:
         try:
-            orders = orders_of(group, settings, ground.catalog, devices or group.devices or (_EVERY_DEVICE,))
+            orders = specs_of(group, settings, ground.catalog, devices or group.devices or (_EVERY_DEVICE,))
         except InputError as error:
             wrong.append(f"set {group.name}: {error}")
             continue

@@ -1,4 +1,4 @@
-"""What stored answers are bound to, and how the daemon sees that it has changed.
+"""Sees that kernel files, the driver or the GPUs may have changed.
 
 Looking costs a few stat calls, so that it may be done often: nothing is read again, and no GPU is asked,
 until something looks different. What is then read decides: a file that was only touched makes no answer
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.config.catalog import kernels_root
-from tuner.daemon.settings.tables import Settings
 
 DRIVER_FILES = (
     Path("/sys/module/nvidia/version"),
@@ -29,31 +28,6 @@ MOST_FILES = 20_000
 _LONGEST = 64 * 1024  # bytes of a file of the driver
 
 
-def clock_reason(clock_mhz: int | None, settings: Settings) -> str:
-    """Why an answer's clock may not be set any more; empty where it may, or where it sets none.
-
-    Args:
-        clock_mhz: that the answer sets.
-        settings: what the administrator allows: ``[tuning] clocks``, those of sets, or any a client asks for.
-    """
-    if clock_mhz is None or settings.tuning.client_clocks:
-        return ""
-    choices = [settings.tuning.clocks, *(one.clocks for one in settings.set if one.clocks is not None)]
-    if any(_holds(choice, clock_mhz) for choice in choices):
-        return ""
-    return f"it sets the GPU clock to {clock_mhz} MHz, and [tuning] clocks is {settings.tuning.clocks!r} now"
-
-
-def _holds(choice: str, clock_mhz: int) -> bool:
-    """True where a choice of clocks has this one: ``off``, ``all``, ``875,810`` or ``MIN:MAX[:STEP]``."""
-    if choice in ("off", "all"):
-        return choice == "all"
-    if ":" in choice:
-        low, high = (int(bound) for bound in choice.split(":")[:2])
-        return low <= clock_mhz <= high
-    return clock_mhz in {int(one) for one in choice.split(",")}
-
-
 @dataclass(frozen=True)
 class Changes:
     """What looks different than before.
@@ -67,8 +41,8 @@ class Changes:
     devices: bool = False
 
 
-class Watch:
-    """Sees that what answers are bound to may have changed.
+class ChangeWatcher:
+    """Compares what answers are bound to with what it was before.
 
     Args:
         directories: trusted folders of kernel files, beside those shipped.

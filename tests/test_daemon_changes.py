@@ -9,12 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from answering_scene import H200, known, refresh, shipped, store_run
+from answering_scene import H200, Answers, known, refresh, shipped, store_run
 
 from tuner.config.catalog import Catalog
-from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.answers.index import Index
-from tuner.daemon.backlog.changes import Changes, Watch, clock_reason
+from tuner.config.changes import Changes, ChangeWatcher
+from tuner.daemon.answers.snapshot import clock_reason
 from tuner.daemon.interface import Question
 from tuner.daemon.process import configuration as ground
 from tuner.daemon.settings.tables import SetTable, Settings, TuningTable
@@ -27,8 +26,8 @@ SCAN = "scan-lf:N=64"
 
 def stale(device: DeviceIdentity = H200, settings: Settings | None = None, **stored: Any) -> tuple[str, ...]:
     """Why the answer of a run on the H200 is stale on a device, under settings."""
-    answers = Answerer(shipped(), {device.spec: device}, settings)
-    answers.take(Index.of([known([SCAN], H200, **stored)], lambda _: ()))
+    answers = Answers(shipped(), {device.spec: device}, settings)
+    answers.take(known([SCAN], H200, **stored))
     reply = answers.reply(Question((SCAN,)))
     assert reply.origin == "stored"
     return tuple(reply.stale)
@@ -88,16 +87,16 @@ def test_every_form_of_clocks(clocks: str, allowed: bool) -> None:
 def test_protocol() -> None:
     """Numbers that were measured in another way are stale."""
     old = known([SCAN], H200)
-    answers = Answerer(shipped(), {H200.spec: H200})
+    answers = Answers(shipped(), {H200.spec: H200})
     conditions = {**old.conditions, "protocol": PROTOCOL - 1}
-    answers.take(Index.of([replace(old, conditions=conditions)], lambda _: ()))
+    answers.take(replace(old, conditions=conditions))
     assert answers.reply(Question((SCAN,))).stale == ("another version of tuner measured it, in another way",)
 
 
 def test_company() -> None:
     """What was tuned alone is stale in company, and says with whom it was asked for."""
-    answers = Answerer(shipped(), {H200.spec: H200})
-    answers.take(Index.of([known([SCAN], H200), known(["fft:N=64"], H200, run=2)], lambda _: ()))
+    answers = Answers(shipped(), {H200.spec: H200})
+    answers.take(known([SCAN], H200), known(["fft:N=64"], H200, run=2))
     reply = answers.reply(Question((SCAN, "fft:N=64")))
     assert reply.origin == "stored"
     assert reply.stale == (
@@ -112,11 +111,11 @@ def test_what_becomes_true_again_is_fresh_again(tmp_path: Path) -> None:
         first = store_run(store, [SCAN], H200)
         newer = replace(H200, driver="560.1")
         second = store_run(store, [SCAN], newer)
-        answers = Answerer(shipped(), {H200.spec: H200})
+        answers = Answers(shipped(), {H200.spec: H200})
         question = Question((SCAN,))
         for device, run in ((H200, first), (newer, second), (H200, first)):
             answers.adopt(identities={device.spec: device})
-            refresh(answers, store)
+            refresh(answers.answerer, store)
             reply = answers.reply(question)
             assert (reply.run, reply.stale) == (run, ())
 
@@ -125,7 +124,7 @@ def test_what_becomes_true_again_is_fresh_again(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> tuple[Path, Watch]:
+def machine(tmp_path: Path) -> tuple[Path, ChangeWatcher]:
     """A folder with a kernel, a driver and a GPU, and who watches them."""
     root = shipped().kernel("scan-lf").path.parent.parent
     for name in ("scan-lf", "common"):
@@ -135,7 +134,7 @@ def machine(tmp_path: Path) -> tuple[Path, Watch]:
     gpu = tmp_path / "gpus" / "0000:01:00.0"
     gpu.mkdir(parents=True)
     (gpu / "information").write_text("Model: \t H200\nGPU UUID: \t GPU-1\nIRQ: 7\n")
-    watch = Watch(
+    watch = ChangeWatcher(
         [tmp_path / "kernels.d"],
         shipped=tmp_path / "shipped",
         driver_files=[tmp_path / "version", tmp_path / "absent"],
@@ -144,19 +143,19 @@ def machine(tmp_path: Path) -> tuple[Path, Watch]:
     return tmp_path, watch
 
 
-def test_nothing_changed(machine: tuple[Path, Watch]) -> None:
+def test_nothing_changed(machine: tuple[Path, ChangeWatcher]) -> None:
     """A look at what is as it was sees nothing, again and again."""
     _, watch = machine
     assert watch.look() == watch.look() == Changes()
 
 
-def test_sources_are_seen_and_read_again(machine: tuple[Path, Watch]) -> None:
+def test_sources_are_seen_and_read_again(machine: tuple[Path, ChangeWatcher]) -> None:
     """A header of a kernel changes: it is seen once, and the answer is stale with the kernel's name."""
     folder, watch = machine
     catalog = Catalog.load(search_path=(folder / "kernels.d",))
     before = known([SCAN], H200, bound={"sources": {"scan-lf": catalog.kernel("scan-lf").fingerprint}})
-    answers = Answerer(catalog, {H200.spec: H200})
-    answers.take(Index.of([before], lambda _: ()))
+    answers = Answers(catalog, {H200.spec: H200})
+    answers.take(before)
     assert answers.reply(Question((SCAN,))).stale == ()
 
     source = next((folder / "kernels.d" / "scan-lf").glob("*.cu"))
@@ -167,7 +166,7 @@ def test_sources_are_seen_and_read_again(machine: tuple[Path, Watch]) -> None:
     assert answers.reply(Question((SCAN,))).stale == ("the source of scan-lf has changed",)
 
 
-def test_a_change_that_hides_its_time_is_seen(machine: tuple[Path, Watch]) -> None:
+def test_a_change_that_hides_its_time_is_seen(machine: tuple[Path, ChangeWatcher]) -> None:
     """A file of the same length whose time was set back is seen by the time of its inode."""
     folder, watch = machine
     path = folder / "kernels.d" / "scan-lf" / "kernel.toml"
@@ -179,7 +178,7 @@ def test_a_change_that_hides_its_time_is_seen(machine: tuple[Path, Watch]) -> No
 
 
 @pytest.mark.parametrize("how", ["new", "gone", "folder", "link"])
-def test_files_that_come_and_go_are_seen(machine: tuple[Path, Watch], how: str) -> None:
+def test_files_that_come_and_go_are_seen(machine: tuple[Path, ChangeWatcher], how: str) -> None:
     """A kernel that is added, removed or led to by a link changes the catalogue; a loop of links ends."""
     folder, watch = machine
     kernels = folder / "kernels.d"
@@ -196,7 +195,7 @@ def test_files_that_come_and_go_are_seen(machine: tuple[Path, Watch], how: str) 
     assert watch.look() == Changes()
 
 
-def test_driver_and_gpus_are_seen(machine: tuple[Path, Watch]) -> None:
+def test_driver_and_gpus_are_seen(machine: tuple[Path, ChangeWatcher]) -> None:
     """A new driver, a GPU more or less, and another board in the same slot have the devices asked again."""
     folder, watch = machine
     information = folder / "gpus" / "0000:01:00.0" / "information"

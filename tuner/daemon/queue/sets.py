@@ -1,4 +1,4 @@
-"""The sets of daemon.toml: what they order, what of that was never queued, and what they name no more."""
+"""The sets of daemon.toml: their job specs, those never queued, and those not named any more."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,47 +15,47 @@ WITHDRAWN = "daemon.toml does not name it any more"
 
 
 @dataclass(frozen=True)
-class Sets:
-    """What sets ask for on one device.
+class SetSpecs:
+    """The job specs of sets on one device.
 
     Attributes:
-        orders: by ``same_order``.
+        specs: by ``same_order``.
         priorities: likewise.
         unresolved: sets that cannot be read just now, and why: a kernel file is broken or half saved.
     """
 
-    orders: Mapping[str, JobSpec]
+    specs: Mapping[str, JobSpec]
     priorities: Mapping[str, float]
     unresolved: Sequence[tuple[SetTable, str]]
 
-    def may_name(self, order: JobSpec) -> bool:
-        """False where no set asks for an order; one that cannot be read just now may, by its kernels."""
-        kernels = _kernels(order.workloads)
+    def may_name(self, spec: JobSpec) -> bool:
+        """False where no set names a job; one that cannot be read now may, by its kernels."""
+        kernels = _kernels(spec.workloads)
         unclear = any(_kernels(group.workloads) == kernels for group, _ in self.unresolved)
-        return unclear or same_order(order) in self.orders
+        return unclear or same_order(spec) in self.specs
 
 
-def sets_on(device: str, settings: Settings, catalog: Catalog) -> Sets:
+def sets_on(device: str, settings: Settings, catalog: Catalog) -> SetSpecs:
     """What sets ask for on a device, whether or not it answers now."""
-    orders: dict[str, JobSpec] = {}
+    specs: dict[str, JobSpec] = {}
     priorities: dict[str, float] = {}
     unresolved = []
     for group in settings.set:
         if group.devices and device not in group.devices:
             continue
         try:
-            order = checked(replace(_order(group, settings), device=device), catalog, (device,))
+            spec = checked(replace(_spec(group, settings), device=device), catalog, (device,))
         except InputError as error:
             unresolved.append((group, str(error)))
             continue
-        key = same_order(order)
-        orders[key] = order
+        key = same_order(spec)
+        specs[key] = spec
         priorities[key] = max(group.priority, priorities.get(key, group.priority))
-    return Sets(orders, priorities, unresolved)
+    return SetSpecs(specs, priorities, unresolved)
 
 
-def orders_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Sequence[str]) -> list[JobSpec]:
-    """The orders of a set, one per device.
+def specs_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Sequence[str]) -> list[JobSpec]:
+    """The job specs of a set, one per device.
 
     Args:
         group: of daemon.toml.
@@ -66,14 +66,14 @@ def orders_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Se
     Raises:
         InputError: it names what is not there.
     """
-    order = _order(group, settings)
-    return [checked(replace(order, device=device), catalog, devices) for device in group.devices or devices]
+    spec = _spec(group, settings)
+    return [checked(replace(spec, device=device), catalog, devices) for device in group.devices or devices]
 
 
 def missing(
     settings: Settings, catalog: Catalog, devices: Sequence[str], known: Iterable[JobRecord]
 ) -> tuple[list[tuple[JobSpec, float]], list[str]]:
-    """Orders of sets that were never queued, with their priority; and what is wrong with sets.
+    """Job specs of sets that were never queued, with their priority; and what is wrong with sets.
 
     Args:
         settings: with the sets.
@@ -93,12 +93,12 @@ def missing(
         for device in group.devices
         if device not in devices
     ]
-    orders: list[tuple[JobSpec, float]] = []
+    specs: list[tuple[JobSpec, float]] = []
     for device in devices:
         sets = sets_on(device, settings, catalog)
         wrong += [f"set {group.name}: {why}" for group, why in sets.unresolved]
-        orders += [(order, sets.priorities[key]) for key, order in sets.orders.items() if key not in queued]
-    return orders, list(dict.fromkeys(wrong))
+        specs += [(spec, sets.priorities[key]) for key, spec in sets.specs.items() if key not in queued]
+    return specs, list(dict.fromkeys(wrong))
 
 
 def unwanted(
@@ -122,7 +122,7 @@ def unwanted(
     return numbers
 
 
-def reordered(settings: Settings, catalog: Catalog, active: Iterable[JobRecord]) -> dict[int, float]:
+def reprioritised(settings: Settings, catalog: Catalog, active: Iterable[JobRecord]) -> dict[int, float]:
     """Jobs of sets whose priority in daemon.toml is another now, with it."""
     found = {}
     for job, sets in _with_sets(settings, catalog, active):
@@ -134,14 +134,14 @@ def reordered(settings: Settings, catalog: Catalog, active: Iterable[JobRecord])
 
 def _with_sets(
     settings: Settings, catalog: Catalog, active: Iterable[JobRecord]
-) -> list[tuple[JobRecord, Sets]]:
+) -> list[tuple[JobRecord, SetSpecs]]:
     jobs = [job for job in active if job.origin is Origin.SET]
     sets = {device: sets_on(device, settings, catalog) for device in {job.spec.device for job in jobs}}
     return [(job, sets[job.spec.device]) for job in jobs]
 
 
-def _order(group: SetTable, settings: Settings) -> JobSpec:
-    """A set's order, with what it leaves open as ``[tuning]`` has it; for no device yet."""
+def _spec(group: SetTable, settings: Settings) -> JobSpec:
+    """The job spec of a set, with what it leaves open as ``[tuning]`` has it; for no device yet."""
     tuning = settings.tuning
     return JobSpec(
         workloads=group.workloads,

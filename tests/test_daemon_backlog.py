@@ -7,24 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering_scene import TX1, known, refresh, sample, shipped, store_run
+from answering_scene import TX1, Answers, known, refresh, sample, shipped, store_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.daemon.answers.answerer import SAMPLE_RESTS_S, Answerer
-from tuner.daemon.answers.index import Index
 from tuner.daemon.backlog.backlog import (
     ASSUMED_SAVING_J,
     LEAST_SAVING,
-    LONGEST_TRIED_FOR_S,
-    MOST_TRIED,
-    MOST_WANTED,
-    TRIED_FOR_S,
-    Rests,
-    Wanted,
+    MOST_CANDIDATES,
+    SAMPLE_BACK_OFF_S,
+    CandidateJob,
     priority,
     saving_j,
 )
+from tuner.daemon.backlog.uses import BACK_OFF_S, LONGEST_BACK_OFF_S, MOST_BACKED_OFF, BackOff
 from tuner.daemon.interface import Question
 from tuner.daemon.settings.tables import OnlineTable, SetTable, Settings
 from tuner.database import Ledger, Store
@@ -54,12 +50,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def answerer(settings: Settings | None = None, **options: Any) -> Answerer:
-    return Answerer(shipped(), {TX1.spec: TX1}, settings, now=lambda: LATER, **options)
+def answerer(settings: Settings | None = None, **options: Any) -> Answers:
+    return Answers(shipped(), {TX1.spec: TX1}, settings, now=lambda: LATER, **options)
 
 
-def the_one(answers: Answerer) -> Wanted:
-    (wanted,) = answers.wanted()
+def the_one(answers: Answers) -> CandidateJob:
+    (wanted,) = answers.backlog.candidates()
     return wanted
 
 
@@ -69,10 +65,10 @@ def test_what_was_asked_for_and_never_tuned_is_wanted() -> None:
     answers.reply(Question((FFT, f"{SCAN},batch=7"), max_slowdown=0.05, clocks_as_found=True, count=3.0))
     wanted = the_one(answers)
     assert wanted.origin is Origin.REQUEST
-    assert wanted.order.workloads == (FFT, f"{SCAN},batch=7")
-    assert (wanted.order.clocks, wanted.order.device, wanted.order.kind) == ("off", TX1.spec, JobKind.TUNE)
-    assert wanted.order.options["max_slowdown"] == 0.05
-    assert set(wanted.order.options) <= set(JOB_OPTIONS)
+    assert wanted.spec.workloads == (FFT, f"{SCAN},batch=7")
+    assert (wanted.spec.clocks, wanted.spec.device, wanted.spec.kind) == ("off", TX1.spec, JobKind.TUNE)
+    assert wanted.spec.options["max_slowdown"] == 0.05
+    assert set(wanted.spec.options) <= set(JOB_OPTIONS)
     assert wanted.worth_j == pytest.approx(3.0 * 2 * ASSUMED_SAVING_J * 0.099, rel=0.01)
 
 
@@ -81,10 +77,10 @@ def test_refining_and_tuning_again_can_be_turned_off(store: Store) -> None:
     off = Settings(online=OnlineTable(refine=False, retune_stale=False, sample_every_hours=0))
     answers = answerer(off)
     store_run(store, [SCAN], replace(TX1, driver="model-1"))
-    refresh(answers, store)
+    refresh(answers.answerer, store)
     answers.reply(Question((SCAN,)))
     answers.reply(Question((FFT,)))
-    assert answers.wanted() == []
+    assert answers.backlog.candidates() == []
 
 
 def test_stale_answers_are_wanted_by_what_they_save_and_how_often(store: Store) -> None:
@@ -94,11 +90,11 @@ def test_stale_answers_are_wanted_by_what_they_save_and_how_often(store: Store) 
     store_run(store, [FFT], old, saves_j=1.0)
     store_run(store, ["tridiag-wm:N=64"], old, saves_j=100.0)
     answers = answerer()
-    refresh(answers, store)
+    refresh(answers.answerer, store)
     answers.reply(Question((SCAN,), count=50.0))
     answers.reply(Question((FFT,), count=2.0))
-    wanted = answers.wanted()
-    assert [one.order.workloads for one in wanted] == [(SCAN,), (FFT,), ("tridiag-wm:N=64",)]
+    wanted = answers.backlog.candidates()
+    assert [one.spec.workloads for one in wanted] == [(SCAN,), (FFT,), ("tridiag-wm:N=64",)]
     assert {one.origin for one in wanted} == {Origin.STALE}
     assert wanted[0].worth_j / wanted[1].worth_j == pytest.approx(2.5)
     assert wanted[2].worth_j == 0.0
@@ -109,12 +105,12 @@ def test_a_fresh_answer_is_sampled_when_it_is_used_and_old(store: Store) -> None
     """Only served answers are measured again, only after so many hours, and exactly what is served."""
     run = store_run(store, [SCAN], place=2)
     answers = answerer()
-    refresh(answers, store)
-    assert answers.wanted() == []
+    refresh(answers.answerer, store)
+    assert answers.backlog.candidates() == []
     reply = answers.reply(Question((SCAN,)))
     wanted = the_one(answers)
-    assert (wanted.origin, wanted.order.kind) == (Origin.CHECK, JobKind.SAMPLE)
-    again = answers.again(wanted.order)
+    assert (wanted.origin, wanted.spec.kind) == (Origin.CHECK, JobKind.SAMPLE)
+    again = answers.backlog.sample_task(wanted.spec)
     assert again is not None
     assert again.run == run
     assert again.trial == {
@@ -122,67 +118,67 @@ def test_a_fresh_answer_is_sampled_when_it_is_used_and_old(store: Store) -> None
         "clock_mhz": None,
     }
 
-    document = answers.sampled(run, sample(1.0))
+    document = answers.backlog.sampled(run, sample(1.0))
     assert document is not None
     assert document["verdict"] == "inside"
-    assert answers.wanted() == []
+    assert answers.backlog.candidates() == []
 
 
 def test_drift_is_confirmed_kept_and_searched_anew(store: Store) -> None:
     """A sample outside leads to another at once, that to a stale answer and a search; a restart knows it."""
     run = store_run(store, [SCAN])
     answers = answerer()
-    refresh(answers, store)
+    refresh(answers.answerer, store)
     question = Question((SCAN,), count=10.0)
     answers.reply(question)
     routine = the_one(answers)
 
     ledger = Ledger(store.database)
-    first = answers.sampled(run, sample(1.2))
+    first = answers.backlog.sampled(run, sample(1.2))
     assert first is not None
     ledger.add_sample(run, first)
     assert answers.reply(question).stale == ()
     doubted = the_one(answers)
-    assert doubted.order == routine.order
+    assert doubted.spec == routine.spec
     assert doubted.priority > routine.priority
 
-    second = answers.sampled(run, sample(1.2))
+    second = answers.backlog.sampled(run, sample(1.2))
     assert second is not None
     ledger.add_sample(run, second)
     restarted = answerer()
-    refresh(restarted, store)
+    refresh(restarted.answerer, store)
     for one in (answers, restarted):
         reply = one.reply(question)
         assert reply.origin == "stored"
         assert reply.stale[0].startswith("drifted: 1.2 ")
         wanted = the_one(one)
-        assert (wanted.origin, wanted.order.kind) == (Origin.DRIFT, JobKind.TUNE)
-        assert one.again(routine.order) is None
+        assert (wanted.origin, wanted.spec.kind) == (Origin.DRIFT, JobKind.TUNE)
+        assert one.backlog.sample_task(routine.spec) is None
 
     newer = store_run(store, [SCAN], joules=1.2)
-    refresh(answers, store, [SCAN])
+    refresh(answers.answerer, store, [SCAN])
     reply = answers.reply(question)
     assert (reply.run, reply.stale) == (newer, ())
 
 
 def test_a_sample_of_an_answer_that_went_is_not_kept() -> None:
     """A run that is not served any more has no standing."""
-    assert answerer().sampled(7, sample(1.0)) is None
+    assert answerer().backlog.sampled(7, sample(1.0)) is None
 
 
-def test_what_came_to_nothing_rests() -> None:
+def test_what_came_to_nothing_back_off() -> None:
     """An order that was tried is not wanted for some hours, until something that it depends on changes."""
     clock = Clock()
     answers = answerer(monotonic=clock)
     answers.reply(Question((FFT,)))
-    order = the_one(answers).order
-    answers.tried(order)
-    assert answers.wanted() == []
-    clock.now_s += TRIED_FOR_S + 1
-    assert the_one(answers).order == order
-    answers.tried(order)
+    order = the_one(answers).spec
+    answers.backlog.tried(order)
+    assert answers.backlog.candidates() == []
+    clock.now_s += BACK_OFF_S + 1
+    assert the_one(answers).spec == order
+    answers.backlog.tried(order)
     answers.adopt(settings=Settings())
-    assert the_one(answers).order == order
+    assert the_one(answers).spec == order
 
 
 def test_a_sample_that_brings_nothing_is_not_wanted_over_and_over(store: Store) -> None:
@@ -190,27 +186,27 @@ def test_a_sample_that_brings_nothing_is_not_wanted_over_and_over(store: Store) 
     run = store_run(store, [SCAN])
     clock = Clock()
     answers = answerer(monotonic=clock)
-    refresh(answers, store)
+    refresh(answers.answerer, store)
     answers.reply(Question((SCAN,)))
-    order = the_one(answers).order
-    assert answers.again(order) is not None
-    assert answers.wanted() == []
-    clock.now_s += SAMPLE_RESTS_S + 1
-    assert the_one(answers).order == order
-    assert answers.again(order) is not None
-    answers.sampled(run, sample(1.2))
-    assert the_one(answers).order == order
+    order = the_one(answers).spec
+    assert answers.backlog.sample_task(order) is not None
+    assert answers.backlog.candidates() == []
+    clock.now_s += SAMPLE_BACK_OFF_S + 1
+    assert the_one(answers).spec == order
+    assert answers.backlog.sample_task(order) is not None
+    answers.backlog.sampled(run, sample(1.2))
+    assert the_one(answers).spec == order
 
 
 def test_a_drift_does_not_wait_for_a_search_that_was_just_made(store: Store) -> None:
     """That the search was tried for another reason some minutes ago does not keep it from being made anew."""
     run = store_run(store, [SCAN])
     answers = answerer()
-    refresh(answers, store)
+    refresh(answers.answerer, store)
     answers.reply(Question((SCAN,)))
     for joules in (1.2, 1.2):
-        answers.tried(JobSpec((SCAN,), device=TX1.spec, options=the_one(answers).order.options))
-        answers.sampled(run, sample(joules))
+        answers.backlog.tried(JobSpec((SCAN,), device=TX1.spec, options=the_one(answers).spec.options))
+        answers.backlog.sampled(run, sample(joules))
     assert the_one(answers).origin is Origin.DRIFT
 
 
@@ -219,7 +215,7 @@ def test_a_set_of_the_file_is_searched_as_the_file_says() -> None:
     keys = {"policy": "random", "clocks": "all", "runs_per_day": 5.0}
     answers = answerer(Settings.model_validate({"set": [{"name": "both", "workloads": (SCAN, FFT), **keys}]}))
     answers.reply(Question((FFT, SCAN)))
-    order = the_one(answers).order
+    order = the_one(answers).spec
     assert (order.policy, order.clocks, order.options["runs_per_day"]) == ("random", "all", 5.0)
 
 
@@ -227,27 +223,27 @@ def test_questions_that_cannot_be_asked_any_more_want_nothing() -> None:
     """Counts of a kernel or a device that is gone, or that are damaged, lead to no job."""
     answers = answerer()
     answers.reply(Question((FFT,)))
-    answers.restore_uses({"[": 5.0, '{"workloads": ["gone:N=4"]}': 5.0, '{"workloads": 7}': 1.0})
-    assert the_one(answers).order.workloads == (FFT,)
+    answers.backlog.uses.restore({"[": 5.0, '{"workloads": ["gone:N=4"]}': 5.0, '{"workloads": 7}': 1.0})
+    assert the_one(answers).spec.workloads == (FFT,)
     answers.adopt(identities={})
-    assert answers.wanted() == []
+    assert answers.backlog.candidates() == []
 
 
 def test_few_are_wanted_at_a_time() -> None:
     """However much is asked, the list stays short, and the most used is in it."""
     answers = answerer()
-    for batch in range(1, 3 * MOST_WANTED):
+    for batch in range(1, 3 * MOST_CANDIDATES):
         answers.reply(Question((f"{SCAN},batch={batch}",), count=float(batch)))
-    wanted = answers.wanted()
-    assert len(wanted) == MOST_WANTED
-    assert wanted[0].order.workloads == (f"{SCAN},batch={3 * MOST_WANTED - 1}",)
+    wanted = answers.backlog.candidates()
+    assert len(wanted) == MOST_CANDIDATES
+    assert wanted[0].spec.workloads == (f"{SCAN},batch={3 * MOST_CANDIDATES - 1}",)
 
 
 def test_an_order_says_what_a_request_takes() -> None:
     """Every option of a wanted order is a field of a request that checks."""
     answers = answerer()
     answers.reply(Question((FFT,), max_slowdown=0.1))
-    order: JobSpec = the_one(answers).order
+    order: JobSpec = the_one(answers).spec
     Request(order.workloads, **job_options(order)).check()
 
 
@@ -276,45 +272,45 @@ def test_what_was_never_tuned_is_worth_what_its_kernel_saves() -> None:
         known(["scan-lf:N=8"], run=2, saves_j=3.0),
         known(["tridiag-wm:N=64"], run=3, saves_j=5.0),
     ]
-    answers.take(Index.of(found, lambda _: ()))
+    answers.take(*found)
     answers.reply(Question((SCAN,)))
     answers.reply(Question((FFT,)))
-    worth = {one.order.workloads[0]: one.worth_j for one in answers.wanted()}
+    worth = {one.spec.workloads[0]: one.worth_j for one in answers.backlog.candidates()}
     assert worth[SCAN] / worth[FFT] == pytest.approx(2.0 / 3.0)
 
 
 def test_a_search_in_vain_is_wanted_ever_more_seldom() -> None:
-    """A run without a valid trial rests, and twice as long each time, whatever order its workloads have."""
+    """A run without a valid trial backs off, twice as long each time, in any order of its workloads."""
     clock = Clock()
     answers = answerer(monotonic=clock)
     answers.reply(Question((FFT, SCAN), count=1000.0))
-    order = the_one(answers).order
-    rests_s = []
+    order = the_one(answers).spec
+    back_off_s = []
     for _ in range(8):
-        answers.tried(replace(order, workloads=tuple(reversed(order.workloads))))
+        answers.backlog.tried(replace(order, workloads=tuple(reversed(order.workloads))))
         began_s = clock.now_s
-        while not answers.wanted():
-            clock.now_s += TRIED_FOR_S / 2
+        while not answers.backlog.candidates():
+            clock.now_s += BACK_OFF_S / 2
             answers.reply(Question((FFT, SCAN), count=1000.0))
-        rests_s.append(clock.now_s - began_s)
-    assert rests_s[:3] == [TRIED_FOR_S, 2 * TRIED_FOR_S, 4 * TRIED_FOR_S]
-    assert rests_s[-1] == LONGEST_TRIED_FOR_S
+        back_off_s.append(clock.now_s - began_s)
+    assert back_off_s[:3] == [BACK_OFF_S, 2 * BACK_OFF_S, 4 * BACK_OFF_S]
+    assert back_off_s[-1] == LONGEST_BACK_OFF_S
 
 
-def test_a_search_that_brought_an_answer_rests_no_longer_than_once() -> None:
+def test_a_search_that_brought_an_answer_back_off_no_longer_than_once() -> None:
     """What doubles is only what comes to nothing."""
     clock = Clock()
-    rests = Rests(clock)
+    back_off = BackOff(clock)
     for in_vain in (True, True, False):
-        rests.tried("a", in_vain=in_vain)
-    clock.now_s = TRIED_FOR_S - 1.0
-    assert "a" in rests
-    clock.now_s = TRIED_FOR_S
-    assert "a" not in rests
-    for number in range(2 * MOST_TRIED):
-        rests.tried(str(number), in_vain=True)
-    assert "0" not in rests
-    assert str(2 * MOST_TRIED - 1) in rests
+        back_off.tried("a", in_vain=in_vain)
+    clock.now_s = BACK_OFF_S - 1.0
+    assert "a" in back_off
+    clock.now_s = BACK_OFF_S
+    assert "a" not in back_off
+    for number in range(2 * MOST_BACKED_OFF):
+        back_off.tried(str(number), in_vain=True)
+    assert "0" not in back_off
+    assert str(2 * MOST_BACKED_OFF - 1) in back_off
 
 
 def test_analytical_answers_of_other_sources_are_dropped() -> None:
@@ -324,9 +320,9 @@ def test_analytical_answers_of_other_sources_are_dropped() -> None:
     now = analytical_key(SCAN, TX1, source, ANALYSIS_VERSION)
     old = analytical_key(SCAN, TX1, "0" * 64, ANALYSIS_VERSION)
     older = analytical_key(SCAN, TX1, source, ANALYSIS_VERSION - 1)
-    answers.remember({key: {} for key in (now, old, older)})
-    assert answers.forget_outdated() == {now}
-    assert answers.forget_outdated() == {now}
+    answers.answerer.remember({key: {} for key in (now, old, older)})
+    assert answers.answerer.forget_outdated() == {now}
+    assert answers.answerer.forget_outdated() == {now}
 
 
 def test_an_answer_of_an_unfinished_search_wants_the_rest(store: Store) -> None:
@@ -334,10 +330,10 @@ def test_an_answer_of_an_unfinished_search_wants_the_rest(store: Store) -> None:
     for status, wanted in (("limited", 1), ("interrupted", 1), ("finished", 0)):
         store_run(store, [SCAN], status=status)
         answers = answerer(Settings(online=OnlineTable(sample_every_hours=0)))
-        refresh(answers, store)
+        refresh(answers.answerer, store)
         reply = answers.reply(Question((SCAN,)))
         assert (reply.origin, reply.stale) == ("stored", ())
-        assert len(answers.wanted()) == wanted
+        assert len(answers.backlog.candidates()) == wanted
 
 
 @pytest.mark.parametrize(
@@ -358,7 +354,7 @@ def test_only_a_set_that_asks_the_same_lends_its_policy(changes: dict[str, Any],
     )
     answers = answerer(Settings(set=(group,)))
     answers.reply(Question((FFT, SCAN)))
-    order = the_one(answers).order
+    order = the_one(answers).spec
     assert (order.policy, order.clocks) == (("random", "all") if same else ("auto", "off"))
 
 
@@ -366,10 +362,12 @@ def test_what_is_wanted_is_worked_out_in_pieces() -> None:
     """Some workloads at a time, until nothing is left; what is wanted then is the same as at once."""
     at_once, in_pieces = answerer(), answerer()
     for answers in (at_once, in_pieces):
-        for batch in range(1, MOST_WANTED):
+        for batch in range(1, MOST_CANDIDATES):
             answers.reply(Question((f"{SCAN},batch={batch}", FFT), count=float(batch)))
     pieces = 0
-    while in_pieces.work_out():
+    while in_pieces.backlog.work_out():
         pieces += 1
-    assert MOST_WANTED / 8 < pieces < MOST_WANTED
-    assert [one.order for one in in_pieces.wanted()] == [one.order for one in at_once.wanted()]
+    assert MOST_CANDIDATES / 8 < pieces < MOST_CANDIDATES
+    assert [one.spec for one in in_pieces.backlog.candidates()] == [
+        one.spec for one in at_once.backlog.candidates()
+    ]

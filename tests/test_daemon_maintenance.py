@@ -11,9 +11,9 @@ from answering_scene import store_run
 from service_rig import DEVICE, LOADED, OTHER, PEER, WORKLOAD, Rig, catalog, plays, settings, working
 
 from tuner.config.catalog import Catalog
-from tuner.daemon.backlog.backlog import MOST_WANTED, priority, worth_of
-from tuner.daemon.backlog.sets import WITHDRAWN, missing, unwanted
+from tuner.daemon.backlog.backlog import MOST_CANDIDATES, priority, worth_of
 from tuner.daemon.interface import Question
+from tuner.daemon.queue.sets import WITHDRAWN, missing, unwanted
 from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
 
 SET = {"name": "one", "workloads": (WORKLOAD,), "policy": "random"}
@@ -60,14 +60,16 @@ async def test_asking_saves_nothing(tmp_path: Path) -> None:
     async with working(tmp_path) as rig:
         device = rig.situation.identities[DEVICE]
         await rig.storage.run(lambda books: store_run(books.store, [WORKLOAD], device, saves_j=0.5))
-        await rig.service._upkeep.refresh(None)
+        await rig.service._maintenance.refresh(None)
         told = Question((WORKLOAD,), count=4.0)
         for asked, saved_j in ((Question((WORKLOAD,)), 0.0), (told, 2.0)):
             assert rig.service.best(asked, PEER).origin == "stored"
             assert saved(rig) == pytest.approx(saved_j)
         await rig.service.used([told], PEER)
         assert saved(rig) == pytest.approx(4.0)
-        assert sum(rig.answerer.take_uses().values()) == pytest.approx(9.0)  # what is asked for is wanted
+        assert sum(rig.service._backlog.uses.take().values()) == pytest.approx(
+            9.0
+        )  # what is asked for is wanted
 
 
 def saved(rig: Rig) -> float:
@@ -203,7 +205,7 @@ async def test_own_jobs_leave_places_for_clients(tmp_path: Path) -> None:
 
 def test_the_daemon_wants_few_jobs_at_a_time() -> None:
     """The cap is small beside the queue's own default, and a priority tells its worth."""
-    assert settings().limits.queue >= 2 * MOST_WANTED
+    assert settings().limits.queue >= 2 * MOST_CANDIDATES
     for worth_j in (0.0, 1e-3, 1.0, 1e6):
         assert worth_of(priority(worth_j)) == pytest.approx(worth_j, rel=1e-6)
     assert worth_of(0.0) > 1e300
@@ -266,7 +268,7 @@ async def test_a_limited_run_does_not_stand_for_a_set(tmp_path: Path) -> None:
     async with working(tmp_path) as rig:
         device = rig.situation.identities[DEVICE]
         await rig.storage.run(lambda books: store_run(books.store, [WORKLOAD], device, status="limited"))
-        await rig.service._upkeep.refresh(None)
+        await rig.service._maintenance.refresh(None)
         rig.situation.settings = settings(set=(SET,))
         await rig.service.adopt()
         (job,) = await rig.service.jobs()
