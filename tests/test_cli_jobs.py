@@ -324,7 +324,7 @@ def of_environment(daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_best_is_asked_of_the_daemon(of_environment: Daemon) -> None:
-    """Where a daemon answers, its answer is shown, with where it comes from and who will know better."""
+    """Where a daemon answers, its answer is shown, with where it comes from and which job refines it."""
     of_environment.answers["/v1/best"] = answer(best(stale=["the driver was 1, is 2"]))
     result = tuner("best", *SMALL, "--objective", "time")
 

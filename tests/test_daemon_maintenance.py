@@ -24,7 +24,7 @@ MINUTE_S = 61.0  # likewise: uses were looked at
 
 
 async def ask(rig: Rig, workload: str, count: float = 1.0, limit: float | None = None) -> int | None:
-    """Ask for the best, wait until what that leads to is queued, and ask which job will know better."""
+    """Ask for the best, wait until what that leads to is queued, and ask which job refines the answer."""
     rig.service.best(Question((workload,), max_slowdown=limit, count=count), PEER)
     await asyncio.sleep(LOOK_S)
     return rig.service.best(Question((workload,), max_slowdown=limit, count=0.0), PEER).refinement
@@ -41,14 +41,14 @@ async def test_the_first_reply_says_what_comes_next(tmp_path: Path) -> None:
     async with working(tmp_path, settings(online=TUNED)) as rig:
         first = rig.service.best(asked, PEER)
         assert first.refinement is None
-        assert any("analytical answer of scan-lf:N=4 is not there yet" in one for one in first.notices)
-        assert any("a search is queued for it" in one for one in first.notices)
+        assert any("scan-lf:N=4: prediction pending" in one for one in first.notices)
+        assert any("a search is queued" in one for one in first.notices)
         await asyncio.sleep(LOOK_S)
         then = rig.service.best(asked, PEER)
         assert then.refinement is not None
         assert not any("search is queued" in one for one in then.notices)
         await rig.service.cancel(then.refinement, PEER)
-        assert any("cancelled, of late" in one for one in rig.service.best(asked, PEER).notices)
+        assert any("cancelled lately" in one for one in rig.service.best(asked, PEER).notices)
         rig.situation.settings = settings()
         await rig.service.adopt()
         assert any("[online] refine is off" in one for one in rig.service.best(asked, PEER).notices)

@@ -78,7 +78,7 @@ class Reply:
         stale: why a stored answer need not be true any more; empty when it is fresh.
         answer: time, joules and intervals of a stored answer as the run's document has them; None of others.
         run: number of the run that a stored answer is of.
-        refinement: number of the job that will know better; None where there is none.
+        refinement: number of the job that refines the answer; None where there is none.
         notices: what the client should know.
     """
 

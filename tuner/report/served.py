@@ -43,7 +43,7 @@ def _lines(best: Best) -> Iterator[str]:
     yield f"answer ({best.objective}{modelled}): {numbers}clock {clock}"
     yield from (f"stale: {with_moments(reason)}" for reason in best.stale)
     if best.refinement is not None:
-        yield f"job {best.refinement} will know better: `tuner follow {best.refinement}`"
+        yield f"job {best.refinement} is refining this answer: `tuner follow {best.refinement}`"
     yield from best.notices
 
 

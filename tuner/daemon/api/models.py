@@ -192,7 +192,7 @@ class BestAnswer(BaseModel):
     stale: list[str] = Field(description="Why a stored answer need not be true any more; empty when fresh.")
     answer: dict[str, Any] | None = Field(description="Times in s and energies in J of a stored answer.")
     run: int | None
-    refinement: int | None = Field(description="Number of the job that will know better.")
+    refinement: int | None = Field(description="Number of the job that refines the answer.")
     notices: list[str]
 
 
