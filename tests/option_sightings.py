@@ -14,7 +14,7 @@ from tuner.daemon.api.app import published
 from tuner.daemon.api.errors import worded
 from tuner.daemon.api.models import Submission
 from tuner.daemon.attempts.attempt import request_of
-from tuner.daemon.backlog.sets import orders_of
+from tuner.daemon.queue.sets import specs_of
 from tuner.daemon.settings.file import load, schema
 from tuner.errors import InputError
 from tuner.model.jobs import JobSpec
@@ -70,7 +70,7 @@ def settings(folder: Path) -> dict[str, Any]:
         refusal = str(error)
     path.write_text("[tuning]\npasses = 4\n[[set]]\nname = 'a'\nworkloads = ['scan-lf:N=4']\n")
     read = load(path)
-    (order,) = orders_of(read.set[0], read, Catalog.load(), ("sim:k40c",))
+    (order,) = specs_of(read.set[0], read, Catalog.load(), ("sim:k40c",))
     return {
         "schema": schema()["$defs"]["TuningTable"]["properties"]["passes"],
         "refusal": refusal,
