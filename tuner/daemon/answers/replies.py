@@ -136,7 +136,7 @@ def _assembled(query: AnswerQuery, best: BestKnown) -> Reply:
 
 def _found(name: str, part: BestWorkload | None) -> BestWorkload:
     if part is None:
-        kernel = name.partition(":")[0]
+        kernel = WorkloadName.parse(name).kernel
         raise NotNowError(f"{name}: prediction pending, and {kernel} names no default; ask again")
     return part
 

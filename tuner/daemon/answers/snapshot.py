@@ -12,7 +12,7 @@ from tuner.daemon.settings.tables import Settings
 from tuner.daemon.state import Situation
 from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer
 from tuner.database.neighbours import Neighbour, SizePoint, named_point
-from tuner.model import DeviceIdentity
+from tuner.model import DeviceIdentity, WorkloadName
 from tuner.model.jobs import JobSpec
 
 
@@ -74,7 +74,7 @@ class AnswerIndex:
         singles: dict[str, list[StoredAnswer]] = {}
         for names, found in sets.items():
             if len(names) == 1:
-                singles.setdefault(names[0].partition(":")[0], []).extend(found)
+                singles.setdefault(WorkloadName.parse(names[0]).kernel, []).extend(found)
         return cls(sets, {kernel: tuple(found) for kernel, found in singles.items()}, stale)
 
     @property
