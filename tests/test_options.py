@@ -80,7 +80,8 @@ def test_every_option_is_on_the_command_line_by_its_flag() -> None:
 
 
 def test_defaults_have_the_declared_form() -> None:
-    """No default would be refused."""
+    """No default would be refused, and what a job carries has a form to be held against."""
+    assert [name for name, option in JOB_OPTIONS.items() if option.form is None] == []
     assert [n for n, o in OPTIONS.items() if o.default is not None and not o.holds(o.default)] == []
 
 

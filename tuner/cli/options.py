@@ -16,7 +16,7 @@ from tuner.options import OPTIONS, Option, Range, Text
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _COMPLETERS = {"objective": completing.objectives, "policy": completing.policies}
-_FAR = 1e6
+_FAR = 1e6  # the help shows no limit from here on
 
 
 class NamedPath(click.Path):
@@ -94,9 +94,9 @@ def search_option(
     return click.option(
         option.flag,
         name,
-        type=click.STRING if share else _type(option.form),
+        type=_type(option.form),
         callback=partial(_checked, option),
-        default=f"{default:.0%}" if share and isinstance(default, float) else default,
+        default=f"{100 * default:g}%" if share and isinstance(default, float) else default,
         show_default=default is not None,
         metavar=option.metavar or ("SHARE" if share else None),
         shell_complete=_COMPLETERS.get(name),
@@ -104,9 +104,9 @@ def search_option(
     )
 
 
-def _type(form: Range | Text | None) -> click.ParamType[Any]:
+def _type(form: Range | Text | None) -> "click.ParamType[Any]":  # quoted: click 8.1 does not take the Any
     """The type of an option; limits that nobody comes near are checked and not shown."""
-    if not isinstance(form, Range):
+    if not isinstance(form, Range) or form.share:
         return click.STRING
     most = form.most if form.most < _FAR else None
     if form.whole:
