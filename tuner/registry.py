@@ -30,13 +30,6 @@ TABLE: dict[str, dict[str, str]] = {
         "tegrastats": "tuner.power.sensors.tegrastats:readings",
         "jtop": "tuner.power.sensors.jtop:readings",
     },
-    "trace": {
-        "recorded": "tuner.power.sensors.recorded:TraceFile",
-        "replay": "tuner.power.sensors.replay:readings",
-        "energies": "tuner.power.energy.programs:program_energies",
-        "corrected": "tuner.power.energy.programs:corrected_power",
-        "running": "tuner.power.energy.totals:RunningEnergy",
-    },
 }
 
 

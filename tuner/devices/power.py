@@ -12,11 +12,19 @@ from typing import Any
 from tuner.errors import ClockError
 from tuner.interfaces import (
     ClockControl,
+    ClockReading,
+    CorrectedPower,
     Device,
+    EnergyTotal,
     LoadSource,
     Meter,
     PowerSampler,
+    ProgramEnergy,
+    ProgramTimeline,
+    Reading,
     Response,
+    Sample,
+    SensorInfo,
 )
 from tuner.interfaces.gpu_state import (
     ClockActuator,
@@ -25,6 +33,7 @@ from tuner.interfaces.gpu_state import (
     GpuClockState,
     GpuFacts,
     GpuUsage,
+    RecordedTrace,
     ResponseIdentification,
     TemperatureReader,
 )
@@ -50,6 +59,11 @@ TARGETS = {
     "store_calibrations": "response.calibrations:store",
     "simulated_sampler": "sensors.simulated:SimulatedSampler",
     "sampling_meter": "energy.meter:SamplingMeter",
+    "trace_reading": "sensors.replay:readings",
+    "trace_file": "sensors.recorded:TraceFile",
+    "program_energies": "energy.programs:program_energies",
+    "corrected_power": "energy.programs:corrected_power",
+    "running_energy": "energy.totals:RunningEnergy",
 }
 """What each function below calls, under ``tuner.power``."""
 
@@ -266,3 +280,55 @@ def sampling_meter(sampler: PowerSampler, clocks: ClockControl | None, now: Call
     """
     meter: Meter = _load("sampling_meter")(sampler, clocks, now)
     return meter
+
+
+# --- traced programs -----------------------------------------------------------------------------
+
+
+def trace_reading(file: str) -> Reading:
+    """The reading of a trace file; opening it raises an InputError where the file is none."""
+    readings: list[Reading] = _load("trace_reading")("", responses=lambda _: None, file=file)
+    return readings[0]
+
+
+def trace_file(
+    *,
+    info: SensorInfo,
+    samples: tuple[Sample, ...],
+    marks: tuple[tuple[float, str], ...] = (),
+    clocks: tuple[tuple[float, ClockReading], ...] = (),
+    provenance: Mapping[str, str | int | float | bool | None] | None = None,
+) -> RecordedTrace:
+    """A trace that can be written.
+
+    Args:
+        info: the sensor.
+        samples: uncorrected, oldest first.
+        marks: (time in seconds, label).
+        clocks: (time in seconds, clock and throttle reasons).
+        provenance: where it comes from.
+    """
+    trace: RecordedTrace = _load("trace_file")(
+        info=info, samples=samples, marks=marks, clocks=clocks, provenance=provenance or {}
+    )
+    return trace
+
+
+def program_energies(
+    readings: Sequence[tuple[SensorInfo, Sequence[Sample]]], line: ProgramTimeline
+) -> list[ProgramEnergy | None]:
+    """Joules of a program by each of its readings; None where too few samples lie before or after it."""
+    energies: list[ProgramEnergy | None] = _load("program_energies")(readings, line)
+    return energies
+
+
+def corrected_power(samples: Sequence[Sample], info: SensorInfo) -> CorrectedPower:
+    """Power over time that a reading of power shows, corrected for its response."""
+    shown: CorrectedPower = _load("corrected_power")(samples, info)
+    return shown
+
+
+def running_energy() -> EnergyTotal:
+    """Adds up the samples of one reading."""
+    total: EnergyTotal = _load("running_energy")()
+    return total

@@ -195,3 +195,14 @@ class ResponseIdentification(Protocol):
     @property
     def usable(self) -> bool:
         """True where energy may be taken from this reading."""
+
+
+class RecordedTrace(Protocol):
+    """Power over time as a file holds it."""
+
+    def write(self, path: str | Path) -> None:
+        """Write the file: CSV where its name ends in ``.csv``, else JSON.
+
+        Raises:
+            InputError: it cannot be written.
+        """

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
-from tuner import registry
 from tuner.devices import power
 from tuner.devices.cuda.probe import who
 from tuner.devices.sensors import choices, gpu_readings, is_advised_against, is_jetson
@@ -139,13 +138,12 @@ def opened(
 
 
 def _named(known: Iterator[Reading], names: Sequence[str]) -> list[Reading]:
-    replay = registry.load("trace", "replay")
     found: dict[str, Reading] = {}
     for name in names:
         if name == REPLAY:
             raise InputError(f"--sensor {REPLAY} names no file: write {REPLAY}FILE")
         if name.startswith(REPLAY):
-            (found[name],) = replay("", responses=lambda _: None, file=name.removeprefix(REPLAY))
+            found[name] = power.trace_reading(name.removeprefix(REPLAY))
     if len(found) < len(set(names)):
         found |= {reading.name: reading for reading in known}
     for name in names:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from platform import node
-from typing import Any
 
-from tuner import __version__, registry
+from tuner import __version__
+from tuner.devices import power
 from tuner.interfaces import ClockReading, CorrectedPower, ProgramEnergy, Sample, SensorInfo
+from tuner.interfaces.gpu_state import RecordedTrace
 from tuner.tracing.choice import Gpu
 from tuner.tracing.recorder import Recorder
 from tuner.tracing.run import CommandOutcome
@@ -139,7 +140,7 @@ class ProgramTrace:
                 " the load changes in the rhythm of the sensor"
             )
 
-    def recorded(self) -> Any:  # noqa: ANN401 - a plugin's dataclass
+    def recorded(self) -> RecordedTrace | None:
         """The trace as a file holds it, time 0 where the command started; None without a curve.
 
         What the command cost stands in its provenance.
@@ -148,7 +149,7 @@ class ProgramTrace:
         if reading is None:
             return None
         zero_s = self.outcome.timeline.started_s
-        return registry.load("trace", "recorded")(
+        return power.trace_file(
             info=reading.info,
             samples=tuple(replace(sample, time_s=sample.time_s - zero_s) for sample in reading.samples),
             marks=tuple((time_s - zero_s, label) for time_s, label in self.outcome.marks),
@@ -192,7 +193,7 @@ def result(command: Sequence[str], gpu: Gpu, recorder: Recorder, outcome: Comman
         for channel in recorder.channels
     }
     shown = [(channel.info, samples) for channel, samples in kept.items()]
-    energies: list[ProgramEnergy | None] = registry.load("trace", "energies")(shown, line)
+    energies = power.program_energies(shown, line)
     readings = [
         ReadingResult(channel.info, samples, energy, channel.failure)
         for (channel, samples), energy in zip(kept.items(), energies, strict=True)
@@ -202,5 +203,4 @@ def result(command: Sequence[str], gpu: Gpu, recorder: Recorder, outcome: Comman
 
 def corrected(reading: ReadingResult) -> CorrectedPower:
     """Power over time that a reading shows, corrected for its response."""
-    curve: CorrectedPower = registry.load("trace", "corrected")(reading.samples, reading.info)
-    return curve
+    return power.corrected_power(reading.samples, reading.info)

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tuner import registry
+from tuner.devices import power
 from tuner.errors import ClockError, PowerError
-from tuner.interfaces import ClockControl, ClockReading, EnergyTotal, PowerSampler, SensorInfo
+from tuner.interfaces import ClockControl, ClockReading, PowerSampler, SensorInfo
 from tuner.interfaces.gpu_state import TemperatureReader
 from tuner.tracing.choice import REPLAY
 from tuner.tracing.recorder import pause_s
@@ -73,7 +73,7 @@ class WatchedReading:
     def __init__(self, sampler: PowerSampler, now: Callable[[], float] = time.monotonic) -> None:
         self._sampler = sampler
         self._now = now
-        self._energy: EnergyTotal = registry.load("trace", "running")()
+        self._energy = power.running_energy()
         self._told = (0.0, 0.0)  # seconds and joules of the last row
         self._failure = ""
         self._begin_s = now()

@@ -118,6 +118,9 @@ def _write(found: "ProgramTrace", *paths: str | None) -> list[str]:
     for path in paths:
         if path is None:
             continue
+        if recorded is None:
+            problems.append(f"{path}: no sensor was read")
+            continue
         try:
             recorded.write(path)
         except InputError as error:
