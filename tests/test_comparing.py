@@ -15,7 +15,7 @@ from small_spaces import space
 from tuner import registry
 from tuner.comparing.choices import catalog_groups, operation, policies, recorded_groups
 from tuner.comparing.evaluations import (
-    Job,
+    EvaluationJob,
     Play,
     Rules,
     efficiency,
@@ -196,7 +196,7 @@ def test_all_policies_but_the_exhaustive_one_play_unasked() -> None:
 
 def test_a_play_counts_evaluations_and_keeps_the_lowest() -> None:
     """Exhaustive play asks for every trial in order, improves as the costs do, and ends at the best."""
-    play = play_one(Job(0, 0, 0), [space(["a"], SLOPE)], rules("exhaustive"))
+    play = play_one(EvaluationJob(0, 0, 0), [space(["a"], SLOPE)], rules("exhaustive"))
     assert play.evaluations == len(SLOPE)
     assert play.steps == ((1, 5.0), (2, 4.0), (3, 3.0), (4, 2.0), (5, 1.0))
     assert play.answer is not None
@@ -205,7 +205,7 @@ def test_a_play_counts_evaluations_and_keeps_the_lowest() -> None:
 
 def test_a_budget_ends_a_play() -> None:
     """No more evaluations are made than are allowed."""
-    play = play_one(Job(0, 0, 0), [space(["a"], SLOPE)], rules("exhaustive", budget=3))
+    play = play_one(EvaluationJob(0, 0, 0), [space(["a"], SLOPE)], rules("exhaustive", budget=3))
     assert (play.evaluations, play.steps[-1]) == (3, (3, 3.0))
 
 
@@ -348,7 +348,7 @@ def test_trials_that_no_policy_can_choose_are_no_ground_truth() -> None:
 def test_an_interrupted_comparison_is_told() -> None:
     """Without any play there is a document of the ground truths, and one of the plays there are."""
     truths, game = [truth("a", SLOPE), truth("b", SLOPE)], rules("random", seeds=2)
-    play = play_one(Job(0, 0, 1), [truths[0].space], game)
+    play = play_one(EvaluationJob(0, 0, 1), [truths[0].space], game)
     nothing = document([], [], game, status="interrupted", provenance={})
     assert (nothing["device"], nothing["operations"]) == (None, [])
     some = document(truths, [play], game, status="interrupted", provenance={})

@@ -18,7 +18,7 @@ from small_spaces import space
 
 from tuner import registry
 from tuner.comparing.choices import PolicyChoice, policies
-from tuner.comparing.evaluations import Job, Rules, play_all, play_one
+from tuner.comparing.evaluations import EvaluationJob, Rules, play_all, play_one
 from tuner.interfaces import Search
 from tuner.model import Configuration, Measurement, Trial
 from tuner.model.objective import Objective
@@ -96,7 +96,7 @@ def test_a_policy_that_ends_at_once_has_no_answer(small: RecordedSpace) -> None:
 def test_an_odd_policy_loses_its_plays_only(small: RecordedSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a comparison a policy that never ends is one that raised, and says why."""
     monkeypatch.setattr(registry, "load", lambda _, __: goes_in_circles)
-    found = play_one(Job(0, 0, 0), [small], Rules((PolicyChoice("auto", "auto"),), 1, "time", 5))
+    found = play_one(EvaluationJob(0, 0, 0), [small], Rules((PolicyChoice("auto", "auto"),), 1, "time", 5))
 
     assert "no new trial" in found.error
     assert found.answer is None

@@ -90,7 +90,7 @@ class Rules:
 
 
 @dataclass(frozen=True, order=True)
-class Job:
+class EvaluationJob:
     """One play to be done: the places of its space and its policy, and its seed."""
 
     space: int
@@ -111,7 +111,7 @@ class Play:
         error: why the policy raised; empty where it ended well.
     """
 
-    job: Job
+    job: EvaluationJob
     evaluations: int = 0
     steps: tuple[tuple[int, float], ...] = ()
     answer: Trial | None = None
@@ -119,17 +119,17 @@ class Play:
     error: str = ""
 
 
-def jobs(rules: Rules, spaces: int) -> list[Job]:
+def jobs(rules: Rules, spaces: int) -> list[EvaluationJob]:
     """Every play, space by space."""
     return [
-        Job(space, policy, seed)
+        EvaluationJob(space, policy, seed)
         for space in range(spaces)
         for policy in range(len(rules.policies))
         for seed in range(rules.seeds)
     ]
 
 
-def play_one(job: Job, spaces: Sequence[RecordedSpace], rules: Rules) -> Play:
+def play_one(job: EvaluationJob, spaces: Sequence[RecordedSpace], rules: Rules) -> Play:
     """Play a policy to its end, or to the budget; a policy that raises loses this play only."""
     space, objective = spaces[job.space], Objective(rules.objective)
     try:
@@ -232,7 +232,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _play(job: Job) -> Play:
+def _play(job: EvaluationJob) -> Play:
     if _held is None:
         raise RuntimeError("this process was not begun")
     return play_one(job, *_held)

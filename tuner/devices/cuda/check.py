@@ -27,7 +27,7 @@ class AnswerCheck:
         """Status and words for it; the words of a right answer state its error too.
 
         Raises:
-            RefusedError: a stage cannot be compiled, loaded or launched.
+            LaunchRefusedError: a stage cannot be compiled, loaded or launched.
             KernelFileError: the buffers are not those of the problem.
         """
         validate_plan(plan)

@@ -11,8 +11,8 @@ import numpy as np
 
 from tuner.compiler import Compiled
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
-from tuner.devices.cuda.launches import LoadedStage, Program, RefusedError, Step
-from tuner.devices.cuda.types import Array, Function
+from tuner.devices.cuda.launches import LaunchRefusedError, LoadedStage, Program, Step
+from tuner.devices.cuda.types import Array, CudaFunction
 from tuner.errors import CompileError
 from tuner.model import DeviceLimits, Plan, Scalar, Stage, Status, TensorMap
 
@@ -44,7 +44,7 @@ class _Loaded:
         held: blocks of a stage that the device holds at the same time; None where the stage does not ask.
     """
 
-    function: Function
+    function: CudaFunction
     held: int | None
 
 
@@ -75,7 +75,7 @@ class CodeCache:
         """One run of a plan on one set of arrays, in order.
 
         Raises:
-            RefusedError: a stage does not compile, or asks for more than the device has.
+            LaunchRefusedError: a stage does not compile, or asks for more than the device has.
         """
         return self.program(plan).bound(arrays)
 
@@ -83,7 +83,7 @@ class CodeCache:
         """A plan on the device, for any arrays.
 
         Raises:
-            RefusedError: a stage does not compile, or asks for more than the device has.
+            LaunchRefusedError: a stage does not compile, or asks for more than the device has.
         """
         for stage in plan.stages:
             self._fits(stage)
@@ -112,7 +112,7 @@ class CodeCache:
             return
         for stage, compiled in zip(stages, self._compiler.compile(stages), strict=True):
             if isinstance(compiled, CompileError):
-                raise RefusedError(Status.COMPILE_ERROR, str(compiled)) from compiled
+                raise LaunchRefusedError(Status.COMPILE_ERROR, str(compiled)) from compiled
             try:
                 self._functions[_key(stage)] = self._loaded(stage, compiled)
             except (self._cp.cuda.driver.CUDADriverError, DriverCallError) as error:
@@ -129,7 +129,7 @@ class CodeCache:
             )
         module = self._cp.cuda.function.Module()
         module.load(compiled.cubin)
-        function: Function = module.get_function(compiled.lowered_name)
+        function: CudaFunction = module.get_function(compiled.lowered_name)
         if shared_bytes > _SHARED_WITHOUT_ASKING:
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.funcSetAttribute(function.ptr, attribute, stage.shared_bytes)
@@ -137,7 +137,7 @@ class CodeCache:
             return _Loaded(function, self._held_in_clusters(stage, function))
         return _Loaded(function, self._held(stage, function) if stage.resident else None)
 
-    def _held(self, stage: Stage, function: Function) -> int:
+    def _held(self, stage: Stage, function: CudaFunction) -> int:
         threads = stage.threads_per_block
         per_sm: int = self._cp.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
             function.ptr, threads, stage.shared_bytes
@@ -146,7 +146,7 @@ class CodeCache:
             raise _refused(stage, f"no block of {threads} threads fits on a multiprocessor")
         return per_sm * self._limits.multiprocessors
 
-    def _held_in_clusters(self, stage: Stage, function: Function) -> int | None:
+    def _held_in_clusters(self, stage: Stage, function: CudaFunction) -> int | None:
         """Ask for clusters, and make sure that the device has room for one."""
         driver, cluster = self._cp.cuda.driver, stage.cluster
         declared = driver.funcGetAttribute(_REQUIRED_CLUSTER_WIDTH, function.ptr)
@@ -204,8 +204,8 @@ def _cut(stage: Stage, held: int) -> tuple[int, int, int]:
     return max(stage.cluster, min(x, most)), y, z
 
 
-def _refused(stage: Stage, message: str) -> RefusedError:
-    return RefusedError(Status.LAUNCH_ERROR, f"stage {stage.name}: {message}")
+def _refused(stage: Stage, message: str) -> LaunchRefusedError:
+    return LaunchRefusedError(Status.LAUNCH_ERROR, f"stage {stage.name}: {message}")
 
 
 def _argument(item: str | Scalar | TensorMap) -> "str | np.generic[Any] | TensorMap":

@@ -18,7 +18,7 @@ from tuner.devices.cuda.buffers import BufferPool, is_cold, rotation_sets, set_b
 from tuner.devices.cuda.check import AnswerCheck
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.driver import DriverCalls
-from tuner.devices.cuda.launches import RefusedError, Step
+from tuner.devices.cuda.launches import LaunchRefusedError, Step
 from tuner.devices.cuda.pulses import PulsePlayer
 from tuner.devices.cuda.rounds import RoundRunner, Rounds
 from tuner.devices.cuda.statistics import median_and_spread, uncertainty
@@ -163,7 +163,7 @@ class CudaDevice:
     def _launches(self, plan: Plan, lane: int, arrays: dict[str, Array]) -> tuple[Step, ...]:
         try:
             return self._code.launches(plan, arrays)
-        except RefusedError as error:
+        except LaunchRefusedError as error:
             error.lane = lane
             raise
 
@@ -182,7 +182,7 @@ class CudaDevice:
     def _failure(self, error: Exception) -> "_Failure":
         """What an exception means for the plans; one that says nothing of them is raised again."""
         cuda = self._cp.cuda
-        if isinstance(error, RefusedError):
+        if isinstance(error, LaunchRefusedError):
             return self._verdict(_Failure(error.status, str(error), error.lane))
         if isinstance(error, TunerError) and not isinstance(error, InputError):
             raise error

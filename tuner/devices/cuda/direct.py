@@ -6,7 +6,7 @@ from types import ModuleType
 from tuner.compiler import Compiled, Compiler
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
-from tuner.devices.cuda.launches import Program, RefusedError, Step
+from tuner.devices.cuda.launches import LaunchRefusedError, Program, Step
 from tuner.errors import CompileError, DeviceError
 from tuner.model import DeviceIdentity, Plan, Stage, Status
 
@@ -46,7 +46,7 @@ class DirectGpu:
         """
         try:
             return self._code.program(plan)
-        except RefusedError as error:
+        except LaunchRefusedError as error:
             kind = CompileError if error.status is Status.COMPILE_ERROR else DeviceError
             raise kind(f"{plan.label()}: {error}") from error
 

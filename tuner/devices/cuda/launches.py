@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
-from tuner.devices.cuda.types import Array, Function, Stream
+from tuner.devices.cuda.types import Array, CudaFunction, Stream
 from tuner.errors import DeviceError
 from tuner.model import Status, TensorMap
 
 
-class RefusedError(DeviceError):
+class LaunchRefusedError(DeviceError):
     """One workload of a trial cannot be compiled, loaded or launched.
 
     Attributes:
@@ -30,7 +30,7 @@ class RefusedError(DeviceError):
 class Launch:
     """One kernel launch with its arguments, to be put into any stream."""
 
-    function: Function
+    function: CudaFunction
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
@@ -66,7 +66,7 @@ class LoadedStage:
     """
 
     name: str
-    function: Function
+    function: CudaFunction
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
@@ -76,7 +76,7 @@ class LoadedStage:
         """The launch on some arrays.
 
         Raises:
-            RefusedError: a tensor map cannot be made of its array.
+            LaunchRefusedError: a tensor map cannot be made of its array.
         """
         arguments = tuple(self._argument(item, arrays, driver) for item in self.arguments)
         return Launch(self.function, self.grid, self.block, self.shared_bytes, arguments)
@@ -91,7 +91,7 @@ class LoadedStage:
         try:
             return driver.tensor_map(arrays[item.buffer].data.ptr, item)
         except DriverCallError as error:
-            raise RefusedError(Status.LAUNCH_ERROR, f"stage {self.name}: {error}") from error
+            raise LaunchRefusedError(Status.LAUNCH_ERROR, f"stage {self.name}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Program:
         """One run on some arrays, in order.
 
         Raises:
-            RefusedError: a tensor map cannot be made of its array.
+            LaunchRefusedError: a tensor map cannot be made of its array.
         """
         return (
             *(Clearing(arrays[name]) for name in self.zeroed),

@@ -6,8 +6,8 @@ from types import ModuleType
 
 from tuner.config.catalog import kernels_root
 from tuner.devices.cuda.code import CodeCache
-from tuner.devices.cuda.launches import RefusedError, Step
-from tuner.devices.cuda.types import Event, Stream
+from tuner.devices.cuda.launches import LaunchRefusedError, Step
+from tuner.devices.cuda.types import CudaEvent, Stream
 from tuner.errors import DeviceError
 from tuner.model import Configuration, Plan, ProblemSpec, Scalar, Source, Stage, Work, Workload
 
@@ -40,7 +40,7 @@ class PulsePlayer:
         self._source = _source()
         self._stream: Stream = cp.cuda.Stream(non_blocking=True)
         # waited for asleep: a spinning host would draw power that a module's sensor sees
-        self._ended: Event = cp.cuda.Event(block=True)
+        self._ended: CudaEvent = cp.cuda.Event(block=True)
 
     def play(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
         """Play (busy, idle) durations and return the busy times as the host saw them, to some 50 us.
@@ -68,7 +68,7 @@ class PulsePlayer:
             self._ended.record(self._stream)
             self._ended.synchronize()
         except (
-            RefusedError,
+            LaunchRefusedError,
             self._cp.cuda.driver.CUDADriverError,
             self._cp.cuda.runtime.CUDARuntimeError,
         ) as error:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from itertools import cycle, pairwise
 from types import ModuleType
 
-from tuner.devices.cuda.launches import RefusedError, Step
-from tuner.devices.cuda.types import Event, Graph, Stream
+from tuner.devices.cuda.launches import LaunchRefusedError, Step
+from tuner.devices.cuda.types import CudaEvent, Graph, Stream
 from tuner.model import Flag, FlagKind, Status
 
 Rotation = Sequence[Sequence[tuple[Step, ...]]]
@@ -62,8 +62,8 @@ class Rounds:
 
 @dataclass(frozen=True)
 class _TimedRound:
-    begin: Event
-    ends: list[Event]
+    begin: CudaEvent
+    ends: list[CudaEvent]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class RoundRunner:
         """Run launches in order and wait for them.
 
         Raises:
-            RefusedError: a launch was refused.
+            LaunchRefusedError: a launch was refused.
         """
         self._enqueue(launches, self._main, 0)
         self._main.synchronize()
@@ -110,7 +110,7 @@ class RoundRunner:
             window_s: length of the window; at least three replays are made.
 
         Raises:
-            RefusedError: a launch was refused.
+            LaunchRefusedError: a launch was refused.
         """
         lanes = len(rotation[0])
         if len(self._lanes) < lanes:
@@ -135,7 +135,7 @@ class RoundRunner:
 
     # --- one round -------------------------------------------------------------------------------
 
-    def _round(self, parts: Sequence[tuple[Step, ...]], ends: Sequence[Event] = ()) -> None:
+    def _round(self, parts: Sequence[tuple[Step, ...]], ends: Sequence[CudaEvent] = ()) -> None:
         self._fork.record(self._main)
         for index, launches in enumerate(parts):
             lane = self._lanes[index]
@@ -153,7 +153,7 @@ class RoundRunner:
             for launch in launches:
                 launch.enqueue(stream)
         except (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError) as error:
-            raise RefusedError(Status.LAUNCH_ERROR, str(error), workload) from error
+            raise LaunchRefusedError(Status.LAUNCH_ERROR, str(error), workload) from error
 
     def _timed_round(self, parts: Sequence[tuple[Step, ...]]) -> _TimedRound:
         timed = _TimedRound(self._event(), [self._event() for _ in parts])
@@ -212,7 +212,7 @@ class RoundRunner:
 
         try:
             graph = self._capture(enqueue)
-        except (self._cp.cuda.runtime.CUDARuntimeError, RefusedError) as error:
+        except (self._cp.cuda.runtime.CUDARuntimeError, LaunchRefusedError) as error:
             self._open(len(self._lanes))  # the old streams may still be in a broken capture
             return _Replay(
                 enqueue,
@@ -232,7 +232,7 @@ class RoundRunner:
 
     def _fill(
         self, replay: _Replay, window_s: float, rotation: Rotation
-    ) -> tuple[list[Event], float, float, list[_TimedRound]]:
+    ) -> tuple[list[CudaEvent], float, float, list[_TimedRound]]:
         """Replay until the window is full: the events between replays, begin and end, and timed rounds."""
         first = self._event()
         first.record(self._main)
@@ -267,10 +267,10 @@ class RoundRunner:
         """Seconds from ``begun_s`` until what is queued now will have ended."""
         return self._now_s() - begun_s + min(queued, _IN_FLIGHT) * replay.seconds
 
-    def _pump(self, replay: _Replay, enough: Callable[[int], bool]) -> list[Event]:
+    def _pump(self, replay: _Replay, enough: Callable[[int], bool]) -> list[CudaEvent]:
         """Replay until ``enough(replays queued)``, a few in flight; returns the event behind each."""
-        edges: list[Event] = []
-        in_flight: deque[Event] = deque()
+        edges: list[CudaEvent] = []
+        in_flight: deque[CudaEvent] = deque()
         while not enough(len(edges)):
             replay.enqueue()
             edge = self._event()
@@ -286,16 +286,16 @@ class RoundRunner:
     def _open(self, lanes: int) -> None:
         cuda = self._cp.cuda
         self._main: Stream = cuda.Stream(non_blocking=True)
-        self._fork: Event = cuda.Event(disable_timing=True)
+        self._fork: CudaEvent = cuda.Event(disable_timing=True)
         self._lanes: list[Stream] = [cuda.Stream(non_blocking=True) for _ in range(lanes)]
-        self._joins: list[Event] = [cuda.Event(disable_timing=True) for _ in range(lanes)]
+        self._joins: list[CudaEvent] = [cuda.Event(disable_timing=True) for _ in range(lanes)]
 
-    def _event(self) -> Event:
+    def _event(self) -> CudaEvent:
         """A timing event that is waited for asleep: a spinning host would take power and a core."""
-        event: Event = self._cp.cuda.Event(block=True)
+        event: CudaEvent = self._cp.cuda.Event(block=True)
         return event
 
-    def _elapsed_s(self, begin: Event, end: Event) -> float:
+    def _elapsed_s(self, begin: CudaEvent, end: CudaEvent) -> float:
         return float(self._cp.cuda.get_elapsed_time(begin, end)) * 1e-3
 
 

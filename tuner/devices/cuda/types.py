@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 
-class Event(Protocol):
+class CudaEvent(Protocol):
     """A point in a stream; with timing, its time can be told from another's."""
 
     def record(self, stream: "Stream") -> None:
@@ -24,7 +24,7 @@ class Graph(Protocol):
 class Stream(Protocol):
     """A queue of the device."""
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: CudaEvent) -> None:
         """Hold back later work until the event has passed."""
 
     def begin_capture(self) -> None:
@@ -55,7 +55,7 @@ class Array(Protocol):
         """Write a part."""
 
 
-class Function(Protocol):
+class CudaFunction(Protocol):
     """A ``__global__`` function loaded onto the device."""
 
     ptr: int

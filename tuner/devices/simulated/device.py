@@ -16,7 +16,7 @@ from tuner.devices.gpu_values import GpuModel
 from tuner.devices.gpus import gpu_model
 from tuner.devices.occupants import Occupant, is_present
 from tuner.devices.simulated.faults import Faults
-from tuner.devices.simulated.resources import ModelResources, StageCompiler
+from tuner.devices.simulated.resources import ModelResources, ResourceCompiler
 from tuner.devices.simulated.round_model import RoundModel, active_watts, idle_watts, load_watts
 from tuner.devices.simulated.timeline import Timeline
 from tuner.errors import ClockError, CompileError
@@ -49,7 +49,7 @@ class SimulatedDevice:
         self,
         name: str,
         seed: int = 0,
-        compiler: StageCompiler | None = None,
+        compiler: ResourceCompiler | None = None,
         *,
         faults: Faults | None = None,
         noise: float = 0.003,

@@ -16,7 +16,7 @@ _OLDEST_FOR_NVRTC = (5, 0)  # Fermi and Kepler are past its reach: compiled for 
 Answer = tuple[Resources, ...] | CompileError
 
 
-class StageCompiler(Protocol):
+class ResourceCompiler(Protocol):
     """What is used of ``tuner.compiler.Compiler``."""
 
     @property
@@ -35,7 +35,7 @@ class StageCompiler(Protocol):
 class ModelResources:
     """Finds the resources of plans and remembers them."""
 
-    def __init__(self, limits: DeviceLimits, compiler: StageCompiler | None) -> None:
+    def __init__(self, limits: DeviceLimits, compiler: ResourceCompiler | None) -> None:
         """Use a compiler, or open one for the GPU's architecture when it is first needed.
 
         Args:
@@ -43,7 +43,7 @@ class ModelResources:
             compiler: compiles for ``architecture``; opened (and then closed) here when None.
         """
         self._limits = limits
-        self._compiler: StageCompiler | None = compiler
+        self._compiler: ResourceCompiler | None = compiler
         self._owned = compiler is None
         self._absent = False
         self._why_absent = ""
@@ -85,7 +85,7 @@ class ModelResources:
             return None
         return known[1]
 
-    def _open(self) -> StageCompiler | None:
+    def _open(self) -> ResourceCompiler | None:
         if self._absent:
             return None
         if self._compiler is None:
