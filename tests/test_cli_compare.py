@@ -10,7 +10,7 @@ from cli_process import SMALL, document, rows, tuner
 from small_spaces import space
 
 from tuner.comparing import evaluations as plays
-from tuner.comparing.evaluations import Job, Play, Rules, jobs, play_one
+from tuner.comparing.evaluations import EvaluationJob, Play, Rules, jobs, play_one
 from tuner.recordings import RecordedSpace, write
 
 KEYS = {
@@ -179,7 +179,7 @@ def test_ctrl_c_keeps_what_was_played(
     """Interrupted, the table and the JSON hold the plays that had ended, and the exit code is 130."""
 
     def stopped(spaces: list[RecordedSpace], rules: Rules, _: int) -> Iterator[Play]:
-        yield play_one(Job(0, 0, 0), spaces, rules)
+        yield play_one(EvaluationJob(0, 0, 0), spaces, rules)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(plays, "play_all", stopped)

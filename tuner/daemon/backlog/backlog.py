@@ -178,7 +178,10 @@ class CandidateJobs:
         """
         device = self.snapshot.identities[question.device].name
         every = self._savings.get((device, "")) or [ASSUMED_SAVING_J]
-        values = [self._savings.get((device, spec.partition(":")[0])) or every for spec in question.workloads]
+        values = [
+            self._savings.get((device, WorkloadName.parse(spec).kernel)) or every
+            for spec in question.workloads
+        ]
         return math.fsum(math.fsum(one) / len(one) for one in values)
 
     def _of(self, look: "_Assessment", uses: float, now: datetime) -> CandidateJob | None:
