@@ -30,13 +30,13 @@ from provenance import provenance
 
 import tuner
 from tuner import registry
+from tuner.comparing.evaluations import play
 from tuner.config.catalog import Catalog
 from tuner.interfaces import Search
 from tuner.model import Measurement, Trial
 from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace, RecordingFile
 from tuner.recordings.values import search_of
-from tuner.search.evaluation import play
 
 RECORDINGS = Path(tuner.__file__).parent / "recordings" / "h200.zip"
 JOINT = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024", "scan-ks:N=256")

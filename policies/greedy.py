@@ -9,8 +9,7 @@ from collections.abc import Generator, Iterable, Sequence
 from tuner.interfaces import Search
 from tuner.model import Measurement, Trial
 
-from .descent import Attempt, at_clocks, by_own_time, first_minimum, first_valid, with_kernel
-from .memory import Memory
+from .descent import Attempt, Memory, at_clocks, by_own_time, first_minimum, first_valid, with_kernel
 from .ordering import Order
 
 CLOCKS = 8  # at most so many are tried one by one, about as many as the papers' GPUs have

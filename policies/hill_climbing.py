@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator, Sequence
 from tuner.interfaces import Search
 from tuner.model import Measurement, Trial
 
-from .memory import Memory
+from .descent import Memory
 from .ranks import Ranks, all_ranks
 
 Point = tuple[int, ...]

@@ -8,8 +8,7 @@ from dataclasses import replace
 from tuner.interfaces import Search
 from tuner.model import Measurement, Trial
 
-from .descent import with_kernel
-from .memory import Memory
+from .descent import Memory, with_kernel
 from .ranks import Ranks, all_ranks
 from .sampling import shuffled, trial_at
 

@@ -10,12 +10,12 @@ import pytest
 from policy_driver import Measure, candidate, makespan, play, result, search_over
 from tuner.policies.bayesian import ALL_FAIL, PATIENCE, bayesian
 
+from tuner.comparing.evaluations import play as play_to_budget
 from tuner.interfaces import Candidate, Payback, PriorRun, Search
 from tuner.model import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import RecordedSpace
 from tuner.recordings.opening import open_recording
 from tuner.recordings.values import search_of
-from tuner.search.evaluation import play as play_to_budget
 
 
 def space() -> list[Candidate]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import ClockError, InputError
-from tuner.search.clock_choice import choose_clocks
+from tuner.search.option_checks import choose_clocks
 
 K40C = (875, 810, 745, 666)
 

@@ -9,8 +9,8 @@ from fake_cupy import DeviceArray, FakeCupy
 
 from tuner.devices.cuda import CudaDevice
 from tuner.devices.cuda.buffers import is_cold, rotation_sets
+from tuner.devices.cuda.device import median_and_spread, uncertainty
 from tuner.devices.cuda.rounds import WARM_S
-from tuner.devices.cuda.statistics import median_and_spread, uncertainty
 from tuner.devices.hosted import HostedDevice
 from tuner.model import FlagKind, Status
 

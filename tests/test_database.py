@@ -170,7 +170,7 @@ def test_numbers_of_another_protocol_are_stale(path: Path, monkeypatch: pytest.M
     with Store(path) as store:
         run = store.begin(CONDITIONS)
         store.end(run, RunStatus.FINISHED, ANSWER)
-        monkeypatch.setattr("tuner.database.conditions.PROTOCOL", 2)
+        monkeypatch.setattr("tuner.database.answers.PROTOCOL", 2)
         found = find(store)
 
     assert found is not None

@@ -18,13 +18,12 @@ from small_spaces import space
 
 from tuner import registry
 from tuner.comparing.choices import PolicyChoice, policies
-from tuner.comparing.evaluations import EvaluationJob, Rules, play_all, play_one
+from tuner.comparing.evaluations import EvaluationJob, Rules, play, play_all, play_one
 from tuner.interfaces import Search
 from tuner.model import Configuration, Measurement, Trial
 from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace
 from tuner.recordings.values import search_of
-from tuner.search.evaluation import play
 
 Asks = Generator[list[Trial], list[Measurement], Trial | None]
 

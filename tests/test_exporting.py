@@ -16,9 +16,8 @@ from tuner.errors import InputError
 from tuner.model import Trial
 from tuner.recordings import RecordingFile
 from tuner.search.candidates import PreparedWorkload, prepare
-from tuner.search.exporting import recorded_space
+from tuner.search.exporting import covered, recorded_space, stored_space
 from tuner.search.request import Request
-from tuner.search.stored_space import covered, stored_space
 
 GPU = "sim:k40c"
 SPEC = "scan-lf:N=4"

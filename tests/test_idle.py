@@ -7,8 +7,8 @@ from fake_setup import PLANS, FakeMeter, Watched, trial_of
 
 from tuner.devices.simulated.round_model import idle_watts
 from tuner.interfaces import Response
-from tuner.measurement.idle import IdlePower
 from tuner.measurement.measurer import TrialMeasurer, open_clocks, open_meter
+from tuner.measurement.warmup import IdlePower
 
 
 def test_net_joules_are_those_above_idle() -> None:

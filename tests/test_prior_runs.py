@@ -15,10 +15,10 @@ from tuner.model.objective import Objective
 from tuner.model.run import PROTOCOL
 from tuner.recordings.files import write
 from tuner.search import prior_runs as knowledge_module
+from tuner.search.exporting import stored_space
 from tuner.search.prior_runs import knowledge
 from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve
 from tuner.search.setup import open_setup
-from tuner.search.stored_space import stored_space
 
 SHORT = replace(REQUEST, policy="analytical")  # two trials: the default and the analytical answer
 TX1, K40C = "sim:jetson-tx1", "sim:k40c"

@@ -15,6 +15,7 @@ import recorded_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.comparing.evaluations import play
 from tuner.config.catalog import Catalog
 from tuner.errors import InputError
 from tuner.model import Energy, Flag, Measurement, Status, Trial, WorkloadResult
@@ -24,7 +25,6 @@ from tuner.recordings.encoding import document
 from tuner.recordings.opening import matching, open_recording
 from tuner.recordings.values import search_of
 from tuner.registry import load
-from tuner.search.evaluation import play
 
 Change = Callable[[dict[str, Any]], Any]
 

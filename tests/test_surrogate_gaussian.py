@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal
 from tuner.policies.surrogate import gaussian
-from tuner.policies.surrogate.gaussian import Gaussian
-from tuner.policies.surrogate.kernel import by_group, cholesky, inverse, matern, slope, squared
+from tuner.policies.surrogate.gaussian import Gaussian, by_group, cholesky, inverse, matern, slope, squared
 from tuner.policies.surrogate.posterior import Posterior
 
 GROUPS = np.array([0, 1, 1, 2])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from policy_driver import candidate, search_over
 from scipy.optimize import approx_fprime
 from tuner.policies.surrogate import lcm
+from tuner.policies.surrogate.gaussian import by_group
 from tuner.policies.surrogate.joint import Joint
-from tuner.policies.surrogate.kernel import by_group
 from tuner.policies.surrogate.knowledge import POINTS, SOURCES, best_known, learnt, nearest
 from tuner.policies.surrogate.lcm import Coregional
 

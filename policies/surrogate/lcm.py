@@ -12,8 +12,7 @@ from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
 from .encoding import Floats, Integers
-from .gaussian import BOUNDS, ITERATIONS, LENGTH, NUGGET
-from .kernel import by_group, cholesky, inverse, matern, slope, squared
+from .gaussian import BOUNDS, ITERATIONS, LENGTH, NUGGET, by_group, cholesky, inverse, matern, slope, squared
 
 LATENT = 2  # functions: one that all tasks follow, and one for what sets some apart
 WEIGHT = (0.7, 0.5)  # prior of w: normal; all tasks are taken to be alike until they are seen to differ

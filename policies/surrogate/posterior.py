@@ -7,7 +7,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import erfcx, log_ndtr
 
 from .encoding import Floats
-from .kernel import cholesky
+from .gaussian import cholesky
 
 _FAR = -1.0  # below so many standard deviations the plain formula cancels
 _LEAST_SPREAD = 1e-12  # rounding may leave less than no variance

@@ -12,9 +12,21 @@ from typing import Any
 import numpy as np
 
 from tuner.application.advice import Advisor, Tally
-from tuner.application.arrays import Array, Stream, check_array, checked_stream, overlap
 from tuner.application.choice import Chosen, choose, given
-from tuner.application.signature import Form, check_count, check_forms, is_flat, shape_of, taken, workload_for
+from tuner.application.signature import (
+    Array,
+    Form,
+    Stream,
+    check_array,
+    check_count,
+    check_forms,
+    checked_stream,
+    is_flat,
+    overlap,
+    shape_of,
+    taken,
+    workload_for,
+)
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
 from tuner.devices.cuda import probe

@@ -16,7 +16,7 @@ COMMANDS = {
     "best": "tuner.cli.best:best",
     "daemon": "tuner.cli.daemon:daemon",
     "install-service": "tuner.cli.install_service:install_service",
-    "submit": "tuner.cli.submit:submit",
+    "submit": "tuner.cli.jobs:submit",
     "jobs": "tuner.cli.jobs:jobs",
     "follow": "tuner.cli.follow:follow",
     "cancel": "tuner.cli.jobs:cancel",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli import completing
+from tuner.cli import completion
 from tuner.cli.db import reading
 from tuner.cli.options import database_option, device_option, kernel_option, search_option
 from tuner.cli.output import console, json_option, write_json
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Print the best answer for workloads that run together.")
 @click.argument(
-    "workloads", nargs=-1, required=True, metavar="WORKLOAD...", shell_complete=completing.workloads
+    "workloads", nargs=-1, required=True, metavar="WORKLOAD...", shell_complete=completion.workloads
 )
 @search_option("objective", default=SearchOptions.objective, text="time, energy, edp or ed2p.")
 @search_option("max_slowdown", text="The limit that the runs were made under, e.g. 5%.")

@@ -195,7 +195,7 @@ def export(
     from tuner.config.catalog import Catalog
     from tuner.errors import InputError
     from tuner.recordings import write
-    from tuner.search.stored_space import covered, stored_space
+    from tuner.search.exporting import covered, stored_space
 
     if out == "-":
         raise InputError("--out -: a recording is no text; name a file")

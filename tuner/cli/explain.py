@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli import completing
+from tuner.cli import completion
 from tuner.cli.options import device_option, kernel_option
 from tuner.cli.output import console, json_option, write_json
 
@@ -22,7 +22,7 @@ _KIB = 1024
 
 @click.command(short_help="Show what the analytical model chooses, and why; runs nothing.")
 @click.argument(
-    "workloads", nargs=-1, required=True, metavar="WORKLOAD...", shell_complete=completing.workloads
+    "workloads", nargs=-1, required=True, metavar="WORKLOAD...", shell_complete=completion.workloads
 )
 @device_option
 @kernel_option

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli import completing
+from tuner.cli import completion
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, socket_option
 from tuner.errors import DaemonError, InputError, Interrupted
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Show how a job goes, and its answer.")
-@click.argument("number", type=click.IntRange(min=1), metavar="JOB", shell_complete=completing.jobs)
+@click.argument("number", type=click.IntRange(min=1), metavar="JOB", shell_complete=completion.jobs)
 @socket_option
 @json_option
 def follow(number: int, *, socket: str | None, json_path: str | None) -> None:

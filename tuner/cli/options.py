@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import click
 
 from tuner import registry
-from tuner.cli import completing
+from tuner.cli import completion
 from tuner.options import OPTIONS, Option, Range, Text
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_COMPLETERS = {"objective": completing.objectives, "policy": completing.policies}
+_COMPLETERS = {"objective": completion.objectives, "policy": completion.policies}
 _FAR = 1e6  # the help shows no limit from here on
 
 
@@ -34,7 +34,7 @@ class NamedPath(click.Path):
 device_option = click.option(
     "--device",
     metavar="SPEC",
-    shell_complete=completing.devices,
+    shell_complete=completion.devices,
     help="cuda:0, sim:jetson-tx1, replay:h200 ... (`tuner devices`). Default: a GPU, else sim:jetson-tx1.",
 )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli import completing
+from tuner.cli import completion
 from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import database_option, device_option, kernel_option, search_options
 from tuner.cli.output import console, json_option, write_json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...", shell_complete=completing.workloads)
+@click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...", shell_complete=completion.workloads)
 @search_options()
 @click.option("--resume", is_flag=True, help="Continue the newest unfinished run under the same conditions.")
 @device_option

@@ -12,24 +12,68 @@ import signal
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from tuner.comparing.choices import PolicyChoice
 from tuner.errors import ChildCrashedError
-from tuner.model import Trial
+from tuner.interfaces import Policy, Search
+from tuner.model import Measurement, Trial
 from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace
 from tuner.recordings.values import search_of
-from tuner.search.evaluation import play
 
+STANDSTILL = 100_000  # lists in a row without a new trial; a search that asks so often goes in circles
+
+Lookup = Callable[[Trial], Measurement]
+"""What a trial gives; a trial that is not known gives a measurement that is not ok."""
 CLOSE = 0.98  # an answer within 2 % of the best is as good: trials of one configuration repeat to about 1 %
 # Set in playing processes: as many threads as CPUs in each of as many processes would only wait for each
 # other, and sums in another order would be other numbers on another machine.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def play(
+    policy: Policy, search: Search, look: Lookup, budget: int | None = None
+) -> list[tuple[Trial, Measurement]]:
+    """Drive a policy's generator to its end, or until a budget is used up.
+
+    A trial asked for again is answered from memory and costs nothing, as in a run.
+
+    Args:
+        policy: the strategy.
+        search: what it is told.
+        look: gives the measurement of a trial.
+        budget: distinct trials at most; None for as many as the policy wants.
+
+    Returns:
+        The distinct trials in the order they were asked for, with what they gave.
+
+    Raises:
+        RuntimeError: the policy asked ``STANDSTILL`` times in a row for nothing new, and would never end.
+    """
+    known: dict[Trial, Measurement] = {}
+    asked_in_vain = 0
+    generator = policy(search)
+    try:
+        batch = next(generator)
+        while asked_in_vain < STANDSTILL:
+            before = len(known)
+            for trial in batch:
+                if trial not in known:
+                    if budget is not None and len(known) >= budget:
+                        return list(known.items())
+                    known[trial] = look(trial)
+            asked_in_vain = asked_in_vain + 1 if len(known) == before else 0
+            batch = generator.send([known[trial] for trial in batch])
+        raise RuntimeError(f"the policy asked {STANDSTILL:,} times in a row for no new trial")
+    except StopIteration:
+        return list(known.items())
+    finally:
+        generator.close()
 
 
 def efficiency(best: float, cost: float) -> float:

@@ -21,7 +21,7 @@ from tuner.compiler.cubin_cache import CubinCache, default_directory
 from tuner.compiler.nvrtc_choice import SERVER, choose
 from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError, CompilerUnavailableError
 from tuner.interfaces import Progress
-from tuner.model import Resources, Source, Stage
+from tuner.model import Plan, Resources, Source, Stage
 from tuner.system.process import Child
 
 _FORMAT = 1  # of cache entries; part of their keys
@@ -259,3 +259,25 @@ def _first_error(log: str) -> str:
 
 def _as_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
+
+
+def plan_resources(
+    compiler: Compiler, plans: Sequence[Plan], progress: Progress | None = None
+) -> list[tuple[Resources, ...] | CompileError]:
+    """For each plan the resources of its stages, or the error that names it.
+
+    Raises:
+        CompilerUnavailableError: NVRTC itself fails.
+    """
+    compiled = iter(compiler.compile([stage for plan in plans for stage in plan.stages], progress))
+    answers: list[tuple[Resources, ...] | CompileError] = []
+    for plan in plans:
+        found = [next(compiled) for _ in plan.stages]
+        errors = [item for item in found if isinstance(item, CompileError)]
+        if errors:
+            error = CompileError(f"{plan.label()}: {errors[0]}")
+            error.__cause__ = errors[0]
+            answers.append(error)
+        else:
+            answers.append(tuple(item.resources for item in found if not isinstance(item, CompileError)))
+    return answers

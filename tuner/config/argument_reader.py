@@ -3,13 +3,6 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.config.argument_recipes import (
-    ArgumentRecipe,
-    BufferRecipe,
-    ScalarRecipe,
-    TensorMapRecipe,
-    known_dtype,
-)
 from tuner.config.argument_schema import (
     DTYPES,
     MAPPED_DTYPES,
@@ -19,6 +12,13 @@ from tuner.config.argument_schema import (
     TensorMapArgument,
 )
 from tuner.config.formulas import Formula, Place, Template
+from tuner.config.recipe import (
+    ArgumentRecipe,
+    BufferRecipe,
+    ScalarRecipe,
+    TensorMapRecipe,
+    known_dtype,
+)
 from tuner.system.names import suggestion
 
 Arguments = dict[str, ArgumentRecipe]

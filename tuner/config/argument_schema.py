@@ -1,12 +1,14 @@
-"""The form of ``[[argument]]``: arrays, values and tensor maps."""
+"""The form of ``[[argument]]``: arrays, values and tensor maps; and the base of all tables of a kernel file."""
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from tuner.config.tables import Formula, Name, Table
 from tuner.model import BufferRole
 
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Formula = int | float | bool | str
+Geometry = int | str | Annotated[list[int | str], Field(min_length=1, max_length=3)]
 Dtype = Literal[
     "bool",
     "int8",
@@ -29,6 +31,12 @@ MAPPED_DTYPES = (
     *("float16", "float32", "float64"),
 )
 """Those a tensor map can have (``CUtensorMapDataType``)."""
+
+
+class Table(BaseModel):
+    """A table of a kernel file: no other keys, no conversion between types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 def _or_template(dtypes: tuple[str, ...]) -> dict[str, Any]:

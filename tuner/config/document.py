@@ -1,23 +1,139 @@
-"""From the text of a kernel file to its tables, of the right form."""
+"""From the text of a kernel file to its tables, and messages in the words of the file where the form is wrong."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from tuner.config.messages import explain
+from tuner.config import argument_schema, schema
 from tuner.config.schema import KernelDocument
 from tuner.config.source_folder import read_text
 from tuner.errors import KernelFileError
+from tuner.system.names import suggestion
 
+MAX_SHOWN = 5
+_MODELS: dict[str, type[BaseModel]] = {
+    "": schema.KernelDocument,
+    "kernel": schema.KernelTable,
+    "problem": schema.ProblemTable,
+    "problem.sizes": schema.SizeRange,
+    "tunables": schema.TunableTable,
+    "variant": schema.VariantTable,
+    "argument.buffer": argument_schema.BufferArgument,
+    "argument.scalar": argument_schema.ScalarArgument,
+    "argument.tensor_map": argument_schema.TensorMapArgument,
+    "stage": schema.StageTable,
+    "roles": schema.RolesTable,
+    "constraints": schema.ConstraintsTable,
+    "launch": schema.LaunchTable,
+    "work": schema.WorkTable,
+    "resources": schema.ResourcesTable,
+    "occupancy": schema.OccupancyTable,
+}
+_ARRAYS = ("argument", "stage")
+_IN_VARIANTS = ("tunables", "stage")  # tables of their own
+_NESTED = ("sizes", "reference")
+_SIMPLE = {
+    "missing": "is needed",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+}
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
 MAX_BITS = 63  # beyond the sign, as expressions and spaces hold them
+
+
+def explain(path: Path, error: ValidationError) -> str:
+    """One line per wrong key, at most five: file, key, what is wrong, what would be right."""
+    found: dict[str, list[str]] = {}
+    for detail in error.errors(include_url=False):
+        table, key, model = _place(detail["loc"])
+        messages = found.setdefault(f"{path}: {key}" if key else str(path), [])
+        message = worded(table, detail, model)
+        if message not in messages:
+            messages.append(message)
+    lines = [f"{where}: {_joined(messages)}" for where, messages in found.items()]
+    if len(lines) > MAX_SHOWN:
+        lines[MAX_SHOWN:] = [f"{path}: and {len(lines) - MAX_SHOWN} more"]
+    return "\n".join(lines)
+
+
+def _joined(messages: list[str]) -> str:
+    """Complaints about one key; where each names a type, they are the branches of a choice."""
+    prefix = "must be "
+    if all(message.startswith(prefix) for message in messages):
+        return prefix + " or ".join(message.removeprefix(prefix) for message in messages)
+    return "; ".join(messages)
+
+
+def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
+    """The table of a location, the key as the file writes it, and the keys known there."""
+    if not loc:
+        return "", "", _MODELS[""]
+    table, *rest = (str(step) if isinstance(step, str) else step for step in loc)
+    prefix = ""
+    if table == "variant" and rest:
+        prefix, rest = f"variant.{rest[0]}", rest[1:]
+        if rest[1:] and rest[0] in _IN_VARIANTS:
+            table, prefix, rest = rest[0], f"{prefix}.", rest[1:]
+        else:
+            table = ""
+    shown, model = f"[{prefix}{table}]", str(table) or "variant"
+    if table in _ARRAYS:
+        number = f" {int(rest[0]) + 1}" if rest else ""
+        shown = f"[[{prefix}{table}]]{number}"
+        rest = rest[1:]
+        if table == "argument" and rest:
+            model, rest = f"argument.{rest[0]}", rest[1:]
+    elif table == "problem" and rest and rest[0] in _NESTED:
+        shown, rest = f"[problem.{rest[0]}]", rest[1:]
+        if rest[1:2] == ["range"]:
+            model, rest = "problem.sizes", [".".join(map(str, (rest[0], *rest[2:])))]
+    elif table == "tunables" and rest[1:2] == ["table"] and rest[2:]:
+        shown, rest = f"[{prefix}{table}.{rest[0]}]", rest[2:]
+    if rest:
+        # what follows the key are items of lists, and words of pydantic for the branches of a choice
+        shown += f" {rest[0]}" + "".join(f", item {step + 1}" for step in rest[1:] if isinstance(step, int))
+    known = _MODELS.get(model if len(loc) > 1 else "")
+    return str(loc[-1]), shown, known
+
+
+def worded(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noqa: ANN401 - a dict of pydantic
+    """What one detail of pydantic says, in words for those who write the file.
+
+    Args:
+        name: the key.
+        detail: of ``ValidationError.errors()``.
+        model: what may stand beside the key, for suggestions.
+    """
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "extra_forbidden" and model is not None:
+        known = [field.alias or name for name, field in model.model_fields.items()]
+        return f"unknown key{suggestion(name, known)}; known here: {', '.join(known)}"
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if kind == "too_short":
+        least = context["min_length"]
+        return f"must be a list of at least {'one' if least == 1 else least}"
+    if kind == "string_pattern_mismatch":
+        return f"{detail['input']!r} does not have the form {context['pattern']}"
+    if kind == "literal_error":
+        choices = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        given = str(detail["input"])
+        return f"{given!r} is not one of {', '.join(choices)}{suggestion(given, choices)}"
+    text = str(context["error"] if kind == "value_error" else detail["msg"])
+    return text[0].lower() + text[1:]
 
 
 def read_document(path: Path) -> KernelDocument:

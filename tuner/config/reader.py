@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.argument_reader import ArgumentReader
-from tuner.config.argument_recipes import ArgumentRecipe, BufferRecipe
 from tuner.config.document import read_document
 from tuner.config.formulas import Formula, Place, Template, parsed
-from tuner.config.recipe import Recipe, Rule, StageRecipe, WorkRecipe
+from tuner.config.recipe import ArgumentRecipe, BufferRecipe, Recipe, Rule, StageRecipe, WorkRecipe
 from tuner.config.schema import KernelDocument, LaunchTable, SizeRange, StageTable, WorkTable
 from tuner.config.sizes import SizeValues, is_text, listed
 from tuner.config.source_folder import SourceFolder

@@ -4,8 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from tuner.config.argument_schema import Argument
-from tuner.config.tables import Formula, Geometry, Name, Table
+from tuner.config.argument_schema import Argument, Formula, Geometry, Name, Table
 
 MAX_SIZE = 2**53  # beyond it a size is no longer exact as a fraction
 

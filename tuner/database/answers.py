@@ -1,6 +1,6 @@
-"""Stored answers: what the answer of a run is bound to, and what measuring it again has shown.
+"""Stored answers: what an answer is bound to, why it is stale, and what measuring it again has shown.
 
-Which of several is served says ``tuner.database.ranking``.
+Which of several answers is served is decided in ``tuner.database.ranking``.
 """
 
 import functools
@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from tuner.database.conditions import staleness
 from tuner.model import DeviceIdentity, RunStatus, TunableValue, WorkloadName
-from tuner.model.run import StoredRun
+from tuner.model.run import PROTOCOL, StoredRun
 
 ANALYSIS_VERSION = 1
 """Of the analytical model and what is kept of it; raised when either changes."""
@@ -25,6 +24,45 @@ _TRIAL = (
 )
 _DOCUMENT = ("status", "modelled", "against_default", "trade_off", "repeatability")
 _AHEAD = timedelta(hours=1)  # so far in the future a sample was not made: the clock was wrong then
+
+
+def staleness(
+    stored: Mapping[str, Any],
+    *,
+    device: DeviceIdentity,
+    sources: Mapping[str, str],
+    batches: Mapping[str, int],
+) -> list[str]:
+    """Why a stored answer need not be true any more; empty when it is fresh.
+
+    Args:
+        stored: the record of the conditions a run was made under.
+        device: the present GPU with its driver and CUDA.
+        sources: kernel name -> present hash of its sources.
+        batches: workload -> batch asked for now, the kernel file's where none is named.
+    """
+    known = stored.get("device", {})
+    reasons = [
+        f"{label} was {known.get(field) or 'unknown'}, is {getattr(device, field) or 'unknown'}"
+        for field, label in (("uuid", "GPU"), ("name", "GPU name"), ("driver", "driver"), ("runtime", "CUDA"))
+        if known.get(field) != getattr(device, field)
+    ]
+    before = stored.get("sources", {})
+    reasons += [
+        f"the source of {kernel} has changed"
+        for kernel, hashed in sources.items()
+        if before.get(kernel) != hashed
+    ]
+    measured = dict(stored.get("workloads", []))
+    tuned = {**measured, **stored.get("asked", {})}
+    reasons += [
+        f"{name} was tuned for a batch of {tuned.get(name)}, is asked for {batch}"
+        for name, batch in batches.items()
+        if batch not in (tuned.get(name), measured.get(name))
+    ]
+    if stored.get("protocol") != PROTOCOL:
+        reasons.append("another version of tuner measured it, in another way")
+    return reasons
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tuner.compiler import Compiler
+from tuner.compiler.compiler import plan_resources
 from tuner.devices.cuda.probe import driver_problem
 from tuner.devices.gpus import gpu_names
-from tuner.devices.plan_resources import plan_resources
 from tuner.devices.replay import PREFIX, ReplayDevice
 from tuner.devices.sensors import open_clocks, open_meter
 from tuner.devices.simulated import SimulatedDevice

@@ -10,9 +10,8 @@ from types import TracebackType
 from tuner.devices.sensors import open_clocks, open_meter
 from tuner.interfaces import Check, ClockControl, ClockReading, Device, Meter
 from tuner.measurement.clock_lock import ClockLock
-from tuner.measurement.idle import IdlePower
 from tuner.measurement.verification import AnswerChecks
-from tuner.measurement.warmup import WarmUp
+from tuner.measurement.warmup import IdlePower, WarmUp
 from tuner.measurement.window import WindowRunner, recording_of, suggested_window_s
 from tuner.model import FlagKind, Measurement, Plan, Status, Trial, Workload, WorkloadResult
 

@@ -5,7 +5,6 @@ a worker process. Times are seconds, energies joules, powers watts, clocks megah
 """
 
 from tuner.model.device import DeviceIdentity, DeviceLimits
-from tuner.model.flags import Flag, FlagKind
 from tuner.model.plan import (
     Buffer,
     BufferRole,
@@ -24,7 +23,7 @@ from tuner.model.plan import (
     tunable_names,
 )
 from tuner.model.run import RunStatus
-from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
 from tuner.model.uncertainty import Part, contracted, expanded, student_factor
 from tuner.model.workload_name import WorkloadName
 

@@ -22,9 +22,8 @@ from tuner.options import OPTIONS, SearchOptions
 from tuner.recordings import RecordedKernel
 from tuner.search import replaying
 from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
-from tuner.search.clock_choice import choose_clocks
 from tuner.search.driver import SearchLimits
-from tuner.search.option_checks import check_options
+from tuner.search.option_checks import check_options, choose_clocks
 from tuner.search.task import Task
 
 

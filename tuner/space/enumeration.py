@@ -1,4 +1,4 @@
-"""Grows the product of value lists tunable by tunable, under the rules.
+"""Grows the product of value lists tunable by tunable, under conditions and rules.
 
 Every rule is applied as soon as its names are bound, in chunks, so that neither time nor memory follows the
 size of the whole product.
@@ -7,6 +7,7 @@ size of the whole product.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy.typing as npt
 from tuner.errors import ConditionError, EmptySpaceError, ExpressionError, InputError, NoValueError
 from tuner.expressions import Expression, NoValue, is_free_name
 from tuner.model import TunableValue
-from tuner.space.conditions import Condition
 from tuner.system.names import suggestion
 
 CHUNK_ROWS = 2**18
@@ -24,6 +24,26 @@ MAX_DECIDING = 2**20  # combinations of tunables that conditions need
 
 Column = npt.NDArray[Any]  # positions in a value list: int16, or int32 where the list is longer
 Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The condition of a tunable.
+
+    Attributes:
+        when: over constants, the tunables above, and derived names of these; where it is false the tunable
+            has no value.
+        otherwise: what expressions see there, over constants and the tunables above; None where they must
+            not come to it.
+    """
+
+    when: Expression
+    otherwise: Expression | None = None
+
+    @property
+    def no_value(self) -> NoValue:
+        """What stands for the tunable where nothing else does."""
+        return NoValue(f"it has one where {self.when.text}")
 
 
 def checked_values(name: str, values: Sequence[TunableValue]) -> tuple[TunableValue, ...]:

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from tuner.config import messages
+from tuner.config import document as messages
 from tuner.daemon.settings.checks import Complaint, complaints, key
 from tuner.daemon.settings.tables import Settings, bound
 from tuner.errors import InputError

@@ -12,7 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+from scipy.special import stdtrit
+
 from tuner.compiler import Compiler
+from tuner.compiler.compiler import plan_resources
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.buffers import BufferPool, is_cold, rotation_sets, set_bytes
 from tuner.devices.cuda.check import AnswerCheck
@@ -21,16 +25,38 @@ from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.launches import LaunchRefusedError, Step
 from tuner.devices.cuda.pulses import PulsePlayer
 from tuner.devices.cuda.rounds import RoundRunner, Rounds
-from tuner.devices.cuda.statistics import median_and_spread, uncertainty
 from tuner.devices.cuda.types import Array
-from tuner.devices.plan_resources import plan_resources
 from tuner.errors import CompileError, InputError, TunerError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Flag, FlagKind, Plan, Resources, Status, WorkloadResult
 
+_BLOCKS = 8
+_LEAST = 2  # a scatter needs two values
+_ONE_SIGMA = 0.8413447460685429  # a normal distribution lies below its mean and one deviation this often
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _RUN_SEED = 1  # inputs of a run that no check has provided with inputs
+
+
+def median_and_spread(values: Sequence[float]) -> tuple[float, float]:
+    """Median, and half the range from the 16th to the 84th percentile."""
+    low, middle, high = np.percentile(values, (16, 50, 84))
+    return float(middle), float(high - low) / 2
+
+
+def uncertainty(values: Sequence[float]) -> float:
+    """Standard uncertainty of the middle of values in the order of time, 0 for fewer than two.
+
+    Neighbours resemble each other, since clock and temperature wander, so the scatter of single values by
+    the root of their number would be far too small. The values are cut into at most eight blocks instead: the
+    standard error of the blocks' means, widened by the one-sigma (68.3 %) width of Student's distribution.
+    """
+    blocks = np.array_split(np.asarray(values, dtype=np.float64), min(_BLOCKS, max(len(values), 1)))
+    if len(blocks) < _LEAST:
+        return 0.0
+    means = [float(block.mean()) for block in blocks]
+    factor = float(stdtrit(len(means) - 1, _ONE_SIGMA))
+    return factor * float(np.std(means, ddof=1)) / math.sqrt(len(means))
 
 
 class CudaDevice:
