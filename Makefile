@@ -20,7 +20,7 @@ run: $(VENV)/.run-ready
 test: $(VENV)/.test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@$(MAKE) --no-print-directory types > build/mypy.txt 2>&1 & types=$$!; \
+	@mkdir -p build; $(MAKE) --no-print-directory types > build/mypy.txt 2>&1 & types=$$!; \
 	  $(BIN)/pytest $(SIDE_BY_SIDE) --pairwise $(PAIRWISE); tests=$$?; \
 	  wait $$types; types=$$?; echo mypy:; cat build/mypy.txt; [ $$tests = 0 ] && [ $$types = 0 ]
 
