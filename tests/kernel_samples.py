@@ -118,11 +118,14 @@ def values_of(rows: Sequence[Row], pairs: Sequence[Row], left_out: Sequence[str]
         pairs: what is drawn of them for pairs of values.
         left_out: names whose values do not count.
     """
-    counts = [name for name in rows[0] if name not in left_out]
-    chosen = sampled(pairs, counts.__contains__, together=1)
-    seen = {(name, row[name]) for row in chosen for name in counts}
-    others = [row for row in rows if any((name, row[name]) not in seen for name in counts)]
-    return chosen + sampled(others, counts.__contains__, together=1)
+
+    def seen_in(row: Row) -> set[tuple[str, TunableValue]]:
+        return {item for item in row.items() if item[0] not in left_out}
+
+    chosen = sampled(pairs, lambda name: name not in left_out, together=1)
+    seen = set().union(*map(seen_in, chosen))
+    others = [row for row in rows if seen_in(row) - seen]
+    return chosen + sampled(others, lambda name: name not in left_out, together=1)
 
 
 def pairs_of(rows: Sequence[Row], left_out: Sequence[str]) -> list[Row]:
