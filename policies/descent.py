@@ -1,4 +1,4 @@
-"""The steps of a descent: what it has measured, going on until the first worsening, finding a place to start."""
+"""The steps of a descent: measured so far, on until the first worsening, finding a place to start."""
 
 import math
 from collections.abc import Generator, Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The form of ``[[argument]]``: arrays, values and tensor maps; and the base of all tables of a kernel file."""
+"""The form of ``[[argument]]``: arrays, values and tensor maps; and the base of all tables."""
 
 from typing import Annotated, Any, Literal, get_args
 

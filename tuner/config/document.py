@@ -1,4 +1,4 @@
-"""From the text of a kernel file to its tables, and messages in the words of the file where the form is wrong."""
+"""From the text of a kernel file to its tables, and messages where their form is wrong."""
 
 import sys
 from collections.abc import Mapping, Sequence

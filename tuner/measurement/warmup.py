@@ -1,7 +1,7 @@
 """Settled power: warm-up before windows count, and the power of the idle GPU that net joules are net of.
 
-A GPU that was idle, or had another clock, spends other joules for some seconds. Joules of a round are watched,
-not power: a GPU at its power limit gets slower as it warms up.
+A GPU that was idle, or had another clock, spends other joules for some seconds. Joules of a round are
+watched, not power: a GPU at its power limit gets slower as it warms up.
 """
 
 import logging
