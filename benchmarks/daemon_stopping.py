@@ -25,9 +25,9 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner.daemon.attempts.gpu_users import Company
-from tuner.daemon.attempts.messages import Ending, Errand
-from tuner.daemon.attempts.runner import Runner, start
+from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
+from tuner.daemon.attempts.runner import AttemptProcess, start
+from tuner.daemon.process.machine import ContentionMonitor
 from tuner.database import Database, Jobs, Store
 from tuner.devices.worker import identify
 from tuner.model.jobs import JobSpec, Origin
@@ -55,22 +55,22 @@ class Case:
     """One job, of which somebody wants the GPU back."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        self._errand = self._queue(folder / "tuner.db", device)
+        self._spec = self._queue(folder / "tuner.db", device)
         self._trials = 0
         self._third = asyncio.Event()
         self._begun = asyncio.Event()
 
     @staticmethod
-    def _queue(path: Path, device: str) -> Errand:
+    def _queue(path: Path, device: str) -> AttemptSpec:
         options = {"window_s": 0.25}
-        order = JobSpec(("scan-lf:N=1024", "fft:N=1024"), "energy", "random", device=device, options=options)
+        spec = JobSpec(("scan-lf:N=1024", "fft:N=1024"), "energy", "random", device=device, options=options)
         with Database(path) as database:
-            job = Jobs(database).add(order, origin=Origin.CLIENT)
-        return Errand(job.id, order, path, idle_test=False)
+            job = Jobs(database).add(spec, origin=Origin.CLIENT)
+        return AttemptSpec(job.id, spec, path, idle_test=False)
 
-    async def begin(self) -> tuple[Runner, list[int]]:
+    async def begin(self) -> tuple[AttemptProcess, list[int]]:
         """Start it; returns its process and its workers once it measures."""
-        process = await start(self._errand, self._hear)
+        process = await start(self._spec, self._hear)
         await asyncio.wait_for(self._third.wait(), _PATIENCE_S)
         return process, workers_of(process.pid)
 
@@ -82,7 +82,7 @@ class Case:
 
     def kept(self) -> bool:
         """Whether all that was told of is stored."""
-        with Store(self._errand.database) as store:
+        with Store(self._spec.database) as store:
             return sum(run.trials for run in store.history()) >= self._trials
 
 
@@ -124,20 +124,20 @@ async def told_to_stop(folder: Path, device: str, after_s: float) -> dict[str, A
     begun_s = time.monotonic()
     await process.stop(_GRACE_S)
     ended_s = time.monotonic()
-    return result((begun_s, await leaving, ended_s), await process.ended(), case, workers)
+    return result((begun_s, await leaving, ended_s), await process.result(), case, workers)
 
 
 async def visited(folder: Path, device: str, after_s: float) -> dict[str, Any]:
     """One job whose GPU somebody else opens."""
     case = Case(folder, device)
-    company = Company({device: identify(device).uuid})
+    monitor = ContentionMonitor({device: identify(device).uuid})
     process, workers = await case.begin()
-    await company.look(device, 1)
+    await monitor.look(device, 1)
     leaving = asyncio.create_task(gone_s(workers))
     await asyncio.sleep(after_s)
     guest = await asyncio.create_subprocess_exec(sys.executable, "-c", _GUEST, stdout=subprocess.PIPE)
     try:
-        await others(company, device, len(workers))
+        await others(monitor, device, len(workers))
         seen_s = time.monotonic()
         await process.stop(_GRACE_S)
         ended_s = time.monotonic()
@@ -147,21 +147,21 @@ async def visited(folder: Path, device: str, after_s: float) -> dict[str, Any]:
     finally:
         guest.kill()
         await guest.wait()
-        company.close()
-    found = result((seen_s, await leaving, ended_s), await process.ended(), case, workers)
+        monitor.close()
+    found = result((seen_s, await leaving, ended_s), await process.result(), case, workers)
     return {**found, "beside_guest_s": max(0.0, (await leaving) - worked_s)}
 
 
-async def others(company: Company, device: str, ours: int) -> None:
+async def others(monitor: ContentionMonitor, device: str, ours: int) -> None:
     """Look as the daemon does until there are others."""
     while True:
-        if (await company.look(device, ours)).busy:
+        if (await monitor.look(device, ours)).busy:
             return
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
 def result(
-    times_s: tuple[float, float, float], ending: Ending, case: Case, workers: Sequence[int]
+    times_s: tuple[float, float, float], attempt: AttemptResult, case: Case, workers: Sequence[int]
 ) -> dict[str, Any]:
     """What came of one job, by when it was to leave, when its worker had, and when it had ended."""
     begun_s, left_s, ended_s = times_s
@@ -169,7 +169,7 @@ def result(
         "workers": len(workers),
         "gpu_s": left_s - begun_s,
         "end_s": ended_s - begun_s,
-        "status": ending.status,
+        "status": attempt.status,
         "kept": case.kept(),
     }
 

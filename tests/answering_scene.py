@@ -12,7 +12,7 @@ from tuner.daemon.answers.snapshot import AnswerIndex
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.interface import Question, Reply
 from tuner.daemon.settings.tables import Settings
-from tuner.daemon.state import Situation
+from tuner.daemon.state import State
 from tuner.database import Store, StoredRun
 from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.model import (
@@ -201,7 +201,7 @@ class Answers:
         analyse: Analyse = lambda _workload, _device: None,
         **options: Any,
     ) -> None:
-        self.state = Situation(settings or Settings(), catalog, dict(identities))
+        self.state = State(settings or Settings(), catalog, dict(identities))
         self.answerer = Answerer(self.state, analyse=analyse)
         self.backlog = Backlog(self.answerer, **options)
 

@@ -14,9 +14,7 @@ from modelled import NoNvrtc
 
 from tuner.daemon.attempts import runner
 from tuner.daemon.attempts.attempt import Attempt
-from tuner.daemon.attempts.event_writer import Teller
-from tuner.daemon.attempts.guard import Stopping
-from tuner.daemon.attempts.messages import Ending, Errand
+from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter
 from tuner.database import Database, Jobs, Store, StoredRun
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.worker import Opened, WorkerDevice
@@ -25,6 +23,7 @@ from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources
 from tuner.model.jobs import JobKind, JobRecord, JobSpec, Origin
 from tuner.search import setup
+from tuner.system.signals import StopRequest
 
 PATIENCE_S = 30.0  # for what must come; never waited for in full unless something is broken
 BOOT_PLAYED = runner._BOOT.replace(
@@ -115,12 +114,12 @@ class Workshop:
 
     Attributes:
         folder: of the database.
-        order: of the job.
+        job_spec: of the job.
         events: what the attempts told.
     """
 
     folder: Path
-    order: JobSpec = ORDER
+    job_spec: JobSpec = ORDER
     events: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     _job: JobRecord | None = None
 
@@ -134,13 +133,13 @@ class Workshop:
         with Database(self.database) as database:
             jobs = Jobs(database)
             if self._job is None:
-                self._job = jobs.add(self.order, origin=Origin.CLIENT)
+                self._job = jobs.add(self.job_spec, origin=Origin.CLIENT)
             found = jobs.job(self._job.id)
         assert found is not None
         return found
 
-    def errand(self, **changes: Any) -> Errand:
-        return replace(Errand(self.job.id, self.order, self.database), **changes)
+    def spec(self, **changes: Any) -> AttemptSpec:
+        return replace(AttemptSpec(self.job.id, self.job_spec, self.database), **changes)
 
     def tell(self, kind: str, data: Mapping[str, Any]) -> None:
         self.events.append((kind, data))
@@ -148,24 +147,24 @@ class Workshop:
     def told(self, kind: str) -> list[Mapping[str, Any]]:
         return [data for told, data in self.events if told == kind]
 
-    def attempt(self, **changes: Any) -> Ending:
+    def attempt(self, **changes: Any) -> AttemptResult:
         """One attempt from begin to end."""
 
-        async def whole() -> Ending:
-            return await (await self.start(**changes)).ended()
+        async def whole() -> AttemptResult:
+            return await (await self.start(**changes)).result()
 
         return asyncio.run(asyncio.wait_for(whole(), PATIENCE_S))
 
-    def here(self, **changes: Any) -> Ending:
+    def here(self, **changes: Any) -> AttemptResult:
         """One attempt in this process, which nobody hears."""
-        teller = Teller(os.open(os.devnull, os.O_WRONLY), self.order.objective)
+        events = EventWriter(os.open(os.devnull, os.O_WRONLY), self.job_spec.objective)
         try:
-            return Attempt(self.errand(**changes), teller, Stopping()).go()
+            return Attempt(self.spec(**changes), events, StopRequest()).run()
         finally:
-            teller.close()
+            events.close()
 
-    async def start(self, **changes: Any) -> runner.Runner:
-        return await runner.start(self.errand(**changes), self.tell)
+    async def start(self, **changes: Any) -> runner.AttemptProcess:
+        return await runner.start(self.spec(**changes), self.tell)
 
     def runs(self) -> list[StoredRun]:
         with Store(self.database) as store:
@@ -212,6 +211,6 @@ def gone(pid: int) -> bool:
     return True
 
 
-def sampling(order: JobSpec) -> JobSpec:
-    """The order to measure again."""
-    return replace(order, kind=JobKind.SAMPLE)
+def sampling(job_spec: JobSpec) -> JobSpec:
+    """The job to measure again."""
+    return replace(job_spec, kind=JobKind.SAMPLE)

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 from tuner.config.catalog import Catalog, kernels_root
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.attempts.gpu_users import FREE, Presence
-from tuner.daemon.attempts.messages import Ending, Errand
+from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.interface import Peer
 from tuner.daemon.metrics import Metrics
-from tuner.daemon.queue.storage import Books, Storage
 from tuner.daemon.service import Service
 from tuner.daemon.settings.tables import Settings
-from tuner.daemon.state import Situation
+from tuner.daemon.state import State
+from tuner.database.storage import Repositories, Storage
+from tuner.devices.gpu_users import FREE, Contention
 from tuner.errors import StoreError
 from tuner.model import DeviceIdentity
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec
@@ -30,8 +30,8 @@ PEER = Peer(uid=1000, pid=1)
 NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
 PATIENCE_S = 20.0  # for what must come; never waited for in full unless something is broken
 _SPEED = 50.0  # seconds of the daemon in one of ours
-FINISHED = Ending("finished")
-LOADED = Presence(busy=True, why="it is loaded, and not by us", figure="19 %")
+FINISHED = AttemptResult("finished")
+LOADED = Contention(busy=True, reason="it is loaded, and not by us", load="19 %")
 
 
 class _FastSelector(selectors.DefaultSelector):
@@ -68,17 +68,17 @@ def catalog() -> Catalog:
 class PlayedAttempt:
     """An attempt that ends as the test says, or when it is stopped."""
 
-    def __init__(self, errand: Errand, tell: Callable[[str, Mapping[str, Any]], None]) -> None:
-        self.errand = errand
+    def __init__(self, spec: AttemptSpec, tell: Callable[[str, Mapping[str, Any]], None]) -> None:
+        self.spec = spec
         self.tell = tell
         self.spent = (0.0, 0.0)
         self.stopped = asyncio.Event()
-        self.when_stopped = Ending("interrupted", "told to stop")
-        self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self.when_stopped = AttemptResult("interrupted", "told to stop")
+        self._ending: asyncio.Future[AttemptResult] = asyncio.get_running_loop().create_future()
 
-    def end(self, ending: Ending = FINISHED) -> None:
+    def end(self, result: AttemptResult = FINISHED) -> None:
         """Have it end."""
-        self._ending.set_result(ending)
+        self._ending.set_result(result)
 
     async def stop(self, grace_s: float) -> None:
         assert grace_s > 0
@@ -86,7 +86,7 @@ class PlayedAttempt:
         if not self._ending.done():
             self.end(self.when_stopped)
 
-    async def ended(self) -> Ending:
+    async def result(self) -> AttemptResult:
         return await asyncio.shield(self._ending)
 
 
@@ -95,12 +95,12 @@ class FailingStorage(Storage):
 
     broken = ""
 
-    async def run(self, action: Callable[[Books], T]) -> T:
+    async def run(self, action: Callable[[Repositories], T]) -> T:
         if self.broken:
             raise StoreError(self.broken)
         return await super().run(action)
 
-    async def read(self, action: Callable[[Books], T]) -> T:
+    async def read(self, action: Callable[[Repositories], T]) -> T:
         if self.broken:
             raise StoreError(self.broken)
         return await super().read(action)
@@ -124,26 +124,28 @@ class Rig:
         self.now = NOON
         self.attempts: asyncio.Queue[PlayedAttempt] = asyncio.Queue()
         self.storage = FailingStorage(folder / "tuner.db")
-        self.situation = Situation(settings, catalog(), identities)
-        self.answerer = Answerer(self.situation)
+        self.state = State(settings, catalog(), identities)
+        self.answerer = Answerer(self.state)
         self.service = Service(
-            self.situation,
+            self.state,
             storage=self.storage,
-            launch=self._launch,
-            look=self._look,
+            start_attempt=self._start_attempt,
+            check_users=self._look,
             answerer=self.answerer,
             metrics=Metrics("0"),
             wall=lambda: self.now,
         )
 
-    async def _launch(self, errand: Errand, tell: Callable[[str, Mapping[str, Any]], None]) -> PlayedAttempt:
-        attempt = PlayedAttempt(errand, tell)
+    async def _start_attempt(
+        self, spec: AttemptSpec, tell: Callable[[str, Mapping[str, Any]], None]
+    ) -> PlayedAttempt:
+        attempt = PlayedAttempt(spec, tell)
         await self.attempts.put(attempt)
         return attempt
 
-    async def _look(self, device: str, ours: int, *, our_load: bool = False) -> Presence:
+    async def _look(self, device: str, ours: int, *, our_load: bool = False) -> Contention:
         assert our_load or not ours
-        assert device in self.situation.devices
+        assert device in self.state.devices
         assert ours in (0, 1)
         self.looks += 1
         return FREE if our_load and self.presence == LOADED else self.presence

@@ -12,8 +12,8 @@ from service_rig import DEVICE, PATIENCE_S, WORKLOAD, plays, working
 
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.storage import Books, Storage
-from tuner.daemon.queue.subscriptions import Following
+from tuner.daemon.queue.subscriptions import Subscriptions
+from tuner.database.storage import Repositories, Storage
 from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
 
 T = TypeVar("T")
@@ -30,12 +30,12 @@ class HeldStorage(Storage):
         self.done = asyncio.Event()
         self.go = threading.Event()
 
-    async def run(self, action: Callable[[Books], T]) -> T:
+    async def run(self, action: Callable[[Repositories], T]) -> T:
         if not self.held:
             return await super().run(action)
         loop = asyncio.get_running_loop()
 
-        def slow(books: Books) -> T:
+        def slow(books: Repositories) -> T:
             value = action(books)
             loop.call_soon_threadsafe(self.done.set)
             assert self.go.wait(PATIENCE_S)
@@ -48,7 +48,7 @@ class HeldStorage(Storage):
 async def boards(folder: Path) -> AsyncIterator[tuple[Board, HeldStorage]]:
     """A board over a database that can be held."""
     storage = HeldStorage(folder / "tuner.db")
-    board = Board(storage, Following(), lambda: None)
+    board = Board(storage, Subscriptions(), lambda: None)
     await board.load()
     try:
         yield board, storage
@@ -94,7 +94,7 @@ async def test_what_the_database_knows_better_is_read_again(tmp_path: Path) -> N
         with pytest.raises(NotNowError, match="cancelled"):
             await board.change(job.id, JobState.RUNNING, of=(JobState.QUEUED,), started=True)
         assert not board.jobs
-        assert board.like(ORDER) is None
+        assert board.find(ORDER) is None
 
 
 @plays
@@ -108,5 +108,5 @@ async def test_a_job_that_ended_unheard_holds_up_no_other(tmp_path: Path) -> Non
         await asyncio.sleep(0.0)
         await rig.storage.run(lambda books: books.jobs.change(ended.id, JobState.CANCELLED, reason="unheard"))
         attempt.end()
-        assert (await rig.attempts.get()).errand.job == other.id
+        assert (await rig.attempts.get()).spec.job == other.id
         assert await told == [("queued", ""), ("cancelled", "unheard")]

@@ -15,7 +15,7 @@ from tuner.config.catalog import Catalog
 from tuner.config.changes import Changes, ChangeWatcher
 from tuner.daemon.answers.snapshot import clock_reason
 from tuner.daemon.interface import Question
-from tuner.daemon.process import configuration as ground
+from tuner.daemon import state as state_module
 from tuner.daemon.settings.tables import SetTable, Settings, TuningTable
 from tuner.database import Store
 from tuner.model import DeviceIdentity
@@ -215,15 +215,15 @@ def test_what_changes_while_kernels_are_read_is_seen(tmp_path: Path, monkeypatch
     """The watch is begun before the files are read: a kernel changed in between counts as changed."""
     folder = tmp_path / "kernels.d"
     folder.mkdir()
-    monkeypatch.setattr(ground, "kernel_directories", tuple)
+    monkeypatch.setattr(state_module, "kernel_directories", tuple)
 
     def load(search_path: Sequence[Path]) -> Catalog:
         (folder / "new.toml").write_text("")
         return Catalog.load(search_path=search_path[:1])
 
-    monkeypatch.setattr(ground, "Catalog", SimpleNamespace(load=load))
+    monkeypatch.setattr(state_module, "Catalog", SimpleNamespace(load=load))
     settings = Settings.model_validate({"kernels": {"directories": [str(folder)]}})
-    files = ground.with_kernels(settings)
+    files = state_module.load_kernels(settings)
 
     assert files.watch.look() == Changes(sources=True)
     assert files.watch.look() == Changes()

@@ -49,7 +49,7 @@ async def test_the_first_reply_says_what_comes_next(tmp_path: Path) -> None:
         assert not any("search is queued" in one for one in then.notices)
         await rig.service.cancel(then.refinement, PEER)
         assert any("cancelled lately" in one for one in rig.service.best(asked, PEER).notices)
-        rig.situation.settings = settings()
+        rig.state.settings = settings()
         await rig.service.adopt()
         assert any("[online] refine is off" in one for one in rig.service.best(asked, PEER).notices)
 
@@ -58,7 +58,7 @@ async def test_the_first_reply_says_what_comes_next(tmp_path: Path) -> None:
 async def test_asking_saves_nothing(tmp_path: Path) -> None:
     """Whoever polls an answer saves no joules; only uses that a client tells of do."""
     async with working(tmp_path) as rig:
-        device = rig.situation.identities[DEVICE]
+        device = rig.state.identities[DEVICE]
         await rig.storage.run(lambda books: store_run(books.store, [WORKLOAD], device, saves_j=0.5))
         await rig.service._maintenance.refresh(None)
         told = Question((WORKLOAD,), count=4.0)
@@ -89,24 +89,24 @@ async def test_a_set_keeps_its_job_while_its_device_is_missing(tmp_path: Path) -
         assert (await rig.service.job(job.id)).state is JobState.QUEUED
     async with working(tmp_path, chosen) as rig:
         assert [one.spec.device for one in await rig.service.jobs()] == [OTHER, DEVICE]
-        assert (await rig.attempts.get()).errand.job == job.id
+        assert (await rig.attempts.get()).spec.job == job.id
 
 
 @plays
 async def test_a_set_keeps_its_job_while_its_kernel_file_is_broken(tmp_path: Path) -> None:
     """A kernel file that is half saved ends no job, also not one that runs; the trouble is told."""
     async with working(tmp_path, settings(set=(SET,))) as rig:
-        job = (await rig.attempts.get()).errand.job
-        rig.situation.catalog = Catalog(
+        job = (await rig.attempts.get()).spec.job
+        rig.state.catalog = Catalog(
             {name: one for name, one in catalog().kernels.items() if name != "scan-lf"}
         )
         await rig.service.adopt()
         assert states(await rig.service.jobs()) == [JobState.RUNNING]
-        assert any("unknown kernel 'scan-lf'" in trouble for trouble in rig.situation.troubles["sets"])
-        rig.situation.catalog = catalog()
+        assert any("unknown kernel 'scan-lf'" in trouble for trouble in rig.state.troubles["sets"])
+        rig.state.catalog = catalog()
         await rig.service.adopt()
         assert (await rig.service.job(job)).state is JobState.RUNNING
-        assert rig.situation.troubles["sets"] == []
+        assert rig.state.troubles["sets"] == []
 
 
 def test_what_daemon_toml_takes_out_is_withdrawn() -> None:
@@ -155,7 +155,7 @@ async def test_a_set_has_the_priority_that_daemon_toml_gives_it_now(tmp_path: Pa
     async with working(tmp_path, settings(set=(SET,))) as rig:
         rig.presence = LOADED
         (job,) = await rig.service.jobs()
-        rig.situation.settings = settings(set=({**SET, "priority": 3.5},))
+        rig.state.settings = settings(set=({**SET, "priority": 3.5},))
         await rig.service.adopt()
         (changed,) = await rig.service.jobs()
         assert (changed.id, changed.priority) == (job.id, 3.5)
@@ -254,7 +254,7 @@ async def test_a_set_waits_for_no_job_of_lesser_rank(tmp_path: Path) -> None:
         await rig.submit()
         await rig.attempts.get()
         ours = await ask(rig, "fft:N=4")
-        rig.situation.settings = settings(
+        rig.state.settings = settings(
             online=TUNED, set=({**SET, "policy": "auto", "workloads": ("fft:N=4",)},)
         )
         await rig.service.adopt()
@@ -266,10 +266,10 @@ async def test_a_set_waits_for_no_job_of_lesser_rank(tmp_path: Path) -> None:
 async def test_a_limited_run_does_not_stand_for_a_set(tmp_path: Path) -> None:
     """The answer of a run that a client's limit ended keeps no set from its search."""
     async with working(tmp_path) as rig:
-        device = rig.situation.identities[DEVICE]
+        device = rig.state.identities[DEVICE]
         await rig.storage.run(lambda books: store_run(books.store, [WORKLOAD], device, status="limited"))
         await rig.service._maintenance.refresh(None)
-        rig.situation.settings = settings(set=(SET,))
+        rig.state.settings = settings(set=(SET,))
         await rig.service.adopt()
         (job,) = await rig.service.jobs()
         assert job.origin is Origin.SET

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from starlette.types import Message, Receive, Scope, Send
 
 from tuner.daemon.api.server import LatencyObserver, route
-from tuner.daemon.metrics import Metrics, Snapshot
+from tuner.daemon.metrics import Gauges, Metrics
 from tuner.model.jobs import JobState
 
 DASHBOARD = Path(__file__).parent.parent / "systemd" / "grafana-dashboard.json"
@@ -38,9 +38,9 @@ def metrics() -> Metrics:
     return one
 
 
-def samples(metrics: Metrics, now: Snapshot | None = None) -> dict[tuple[str, ...], float]:
+def samples(metrics: Metrics, now: Gauges | None = None) -> dict[tuple[str, ...], float]:
     """Values by name and label values."""
-    text = metrics.render(now or Snapshot()).decode()
+    text = metrics.render(now or Gauges()).decode()
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in parsed(text)
@@ -51,7 +51,7 @@ def samples(metrics: Metrics, now: Snapshot | None = None) -> dict[tuple[str, ..
 def test_what_was_told_is_scraped(metrics: Metrics) -> None:
     """Every figure arrives under its name, with the UUID of its GPU."""
     metrics.trial(GPU, "timeout")
-    seen = samples(metrics, Snapshot({JobState.QUEUED: 3}, waiting=2, fresh=4, stale=1, followers=5))
+    seen = samples(metrics, Gauges({JobState.QUEUED: 3}, waiting=2, fresh=4, stale=1, followers=5))
 
     assert seen["tuner_trials_total", GPU, "ok"] == seen["tuner_trials_total", GPU, "timeout"] == 1
     assert seen["tuner_tuning_seconds_total", GPU] == 2.0
@@ -124,7 +124,7 @@ def test_counters_never_fall(told: list[tuple[float, float]]) -> None:
 
 def exported(metrics: Metrics) -> dict[str, str]:
     """Type by name of family, as in the text."""
-    return dict(re.findall(r"^# TYPE (\w+) (\w+)$", metrics.render(Snapshot()).decode(), re.MULTILINE))
+    return dict(re.findall(r"^# TYPE (\w+) (\w+)$", metrics.render(Gauges()).decode(), re.MULTILINE))
 
 
 def shown() -> set[str]:
@@ -148,7 +148,7 @@ def test_the_dashboard_shows_what_is_exported(metrics: Metrics) -> None:
 
 def test_names_follow_the_rules_of_prometheus(metrics: Metrics) -> None:
     """Base units in names, ``_total`` for counters and for nothing else, a help text for everything."""
-    text = metrics.render(Snapshot()).decode()
+    text = metrics.render(Gauges()).decode()
     for name, kind in exported(metrics).items():
         assert name.endswith("_total") == (kind == "counter")
         assert not re.search(r"_(ms|milliseconds|mhz|kwh|percent)\b", name)

@@ -18,15 +18,14 @@ import pytest
 from cli_process import COMMAND, PATIENCE_S, await_rows, rows, tuner
 
 from tuner.client import Client
-from tuner.daemon.process import configuration as ground
 from tuner.daemon.process import machine as gpus
 from tuner.daemon.process import main
 from tuner.daemon.process.children import find
-from tuner.daemon.process.configuration import Choices
-from tuner.daemon.process.listening import Listener
-from tuner.daemon.process.machine import Found, driver_signs
-from tuner.daemon.queue.storage import Storage
+from tuner.daemon.process.listening import ListeningSocket
+from tuner.daemon.process.machine import GpuSurvey, driver_signs
 from tuner.daemon.settings.summary import sentences
+from tuner.daemon.state import StartOptions, load_config
+from tuner.database.storage import Storage
 from tuner.errors import DaemonUnavailableError, InputError
 from tuner.model import DeviceIdentity
 from tuner.system.service_manager import ServiceManager
@@ -232,14 +231,14 @@ def test_reload_takes_over_good_settings_and_no_others(machine: Machine) -> None
     assert any("tunning" in trouble for trouble in status["troubles"])
 
 
-class Asked:
+class SurveyedDaemon:
     """A daemon's process whose GPUs are found by a test."""
 
     def __init__(
         self,
         folder: Path,
         monkeypatch: pytest.MonkeyPatch,
-        found: Found | None = None,
+        found: GpuSurvey | None = None,
         devices: tuple[str, ...] = (),
         *,
         managed: bool = False,
@@ -247,28 +246,31 @@ class Asked:
         self.wanted: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
         self.gpus = ["sim:jetson-tx1"]
         self.driver = "1"
-        monkeypatch.setattr(gpus, "restore_and_ask", self._ask)
+        monkeypatch.setattr(gpus, "_survey", self._ask)
         self.storage = Storage(folder / "tuner.db")
-        self.listening = Listener(None, folder / "socket")
-        choices = Choices(folder / "daemon.toml", devices)
-        choices.config.write_text("")  # type: ignore[union-attr]  # named just now
+        self.listening = ListeningSocket(None, folder / "socket")
+        options = StartOptions(folder / "daemon.toml", devices)
+        options.config.write_text("")  # type: ignore[union-attr]  # named just now
         self.daemon = main.Daemon(
-            choices,
-            ground.read(choices),
+            options,
+            load_config(options),
             found or self._ask(("sim:jetson-tx1", "sim:k40c")),
             storage=self.storage,
             listening=self.listening,
             manager=ServiceManager({"NOTIFY_SOCKET": str(folder / "manager")} if managed else {}),
         )
 
-    def _ask(self, specs: Sequence[str], without: Sequence[str] = ()) -> Found:
+    def _ask(
+        self, specs: Sequence[str], without: Sequence[str] = (), *, may_simulate: bool = False
+    ) -> GpuSurvey:
+        assert not may_simulate
         self.wanted.append((tuple(specs), tuple(without)))
         there = [spec for spec in specs or self.gpus if spec not in without]
         found = {spec: DeviceIdentity(spec, spec, spec, self.driver, "", modelled=True) for spec in there}
-        return Found(found, ("cuda:9: no such GPU",), ("GPU-set",))
+        return GpuSurvey(found, ("cuda:9: no such GPU",), ("GPU-set",))
 
     async def reload(self) -> None:
-        await self.daemon._read_again()
+        await self.daemon._reload_files()
         await self.storage.close()
         self.listening.close()
 
@@ -276,26 +278,26 @@ class Asked:
 def test_reload_asks_the_gpus_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGHUP asks who the GPUs are, but for those on which a job runs; a clock left set is counted."""
     devices = ("sim:jetson-tx1", "sim:k40c")
-    asked = Asked(tmp_path, monkeypatch, devices=devices)
+    asked = SurveyedDaemon(tmp_path, monkeypatch, devices=devices)
     asked.driver = "2"
     monkeypatch.setattr(asked.daemon._service, "runs", lambda device: device == "sim:k40c")
     asyncio.run(asked.reload())
 
     assert asked.wanted[1:] == [(devices, ("sim:k40c",))]
-    situation = asked.daemon._situation
-    assert {spec: one.driver for spec, one in situation.identities.items()} == {
+    state = asked.daemon._state
+    assert {spec: one.driver for spec, one in state.identities.items()} == {
         "sim:jetson-tx1": "2",
         "sim:k40c": "1",
     }
-    assert "cuda:9: no such GPU" in situation.troubles["devices"]
+    assert "cuda:9: no such GPU" in state.troubles["devices"]
     text = asked.daemon._service.metrics().decode()
     assert 'tuner_clock_restore_failures_total{gpu="GPU-set"} 2.0' in text
 
 
-STAND_IN = Found(
+SIMULATED = GpuSurvey(
     {"sim:k40c": DeviceIdentity("sim:k40c", "sim:k40c", "sim:k40c", "1", "", modelled=True)},
     ("no GPU answers: sim:k40c stands in",),
-    stands_in=True,
+    simulated=True,
 )
 
 
@@ -303,41 +305,41 @@ def test_gpu_that_came_later_has_the_daemon_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A GPU that is found after the start, by SIGHUP, has systemd start the daemon again."""
-    asked = Asked(tmp_path, monkeypatch, STAND_IN, managed=True)
+    asked = SurveyedDaemon(tmp_path, monkeypatch, SIMULATED, managed=True)
     asyncio.run(asked.reload())
 
     assert asked.daemon._stop.is_set()
     assert asked.daemon._code == 75
-    assert list(asked.daemon._situation.identities) == ["sim:k40c"]
+    assert list(asked.daemon._state.identities) == ["sim:k40c"]
 
 
 def test_gpu_that_came_later_is_told_where_nobody_starts_the_daemon_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a service manager the daemon stays, and says what to do; what has no lane is no device."""
-    asked = Asked(tmp_path, monkeypatch, STAND_IN)
+    """Without a service manager the daemon stays, and says what to do; what has no queue is no device."""
+    asked = SurveyedDaemon(tmp_path, monkeypatch, SIMULATED)
     asyncio.run(asked.reload())
 
     assert not asked.daemon._stop.is_set()
-    situation = asked.daemon._situation
-    assert list(situation.identities) == ["sim:k40c"]
-    assert situation.troubles["GPUs"] == [
+    state = asked.daemon._state
+    assert list(state.identities) == ["sim:k40c"]
+    assert state.troubles["GPUs"] == [
         "sim:jetson-tx1: found after the start: start the daemon again to tune there"
     ]
     # nothing is wrong with a machine without a GPU
-    assert situation.notices == ("no GPU answers: sim:k40c stands in",)
-    assert situation.troubles["devices"] == ["cuda:9: no such GPU"]
+    assert state.notices == ("no GPU answers: sim:k40c stands in",)
+    assert state.troubles["devices"] == ["cuda:9: no such GPU"]
 
 
-@pytest.mark.parametrize(("found", "again"), [(STAND_IN, True), (None, False)])
+@pytest.mark.parametrize(("found", "again"), [(SIMULATED, True), (None, False)])
 def test_driver_that_comes_later_has_the_daemon_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Found | None, *, again: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: GpuSurvey | None, *, again: bool
 ) -> None:
     """More of a driver than at the start is reason enough while something stands in: sandboxes hide GPUs."""
-    asked = Asked(tmp_path, monkeypatch, found, managed=True)
+    asked = SurveyedDaemon(tmp_path, monkeypatch, found, managed=True)
     asked.gpus = []
     monkeypatch.setattr(gpus, "driver_signs", lambda: frozenset({"195 nvidia"}))
-    asyncio.run(asked.daemon._notice_changes())
+    asyncio.run(asked.daemon._handle_changes())
     asyncio.run(asked.reload())
 
     assert asked.daemon._stop.is_set() == again
@@ -356,7 +358,7 @@ def test_signs_of_a_driver_are_files_and_kinds_of_devices(tmp_path: Path) -> Non
 
 def test_pings_do_not_wait_for_the_main_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The service manager hears that all is well while a driver is asked; not of a database that hangs."""
-    asked = Asked(tmp_path, monkeypatch)
+    asked = SurveyedDaemon(tmp_path, monkeypatch)
     daemon = asked.daemon
     let = threading.Event()
 
@@ -452,7 +454,7 @@ def test_check_says_of_every_setting_what_it_means(tmp_path: Path, text: str, se
     path = tmp_path / "daemon.toml"
     path.write_text(f"{text}\n[kernels]\ndirectories = []\n")
 
-    assert sentence in "\n".join(sentences(Choices(config=path)))
+    assert sentence in "\n".join(sentences(StartOptions(config=path)))
 
 
 def test_check_refuses_a_set_of_unknown_workloads(machine: Machine) -> None:
@@ -486,7 +488,7 @@ def test_a_socket_below_a_file_is_explained(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(InputError, match=f"cannot listen on {file}/socket: {file} is no directory"):
-        Listener(None, file / "socket")
+        ListeningSocket(None, file / "socket")
 
 
 def test_a_device_that_cannot_be_used_is_named_once() -> None:

@@ -11,7 +11,7 @@ import click
 from tuner.cli.options import NamedPath
 
 if TYPE_CHECKING:
-    from tuner.daemon.process.configuration import Choices
+    from tuner.daemon.state import StartOptions
 
 
 @click.command(short_help="Tune as a service: answer at once, measure when the GPU is free.")
@@ -71,15 +71,15 @@ def daemon(
 
         click.echo(json.dumps(of_settings(), indent=2))
         return
-    from tuner.daemon.process.configuration import Choices
     from tuner.daemon.process.main import run
     from tuner.daemon.settings.checks import wrong_device
+    from tuner.daemon.state import StartOptions
     from tuner.errors import InputError
 
     unknown = [f"--device: {wrong}" for wrong in map(wrong_device, devices) if wrong]
     if unknown:
         raise InputError("\n".join(unknown))
-    choices = Choices(config, devices, state, socket)
+    choices = StartOptions(config, devices, state, socket)
     if check:
         _check(choices)
         return
@@ -90,7 +90,7 @@ def daemon(
     sys.exit(run(choices, log_format))
 
 
-def _check(choices: "Choices") -> None:
+def _check(choices: "StartOptions") -> None:
     """Say what settings mean.
 
     Raises:

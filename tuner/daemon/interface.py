@@ -1,22 +1,24 @@
-"""What clients can ask of the daemon: the one interface between its faces and its inside."""
+"""What clients can ask of the daemon: the one interface between its API and its parts."""
 
+import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pydantic_core import PydanticSerializationError, to_json
 
 from tuner.errors import TunerError
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState
+from tuner.model.objective import COVERAGE
 
 MOST_WORKLOADS = 16
-"""That run together in a question or an order: more than a GPU has room for."""
+"""The most that run together in a question or a job: more than a GPU has room for."""
 
 MOST_LETTERS = 200
-"""Of a workload, or of another name: what none has."""
+"""The longest name of a workload, or of anything else, that is read."""
 
 
 class RefusedError(TunerError):
@@ -28,16 +30,16 @@ class NoSuchJobError(RefusedError):
 
 
 class NotNowError(RefusedError):
-    """It cannot be done in the present state: of an ended job, or with a full queue."""
+    """The present state does not allow it: the job has ended, or the queue is full."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Who asks.
+    """The process of a client.
 
     Attributes:
-        uid: of the process at the other end of the socket; None over TCP.
-        pid: of that process; None over TCP.
+        uid: user id, as the socket reports it; None over TCP.
+        pid: process id; None over TCP.
     """
 
     uid: int | None = None
@@ -46,12 +48,14 @@ class Peer:
 
 @dataclass(frozen=True)
 class Question:
-    """Which configurations are best, of workloads that run together; equal questions have equal replies.
+    """A request for the best configurations of workloads that run together.
+
+    Equal questions have equal replies.
 
     Attributes:
         device: empty for the daemon's first.
         max_slowdown: as a fraction; None for no limit.
-        count: uses of the answer that the client tells of; None where it tells of none.
+        count: uses of the answer that the client reports; None where it reports none.
     """
 
     workloads: tuple[str, ...]
@@ -63,7 +67,7 @@ class Question:
 
     @property
     def demand(self) -> float:
-        """Uses by which it is decided what is tuned first; being asked is one where no count is told."""
+        """Uses that decide what is tuned first; a question without a count is one use."""
         return 1.0 if self.count is None else self.count
 
 
@@ -112,8 +116,29 @@ class Reply:
         )
 
 
+class Saving(NamedTuple):
+    """Of one use; the uncertainty is half of the 95 % interval."""
+
+    joules: float
+    uncertainty_j: float
+
+
+def measured_saving(answer: Mapping[str, Any] | None) -> Saving | None:
+    """What one use of an answer saves against the default; None where joules of both were not measured.
+
+    Args:
+        answer: ``Reply.answer``.
+    """
+    best, default = (answer or {}).get("best") or {}, (answer or {}).get("default") or {}
+    best_j, default_j = best.get("energy_j"), default.get("energy_j")
+    if best_j is None or default_j is None:
+        return None
+    uncertainties_j = [one.get("energy_j_uncertainty") or 0.0 for one in (best, default)]
+    return Saving(default_j - best_j, COVERAGE * math.hypot(*uncertainties_j))
+
+
 class ServiceInterface(Protocol):
-    """Takes what clients ask; all methods are called from the daemon's event loop.
+    """The requests of clients; all methods are called from the daemon's event loop.
 
     Raises:
         InputError: what was asked for is wrong; the message names it and what would be right.
@@ -122,7 +147,7 @@ class ServiceInterface(Protocol):
         StoreError: the database cannot be used just now.
     """
 
-    async def submit(self, order: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
+    async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
         """Queue a job; durable when this returns."""
 
     async def job(self, number: int) -> JobRecord:
@@ -134,7 +159,7 @@ class ServiceInterface(Protocol):
         """Jobs, newest first; those below the number ``before``."""
 
     async def cancel(self, number: int, peer: Peer) -> JobRecord:
-        """End a job; what it stored stays. Ending a cancelled job again changes nothing."""
+        """Cancel a job; what it stored stays. Ending a cancelled job again changes nothing."""
 
     async def pause(self, number: int, peer: Peer) -> JobRecord:
         """Stop a job until a client resumes it."""
@@ -143,10 +168,10 @@ class ServiceInterface(Protocol):
         """Queue a paused job again; it goes on where it was."""
 
     def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
-        """Stored events of a job after a number, then all as they happen; ends with the job."""
+        """Stored events of a job after a number, then new ones as they happen; ends with the job."""
 
     def best(self, question: Question, peer: Peer) -> Reply:
-        """The best known now, from memory: no waiting."""
+        """The best configurations known now, from memory, without waiting."""
 
     async def used(self, uses: Sequence[Question], peer: Peer) -> None:
         """Count uses of answers, without an answer."""
@@ -155,7 +180,7 @@ class ServiceInterface(Protocol):
         """State of the daemon, its devices, queue, budgets and windows, as JSON has it."""
 
     def metrics(self) -> bytes:
-        """What Prometheus scrapes."""
+        """The metrics in Prometheus' text format."""
 
 
 def encode(document: object) -> bytes:

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: counts of what the service tells, and gauges of how it stands."""
+"""The metrics that Prometheus scrapes: counters of events, and gauges of the present state."""
 
 import contextlib
 from collections.abc import Iterable, Mapping
@@ -16,22 +16,22 @@ from prometheus_client import (
 
 from tuner.model.jobs import JobState
 
-# Around what is promised: 2 ms in the median, 10 ms at the 99th percentile; a client gives up after seconds.
+# Around the promised 2 ms in the median and 10 ms at the 99th percentile; a client gives up after seconds.
 _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0)
 _GPU = ("gpu",)
 _HZ_PER_MHZ = 1e6
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """How the service stands at a scrape.
+class Gauges:
+    """The values of the gauges at a scrape.
 
     Attributes:
         jobs: jobs that have not ended, by state; states that are missing have none.
-        waiting: jobs that could be taken next, those that wait for window, budget or GPU included.
+        waiting: jobs that wait, those that wait for a window, budget or GPU included.
         fresh: stored answers that hold.
-        stale: stored answers that lost what they were bound to, and are served as stale.
-        followers: clients that listen to a job's events.
+        stale: stored answers whose conditions have changed, served as stale.
+        followers: subscriptions to a job's events.
     """
 
     jobs: Mapping[JobState, int] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Snapshot:
 
 
 class Metrics:
-    """Counts since the start of the daemon; a GPU is named by its UUID, a modelled one by its spec.
+    """Counters since the start of the daemon; a GPU is named by its UUID, a simulated one by its spec.
 
     Args:
         version: of this package.
@@ -59,11 +59,11 @@ class Metrics:
             ("gpu", "device", "name", "modelled"),
             registry=registry,
         )
-        self._tell_gpus(registry)
-        self._tell_jobs(registry)
-        self._tell_clients(registry)
+        self._add_gpus(registry)
+        self._add_jobs(registry)
+        self._add_clients(registry)
 
-    def _tell_gpus(self, registry: CollectorRegistry) -> None:
+    def _add_gpus(self, registry: CollectorRegistry) -> None:
         self._trials = Counter(
             "tuner_trials_total", "Trials that were stored.", ("gpu", "status"), registry=registry
         )
@@ -98,7 +98,7 @@ class Metrics:
             registry=registry,
         )
 
-    def _tell_jobs(self, registry: CollectorRegistry) -> None:
+    def _add_jobs(self, registry: CollectorRegistry) -> None:
         self._jobs = Gauge("tuner_jobs", "Jobs that have not ended.", ("state",), registry=registry)
         self._waiting = Gauge("tuner_queue_waiting", "Jobs that wait to be taken.", registry=registry)
         self._endings = Counter(
@@ -108,7 +108,7 @@ class Metrics:
             "tuner_store_errors_total", "Times the database could not be used.", registry=registry
         )
 
-    def _tell_clients(self, registry: CollectorRegistry) -> None:
+    def _add_clients(self, registry: CollectorRegistry) -> None:
         self._answers = Gauge("tuner_answers", "Stored answers.", ("state",), registry=registry)
         self._followers = Gauge("tuner_followers", "Clients that follow a job.", registry=registry)
         self._best = Counter(
@@ -126,57 +126,57 @@ class Metrics:
         )
 
     def device(self, uuid: str, spec: str, name: str, *, modelled: bool) -> None:
-        """A GPU that is tuned on; its counters begin at zero, so that rates of the first event are right."""
+        """Add a GPU; its counters begin at zero, so that rates of the first event are right."""
         self._gpu.labels(uuid, spec, name, "true" if modelled else "false").set(1)
         for counter in (self._seconds, self._joules, self._saved, self._saved_within, self._not_restored):
             counter.labels(uuid)
         self._trials.labels(uuid, "ok")
 
     def trial(self, uuid: str, status: str) -> None:
-        """A trial was stored, with the status of its worst workload."""
+        """Count a stored trial, with the status of its worst workload."""
         self._trials.labels(uuid, status).inc()
 
     def spent(self, uuid: str, seconds: float, joules: float) -> None:
-        """An attempt took so much of a GPU."""
+        """Count the cost of an attempt."""
         self._seconds.labels(uuid).inc(max(0.0, seconds))
         self._joules.labels(uuid).inc(max(0.0, joules))
 
     def saved(self, uuid: str, joules: float, uncertainty_j: float) -> None:
-        """Uses of an answer are expected to have saved so much; a worse answer saves none."""
+        """Count the expected saving of uses; a worse answer saves none."""
         self._saved.labels(uuid).inc(max(0.0, joules))
         self._saved_within.labels(uuid).inc(max(0.0, uncertainty_j))
 
     def sensed(self, uuid: str, watts: float | None, clock_mhz: float | None) -> None:
-        """What a job read in a trial; None for what it did not read."""
+        """Set the readings of a trial; None for what was not read."""
         hertz = None if clock_mhz is None else clock_mhz * _HZ_PER_MHZ
         for gauge, value in ((self._watts, watts), (self._hertz, hertz)):
             if value is not None:
                 gauge.labels(uuid).set(value)
 
     def idle(self, uuid: str) -> None:
-        """No job runs on a GPU any more: what was read there is old."""
+        """Remove the readings of a GPU: no job runs there any more."""
         for gauge in (self._watts, self._hertz):
             with contextlib.suppress(KeyError):  # nothing was read
                 gauge.remove(uuid)
 
     def clock_not_restored(self, uuid: str) -> None:
-        """A clock could not be given back."""
+        """Count a clock that could not be restored."""
         self._not_restored.labels(uuid).inc()
 
     def ended(self, status: str) -> None:
-        """An attempt at a job ended so: ``Ending.status``."""
+        """Count the end of an attempt: ``AttemptResult.status``."""
         self._endings.labels(status).inc()
 
     def store_error(self) -> None:
-        """The database could not be used."""
+        """Count a failure of the database."""
         self._store_errors.inc()
 
     def best(self, origin: str) -> None:
-        """A client was told a best configuration: ``Reply.origin``, or ``stale``."""
+        """Count an answer to a client: ``Reply.origin``, or ``stale``."""
         self._best.labels(origin).inc()
 
     def request(self, route: str, code: int, seconds: float) -> None:
-        """A request was answered.
+        """Count a request.
 
         Args:
             route: template of the path, of which there are few, and never the path that a client sent.
@@ -185,19 +185,19 @@ class Metrics:
         """
         self._requests.labels(route, str(code)).observe(seconds)
 
-    def render(self, now: Snapshot) -> bytes:
-        """Everything, in the text format 0.0.4 of Prometheus."""
+    def render(self, gauges: Gauges) -> bytes:
+        """All metrics, in the text format 0.0.4 of Prometheus."""
         for state in (state for state in JobState if not state.ended):
-            self._jobs.labels(state.value).set(now.jobs.get(state, 0))
-        self._waiting.set(now.waiting)
-        self._answers.labels("fresh").set(now.fresh)
-        self._answers.labels("stale").set(now.stale)
-        self._followers.set(now.followers)
+            self._jobs.labels(state.value).set(gauges.jobs.get(state, 0))
+        self._waiting.set(gauges.waiting)
+        self._answers.labels("fresh").set(gauges.fresh)
+        self._answers.labels("stale").set(gauges.stale)
+        self._followers.set(gauges.followers)
         return generate_latest(self._registry)
 
 
 class _Registry(CollectorRegistry):
-    """Without the times at which counters began, which double the series and say nothing here."""
+    """Leaves out the times at which counters began, which double the series and are of no use here."""
 
     def collect(self) -> Iterable[Metric]:
         for family in super().collect():

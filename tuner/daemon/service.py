@@ -1,4 +1,4 @@
-"""The service: what clients can ask, on top of the board of jobs, the lanes of devices and the answers."""
+"""The service: requests of clients, answered by the board of jobs, the device queues and the answers."""
 
 import asyncio
 import contextlib
@@ -10,29 +10,26 @@ from datetime import datetime
 from typing import Any
 
 from tuner import __version__
-from tuner.daemon import status as standing
+from tuner.daemon import status
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.answers.replies import PreparedReply
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.maintenance import Maintenance
-from tuner.daemon.devices.admission import Look
-from tuner.daemon.devices.budgets import Budgets
-from tuner.daemon.devices.queue import Launch
-from tuner.daemon.devices.queues import Lanes, absences, lanes, tell_absence
-from tuner.daemon.devices.results import Office
-from tuner.daemon.interface import NoSuchJobError, NotNowError, Peer, Question, Reply
+from tuner.daemon.devices.admission import Admission, Budgets, CheckUsers, local_now
+from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues, StartAttempt
+from tuner.daemon.devices.results import AttemptResults
+from tuner.daemon.interface import NoSuchJobError, NotNowError, Peer, Question, Reply, measured_saving
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.job_specs import checked, within
-from tuner.daemon.queue.storage import Storage
-from tuner.daemon.queue.subscriptions import Following, HandingOn, follow
-from tuner.daemon.state import Situation, local_now
-from tuner.daemon.status import saving
+from tuner.daemon.queue.job_specs import checked, with_site_rules
+from tuner.daemon.queue.subscriptions import EventPump, Subscriptions, job_events
+from tuner.daemon.state import State
+from tuner.database.storage import Storage
 from tuner.errors import InputError, StoreError
 from tuner.model.jobs import OWN, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
 
-_STOP_S = 7.0  # for lanes to stop: below the ten seconds that a service has, with something left for the rest
-_CANCEL_S = 1.0  # for lanes that were cancelled to write down what they know
+_STOP_S = 7.0  # for device queues to stop: a service has ten seconds for everything
+_CANCEL_S = 1.0  # for device queues that were cancelled to store what they know
 _RETRY_S = 1.0  # a database that cannot be used at the start
 _LOG = logging.getLogger(__name__)
 
@@ -41,39 +38,39 @@ class Service:
     """Implements ``ServiceInterface``. Call ``begin`` first and ``end`` last.
 
     Args:
-        situation: settings, kernels, devices; changed by its owner, who then calls ``adopt``.
+        state: settings, kernels, devices; changed by its owner, who then calls ``adopt``.
         storage: the database.
-        launch: starts an attempt at a job.
-        look: asks who else is on a GPU.
-        answerer: knows what is best.
+        start_attempt: starts the process of an attempt.
+        check_users: looks for other users of a GPU.
+        answerer: knows the best configurations.
         metrics: count what happens.
         wall: local time.
     """
 
     def __init__(
         self,
-        situation: Situation,
+        state: State,
         *,
         storage: Storage,
-        launch: Launch,
-        look: Look,
+        start_attempt: StartAttempt,
+        check_users: CheckUsers,
         answerer: Answerer,
         metrics: Metrics,
         wall: Callable[[], datetime] = local_now,
     ) -> None:
-        self._situation = situation
+        self._state = state
         self._storage = storage
         self._answerer = answerer
         self._metrics = metrics
         self._wall = wall
         self._begun_at = wall()
-        self._following = Following()
-        self._handing_on = HandingOn(storage, self._following)
-        self._board = Board(storage, self._following, self._changed)
+        self._subscriptions = Subscriptions()
+        self._events = EventPump(storage, self._subscriptions)
+        self._board = Board(storage, self._subscriptions, self._changed)
         self._budgets = Budgets(storage)
         self._backlog = Backlog(answerer)
         self._maintenance = Maintenance(
-            situation,
+            state,
             storage=storage,
             board=self._board,
             budgets=self._budgets,
@@ -81,96 +78,100 @@ class Service:
             backlog=self._backlog,
             wall=wall,
         )
-        self._lanes = self._new_lanes(launch, look)
-        self._tasks: list[asyncio.Task[None]] = []
-        self._ending = asyncio.Event()
-        storage.failed = metrics.store_error
-
-    def _new_lanes(self, launch: Launch, look: Look) -> Lanes:
-        situation = self._situation
-        office = Office(
-            situation,
-            storage=self._storage,
+        results = AttemptResults(
+            state,
+            storage=storage,
             board=self._board,
-            handing_on=self._handing_on,
+            events=self._events,
             budgets=self._budgets,
             backlog=self._backlog,
-            metrics=self._metrics,
+            metrics=metrics,
             maintenance=self._maintenance,
-            wall=self._wall,
+            wall=wall,
         )
+        self._queues = DeviceQueues(
+            {
+                device: DeviceQueue(
+                    device, self._board, self._admission(device, check_users), results, start_attempt
+                )
+                for device in state.devices
+            }
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ended = asyncio.Event()
+        storage.failed = metrics.store_error
 
-        return lanes(
-            situation,
-            board=self._board,
+    def _admission(self, device: str, check_users: CheckUsers) -> Admission:
+        return Admission(
+            device,
+            self._state.uuid(device),
+            settings=lambda: self._state.settings,
             budgets=self._budgets,
-            office=office,
-            launch=launch,
-            look=look,
+            check_users=check_users,
             wall=self._wall,
         )
 
     # --- its life ------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Take over what is stored, and start to work; where that cannot be read now, as soon as it can."""
-        for device, identity in self._situation.identities.items():
+        """Load what is stored, and start to work; retry where the database cannot be used now."""
+        for device, identity in self._state.identities.items():
             self._metrics.device(identity.uuid, device, identity.name, modelled=identity.modelled)
-        if not await self._take_over():
-            self._tasks = [asyncio.create_task(self._take_over_later(), name="beginning")]
+        if not await self._load():
+            self._tasks = [asyncio.create_task(self._load_later(), name="loading")]
 
-    async def _take_over(self) -> bool:
-        """Begin with what is stored; False where the database cannot be used."""
+    async def _load(self) -> bool:
+        """Load what is stored and start the device queues; False where the database cannot be used."""
         try:
             for job in await self._board.load():
                 _LOG.info("job %d was running when the daemon ended: now %s", job.id, job.state.value)
-            await tell_absence(self._board, self._situation.devices)
+            await self._board.mark_absent(self._state.devices)
             await self._maintenance.begin()
         except StoreError as error:
             _LOG.error("no job is done: %s", error)
             return False
-        self._tasks = self._lanes.begin()
+        self._tasks = self._queues.start()
         return True
 
-    async def _take_over_later(self) -> None:
-        while not self._ending.is_set() and not await self._take_over():
+    async def _load_later(self) -> None:
+        while not self._ended.is_set() and not await self._load():
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), _RETRY_S)
+                await asyncio.wait_for(self._ended.wait(), _RETRY_S)
 
     async def end(self) -> None:
-        """Stop what runs, and put away what is only in memory; takes some seconds at most."""
-        self._ending.set()
-        self._lanes.stop("the daemon was stopped")
+        """Stop what runs, and store what is only in memory; takes some seconds at most."""
+        self._ended.set()
+        self._queues.stop("the daemon was stopped")
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_STOP_S)
             for task in late:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=_CANCEL_S)
-        self._handing_on.close()
+        self._events.close()
         await self._board.settled()
-        self._following.close()
+        self._subscriptions.close()
         await self._maintenance.end()
 
     @property
     def alive(self) -> bool:
-        """False where a lane has ended that should not have."""
+        """False where a device queue has ended unexpectedly."""
         return not any(task.done() for task in self._tasks)
 
     def runs(self, device: str) -> bool:
         """True where a job runs on a device."""
-        return self._lanes.runs(device)
+        return self._queues.runs(device)
 
     def idle(self, device: str) -> bool:
         """True where no job runs on a device or waits for it."""
-        return self._lanes.idle(device)
+        return self._queues.idle(device)
 
     async def adopt(self) -> None:
-        """Go on in a situation that has changed."""
-        situation = self._situation
-        self._answerer.adopt(situation)
+        """Adopt a state that has changed."""
+        state = self._state
+        self._answerer.adopt(state)
         self._backlog.reconsider()
-        await tell_absence(self._board, situation.devices)
+        await self._board.mark_absent(state.devices)
         await self._maintenance.refresh(None)
         await self._maintenance.prune()
         await self._maintenance.queue_sets()
@@ -178,27 +179,27 @@ class Service:
         self._changed()
 
     def _changed(self) -> None:
-        self._lanes.look()
+        self._queues.wake()
 
     # --- jobs ----------------------------------------------------------------------------------------
 
-    async def submit(self, order: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
+    async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
         """See ``ServiceInterface.submit``."""
-        if order.kind is not JobKind.TUNE:
-            raise InputError("kind: clients order searches; what is measured again, the daemon decides")
-        situation = self._situation
-        order = checked(within(order, situation.settings.tuning), situation.catalog, situation.devices)
+        if spec.kind is not JobKind.TUNE:
+            raise InputError("kind: clients submit searches; the daemon decides what is measured again")
+        state = self._state
+        spec = checked(with_site_rules(spec, state.settings.tuning), state.catalog, state.devices)
         return await self._board.add(
-            order,
+            spec,
             origin=Origin.CLIENT,
             priority=priority,
             submitter=peer.uid,
-            most_waiting=situation.settings.limits.queue,
+            most_waiting=state.settings.limits.queue,
         )
 
     async def job(self, number: int) -> JobRecord:
         """See ``ServiceInterface.job``."""
-        job = await self._storage.read(lambda books: books.jobs.job(number))
+        job = await self._storage.read(lambda db: db.jobs.job(number))
         if job is None:
             raise NoSuchJobError(f"there is no job {number}")
         return job
@@ -207,7 +208,7 @@ class Service:
         self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
     ) -> list[JobRecord]:
         """See ``ServiceInterface.jobs``."""
-        return await self._storage.read(lambda books: books.jobs.jobs(states, limit, before))
+        return await self._storage.read(lambda db: db.jobs.jobs(states, limit, before))
 
     async def cancel(self, number: int, peer: Peer) -> JobRecord:
         """See ``ServiceInterface.cancel``."""
@@ -224,12 +225,12 @@ class Service:
         """See ``ServiceInterface.resume``."""
         del peer
         job = await self._board.change(number, JobState.QUEUED, of=(JobState.PAUSED, JobState.QUEUED))
-        await tell_absence(self._board, self._situation.devices)
+        await self._board.mark_absent(self._state.devices)
         return self._board.get(number) or job
 
     def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
         """See ``ServiceInterface.events``."""
-        return follow(number, after, following=self._following, storage=self._storage)
+        return job_events(number, after, subscriptions=self._subscriptions, storage=self._storage)
 
     # --- answers -------------------------------------------------------------------------------------
 
@@ -256,7 +257,7 @@ class Service:
         for question in uses:
             try:
                 self._note_use(self._answerer.find(question), question)
-            except NotNowError:  # nothing is known of it yet; its use counts
+            except NotNowError:  # no answer yet; its use counts all the same
                 self._backlog.uses.add(self._answerer.key(question), question.demand)
             await asyncio.sleep(0)  # each takes a millisecond where many workloads run together
 
@@ -265,43 +266,45 @@ class Service:
         self._backlog.uses.add(prepared.key, question.demand)
         self._maintenance.used()
         reply, count = prepared.reply, question.count or 0.0
-        saved = None if reply.stale else saving(reply.answer)
+        saved = None if reply.stale else measured_saving(reply.answer)
         if saved is not None and count > 0:
             self._metrics.saved(str(reply.device["uuid"]), count * saved.joules, count * saved.uncertainty_j)
 
-    # --- how it stands -------------------------------------------------------------------------------
+    # --- status --------------------------------------------------------------------------------------
 
-    def sentence(self) -> str:
-        """What is done just now, for the service manager."""
-        return standing.sentence(self._lanes, self._board.jobs)
+    def summary(self) -> str:
+        """The work of this moment, for the service manager."""
+        return status.summary(self._queues, self._board.jobs)
 
     async def status(self) -> Mapping[str, Any]:
         """See ``ServiceInterface.status``."""
-        situation, now = self._situation, self._wall()
-        here = {"database": [self._storage.trouble], "jobs": absences(self._board.jobs, situation.devices)}
+        state, now = self._state, self._wall()
+        troubles = {
+            "database": [self._storage.trouble],
+            "jobs": status.absent_devices(self._board.jobs, state.devices),
+            **state.troubles,
+        }
         return {
             "version": __version__,
             "pid": os.getpid(),
             "begun_at": self._begun_at.isoformat(timespec="seconds"),
             "uptime_s": max(0, round((now - self._begun_at).total_seconds())),
-            **situation.places,
-            "notices": list(situation.notices),
-            "troubles": standing.troubles({**here, **situation.troubles}),
-            "queue": standing.queue_document(self._board.jobs),
-            "windows": standing.windows_document(situation.settings, now),
+            **state.places,
+            "notices": list(state.notices),
+            "troubles": status.troubles(troubles),
+            "queue": status.queue_document(self._board.jobs),
+            "windows": status.windows_document(state.settings, now),
             "devices": [
-                standing.device_document(
-                    identity, self._lanes[device], self._budgets, situation.settings, now
-                )
-                for device, identity in situation.identities.items()
+                status.device_document(identity, self._queues[device], self._budgets, state.settings, now)
+                for device, identity in state.identities.items()
             ],
-            "followers": self._following.count,
+            "followers": self._subscriptions.count,
         }
 
     def metrics(self) -> bytes:
         """See ``ServiceInterface.metrics``."""
         jobs, answers = self._board.jobs, self._answerer.counts()
-        return self._metrics.render(standing.snapshot(jobs, answers, self._following.count))
+        return self._metrics.render(status.gauges(jobs, answers, self._subscriptions.count))
 
 
 def _by(peer: Peer) -> str:

@@ -1,4 +1,4 @@
-"""Jobs and what happened to them: every change of state is durable before anybody hears of it."""
+"""Jobs and their events: every change of state is durable before it is reported."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -11,7 +11,7 @@ from tuner.errors import JobStateError, QueueFullError, UnknownJobError
 from tuner.model.jobs import NEXT, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
 from tuner.model.records import canonical
 
-_ENDED_RUNS = ("finished", "limited")  # a limit of the order is an end too
+_ENDED_RUNS = ("finished", "limited")  # a limit of the job is an end too
 _JOB = (
     "SELECT id, ordered, origin, priority, state, reason, run_id, attempts,"
     " (SELECT count(*) FROM trials JOIN runs ON trials.run_id = runs.id WHERE runs.job_id = jobs.id),"

@@ -1,4 +1,4 @@
-"""Jobs: what is asked for, in which state it is, and what happened to it."""
+"""Jobs: their specs, states and events."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,13 +14,13 @@ class JobKind(Enum):
 
 
 class Origin(Enum):
-    """Who asked for a job, in the order in which jobs of equal worth are taken."""
+    """Who wants a job; among jobs of equal priority, earlier members go first."""
 
-    CLIENT = "client"  # somebody submitted it
+    CLIENT = "client"  # a client submitted it
     SET = "set"  # daemon.toml names it
     STALE = "stale"  # an answer lost what it was bound to
     DRIFT = "drift"  # a sample fell out of its interval
-    REQUEST = "request"  # somebody asked for the best of what was never tuned
+    REQUEST = "request"  # a client asked for the best of what was never tuned
     CHECK = "check"  # a served configuration is measured now and then
 
 
@@ -59,7 +59,7 @@ NEXT: Mapping[JobState, frozenset[JobState]] = {
     JobState.FAILED: frozenset(),
     JobState.CANCELLED: frozenset(),
 }
-"""The states that may follow one. Queued to finished: the run had ended before a crash told anybody."""
+"""The states that may follow one. Queued to finished: a crash followed the end of the run."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class JobEvent:
     """Something that happened to a job.
 
     Attributes:
-        id: counts up over all jobs; None for progress, which is told to those who listen and not stored.
+        id: counts up over all jobs; None for progress, which goes to subscribers and is not stored.
         kind: ``state`` (state, reason), ``run`` (run, resumed), ``told`` (sentence), ``trial`` (number,
             status, cost, best, unit, joules, watts, clock_mhz, expected, confirming), ``compiled``
             (done, total), ``answer`` (summary).

@@ -1,10 +1,24 @@
-"""Who owns something that outlives a process: a run in the database, a clock in a journal."""
+"""Who owns something that outlives a process: a run, a clock in a journal, a GPU, a state directory."""
 
+import contextlib
+import fcntl
 import os
+import re
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from tuner.errors import DeviceUnavailableError, InputError, StoreError
+
+GPU_LOCK_WAIT_S = 5.0
+"""The owner of an earlier attempt may be dying."""
 
 _PROC = Path("/proc")
 _START_FIELD = 19  # "starttime" is field 22 of proc_pid_stat(5); the name, field 2, ends with the last ")"
+_LOCK_POLL_S = 0.05
+_LOCK_MODE = 0o644
+_IDENTITY_BYTES = 256  # of an identity at most
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]")
 _DEAD = ("Z", "X", "x")  # states, field 3: it has let go of all it held, and waits for its parent to notice
 
 
@@ -47,3 +61,98 @@ def pid_of(owner: str) -> int | None:
     """The process number of an identity."""
     pid = owner.split(":")[1] if owner.count(":") == 2 else ""  # noqa: PLR2004 - boot:pid:start
     return int(pid) if pid.isdecimal() else None
+
+
+class StateLock:
+    """Holds the state directory: one daemon at a time.
+
+    Args:
+        directory: made if it is not there.
+
+    Raises:
+        InputError: another daemon has it, or it cannot be made.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / "daemon.lock"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise InputError(
+                f"{directory}: cannot keep state there: {error.strerror}; name another"
+            ) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.read(self._file, 32).decode("ascii", "replace").strip()
+            os.close(self._file)
+            raise InputError(
+                f"{directory}: another daemon works there (process {owner or 'unknown'});"
+                " stop it, or name another directory with --state"
+            ) from error
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def close(self) -> None:
+        """Release the directory."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def gpu_lock_file(folder: Path, uuid: str) -> Path:
+    """The file whose lock is the ownership of a GPU; it is never removed."""
+    return folder / f"gpu-{_UNFIT.sub('-', uuid)}.lock"
+
+
+@contextlib.contextmanager
+def owned_gpu(
+    folder: Path,
+    uuid: str,
+    *,
+    wait_s: float | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Own a GPU in the block: one job per GPU. The kernel unlocks the file when its owner dies.
+
+    Args:
+        folder: of the database.
+        uuid: of the GPU.
+        wait_s: longest wait in seconds for an owner that may be about to leave; None for the usual.
+        sleep: waits.
+
+    Raises:
+        DeviceUnavailableError: another process owns it.
+        StoreError: the file cannot be opened.
+    """
+    path = gpu_lock_file(folder, uuid)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LOCK_MODE)
+    except OSError as error:
+        raise StoreError(f"{path}: the GPU cannot be taken: {error.strerror}") from error
+    try:
+        _lock_gpu(file, path, GPU_LOCK_WAIT_S if wait_s is None else wait_s, sleep)
+        yield
+    finally:
+        os.close(file)
+
+
+def _lock_gpu(file: int, path: Path, wait_s: float, sleep: Callable[[float], None]) -> None:
+    deadline_s = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() >= deadline_s:
+                owner = pid_of(os.pread(file, _IDENTITY_BYTES, 0).decode(errors="replace"))
+                raise DeviceUnavailableError(
+                    f"process {owner or 'unknown'} tunes this GPU; {path} says so"
+                ) from None
+        except OSError as error:
+            raise StoreError(f"{path}: the GPU cannot be taken: {error.strerror}") from error
+        sleep(_LOCK_POLL_S)
+    with contextlib.suppress(OSError):  # the owner's name only helps people; the lock decides
+        os.ftruncate(file, 0)
+        os.pwrite(file, this_process().encode(), 0)

@@ -54,7 +54,7 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     driver. The GPU must have nothing else to do.
     """
     from tuner.devices import power
-    from tuner.devices.company import refuse_company
+    from tuner.devices.gpu_users import require_exclusive_gpu
     from tuner.devices.sensors import user_file
     from tuner.devices.worker import open_device
     from tuner.errors import Interrupted
@@ -66,7 +66,7 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
         clocks, celsius = None, []
         if device is None or not device.startswith("sim:"):
             gpu = _gpu(device)
-            celsius.append(refuse_company(gpu.gpu))
+            celsius.append(require_exclusive_gpu(gpu.gpu))
             clocks = stack.enter_context(readable_clocks(gpu))
         # named, so that no simulated device stands in: it tells nothing of this machine's sensors
         opened, notice = open_device(device or "cuda:0")
@@ -85,7 +85,7 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
         except KeyboardInterrupt as order:
             raise Interrupted("interrupted; no calibration was stored") from order
         if not identity.modelled:
-            celsius.append(refuse_company(identity.uuid, ours=1))
+            celsius.append(require_exclusive_gpu(identity.uuid, ours=1))
     by_name = dict(zip(samplers, found, strict=True))
     document = {
         "device": asdict(identity),

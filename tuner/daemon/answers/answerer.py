@@ -10,7 +10,7 @@ from tuner.daemon.answers.replies import PreparedReply, SampleTask
 from tuner.daemon.answers.snapshot import AnswerIndex, AnswerSnapshot
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.queue.job_specs import without_batch
-from tuner.daemon.state import Situation
+from tuner.daemon.state import State
 from tuner.database import Ledger, Store
 from tuner.database.answers import SampleHistory, stored_answer
 from tuner.model import DeviceIdentity
@@ -36,7 +36,7 @@ class Answerer:
         analyse: called with workloads without an analytical answer.
     """
 
-    def __init__(self, state: Situation, *, analyse: Analyse = lambda _workload, _device: None) -> None:
+    def __init__(self, state: State, *, analyse: Analyse = lambda _workload, _device: None) -> None:
         self._analyse = analyse
         self._prepared: dict[Question, PreparedReply] = {}
         self._workloads = 0  # in the prepared replies
@@ -121,7 +121,7 @@ class Answerer:
         ]
         self.take(AnswerIndex.of(answers, self.snapshot.stale), answer.names)
 
-    def adopt(self, state: Situation) -> None:
+    def adopt(self, state: State) -> None:
         """Answer for another state; reading then finds older answers that are fresh again."""
         new = AnswerSnapshot.of(state)
         self._adopt(replace(new, index=self.snapshot.index, predictions=self.snapshot.predictions))

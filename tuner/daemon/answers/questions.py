@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.daemon.answers.snapshot import AnswerSnapshot
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, Question
-from tuner.daemon.queue.job_specs import asks, exact, with_defaults
+from tuner.daemon.queue.job_specs import answer_key, exact, with_defaults
 from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import AnswerQuery
 from tuner.devices.gpus import limits_of
@@ -132,7 +132,7 @@ def tuning_spec(question: Question, snapshot: AnswerSnapshot) -> JobSpec:
         device=question.device,
         options=with_defaults(limit, tuning),
     )
-    spec = snapshot.searches.get(asks(spec), spec)
+    spec = snapshot.searches.get(answer_key(spec), spec)
     return replace(spec, clocks="off") if question.clocks_as_found else spec
 
 

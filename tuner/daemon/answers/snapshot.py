@@ -6,10 +6,10 @@ from typing import Any
 
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
-from tuner.daemon.queue.job_specs import asks
+from tuner.daemon.queue.job_specs import answer_key
 from tuner.daemon.queue.sets import sets_on
 from tuner.daemon.settings.tables import Settings
-from tuner.daemon.state import Situation
+from tuner.daemon.state import State
 from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer
 from tuner.database.neighbours import Neighbour, SizePoint, named_point
 from tuner.model import DeviceIdentity, WorkloadName
@@ -112,7 +112,7 @@ class AnswerSnapshot:
         identities: device -> identity; the first is the default.
         settings: of the daemon.
         sources: kernel -> hash of its sources.
-        searches: question (``asks``) -> job spec of the first set of daemon.toml that asks it.
+        searches: question (``answer_key``) -> job spec of the first set of daemon.toml that asks it.
         index: stored answers.
         predictions: key (``analytical_key``) -> analytical answer.
     """
@@ -126,12 +126,12 @@ class AnswerSnapshot:
     predictions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: Situation) -> "AnswerSnapshot":
+    def of(cls, state: State) -> "AnswerSnapshot":
         """A snapshot of the daemon's state, without answers."""
         searches: dict[str, JobSpec] = {}
         for device in state.identities:
             for spec in sets_on(device, state.settings, state.catalog).specs.values():
-                searches.setdefault(asks(spec), spec)
+                searches.setdefault(answer_key(spec), spec)
         return cls(
             state.catalog,
             dict(state.identities),

@@ -1,1 +1,1 @@
-"""Jobs in processes of their own, and who else is on the GPU."""
+"""Attempts at jobs, each in a process of its own."""

@@ -1,7 +1,4 @@
-"""One attempt at a job, from its errand to its ending.
-
-The process of one attempt at a job: it opens the GPU, measures, stores, and says how it ended.
-"""
+"""The process of one attempt at a job: it opens the GPU, measures, stores, and reports its result."""
 
 import logging
 import os
@@ -12,25 +9,25 @@ from typing import NoReturn
 
 from tuner.config.catalog import Catalog, kernels_root
 from tuner.config.trust import kernel_directories
-from tuner.daemon.attempts.event_writer import Teller
-from tuner.daemon.attempts.gpu_lock import owned
-from tuner.daemon.attempts.gpu_users import Watcher
-from tuner.daemon.attempts.guard import GuardedMeasurer, Stopping
-from tuner.daemon.attempts.messages import Ending, Errand, Status, errand_from
-from tuner.daemon.attempts.repetition import measure_again
-from tuner.daemon.attempts.retry import RetryingStore
+from tuner.daemon.attempts.guard import GuardedMeasurer
+from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter, Status, parse_spec
 from tuner.database import Jobs, Store
+from tuner.database.retry import RetryingStore
+from tuner.devices.gpu_users import ContentionProbe
 from tuner.devices.sensors import restore_stale_clocks
 from tuner.errors import CompilerUnavailableError, InputError, Interrupted, StoreError, TunerError
 from tuner.model import RunStatus
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.records import measurement_record
 from tuner.search.option_checks import job_options
+from tuner.search.repetition import measure_again
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import no_answer, tune
 from tuner.system import logs
+from tuner.system.owner import owned_gpu
 from tuner.system.process import die_with_parent
+from tuner.system.signals import StopRequest
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_REASON = 500  # characters: what a person reads in a list of jobs; the log has all of it
@@ -41,87 +38,89 @@ class Attempt:
     """One attempt at a job.
 
     Args:
-        errand: what to do.
-        teller: tells how it comes on.
-        stopping: whether the process is to stop.
+        spec: what to do.
+        events: go to the daemon.
+        stop: the daemon's request to stop.
     """
 
-    def __init__(self, errand: Errand, teller: Teller, stopping: Stopping) -> None:
-        self._errand = errand
-        self._teller = teller
-        self._stopping = stopping
+    def __init__(self, spec: AttemptSpec, events: EventWriter, stop: StopRequest) -> None:
+        self._spec = spec
+        self._events = events
+        self._stop = stop
         self._guard: GuardedMeasurer | None = None
         self._run: int | None = None
 
-    def go(self) -> Ending:
-        """Do it; whatever comes, it ends with an ending."""
+    def run(self) -> AttemptResult:
+        """Make the attempt; every error ends in a result."""
         try:
-            self._stopping.listen()
-            ending = self._go()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the daemon is told
-            self._stopping.done()
-            ending = Ending(self._status(error), self._reason(error))
-        ending = replace(ending, clocks_left=self._clocks_left())
+            self._stop.enable()
+            result = self._run_attempt()
+        except BaseException as error:  # noqa: BLE001 - the daemon is told of any error
+            self._stop.disable()
+            result = AttemptResult(self._status(error), self._reason(error))
+        result = replace(result, clocks_left=self._clocks_left())
         if self._guard is None:
-            return replace(ending, run=self._run)
-        return replace(ending, run=self._run, seconds=self._guard.windows_s, joules=self._guard.joules)
+            return replace(result, run=self._run)
+        return replace(result, run=self._run, seconds=self._guard.windows_s, joules=self._guard.joules)
 
     def _clocks_left(self) -> tuple[str, ...]:
-        """GPUs whose clocks are still to be given back; the attempt's guardian or helper has gone by now."""
-        order = self._errand.order
-        if order.clocks == "off" or not order.device.startswith("cuda"):
+        """GPUs whose clocks are not restored; the attempt's guardian or helper has ended by now."""
+        job_spec = self._spec.job_spec
+        if job_spec.clocks == "off" or not job_spec.device.startswith("cuda"):
             return ()
         return tuple(restore_stale_clocks())
 
-    def _go(self) -> Ending:
-        errand = self._errand
-        request = request_of(errand.order)
+    def _run_attempt(self) -> AttemptResult:
+        spec = self._spec
+        request = request_of(spec.job_spec)
         request.check()
-        own = kernel_directories(errand.kernel_directories, below=errand.below)
+        own = kernel_directories(spec.kernel_directories, below=spec.below)
         catalog = Catalog.load(search_path=(kernels_root(), *own))
-        with ExitStack() as ownership, ExitStack() as stack:  # the GPU is others' when all is closed
-            store = stack.enter_context(Store(errand.database, job=errand.job))
-            setup = stack.enter_context(open_setup(errand.order.device or None, request))
+        with ExitStack() as ownership, ExitStack() as stack:  # the GPU is released last
+            store = stack.enter_context(Store(spec.database, job=spec.job))
+            setup = stack.enter_context(open_setup(spec.job_spec.device or None, request))
             identity = setup.device.identity
-            ownership.enter_context(owned(errand.database.parent, identity.uuid, sleep=self._stopping.sleep))
+            ownership.enter_context(owned_gpu(spec.database.parent, identity.uuid, sleep=self._stop.sleep))
             guarded = self._guarded(setup)
-            stack.callback(self._stopping.done)  # no order to stop comes between clocks and their restoring
-            if errand.order.kind is JobKind.SAMPLE:
+            stack.callback(self._stop.disable)  # a request to stop must not interrupt the restoring of clocks
+            if spec.job_spec.kind is JobKind.SAMPLE:
                 return self._sample(guarded, request, catalog)
             return self._tune(guarded, request, catalog, store)
 
     def _guarded(self, setup: MeasurementSetup) -> MeasurementSetup:
-        """The setup with a measurer that gives way; SIGTERM frees its GPU at once."""
+        """The setup with a measurer that stops for other users; SIGTERM frees its GPU at once."""
         self._guard = GuardedMeasurer(
             setup.measurer,
             setup.device,
-            self._stopping,
-            Watcher(self._errand.others_allowed) if self._errand.idle_test else None,
-            self._teller.spent,
+            self._stop,
+            ContentionProbe(self._spec.others_allowed) if self._spec.idle_test else None,
+            self._events.spent,
         )
-        self._stopping.at_once = setup.device.abort
+        self._stop.on_signal = setup.device.abort
         return replace(setup, measurer=self._guard)
 
-    def _tune(self, setup: MeasurementSetup, request: Request, catalog: Catalog, store: Store) -> Ending:
-        job = Jobs(store.database).job(self._errand.job)
+    def _tune(
+        self, setup: MeasurementSetup, request: Request, catalog: Catalog, store: Store
+    ) -> AttemptResult:
+        job = Jobs(store.database).job(self._spec.job)
         begun = job is not None and job.run is not None
-        retrying = RetryingStore(store, stopping=self._stopping, begun=self._begun, ending=self._leave)
-        tuned = tune(setup, request, catalog, retrying, self._teller, resume=begun)
+        retrying = RetryingStore(store, stop=self._stop, begun=self._begun, ending=self._leave)
+        tuned = tune(setup, request, catalog, retrying, self._events, resume=begun)
         if tuned.outcome.status is RunStatus.INTERRUPTED:
             return self._interrupted()
-        self._teller.answer(tuned.document)
+        self._events.answer(tuned.document)
         ended: Status = "limited" if tuned.outcome.status is RunStatus.LIMITED else "finished"
-        return Ending(ended, no_answer(tuned))
+        return AttemptResult(ended, no_answer(tuned))
 
-    def _sample(self, setup: MeasurementSetup, request: Request, catalog: Catalog) -> Ending:
-        if self._errand.sample is None:
-            raise InputError(f"job {self._errand.job}: nothing is named to be measured again")
-        measured = measure_again(setup, request, catalog, self._errand.sample)
-        return Ending("finished", sample=measurement_record(measured))
+    def _sample(self, setup: MeasurementSetup, request: Request, catalog: Catalog) -> AttemptResult:
+        if self._spec.sample is None:
+            raise InputError(f"job {self._spec.job}: nothing is named to be measured again")
+        measured = measure_again(setup, request, catalog, self._spec.sample)
+        return AttemptResult("finished", sample=measurement_record(measured))
 
     def _begun(self, run: int, resumed: int) -> None:
         self._run = run
-        self._teller.run(run, resumed)
+        self._events.run(run, resumed)
 
     def _leave(self) -> None:
         if self._guard is not None:
@@ -129,23 +128,23 @@ class Attempt:
 
     # --- how it ended --------------------------------------------------------------------------------
 
-    def _interrupted(self) -> Ending:
+    def _interrupted(self) -> AttemptResult:
         if self._guard is not None and self._guard.others:
-            return Ending("busy", self._guard.others)
-        return Ending("interrupted", "told to stop")
+            return AttemptResult("busy", self._guard.others)
+        return AttemptResult("interrupted", "told to stop")
 
     def _status(self, error: BaseException) -> Status:
         """What an error means for the job."""
         if isinstance(error, KeyboardInterrupt | Interrupted):
             return self._interrupted().status
-        if isinstance(error, StoreError) and self._stopping.asked:
-            return "interrupted"  # it would have been tried again
+        if isinstance(error, StoreError) and self._stop.received:
+            return "interrupted"  # the store stopped to retry because of the request
         if isinstance(error, _REFUSED):
             return "refused"
         return "unavailable" if isinstance(error, TunerError) else "crashed"
 
     def _reason(self, error: BaseException) -> str:
-        """An error for people; what nobody expected is logged with its trace."""
+        """An error for people; an unexpected exception is logged with its trace."""
         if isinstance(error, KeyboardInterrupt | Interrupted):
             return self._interrupted().message
         if isinstance(error, TunerError):
@@ -155,32 +154,32 @@ class Attempt:
         return f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
 
 
-def request_of(order: JobSpec) -> Request:
-    """An order as a request.
+def request_of(job_spec: JobSpec) -> Request:
+    """The request of a job spec.
 
     Raises:
-        InputError: an option that there is none of.
+        InputError: an unknown option.
     """
-    return Request(workloads=order.workloads, **job_options(order))
+    return Request(workloads=job_spec.workloads, **job_options(job_spec))
 
 
-def main(telling: int, lifeline: int) -> NoReturn:
-    """Be the process: the errand comes on standard input, events and the ending go into a pipe.
+def main(pipe: int, lifeline: int) -> NoReturn:
+    """Run the process: the spec comes on standard input, events and the result go into a pipe.
 
     Args:
-        telling: descriptor of that pipe.
+        pipe: descriptor of that pipe.
         lifeline: descriptor of a pipe whose other end only the daemon holds.
     """
-    stopping = Stopping()
-    with stopping.noted():
+    stop = StopRequest()
+    with stop.handler_installed():
         die_with_parent(lifeline)
-        for descriptor in (telling, lifeline):
+        for descriptor in (pipe, lifeline):
             os.set_inheritable(descriptor, False)
         logs.configure()
-        errand = errand_from(sys.stdin.read())
-        with logs.about(job=errand.job, gpu=errand.order.device):
-            teller = Teller(telling, errand.order.objective)
-            teller.end(Attempt(errand, teller, stopping).go())
+        spec = parse_spec(sys.stdin.read())
+        with logs.about(job=spec.job, gpu=spec.job_spec.device):
+            events = EventWriter(pipe, spec.job_spec.objective)
+            events.end(Attempt(spec, events, stop).run())
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)  # at once, and still deaf: nothing of the interpreter is worth an orderly end
+        os._exit(0)  # at once, with signals disabled: the interpreter has nothing to clean up

@@ -1,102 +1,15 @@
-"""SIGTERM in a job's process: an order to stop that is heeded once, and not in the middle of storing.
+"""A measurer that stops where others use the GPU; what was measured meanwhile does not count."""
 
-Measuring that gives way: what was measured while others were on the GPU counts for nothing.
-"""
-
-import contextlib
 import logging
-import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Sequence
 
-from tuner.daemon.attempts.gpu_users import Watcher
+from tuner.devices.gpu_users import ContentionProbe
 from tuner.errors import Interrupted
 from tuner.interfaces import Device, Measurer
 from tuner.model import Measurement, Plan, Trial, Workload
+from tuner.system.signals import StopRequest
 
 _LOG = logging.getLogger(__name__)
-
-
-class Stopping:
-    """Whether the process is to stop; the order is raised as ``KeyboardInterrupt``, like Ctrl-C.
-
-    One that is swallowed on its way, as in a destructor, is raised again by the next ``check``.
-
-    Attributes:
-        asked: True from the first SIGTERM on.
-        at_once: called when it comes, wherever the program is; must neither wait nor raise.
-    """
-
-    def __init__(self) -> None:
-        self.asked = False
-        self.at_once: Callable[[], None] = lambda: None
-        self._deaf = 1  # until ``listen``
-
-    @contextlib.contextmanager
-    def noted(self) -> Iterator[None]:
-        """From here on SIGTERM is noted; what a terminal sends is not: the daemon decides on that."""
-        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        before = {number: signal.getsignal(number) for number in numbers}
-        signal.signal(signal.SIGTERM, self._stop)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # whatever the daemon does
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def listen(self) -> None:
-        """From here on an order to stop is raised where the program is; one that has come is raised now.
-
-        Raises:
-            KeyboardInterrupt: it has.
-        """
-        self._deaf -= 1
-        self.check()
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """An order that comes meanwhile is heeded at the end of the block."""
-        asked_before = self.asked
-        self._deaf += 1
-        try:
-            yield
-        finally:
-            self._deaf -= 1
-        if self.asked and not asked_before:
-            self._raise()
-
-    def done(self) -> None:
-        """From here on an order changes nothing: there is nothing left to stop."""
-        self._deaf += 1
-
-    def check(self) -> None:
-        """Stop here if that was asked for.
-
-        Raises:
-            KeyboardInterrupt: it was.
-        """
-        if self.asked:
-            self._raise()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait; an order to stop ends that."""
-        self.check()
-        time.sleep(seconds)
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        first, self.asked = not self.asked, True
-        if first:
-            self.at_once()
-            self._raise()
-
-    def _raise(self) -> None:
-        if not self._deaf:
-            raise KeyboardInterrupt("told to stop")
 
 
 class GuardedMeasurer:
@@ -105,12 +18,12 @@ class GuardedMeasurer:
     Args:
         measurer: measures; stays the caller's.
         device: where it measures.
-        stopping: whether the process is to stop.
-        watcher: who is on the GPU; None where nobody is to be looked for.
+        stop: the request to stop the process.
+        probe: looks for others; None to look for none.
         spent: hears after each measurement what the attempt has taken: seconds of windows, and joules.
 
     Attributes:
-        others: who came; empty while nobody has.
+        others: who came; empty while none has.
         joules: that were spent, as far as they were measured.
     """
 
@@ -118,16 +31,16 @@ class GuardedMeasurer:
         self,
         measurer: Measurer,
         device: Device,
-        stopping: Stopping,
-        watcher: Watcher | None,
+        stop: StopRequest,
+        probe: ContentionProbe | None,
         spent: Callable[[float, float], None],
     ) -> None:
         self._inner = measurer
         self._gpu = device
-        self._stopping = stopping
-        self._watcher = watcher
+        self._stop = stop
+        self._probe = probe
         self._spent = spent
-        self._told = ""
+        self._logged = ""
         self.others = ""
         self.joules = 0.0
 
@@ -148,19 +61,19 @@ class GuardedMeasurer:
             Interrupted: others were on the GPU before or after; the clock is given back, the worker gone.
             KeyboardInterrupt: the process is to stop.
         """
-        self._stopping.check()
-        self._give_way()
+        self._stop.check()
+        self._check_users()
         measurement = self._inner.measure(trial, plans)
         self._took(measurement.energy_total_j)
-        self._give_way()
+        self._check_users()
         return measurement
 
     def measure_idle(self, clock_mhz: int | None) -> float:
         """See ``Measurer.measure_idle``; raises as ``measure`` does."""
-        self._stopping.check()
+        self._stop.check()
         spent_j = self._inner.measure_idle(clock_mhz)
         self._took(spent_j)
-        self._give_way()
+        self._check_users()
         return spent_j
 
     def with_idle(self, measurement: Measurement, clock_mhz: int | None) -> Measurement:
@@ -184,16 +97,16 @@ class GuardedMeasurer:
         self.joules += joules
         self._spent(self.windows_s, self.joules)
 
-    def _give_way(self) -> None:
+    def _check_users(self) -> None:
         """Stop where others are on the GPU."""
-        if self._watcher is None:
+        if self._probe is None:
             return
         identity = self._gpu.identity
-        seen = self._watcher.look(identity.spec, identity.uuid, self._gpu.own_processes())
-        if seen.busy:
-            self.others = seen.why
+        contention = self._probe.look(identity.spec, identity.uuid, self._gpu.own_processes())
+        if contention.busy:
+            self.others = contention.reason
             self.leave()
-            raise Interrupted(seen.why)
-        if seen.why != self._told:
-            self._told = seen.why
-            _LOG.warning("nobody tells who else is on the GPU: %s", seen.why)
+            raise Interrupted(contention.reason)
+        if contention.reason != self._logged:
+            self._logged = contention.reason
+            _LOG.warning("other users of the GPU are unknown: %s", contention.reason)

@@ -1,45 +1,62 @@
-"""What a job's process is told, and how it says that it has ended; plain values that JSON has.
+"""What the daemon and the process of an attempt send each other: lines of JSON.
 
-Errands, events and endings as lines of JSON, and back.
+The spec goes to the process; events and the result come back through a pipe, which must not delay measuring.
 """
 
 import json
+import math
+import os
+import select
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tuner.model.jobs import JobKind, JobSpec
+from tuner.model.objective import UNITS
+
+if TYPE_CHECKING:  # the daemon, which reads these lines, imports no search
+    from tuner.search.driver import TrialEvent
 
 Status = Literal["finished", "limited", "interrupted", "busy", "refused", "unavailable", "crashed"]
-ENDING = "ending"
-"""The last line of a job's process."""
+RESULT = "result"
+"""Kind of the last line."""
 
 SPENT = "spent"
-"""What the attempt has taken so far; told with every measurement, so that it is a sign of life too."""
+"""Kind of the line with the cost so far; sent with every measurement, so that it is a sign of life too."""
 
 LONGEST_LINE_BYTES = 262_144
-"""Of a line that is read: hundreds of times an event, ten times the largest ending."""
+"""Of a line that is read: hundreds of times an event, ten times the largest result."""
+
+_COMPILED_EVERY_S = 0.2  # as often as a person can see
+_WAIT_S = 0.5  # for a daemon that is slow to read, before events are dropped; trials are in the database
+_RESULT_WAIT_S = 5.0  # for the result, on which more depends
+_LONGEST_SENTENCE = 2000  # characters
+_ANSWER = (
+    *("configurations", "clock_mhz", "time_s", "time_s_uncertainty"),
+    *("energy_j", "energy_j_uncertainty", "bursts", "flags"),
+)
 
 
 @dataclass(frozen=True)
-class Errand:
-    """One attempt at a job.
+class AttemptSpec:
+    """What one attempt at a job is to do.
 
     Attributes:
         job: its number; the run in the database is bound to it.
-        order: what to do; its device is filled in.
+        job_spec: of the job; its device is filled in.
         database: where trials go.
-        kernel_directories: folders of kernel files beside those shipped; looked at again, as they may have
-            changed since the daemon looked.
-        below: the first directory that is looked at; those above it are taken as trusted.
-        idle_test: give way as soon as others compute on the GPU.
+        kernel_directories: folders of kernel files beside those shipped; checked again, as they may have
+            changed since the daemon read them.
+        below: the first directory that is checked; those above it are trusted.
+        idle_test: stop as soon as others compute on the GPU.
         others_allowed: processes of others on the GPU that do not count.
         sample: of a job that measures again: the trial as ``tuner.model.records.trial_record`` writes it.
     """
 
     job: int
-    order: JobSpec
+    job_spec: JobSpec
     database: Path
     kernel_directories: tuple[Path, ...] = ()
     below: Path = Path("/")
@@ -49,19 +66,19 @@ class Errand:
 
 
 @dataclass(frozen=True)
-class Ending:
+class AttemptResult:
     """How an attempt ended.
 
     Attributes:
-        status: ``finished``; ``limited`` by the order's own limits, an end too; ``interrupted`` because it
-            was told to; ``busy`` because others came; ``refused`` where trying again will not help;
-            ``unavailable`` where it may: no device, sensor, clock or room on the disk just now; ``crashed``.
+        status: ``finished``; ``limited`` by the job's own limits, an end too; ``interrupted`` on request;
+            ``busy`` because others came; ``refused`` where a retry cannot help; ``unavailable`` where it may:
+            no device, sensor, clock or room on the disk just now; ``crashed``.
         message: why, for people; empty where it finished.
         run: its run in the database.
         seconds: that windows took on the GPU in this attempt, on the device's clock.
         joules: that this attempt took, as far as they were measured.
         sample: what was measured again, as ``tuner.model.records.measurement_record`` writes it.
-        clocks_left: GPUs whose clocks could not be given back at once, as their control knows them.
+        clocks_left: GPUs whose clocks could not be restored at once, as their control knows them.
     """
 
     status: Status
@@ -74,12 +91,12 @@ class Ending:
 
 
 def line(kind: str, data: Mapping[str, Any]) -> bytes:
-    """A line that tells of something."""
+    """A line of a kind."""
     return json.dumps([kind, data], separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
-def event(text: bytes) -> tuple[str, dict[str, Any]] | None:
-    """What a line tells; None for a line that is none of ours."""
+def parse_line(text: bytes) -> tuple[str, dict[str, Any]] | None:
+    """Kind and data of a line; None for a line that is none of ours."""
     try:
         match json.loads(text):
             case [str(kind), dict(data)]:
@@ -89,49 +106,48 @@ def event(text: bytes) -> tuple[str, dict[str, Any]] | None:
     return None
 
 
-def errand_text(errand: Errand) -> str:
-    """An errand as JSON."""
-    record = asdict(errand)
-    record["order"]["kind"] = errand.order.kind.value
-    record["database"], record["below"] = str(errand.database), str(errand.below)
-    record["kernel_directories"] = [str(folder) for folder in errand.kernel_directories]
+def spec_json(spec: AttemptSpec) -> str:
+    """A spec as JSON."""
+    record = asdict(spec)
+    record["job_spec"]["kind"] = spec.job_spec.kind.value
+    record["database"], record["below"] = str(spec.database), str(spec.below)
+    record["kernel_directories"] = [str(folder) for folder in spec.kernel_directories]
     return json.dumps(record)
 
 
-def errand_from(text: str) -> Errand:
-    """The errand of a text that ``errand_text`` made."""
+def parse_spec(text: str) -> AttemptSpec:
+    """The spec of a text that ``spec_json`` made."""
     record = json.loads(text)
-    order = record["order"]
-    record["order"] = JobSpec(
-        **{**order, "kind": JobKind(order["kind"]), "workloads": tuple(order["workloads"])}
-    )
+    job_spec = record["job_spec"]
+    kind, workloads = JobKind(job_spec["kind"]), tuple(job_spec["workloads"])
+    record["job_spec"] = JobSpec(**{**job_spec, "kind": kind, "workloads": workloads})
     record["database"], record["below"] = Path(record["database"]), Path(record["below"])
     record["kernel_directories"] = tuple(map(Path, record["kernel_directories"]))
-    return Errand(**record)
+    return AttemptSpec(**record)
 
 
-def ending_line(ending: Ending) -> bytes:
+def result_line(result: AttemptResult) -> bytes:
     """The last line."""
-    return line(ENDING, asdict(ending))
+    return line(RESULT, asdict(result))
 
 
-def ending_from(data: Mapping[str, Any]) -> Ending | None:
-    """The ending a line tells of; None where it is none."""
+def parse_result(data: Mapping[str, Any]) -> AttemptResult | None:
+    """The result in a line's data; None where it is none."""
     try:
-        ending = Ending(**{**data, "clocks_left": tuple(data.get("clocks_left", ()))})
+        result = AttemptResult(**{**data, "clocks_left": tuple(data.get("clocks_left", ()))})
     except TypeError:
         return None
     kinds: tuple[tuple[object, type], ...] = (
-        (ending.message, str),
-        (ending.seconds, float),
-        (ending.joules, float),
+        (result.message, str),
+        (result.seconds, float),
+        (result.joules, float),
     )
     plain = all(isinstance(value, kind) for value, kind in kinds)
-    return ending if plain and ending.status in get_args(Status) else None
+    return result if plain and result.status in get_args(Status) else None
 
 
-class Lines:
-    """Cuts what comes through a pipe into lines; one that is too long is dropped, and its end with it.
+class LineReader:
+    """Splits the bytes of a pipe into lines; drops a line that is too long.
 
     Args:
         take: gets each line without its end.
@@ -166,3 +182,105 @@ class Lines:
             self._begun.clear()
         if not self._dropping:
             self._begun += part
+
+
+class EventWriter:
+    """Writes events into a pipe; drops them where the pipe is full for too long, or closed.
+
+    Args:
+        pipe: descriptor of its end; made non-blocking.
+        objective: name of the objective whose costs are sent.
+    """
+
+    def __init__(self, pipe: int, objective: str) -> None:
+        self._pipe = pipe
+        self._unit = UNITS.get(objective, "")
+        self._torn = False  # half a line was written
+        self._full = False
+        self._compiled_s = -math.inf
+        os.set_blocking(pipe, False)
+
+    def compiled(self, done: int, total: int) -> None:
+        """So many of the configurations are compiled."""
+        now_s = time.monotonic()
+        if done == total or now_s - self._compiled_s >= _COMPILED_EVERY_S:
+            self._compiled_s = now_s
+            self._send("compiled", {"done": done, "total": total})
+
+    def measured(self, event: "TrialEvent") -> None:
+        """A trial has ended, and is stored."""
+        self._send(
+            "trial",
+            {
+                "number": event.number,
+                "status": event.measurement.status.value,
+                "cost": _finite(event.cost),
+                "best": _finite(event.best_cost),
+                "unit": self._unit,
+                "joules": event.joules,
+                "watts": None if event.measurement.energy is None else event.measurement.energy.watts,
+                "clock_mhz": event.measurement.clock_mhz,
+                "expected": event.expected,
+                "confirming": event.confirming,
+            },
+        )
+
+    def told(self, sentence: str) -> None:
+        """The policy explains itself."""
+        self._send("told", {"sentence": sentence[:_LONGEST_SENTENCE]})
+
+    def run(self, number: int, resumed: int) -> None:
+        """The run in the database, and the trials it has from earlier attempts."""
+        self._send("run", {"run": number, "resumed": resumed})
+
+    def spent(self, seconds: float, joules: float) -> None:
+        """The cost of the attempt so far."""
+        self._send(SPENT, {"seconds": seconds, "joules": joules})
+
+    def answer(self, document: Mapping[str, Any]) -> None:
+        """The answer in short; ``document`` is the run's."""
+        best = document["best"]
+        summary = None if best is None else {name: best[name] for name in _ANSWER}
+        fields = ("status", "objective", "modelled", "against_default")
+        self._send("answer", {"summary": {**{name: document[name] for name in fields}, "best": summary}})
+
+    def end(self, result: AttemptResult) -> None:
+        """The last line; the pipe is closed."""
+        self._write(result_line(result), _RESULT_WAIT_S)
+        self.close()
+
+    def close(self) -> None:
+        """Close the pipe."""
+        os.close(self._pipe)
+
+    def _send(self, kind: str, data: Mapping[str, Any]) -> None:
+        self._write(line(kind, data), 0.0 if self._full else _WAIT_S)
+
+    def _write(self, text: bytes, wait_s: float) -> None:
+        """Write a line whole, or drop it: after one full wait, the next lines are dropped without any."""
+        rest = memoryview(b"\n" + text if self._torn else text)
+        deadline_s = time.monotonic() + wait_s
+        begun = False
+        while rest:
+            try:
+                count = os.write(self._pipe, rest)
+            except BlockingIOError:
+                if not self._ready(deadline_s):
+                    self._full, self._torn = True, self._torn or begun
+                    return
+                continue
+            except OSError:  # the daemon is gone, and this process is about to end
+                return
+            rest, begun = rest[count:], True
+        self._full = self._torn = False
+
+    def _ready(self, deadline_s: float) -> bool:
+        """Wait until there is room in the pipe, at most until the deadline."""
+        left_s = deadline_s - time.monotonic()
+        watch = select.poll()
+        watch.register(self._pipe, select.POLLOUT)
+        return left_s > 0 and bool(watch.poll(1000.0 * left_s))
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

@@ -1,4 +1,4 @@
-"""A job's process as the daemon has it: started, listened to, stopped, and never left behind."""
+"""Starts the process of an attempt, reads its events, and sees to its end."""
 
 import asyncio
 import contextlib
@@ -11,19 +11,19 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.daemon.attempts.messages import (
-    ENDING,
+    RESULT,
     SPENT,
-    Ending,
-    Errand,
-    Lines,
-    ending_from,
-    errand_text,
-    event,
+    AttemptResult,
+    AttemptSpec,
+    LineReader,
+    parse_line,
+    parse_result,
+    spec_json,
 )
 from tuner.errors import ChildCrashedError
 
-Tell = Callable[[str, Mapping[str, Any]], None]
-"""Hears of events: their kind (``tuner.model.jobs.JobEvent``) and data."""
+OnEvent = Callable[[str, Mapping[str, Any]], None]
+"""Is called with the kind (``tuner.model.jobs.JobEvent``) and data of an event."""
 
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[3:];"
@@ -31,44 +31,46 @@ _BOOT = (
 )
 _LOG = logging.getLogger(__name__)
 _READ_BYTES = 65_536  # a pipe's worth
-_BREATH_S = 0.02  # between two reads: whoever floods the pipe fills it, and the daemon has time for others
-_PATIENCE_S = 900.0  # beside windows and time-outs: the longest that a search may compile or think unheard
+_PAUSE_S = (
+    0.02  # between two reads: a process that floods the pipe fills it, and the daemon has time for others
+)
+_SILENCE_S = 900.0  # beside windows and time-outs: the longest that a search may compile or think
 _TIMEOUTS = 3.0  # the answer check, the run and the worker's end may each take one
 _KILL_S = 30.0  # a killed process that holds a GPU may need seconds until the driver lets go of it
 _OF_THE_SERVICE = (
     *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),
     *("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"),
-)  # what systemd told the daemon, and nobody else
+)  # of systemd, for the daemon alone
 
 
-async def start(errand: Errand, tell: Tell) -> "Runner":
-    """Start the process of a job.
+async def start(spec: AttemptSpec, on_event: OnEvent) -> "AttemptProcess":
+    """Start the process of an attempt.
 
-    It is a fresh interpreter in a session of its own, writes its log to standard error, and is ended by the
-    kernel when this process ends, however that comes.
+    It is a fresh interpreter in a session of its own, and writes its log to standard error. The kernel ends
+    it when this process ends in whatever way.
 
     Args:
-        errand: what it is to do.
-        tell: called in the event loop for everything it tells; what it raises is logged.
+        spec: what it is to do.
+        on_event: called in the event loop for every event; what it raises is logged.
 
     Raises:
         ChildCrashedError: no process can be started just now.
     """
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
         try:
-            listening, telling = os.pipe()
-            ours.callback(os.close, listening)
-            theirs.callback(os.close, telling)
+            reading, writing = os.pipe()
+            ours.callback(os.close, reading)
+            theirs.callback(os.close, writing)
             theirs_of_lifeline, lifeline = os.pipe()
             ours.callback(os.close, lifeline)
             theirs.callback(os.close, theirs_of_lifeline)
-            words = theirs.enter_context(os.fdopen(os.memfd_create("errand"), "w+", encoding="utf-8"))
-            words.write(errand_text(errand))
-            words.seek(0)
-            passed = (telling, theirs_of_lifeline)
+            stdin = theirs.enter_context(os.fdopen(os.memfd_create("attempt-spec"), "w+", encoding="utf-8"))
+            stdin.write(spec_json(spec))
+            stdin.seek(0)
+            passed = (writing, theirs_of_lifeline)
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-c", _BOOT, *map(str, passed), *sys.path),
-                stdin=words.fileno(),
+                stdin=stdin.fileno(),
                 stdout=2,
                 pass_fds=passed,
                 start_new_session=True,
@@ -77,41 +79,46 @@ async def start(errand: Errand, tell: Tell) -> "Runner":
         except OSError as error:
             raise ChildCrashedError(f"the process of a job cannot be started: {error}") from error
         ours.pop_all()
-    return Runner(process, listening, lifeline, tell, _silence_s(errand))
+    return AttemptProcess(process, reading, lifeline, on_event, _silence_s(spec))
 
 
-class Runner:
+class AttemptProcess:
     """The process of one attempt at a job; made by ``start``.
 
     Args:
         process: the process, which leads a session.
-        listening: where its lines come from; owned, as is the next.
-        lifeline: closed when it is to end at once.
-        tell: hears of its events.
-        silence_s: without a sign of life for so long, it is taken to hang and is ended.
+        reading: descriptor of its lines; owned, as is the next.
+        lifeline: closed when the process is to end at once.
+        on_event: called for every event.
+        silence_s: a process without a sign of life for so long hangs, and is ended.
     """
 
     def __init__(
-        self, process: asyncio.subprocess.Process, listening: int, lifeline: int, tell: Tell, silence_s: float
+        self,
+        process: asyncio.subprocess.Process,
+        reading: int,
+        lifeline: int,
+        on_event: OnEvent,
+        silence_s: float,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._process = process
-        self._listening = listening
+        self._reading = reading
         self._lifeline = lifeline
-        self._tell = tell
+        self._on_event = on_event
         self._silence_s = silence_s
-        self._lines = Lines(self._take)
+        self._lines = LineReader(self._handle)
         self._garbled = 0
         self._stopped = False
         self._hung = False
-        self._spent = Ending("crashed")
+        self._spent = AttemptResult("crashed")
         self._run: int | None = None
-        self._ending: Ending | None = None
-        self._breath: asyncio.TimerHandle | None = None
-        self._heard_s = self._loop.time()
-        os.set_blocking(listening, False)
-        self._listen()
-        self._end = self._loop.create_task(self._live())
+        self._result: AttemptResult | None = None
+        self._pause_timer: asyncio.TimerHandle | None = None
+        self._alive_s = self._loop.time()
+        os.set_blocking(reading, False)
+        self._resume()
+        self._end = self._loop.create_task(self._supervise())
 
     @property
     def pid(self) -> int:
@@ -120,11 +127,11 @@ class Runner:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """Seconds of windows and joules that the attempt has taken so far, as it tells."""
+        """Seconds of windows and joules of the attempt so far, as it reports them."""
         return self._spent.seconds, self._spent.joules
 
     async def stop(self, grace_s: float) -> None:
-        """Have it stop in order; kill it where it has not ended after ``grace_s`` seconds. Waits for its end.
+        """Stop it in order, and kill it after ``grace_s`` seconds; returns when it has ended.
 
         What it has measured so far is stored, its clocks are restored, and its run can be resumed.
         """
@@ -136,114 +143,114 @@ class Runner:
             self._signal(signal.SIGKILL)
             await asyncio.wait({self._end}, timeout=_KILL_S)
 
-    async def ended(self) -> Ending:
-        """How it ended, once it has; may be asked for as often as one likes."""
+    async def result(self) -> AttemptResult:
+        """Wait for its end; may be called any number of times."""
         return await asyncio.shield(self._end)
 
     # --- its life ------------------------------------------------------------------------------------
 
-    async def _live(self) -> Ending:
-        """See the process to its end, and clear up after it."""
+    async def _supervise(self) -> AttemptResult:
+        """Wait for the end of the process, and release what it held."""
         try:
-            await self._outlast()
+            await self._wait()
         finally:
-            self._hush()
+            self._pause()
             with contextlib.suppress(OSError):  # what is left in the pipe; others may hold its other end open
-                while data := os.read(self._listening, _READ_BYTES):
+                while data := os.read(self._reading, _READ_BYTES):
                     self._lines.feed(data)
-            os.close(self._listening)
+            os.close(self._reading)
             os.close(self._lifeline)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)  # its session: children that outlive it
-        return self._how()
+        return self._conclusion()
 
-    async def _outlast(self) -> None:
-        """Wait for the process; one that gives no sign of life is ended."""
+    async def _wait(self) -> None:
+        """Wait for the process; kill it where it gives no sign of life."""
         waiting = self._loop.create_task(self._process.wait())
         while True:
-            left_s = self._heard_s + self._silence_s - self._loop.time()
+            left_s = self._alive_s + self._silence_s - self._loop.time()
             done, _ = await asyncio.wait({waiting}, timeout=max(0.0, left_s))
             if done:
                 return
-            if self._heard_s + self._silence_s <= self._loop.time():
+            if self._alive_s + self._silence_s <= self._loop.time():
                 _LOG.error("process %d: no sign of life for %g s: killed", self.pid, self._silence_s)
                 self._hung = True
-                self._heard_s = self._loop.time()
+                self._alive_s = self._loop.time()
                 self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
-    def _how(self) -> Ending:
-        """How the attempt ended, by its own words where it had time for them."""
+    def _conclusion(self) -> AttemptResult:
+        """The result that the process sent, else one that follows from its exit status."""
         status = self._process.returncode
-        if self._ending is not None:
-            return self._ending
+        if self._result is not None:
+            return self._result
         known = replace(self._spent, run=self._run)
         if self._hung:
             message = f"no sign of life for {self._silence_s:.0f} s; it was killed"
             return replace(known, status="crashed", message=message)
         if self._stopped and status in (-signal.SIGTERM, -signal.SIGKILL, -signal.SIGIO):
-            return replace(known, status="interrupted", message="stopped before it could say so")
-        return replace(known, status="crashed", message=f"its process {_how(status)} without a word")
+            return replace(known, status="interrupted", message="stopped before it sent a result")
+        return replace(known, status="crashed", message=f"its process {_exit(status)} without a result")
 
-    # --- what it tells -------------------------------------------------------------------------------
+    # --- its lines -----------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        self._breath = None
-        self._loop.add_reader(self._listening, self._read)
+    def _resume(self) -> None:
+        self._pause_timer = None
+        self._loop.add_reader(self._reading, self._read)
 
-    def _hush(self) -> None:
-        self._loop.remove_reader(self._listening)
-        if self._breath is not None:
-            self._breath.cancel()
-            self._breath = None
+    def _pause(self) -> None:
+        self._loop.remove_reader(self._reading)
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+            self._pause_timer = None
 
     def _read(self) -> None:
-        self._hush()
+        self._pause()
         try:
-            data = os.read(self._listening, _READ_BYTES)
+            data = os.read(self._reading, _READ_BYTES)
         except BlockingIOError:
             data = b"\n"
         except OSError:
             data = b""
-        if data:  # at the end of file, the end of the process is what is waited for
+        if data:  # after the end of file, only the end of the process is awaited
             self._lines.feed(data)
-            self._breath = self._loop.call_later(_BREATH_S, self._listen)
+            self._pause_timer = self._loop.call_later(_PAUSE_S, self._resume)
 
-    def _take(self, text: bytes) -> None:
-        told = event(text)
-        if told is None:
+    def _handle(self, text: bytes) -> None:
+        parsed = parse_line(text)
+        if parsed is None:
             self._garbled += 1
             if self._garbled == 1:
-                _LOG.warning("process %d tells what is no event: %.200r", self.pid, text)
+                _LOG.warning("process %d sent a line that is no event: %.200r", self.pid, text)
             return
-        self._heard_s = self._loop.time()
-        kind, data = told
-        if kind == ENDING:
-            self._ending = ending_from(data)
+        self._alive_s = self._loop.time()
+        kind, data = parsed
+        if kind == RESULT:
+            self._result = parse_result(data)
         elif kind == SPENT:
-            self._spent = ending_from({**data, "status": "crashed"}) or self._spent
+            self._spent = parse_result({**data, "status": "crashed"}) or self._spent
         else:
             if kind == "run" and isinstance(data.get("run"), int):
                 self._run = data["run"]
             try:
-                self._tell(kind, data)
-            except Exception:  # noqa: BLE001 - whoever listens badly ends no job
-                _LOG.exception("process %d: the event %s could not be told on", self.pid, kind)
+                self._on_event(kind, data)
+            except Exception:  # noqa: BLE001 - an error of a handler must not end the job
+                _LOG.exception("process %d: the event %s was not handled", self.pid, kind)
 
 
-def _silence_s(errand: Errand) -> float:
+def _silence_s(spec: AttemptSpec) -> float:
     """How long an attempt may be silent; it gives a sign of life with every measurement."""
-    options = errand.order.options
+    options = spec.job_spec.options
     trial_timeout_s, window_s = (options.get(name) or 0.0 for name in ("trial_timeout_s", "window_s"))
-    return _PATIENCE_S + _TIMEOUTS * (float(trial_timeout_s) + float(window_s))
+    return _SILENCE_S + _TIMEOUTS * (float(trial_timeout_s) + float(window_s))
 
 
-def _how(status: int | None) -> str:
+def _exit(status: int | None) -> str:
     if status is None or status >= 0:
-        return f"ended with exit status {status}"
+        return f"exited with status {status}"
     with contextlib.suppress(ValueError):
         return f"was killed by {signal.Signals(-status).name}"
     return f"was killed by signal {-status}"

@@ -25,7 +25,7 @@ from tuner.daemon.answers.questions import (
 from tuner.daemon.answers.replies import SampleTask, searched, stored_answer_to
 from tuner.daemon.answers.snapshot import AnswerSnapshot
 from tuner.daemon.backlog.uses import BackOff, UseCounter
-from tuner.daemon.interface import Question
+from tuner.daemon.interface import Question, measured_saving
 from tuner.daemon.queue.job_specs import topic, with_batch
 from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import ServedAnswer
@@ -92,13 +92,14 @@ def saving_j(answer: StoredAnswer) -> float:
     Of an answer for time, seconds count with the power that was measured.
     """
     best, default = answer.answer["best"], answer.answer.get("default") or {}
-    power_w = best.get("power_w") or ASSUMED_POWER_W
-    time_s, default_s = best.get("time_s") or 0.0, default.get("time_s") or 0.0
-    joules, default_j = best.get("energy_j"), default.get("energy_j")
-    if answer.objective == "time" or joules is None or default_j is None:
-        joules, default_j = power_w * time_s, power_w * default_s
-    saved = max(float(default_j) - float(joules), LEAST_SAVING * float(joules))
-    return saved if math.isfinite(saved) else ASSUMED_SAVING_J
+    measured = None if answer.objective == "time" else measured_saving(answer.answer)
+    cost_j, saved_j = best.get("energy_j"), None if measured is None else measured.joules
+    if saved_j is None:
+        power_w = best.get("power_w") or ASSUMED_POWER_W
+        cost_j = power_w * (best.get("time_s") or 0.0)
+        saved_j = power_w * (default.get("time_s") or 0.0) - cost_j
+    saved_j = max(float(saved_j), LEAST_SAVING * float(cost_j or 0.0))
+    return saved_j if math.isfinite(saved_j) else ASSUMED_SAVING_J
 
 
 def worth_of(priority: float) -> float:

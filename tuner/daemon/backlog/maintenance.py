@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.backlog.backlog import MOST_CANDIDATES, Backlog, CandidateJob, priority, worth_of
-from tuner.daemon.devices.budgets import Budgets
+from tuner.daemon.devices.admission import Budgets
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.job_specs import topic
 from tuner.daemon.queue.sets import WITHDRAWN, missing, reprioritised, unwanted
-from tuner.daemon.queue.storage import Books, Storage
-from tuner.daemon.state import Situation
+from tuner.daemon.state import State
+from tuner.database.storage import Repositories, Storage
 from tuner.errors import StoreError, TunerError
 from tuner.model.jobs import FOR_AN_ANSWER, OWN, JobKind, JobRecord, JobSpec, JobState, Origin
 
@@ -179,8 +179,8 @@ class AutoQueue:
     def _alike(self, spec: JobSpec, searched: str) -> list[JobRecord]:
         """Jobs that have not ended and give the answer of a spec."""
         if spec.kind is JobKind.TUNE:
-            return self._board.about(searched)
-        job = self._board.like(spec)
+            return self._board.searches(searched)
+        job = self._board.find(spec)
         return [] if job is None else [job]
 
 
@@ -199,7 +199,7 @@ class Maintenance:
 
     def __init__(
         self,
-        situation: Situation,
+        situation: State,
         *,
         storage: Storage,
         board: Board,
@@ -286,7 +286,7 @@ class Maintenance:
         """Remove analytical answers that nobody can be given any more, or that there are too many of."""
         kept = self._answerer.forget_outdated()
 
-        def prune(books: Books) -> None:
+        def prune(books: Repositories) -> None:
             gone = books.ledger.analytical().keys() - kept
             if gone:
                 books.ledger.forget_analytical(gone)

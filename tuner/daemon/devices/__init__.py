@@ -1,1 +1,1 @@
-"""One lane per device: what is done next in it, and when it may be."""
+"""One queue per device: which job runs next, whether it may run now, and what became of it."""

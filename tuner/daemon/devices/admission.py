@@ -1,81 +1,149 @@
-"""Whether a device may be tuned on now: windows, budgets, and the machine's own work.
+"""Admission of jobs to a device: windows, budgets, and other users of the GPU.
 
-When tuning is allowed: windows that a cron expression opens, in local time.
+Windows are opened by cron expressions, in local time.
 """
 
 import asyncio
+import itertools
 import math
 import os
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta, timezone, tzinfo
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim
 
-from tuner.daemon.devices.budgets import Budgets, exhausted, until_tomorrow_s
-from tuner.daemon.settings.tables import Settings, WindowTable
+from tuner.daemon.settings.tables import BudgetTable, Settings, WindowTable
+from tuner.database.storage import Storage
+from tuner.devices.gpu_users import Contention
 from tuner.report.words import moment
 
-_RECHECK_S = 60.0  # a wall clock that was set is noticed after so long
-_LOOK_TIMEOUT_S = 10.0  # a look that takes longer: the driver hangs
+_DAYS_AROUND = 7  # read at the start: corrections of a wall clock are seldom larger
+_RECHECK_S = 60.0  # a change of the wall clock is noticed after so long
+_LOOK_TIMEOUT_S = 10.0  # for a look at a GPU; after it, its driver hangs
 _LOAD_LASTS_S = 2.0  # utilisation is a mean over the past: up to a second of it on discrete GPUs
-_MISSED_LOOKS = 8.0  # looks left out, after which nobody knows whether the device was free
+_MISSED_LOOKS = 8.0  # looks left out, after which it is unknown whether the GPU was free
 
-Wall = Callable[[], datetime]
+WallClock = Callable[[], datetime]
 _LOCALTIME = Path("/etc/localtime")
 _TICK = timedelta(seconds=1)  # of cron expressions
 
 
-class Presence(Protocol):
-    """See ``tuner.daemon.attempts.gpu_users.Presence``."""
+class Cost(NamedTuple):
+    """Time and energy of measuring."""
 
-    @property
-    def busy(self) -> bool:
-        """Others compute there."""
-
-    @property
-    def why(self) -> str:
-        """Who or what."""
-
-    @property
-    def figure(self) -> str:
-        """How much of it, which is another with each look; empty where that is not measured."""
+    seconds: float = 0.0
+    joules: float = 0.0
 
 
-class Look(Protocol):
-    """Looks whether others compute on a device (``tuner.daemon.attempts.gpu_users.Company.look``)."""
+class Budgets:
+    """Costs by day and GPU, in memory and in the database.
 
-    async def __call__(self, device: str, ours: int, *, our_load: bool = False) -> Presence:
+    Costs that could not be stored yet count all the same, and are stored with the next. No day is forgotten:
+    a wall clock that was wrong for a while comes back to the right one.
+
+    Args:
+        storage: the database.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._spent: dict[tuple[str, str], Cost] = {}
+        self._unstored: dict[tuple[str, str], Cost] = {}
+
+    async def load(self, day: str, uuids: Iterable[str]) -> None:
+        """Read the costs of a day and those around it.
+
+        Args:
+            day: local date, ISO 8601.
+            uuids: of the devices.
+
+        Raises:
+            StoreError: the database cannot be used just now.
+        """
+        around = range(-_DAYS_AROUND, _DAYS_AROUND + 1)
+        days = [(date.fromisoformat(day) + timedelta(days=away)).isoformat() for away in around]
+        keys = list(itertools.product(days, uuids))
+        found = await self._storage.run(lambda db: [db.ledger.spent(*key) for key in keys])
+        self._spent.update((key, Cost(*spent)) for key, spent in zip(keys, found, strict=True))
+
+    def on(self, day: str, uuid: str) -> Cost:
+        """What was spent on a GPU on a day."""
+        return self._spent.get((day, uuid), Cost())
+
+    def spend(self, uuid: str, day: str, seconds: float, joules: float) -> None:
+        """Count what was spent; ``store`` makes it durable."""
+        for counts in (self._spent, self._unstored):
+            before = counts.get((day, uuid), Cost())
+            counts[day, uuid] = Cost(before.seconds + seconds, before.joules + joules)
+
+    async def store(self) -> None:
+        """Store what was counted.
+
+        Raises:
+            StoreError: the database cannot be used just now; what was counted is kept for the next time.
+        """
+        while self._unstored:
+            (day, uuid), spent = self._unstored.popitem()
+            try:
+                await self._storage.run(
+                    lambda db, day=day, uuid=uuid, spent=spent: db.ledger.spend(day, uuid, *spent)  # type: ignore[misc]  # bound at once
+                )
+            except BaseException:
+                more = self._unstored.get((day, uuid), Cost())
+                self._unstored[day, uuid] = Cost(spent.seconds + more.seconds, spent.joules + more.joules)
+                raise
+
+
+def exhausted(budget: BudgetTable, spent: Cost) -> str:
+    """Why nothing more may be spent today; empty where something may."""
+    if budget.seconds_per_day is not None and spent.seconds >= budget.seconds_per_day:
+        return f"today's budget of {budget.seconds_per_day:g} s of measuring is used up"
+    if budget.joules_per_day is not None and spent.joules >= budget.joules_per_day:
+        return f"today's budget of {budget.joules_per_day:g} J of measuring is used up"
+    return ""
+
+
+def until_tomorrow_s(now: datetime) -> float:
+    """Seconds to the next local midnight, with summer time."""
+    tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    return max(0.0, tomorrow.timestamp() - now.timestamp())
+
+
+class CheckUsers(Protocol):
+    """Looks for other users of a device (``ContentionMonitor.look``)."""
+
+    async def __call__(self, device: str, ours: int, *, our_load: bool = False) -> Contention:
         """Look now; ``our_load``: its load is, or may still be, that of our own work."""
 
 
-class Hold(NamedTuple):
-    """What keeps a job from running.
+class Block(NamedTuple):
+    """Why no job may run on a device now.
 
     Attributes:
         reason: for people.
-        again_s: when to ask again at the latest.
-        tell: False for what passes by itself at once, and is no news.
-        figure: what is another with each look, and no news either; empty where there is none.
+        retry_s: when to ask again at the latest.
+        report: False for a reason that passes by itself at once.
+        load: a figure that differs with each look; empty where there is none.
     """
 
     reason: str
-    again_s: float
-    tell: bool = True
-    figure: str = ""
+    retry_s: float
+    report: bool = True
+    load: str = ""
 
 
-class Gates:
-    """The gates of one device.
+class Admission:
+    """Decides whether a job may run on a device.
 
     Args:
         device: as named, e.g. ``cuda:0``.
         uuid: of the GPU.
         settings: asked each time, so that new ones count at once.
         budgets: what was spent.
-        look: asks who else is on the GPU.
+        check_users: looks for other users of the GPU.
         wall: the local time, with its zone.
     """
 
@@ -86,90 +154,93 @@ class Gates:
         *,
         settings: Callable[[], Settings],
         budgets: Budgets,
-        look: Look,
-        wall: Wall,
+        check_users: CheckUsers,
+        wall: WallClock,
     ) -> None:
         self._device = device
         self._uuid = uuid
         self._settings = settings
         self._budgets = budgets
-        self._look = look
+        self._check_users = check_users
         self._wall = wall
         self._free_since_s: float | None = None
         self._looked_s = 0.0
         self._left_s = -math.inf
 
     @property
-    def again_s(self) -> float:
+    def recheck_s(self) -> float:
         """How soon to ask again while a job runs."""
         idle = self._settings().idle
         return idle.look_every_s if idle.test else 1.0
 
     def forget(self) -> None:
-        """Nobody has looked for a while: the device must be seen free anew."""
+        """Require the device to be seen free anew: nobody has looked for a while."""
         self._free_since_s = None
 
     def left(self) -> None:
-        """Our process has just left the device, whose load is told as ours for a moment longer."""
+        """Note that our process has just left the device; its load counts as ours for a moment longer."""
         self._left_s = asyncio.get_running_loop().time()
 
-    async def hold(self, *, running: bool = False) -> Hold | None:
-        """What keeps the device from being tuned on; None where nothing does.
+    async def block(self, *, running: bool = False) -> Block | None:
+        """Why no job may run now; None where one may.
 
         Args:
-            running: one of our processes computes on it.
+            running: one of our processes computes on the device.
         """
-        held = self._by_the_clock()
-        if held is not None:
+        block = self._outside_limits()
+        if block is not None:
             self.forget()
-            return held
+            return block
         if not self._settings().idle.test:
             return None
-        return await self._by_others(running=running)
+        return await self._contended(running=running)
 
-    def _by_the_clock(self) -> Hold | None:
+    def _outside_limits(self) -> Block | None:
+        """The block by windows and budgets."""
         settings, now = self._settings(), self._wall()
-        window = opening(settings.window, now)
+        window = window_status(settings.window, now)
         if not window.open:
             if window.changes_at is None:
-                return Hold("outside of all windows, and none opens any more", _RECHECK_S)
+                return Block("outside of all windows, and none opens any more", _RECHECK_S)
             until_s = window.changes_at.timestamp() - now.timestamp()
             reason = f"outside of the windows: the next opens at {moment(window.changes_at)}"
-            return Hold(reason, min(max(until_s, 0.0), _RECHECK_S))
+            return Block(reason, min(max(until_s, 0.0), _RECHECK_S))
         spent_up = exhausted(settings.budget, self._budgets.on(now.date().isoformat(), self._uuid))
         if spent_up:
-            return Hold(f"{spent_up}; it goes on tomorrow", min(until_tomorrow_s(now), _RECHECK_S))
+            return Block(f"{spent_up}; it goes on tomorrow", min(until_tomorrow_s(now), _RECHECK_S))
         return None
 
-    async def _by_others(self, *, running: bool) -> Hold | None:
+    async def _contended(self, *, running: bool) -> Block | None:
+        """The block by other users of the GPU."""
         idle = self._settings().idle
         begun_s = asyncio.get_running_loop().time()
         if begun_s - self._looked_s > max(_MISSED_LOOKS * idle.look_every_s, 1.0):
             self.forget()
         try:
             our_load = running or begun_s - self._left_s < _LOAD_LASTS_S
-            looking = self._look(self._device, int(running), our_load=our_load)
-            seen = await asyncio.wait_for(looking, _LOOK_TIMEOUT_S)
+            look = self._check_users(self._device, int(running), our_load=our_load)
+            contention = await asyncio.wait_for(look, _LOOK_TIMEOUT_S)
         except asyncio.TimeoutError:
             self.forget()
-            return Hold("the GPU does not answer who is on it", idle.look_every_s)
+            return Block("the GPU does not answer who is on it", idle.look_every_s)
         now_s = self._looked_s = asyncio.get_running_loop().time()
-        if seen.busy:
+        if contention.busy:
             self.forget()
-            return Hold(f"the GPU is busy: {seen.why}", idle.look_every_s, figure=seen.figure)
+            reason = f"the GPU is busy: {contention.reason}"
+            return Block(reason, idle.look_every_s, load=contention.load)
         if self._free_since_s is None:
             self._free_since_s = now_s
         calm_s = now_s - self._free_since_s
         if running or calm_s >= idle.calm_s:
             return None
-        return Hold(
+        return Block(
             f"waits until the GPU has been free for {idle.calm_s:g} s",
             min(idle.look_every_s, idle.calm_s - calm_s),
-            tell=False,
+            report=False,
         )
 
 
-class Opening(NamedTuple):
+class WindowStatus(NamedTuple):
     """Whether tuning is allowed at a time.
 
     Attributes:
@@ -193,7 +264,12 @@ def local_zone(localtime: Path = _LOCALTIME) -> tzinfo:
         return timezone.utc
 
 
-def opening(windows: Sequence[WindowTable], now: datetime) -> Opening:
+def local_now() -> datetime:
+    """The local time with its zone, summer time included."""
+    return datetime.now(local_zone())
+
+
+def window_status(windows: Sequence[WindowTable], now: datetime) -> WindowStatus:
     """Whether tuning is allowed.
 
     A window that summer time moves begins when cron's jobs do, and is as long as it says in hours.
@@ -203,12 +279,12 @@ def opening(windows: Sequence[WindowTable], now: datetime) -> Opening:
         now: with the zone that the expressions are meant in.
     """
     if not windows:
-        return Opening(open=True, changes_at=None)
+        return WindowStatus(open=True, changes_at=None)
     ends = [end for window in windows if (end := _end(window, now)) is not None]
     if ends:
-        return Opening(open=True, changes_at=max(ends, key=_absolute))
+        return WindowStatus(open=True, changes_at=max(ends, key=_absolute))
     starts = [start for window in windows if (start := next(CronSim(window.start, now), None)) is not None]
-    return Opening(open=False, changes_at=min(starts, key=_absolute, default=None))
+    return WindowStatus(open=False, changes_at=min(starts, key=_absolute, default=None))
 
 
 def _end(window: WindowTable, now: datetime) -> datetime | None:

@@ -1,16 +1,15 @@
-"""What is done next on a device, and when: one lane per device, one job at a time in it."""
+"""The device queues: each runs the jobs of one device, one after the other."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol
 
-from tuner.daemon.attempts.messages import Ending, Errand
-from tuner.daemon.devices.admission import Gates
-from tuner.daemon.devices.budgets import LONGEST_WAIT_S, Failures
-from tuner.daemon.devices.results import Office
+from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
+from tuner.daemon.devices.admission import Admission
+from tuner.daemon.devices.results import LONGEST_WAIT_S, AttemptResults, FailureHistory
 from tuner.daemon.interface import NoSuchJobError, NotNowError, RefusedError
-from tuner.daemon.queue.board import Board, turn
+from tuner.daemon.queue.board import Board, queue_order
 from tuner.errors import ChildError, InputError, StoreError
 from tuner.model.jobs import OWN, JobRecord, JobState
 from tuner.system.logs import about
@@ -21,11 +20,11 @@ GRACE_S = 5.0
 _STORE_WAIT_S = 1.0  # until the database is asked again
 _LOG = logging.getLogger(__name__)
 
-Tell = Callable[[str, Mapping[str, Any]], None]
+OnEvent = Callable[[str, Mapping[str, Any]], None]
 
 
-class Attempt(Protocol):
-    """A process that works at a job (``tuner.daemon.attempts.runner.Runner``)."""
+class RunningAttempt(Protocol):
+    """A process that works on a job (``tuner.daemon.attempts.runner.AttemptProcess``)."""
 
     @property
     def spent(self) -> tuple[float, float]:
@@ -34,39 +33,46 @@ class Attempt(Protocol):
     async def stop(self, grace_s: float) -> None:
         """Have it end."""
 
-    async def ended(self) -> Ending:
-        """How it ended, once it has."""
+    async def result(self) -> AttemptResult:
+        """Wait for its end."""
 
 
-Launch = Callable[[Errand, Tell], Awaitable[Attempt]]
+StartAttempt = Callable[[AttemptSpec, OnEvent], Awaitable[RunningAttempt]]
 
 
-class Lane:
-    """Takes the jobs of one device, one after the other.
+class DeviceQueue:
+    """Runs the jobs of one device.
 
     Args:
         device: as named, e.g. ``cuda:0``.
-        board: where its jobs are.
-        gates: whether one may run now.
-        office: whom it asks what to tell attempts, and tells what came of them.
-        launch: starts an attempt.
+        board: the jobs.
+        admission: decides whether one may run now.
+        results: prepares attempts and records their results.
+        start_attempt: starts the process of an attempt.
 
     Attributes:
         running: the job whose process lives; also after it was cancelled, until the process has ended.
-        holds: why the next job does not start; empty where nothing holds it, or there is none.
+        block_reason: why the next job does not start; empty where nothing blocks it, or there is none.
     """
 
-    def __init__(self, device: str, board: Board, gates: Gates, office: Office, launch: Launch) -> None:
+    def __init__(
+        self,
+        device: str,
+        board: Board,
+        admission: Admission,
+        results: AttemptResults,
+        start_attempt: StartAttempt,
+    ) -> None:
         self.device = device
         self.running: JobRecord | None = None
-        self.holds = ""
+        self.block_reason = ""
         self._board = board
-        self._gates = gates
-        self._office = office
-        self._launch = launch
-        self._news = asyncio.Event()
-        self._failures = Failures()
-        self._stopping = ""
+        self._admission = admission
+        self._results = results
+        self._start_attempt = start_attempt
+        self._changed = asyncio.Event()
+        self._failures = FailureHistory()
+        self._stop_reason = ""
         self._trials = 0
 
     @property
@@ -74,62 +80,62 @@ class Lane:
         """True where no job runs or waits."""
         return self.running is None and not any(self._board.waiting(self.device))
 
-    def look(self) -> None:
-        """Something has changed that may concern this lane."""
-        self._news.set()
+    def wake(self) -> None:
+        """Look again: something has changed that may concern this device."""
+        self._changed.set()
 
     def stop(self, reason: str) -> None:
-        """Begin nothing more, and stop what runs; its job waits again, for that reason."""
-        self._stopping = reason
-        self.look()
+        """Start no more jobs, and stop the one that runs; it waits again, for that reason."""
+        self._stop_reason = reason
+        self.wake()
 
-    async def live(self) -> None:
-        """Do jobs until stopped."""
-        while not self._stopping:
-            self._news.clear()
+    async def run(self) -> None:
+        """Run jobs until stopped."""
+        while not self._stop_reason:
+            self._changed.clear()
             try:
-                rests_s = await self._next()
+                wait_s = await self._next()
             except StoreError as error:
-                self.holds, rests_s = f"the database cannot be used: {error}", _STORE_WAIT_S
-            except Exception:  # noqa: BLE001 - what nobody thought of must not end the work on a device
-                _LOG.exception("%s: an error of the daemon", self.device)
-                self.holds, rests_s = "an error of the daemon, which its log tells", LONGEST_WAIT_S
-            if rests_s is None or rests_s > 0:
-                await self._rest(rests_s)
+                self.block_reason, wait_s = f"the database cannot be used: {error}", _STORE_WAIT_S
+            except Exception:  # noqa: BLE001 - an unexpected exception must not end the work on a device
+                _LOG.exception("%s: unexpected exception", self.device)
+                self.block_reason, wait_s = "unexpected exception, see the log", LONGEST_WAIT_S
+            if wait_s is None or wait_s > 0:
+                await self._wait(wait_s)
 
     async def _next(self) -> float | None:
-        """Do one job, or say for how long there is nothing to do at most; None until there is news."""
+        """Run a job, or return how long to wait at most; None to wait for a change."""
         now_s = asyncio.get_running_loop().time()
         waiting = list(self._board.waiting(self.device))
         if not waiting:
-            self.holds = ""
-            self._gates.forget()
+            self.block_reason = ""
+            self._admission.forget()
             self._failures.forget_jobs()
             return None
-        rests_until_s = [self._failures.rests_until_s(job) for job in waiting]
-        ready = [job for job, until_s in zip(waiting, rests_until_s, strict=True) if until_s <= now_s]
+        retry_at_s = [self._failures.retry_at_s(job) for job in waiting]
+        ready = [job for job, at_s in zip(waiting, retry_at_s, strict=True) if at_s <= now_s]
         if not ready:
-            self._gates.forget()
-            return min(rests_until_s) - now_s
-        hold = await self._gates.hold()
-        if hold is None:
-            self.holds = ""
+            self._admission.forget()
+            return min(retry_at_s) - now_s
+        block = await self._admission.block()
+        if block is None:
+            self.block_reason = ""
             await self._attempt(ready[0])
             return 0.0
-        self.holds = f"{hold.reason} ({hold.figure})" if hold.figure else hold.reason
-        if hold.tell:
-            await self._queue_again(ready[0], hold.reason)
-        return hold.again_s
+        self.block_reason = f"{block.reason} ({block.load})" if block.load else block.reason
+        if block.report:
+            await self._queue_again(ready[0], block.reason)
+        return block.retry_s
 
-    async def _rest(self, seconds: float | None) -> None:
-        """Wait for news, so long at most."""
+    async def _wait(self, seconds: float | None) -> None:
+        """Wait for a change, so long at most."""
         try:
-            await asyncio.wait_for(self._news.wait(), seconds)
+            await asyncio.wait_for(self._changed.wait(), seconds)
         except asyncio.TimeoutError:
             return
 
     async def _queue_again(self, job: JobRecord, reason: str) -> None:
-        """Say why a job waits, if it still does."""
+        """Record why a job waits, if it still does."""
         try:
             await self._board.change(job.id, JobState.QUEUED, reason, of=(JobState.QUEUED,))
         except (NotNowError, NoSuchJobError):
@@ -138,7 +144,7 @@ class Lane:
     # --- an attempt ----------------------------------------------------------------------------------
 
     async def _attempt(self, job: JobRecord) -> None:
-        if await self._office.has_ended(job):
+        if await self._results.has_ended(job):
             await self._finish(job, "")
             return
         try:
@@ -146,96 +152,97 @@ class Lane:
         except (NotNowError, NoSuchJobError):  # cancelled or paused just now
             return
         self.running, self._trials = job, 0
-        ending = Ending("interrupted")
+        result = AttemptResult("interrupted")
         with about(job=job.id):
             _LOG.info("attempt %d on %s begins", job.attempts, self.device)
             try:
-                ending, why = await self._outcome(job)
-                said = ": ".join(filter(None, (ending.status, why or ending.message)))
-                run = "" if ending.run is None else f"run {ending.run}, "
-                _LOG.info("attempt %d has ended, %s: %s%d trials", job.attempts, said, run, self._trials)
-                await self._conclude(job, ending, why)
+                result, stop_reason = await self._stored_result(job)
+                outcome = ": ".join(filter(None, (result.status, stop_reason or result.message)))
+                run = "" if result.run is None else f"run {result.run}, "
+                _LOG.info("attempt %d has ended, %s: %s%d trials", job.attempts, outcome, run, self._trials)
+                await self._conclude(job, result, stop_reason)
             finally:
                 self.running = None
-                await self._office.concluded(job, ending)
+                await self._results.conclude(job, result)
 
-    async def _outcome(self, job: JobRecord) -> tuple[Ending, str]:
-        """How an attempt ended, all that it brought being stored; and why it was stopped if it was."""
+    async def _stored_result(self, job: JobRecord) -> tuple[AttemptResult, str]:
+        """Run an attempt and store its result; returns it, and why the attempt was stopped if it was."""
         try:
-            ending, why = await self._run(job)
-            return await self._office.received(job, ending), why
-        except Exception as error:  # noqa: BLE001 - a job must not be stuck because of what nobody thought of
-            _LOG.exception("an error of the daemon")
-            return Ending("crashed", f"an error of the daemon: {error!r}"), ""
+            result, stop_reason = await self._run_attempt(job)
+            return await self._results.store(job, result), stop_reason
+        except Exception as error:  # noqa: BLE001 - a job must not be stuck because of an unexpected exception
+            _LOG.exception("unexpected exception")
+            return AttemptResult("crashed", f"unexpected exception of the daemon: {error!r}"), ""
 
-    async def _run(self, job: JobRecord) -> tuple[Ending, str]:
-        """See an attempt to its end; returns that, and why it was stopped if it was."""
+    async def _run_attempt(self, job: JobRecord) -> tuple[AttemptResult, str]:
+        """Run an attempt to its end; returns its result, and why it was stopped if it was."""
 
-        def tell(kind: str, data: Mapping[str, Any]) -> None:
-            if kind == "trial" and not data.get("confirming"):  # what is measured again gets nobody on
+        def on_event(kind: str, data: Mapping[str, Any]) -> None:
+            if kind == "trial" and not data.get("confirming"):  # a confirmation is no progress
                 self._trials += 1
-            self._office.heard(job, kind, data)
+            self._results.on_event(job, kind, data)
 
         try:
-            attempt = await self._launch(self._office.errand(job), tell)
+            attempt = await self._start_attempt(self._results.attempt_spec(job), on_event)
         except ChildError as error:
-            return Ending("unavailable", str(error)), ""
+            return AttemptResult("unavailable", str(error)), ""
         except (RefusedError, InputError) as error:
-            return Ending("refused", str(error)), ""
-        ended = asyncio.create_task(attempt.ended())
+            return AttemptResult("refused", str(error)), ""
+        ended = asyncio.create_task(attempt.result())
         try:
-            why = await self._watch(job, attempt, ended)
+            stop_reason = await self._watch(job, attempt, ended)
         finally:
             if not ended.done():
                 await attempt.stop(GRACE_S)
-            self._gates.left()
-        return await ended, why
+            self._admission.left()
+        return await ended, stop_reason
 
-    async def _watch(self, job: JobRecord, attempt: Attempt, ended: "asyncio.Task[Ending]") -> str:
+    async def _watch(
+        self, job: JobRecord, attempt: RunningAttempt, ended: "asyncio.Task[AttemptResult]"
+    ) -> str:
         """Wait for the end of an attempt, or for a reason to stop it, which is returned."""
         while not ended.done():
-            self._news.clear()
-            self._office.spent(job, *attempt.spent)
-            why, again_s = await self._reason_to_stop(job)
-            if why:
-                return why
-            news = asyncio.create_task(self._news.wait())
-            either: set[asyncio.Task[Any]] = {ended, news}
-            await asyncio.wait(either, timeout=again_s, return_when=asyncio.FIRST_COMPLETED)
-            news.cancel()
+            self._changed.clear()
+            self._results.count_cost(job, *attempt.spent)
+            reason, recheck_s = await self._reason_to_stop(job)
+            if reason:
+                return reason
+            changed = asyncio.create_task(self._changed.wait())
+            either: set[asyncio.Task[Any]] = {ended, changed}
+            await asyncio.wait(either, timeout=recheck_s, return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
         return ""
 
     async def _reason_to_stop(self, job: JobRecord) -> tuple[str, float | None]:
         """Why the attempt must not go on, and in how many seconds to ask again at the latest."""
-        if self._stopping:
-            return self._stopping, None
+        if self._stop_reason:
+            return self._stop_reason, None
         known = self._board.get(job.id)
         if known is None or known.state is not JobState.RUNNING:
             return "a client stopped it", None
         if job.origin in OWN and self._client_waits(job):
             return "a client's job goes first", None
-        hold = await self._gates.hold(running=True)
-        if hold is None:
-            return "", self._gates.again_s
-        return hold.reason, None
+        block = await self._admission.block(running=True)
+        if block is None:
+            return "", self._admission.recheck_s
+        return block.reason, None
 
     def _client_waits(self, job: JobRecord) -> bool:
         """True where a job that is not our own would be taken before this one of ours, if both waited."""
         now_s = asyncio.get_running_loop().time()
-        ready = [
-            one for one in self._board.waiting(self.device) if self._failures.rests_until_s(one) <= now_s
-        ]
-        return bool(ready) and ready[0].origin not in OWN and turn(ready[0]) < turn(job)
+        waiting = self._board.waiting(self.device)
+        ready = [one for one in waiting if self._failures.retry_at_s(one) <= now_s]
+        return bool(ready) and ready[0].origin not in OWN and queue_order(ready[0]) < queue_order(job)
 
-    async def _conclude(self, job: JobRecord, ending: Ending, why: str) -> None:
-        """Bring the job into its next state."""
-        if ending.status == "busy":
-            self._gates.forget()
-        state, reason = self._failures.judge(job, ending, why, self._trials)
+    async def _conclude(self, job: JobRecord, result: AttemptResult, stop_reason: str) -> None:
+        """Change the job to its next state."""
+        if result.status == "busy":
+            self._admission.forget()
+        state, reason = self._failures.next_state(job, result, stop_reason, self._trials)
         if await self._change(job, state, reason, of=(JobState.RUNNING,)):
             return
         self._failures.forget(job)  # a client had it stopped
-        if state is JobState.FINISHED:  # but it was faster
+        if state is JobState.FINISHED:  # but it had ended before
             await self._finish(job, reason)
 
     async def _finish(self, job: JobRecord, reason: str) -> None:
@@ -246,14 +253,57 @@ class Lane:
     async def _change(
         self, job: JobRecord, state: JobState, reason: str, *, of: Collection[JobState]
     ) -> bool:
-        """Bring a job into a state, however long the database lets us wait; False where it has left these."""
+        """Change a job's state, however long the database takes; False where it is in none of ``of``."""
         while True:
             try:
                 await self._board.change(job.id, state, reason, of=of)
-            except StoreError as error:  # noqa: PERF203 - that is what it is tried again for
-                self.holds = f"the database cannot be used: {error}"
+            except StoreError as error:  # noqa: PERF203 - retried
+                self.block_reason = f"the database cannot be used: {error}"
                 await asyncio.sleep(_STORE_WAIT_S)
             except (NotNowError, NoSuchJobError):
                 return False
             else:
                 return True
+
+
+class DeviceQueues:
+    """The queues of all devices, by the device's name."""
+
+    def __init__(self, by_device: Mapping[str, DeviceQueue]) -> None:
+        self._queues = dict(by_device)
+
+    def __getitem__(self, device: str) -> DeviceQueue:
+        """The queue of a device."""
+        return self._queues[device]
+
+    @property
+    def running(self) -> list[int]:
+        """Numbers of the jobs that run."""
+        return [queue.running.id for queue in self._queues.values() if queue.running is not None]
+
+    @property
+    def block_reasons(self) -> list[str]:
+        """Why next jobs do not start, each reason once."""
+        return sorted({queue.block_reason for queue in self._queues.values() if queue.block_reason})
+
+    def runs(self, device: str) -> bool:
+        """True where a job runs on a device."""
+        return device in self._queues and self._queues[device].running is not None
+
+    def idle(self, device: str) -> bool:
+        """True where no job runs on a device or waits for it."""
+        return device in self._queues and self._queues[device].idle
+
+    def start(self) -> list[asyncio.Task[None]]:
+        """Run jobs; returns a task per device, which ends after ``stop``."""
+        return [asyncio.create_task(queue.run(), name=device) for device, queue in self._queues.items()]
+
+    def wake(self) -> None:
+        """Have all look again: something has changed."""
+        for queue in self._queues.values():
+            queue.wake()
+
+    def stop(self, reason: str) -> None:
+        """Start no more jobs, and stop those that run; they wait again, for that reason."""
+        for queue in self._queues.values():
+            queue.stop(reason)

@@ -1,150 +1,240 @@
-"""What lanes are told before an attempt at a job, and what becomes of what it tells and brings."""
+"""Prepares job attempts and records their results."""
 
+import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-from tuner.daemon.attempts.messages import Ending, Errand
+from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.maintenance import Maintenance
-from tuner.daemon.devices.budgets import Budgets, Spent
+from tuner.daemon.devices.admission import Budgets, Cost
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.job_specs import without_batch
-from tuner.daemon.queue.storage import Storage
-from tuner.daemon.queue.subscriptions import HandingOn
-from tuner.daemon.state import Situation
+from tuner.daemon.queue.subscriptions import EventPump
+from tuner.daemon.state import State
+from tuner.database.storage import Storage
 from tuner.errors import StoreError
-from tuner.model.jobs import JobKind, JobRecord
+from tuner.model.jobs import JobKind, JobRecord, JobState
+
+MOST_CRASHES = 4
+"""In a row and without a new trial; then the job is at fault."""
+
+_FIRST_WAIT_S = 2.0  # after a failed attempt
+LONGEST_WAIT_S = 600.0
+"""Between two attempts at a job that fails."""
+
+_LONGEST_DOUBLING = 16  # beyond any wait
 
 
-class Office:
-    """Whom lanes ask what to tell their attempts, and tell what came of them.
+class AttemptResults:
+    """Prepares the attempts of all device queues and records what they report.
 
     Args:
-        situation: settings, kernels, devices.
+        state: settings, kernels, devices.
         storage: the database.
-        board: of jobs.
-        handing_on: of events.
+        board: the jobs.
+        events: of attempts, on their way to subscribers.
         budgets: what was spent.
         backlog: what should be tuned next.
         metrics: count.
-        maintenance: what follows later.
+        maintenance: does what follows later.
         wall: local time.
     """
 
     def __init__(
         self,
-        situation: Situation,
+        state: State,
         *,
         storage: Storage,
         board: Board,
-        handing_on: HandingOn,
+        events: EventPump,
         budgets: Budgets,
         backlog: Backlog,
         metrics: Metrics,
         maintenance: Maintenance,
         wall: Callable[[], datetime],
     ) -> None:
-        self._situation = situation
+        self._state = state
         self._storage = storage
         self._board = board
-        self._handing_on = handing_on
+        self._events = events
         self._budgets = budgets
         self._backlog = backlog
         self._metrics = metrics
         self._maintenance = maintenance
         self._wall = wall
-        self._counted: dict[int, Spent] = {}
+        self._counted: dict[int, Cost] = {}
         self._sampled: dict[int, int] = {}
 
     async def has_ended(self, job: JobRecord) -> bool:
-        """True where the run of a job has come to its end, and its process had no time to say so."""
+        """True where the run of a job has ended, and its process was killed before it reported that."""
         if job.run is None and not job.attempts:
             return False
-        return await self._storage.run(lambda books: books.jobs.has_ended(job.id))
+        return await self._storage.run(lambda db: db.jobs.has_ended(job.id))
 
-    def errand(self, job: JobRecord) -> Errand:
-        """What an attempt is told.
+    def attempt_spec(self, job: JobRecord) -> AttemptSpec:
+        """The spec of an attempt at a job.
 
         Raises:
-            NotNowError: there is nothing to do any more.
-            InputError: what it names is not known any more.
+            NotNowError: there is nothing left to do.
+            InputError: it names what is not known any more.
         """
-        idle = self._situation.settings.idle
-        return Errand(
+        idle = self._state.settings.idle
+        return AttemptSpec(
             job=job.id,
-            order=job.spec,
-            database=Path(self._storage.path),
-            kernel_directories=self._situation.directories,
+            job_spec=job.spec,
+            database=self._storage.path,
+            kernel_directories=self._state.directories,
             idle_test=idle.test,
             others_allowed=idle.others_allowed,
-            sample=self._again(job) if job.spec.kind is JobKind.SAMPLE else None,
+            sample=self._sample(job) if job.spec.kind is JobKind.SAMPLE else None,
         )
 
-    def heard(self, job: JobRecord, kind: str, data: Mapping[str, Any]) -> None:
-        """An attempt tells something."""
+    def on_event(self, job: JobRecord, kind: str, data: Mapping[str, Any]) -> None:
+        """Count an event of an attempt, and pass it on to subscribers."""
         if kind == "trial":
-            uuid = self._situation.uuid(job.spec.device)
+            uuid = self._state.uuid(job.spec.device)
             self._metrics.sensed(uuid, data.get("watts"), data.get("clock_mhz"))
-            if not data.get("confirming"):  # what is measured again is no further trial
+            if not data.get("confirming"):  # a confirmation is no further trial
                 self._metrics.trial(uuid, str(data.get("status")))
-        if self._board.get(job.id) is not None:  # nobody listens to a cancelled job any more
-            self._handing_on.tell(job.id, kind, data)
+        if self._board.get(job.id) is not None:  # a cancelled job has no subscribers any more
+            self._events.put(job.id, kind, data)
 
-    def spent(self, job: JobRecord, seconds: float, joules: float) -> None:
-        """What an attempt has taken so far; what was not counted yet is counted."""
-        uuid = self._situation.uuid(job.spec.device)
-        before = self._counted.get(job.id, Spent())
-        more = Spent(max(0.0, seconds - before.seconds), max(0.0, joules - before.joules))
-        if more == Spent():
+    def count_cost(self, job: JobRecord, seconds: float, joules: float) -> None:
+        """Count the cost of an attempt so far; what was counted before is not counted again."""
+        uuid = self._state.uuid(job.spec.device)
+        before = self._counted.get(job.id, Cost())
+        more = Cost(max(0.0, seconds - before.seconds), max(0.0, joules - before.joules))
+        if more == Cost():
             return
-        self._counted[job.id] = Spent(before.seconds + more.seconds, before.joules + more.joules)
+        self._counted[job.id] = Cost(before.seconds + more.seconds, before.joules + more.joules)
         self._budgets.spend(uuid, self._wall().date().isoformat(), *more)
         self._metrics.spent(uuid, *more)
         self._maintenance.spent()
 
-    async def received(self, job: JobRecord, ending: Ending) -> Ending:
-        """Store all that an attempt told and brought, before its job is concluded: then nothing can be lost.
+    async def store(self, job: JobRecord, result: AttemptResult) -> AttemptResult:
+        """Store the events and the sample of an attempt before its job is concluded: no crash can lose them.
 
         Returns:
-            The ending; another one where what it brought is of no use.
+            The result; another one where its sample is of no use.
         """
-        await self._handing_on.done()
+        await self._events.drained()
         run = self._sampled.pop(job.id, None)
-        if run is None or ending.sample is None:
-            return ending
+        if run is None or result.sample is None:
+            return result
         try:
-            document = self._backlog.sampled(run, ending.sample)
+            document = self._backlog.sampled(run, result.sample)
         except StoreError as error:
-            return replace(ending, status="refused", message=f"run {run} was measured again in vain: {error}")
+            return replace(result, status="refused", message=f"run {run} was measured again in vain: {error}")
         if document is not None:
-            await self._storage.insist(lambda books: books.ledger.add_sample(run, document))
-        return ending
+            await self._storage.insist(lambda db: db.ledger.add_sample(run, document))
+        return result
 
-    async def concluded(self, job: JobRecord, ending: Ending) -> None:
-        """An attempt has ended, and its job is in its next state."""
-        self.spent(job, ending.seconds, ending.joules)
+    async def conclude(self, job: JobRecord, result: AttemptResult) -> None:
+        """Record the end of an attempt, whose job is in its next state."""
+        self.count_cost(job, result.seconds, result.joules)
         self._counted.pop(job.id, None)
-        self._metrics.ended(ending.status)
-        self._metrics.idle(self._situation.uuid(job.spec.device))
-        for gpu in ending.clocks_left:
+        self._metrics.ended(result.status)
+        self._metrics.idle(self._state.uuid(job.spec.device))
+        for gpu in result.clocks_left:
             self._metrics.clock_not_restored(gpu)
         self._sampled.pop(job.id, None)
-        if ending.run is not None:
+        if result.run is not None:
             await self._maintenance.refresh([without_batch(spec) for spec in job.spec.workloads])
         if job.spec.kind is JobKind.TUNE and self._board.get(job.id) is None:
-            self._backlog.tried(job.spec)  # whatever came of it, the same again brings no more
+            self._backlog.tried(job.spec)  # whatever its result, the same search again gives no more
         await self._maintenance.flush()
         self._maintenance.backlog_may_have_changed()
 
-    def _again(self, job: JobRecord) -> Mapping[str, Any]:
+    def _sample(self, job: JobRecord) -> Mapping[str, Any]:
         """The trial that is to be measured again."""
         again = self._backlog.sample_task(job.spec)
         if again is None:
             raise NotNowError("its answer is not served any more: there is nothing to measure again")
         self._sampled[job.id] = again.run
         return again.trial
+
+
+def wait_s(failures: int) -> float:
+    """Seconds to wait after so many failures in a row."""
+    return min(_FIRST_WAIT_S * 2.0 ** min(failures - 1, _LONGEST_DOUBLING), LONGEST_WAIT_S)
+
+
+@dataclass
+class _FailureCount:
+    """Failures of a job, or of all jobs on a device.
+
+    Attributes:
+        failures: attempts in a row that could not go on.
+        crashes: attempts in a row that crashed without a new trial.
+        retry_at_s: the loop's time of the next attempt.
+    """
+
+    failures: int = 0
+    crashes: int = 0
+    retry_at_s: float = 0.0
+
+
+class FailureHistory:
+    """Back-off of failed jobs on one device; not stored, as the end of the daemon may be what failed."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, _FailureCount] = {}
+        self._device = _FailureCount()
+
+    def retry_at_s(self, job: JobRecord) -> float:
+        """The loop's time before which a failed job is not tried again."""
+        return max(self._jobs.get(job.id, _FailureCount()).retry_at_s, self._device.retry_at_s)
+
+    def forget(self, job: JobRecord) -> None:
+        """Forget a job, which has ended."""
+        self._jobs.pop(job.id, None)
+
+    def forget_jobs(self) -> None:
+        """Forget all jobs: none is left."""
+        self._jobs.clear()
+
+    def next_state(
+        self, job: JobRecord, result: AttemptResult, stop_reason: str, trials: int
+    ) -> tuple[JobState, str]:
+        """The state that follows from a result, and the reason for people.
+
+        Args:
+            job: that was tried.
+            result: of the attempt.
+            stop_reason: why it was stopped; empty where it ended by itself.
+            trials: new ones that it stored.
+        """
+        if result.status in ("finished", "limited"):
+            self.forget(job)
+            self._device = _FailureCount()
+            return JobState.FINISHED, result.message
+        if result.status == "refused":
+            self.forget(job)
+            return JobState.FAILED, result.message
+        if result.status == "busy" or stop_reason:
+            self._device = _FailureCount()
+            busy = f"the GPU is busy: {result.message}"
+            return JobState.QUEUED, busy if result.status == "busy" else stop_reason
+        return self._failed(job, result, trials)
+
+    def _failed(self, job: JobRecord, result: AttemptResult, trials: int) -> tuple[JobState, str]:
+        """The state after an attempt that could not go on."""
+        now_s = asyncio.get_running_loop().time()
+        count = self._jobs.setdefault(job.id, _FailureCount())
+        if trials:  # each attempt that makes progress brings the end nearer
+            count.failures = count.crashes = 0
+        count.failures += 1
+        count.crashes += result.status == "crashed"
+        if count.crashes >= MOST_CRASHES:
+            self.forget(job)
+            return JobState.FAILED, f"{count.crashes} attempts crashed, the last: {result.message}"
+        count.retry_at_s = now_s + wait_s(count.failures)
+        if result.status == "unavailable":  # this concerns other jobs, too
+            self._device.failures += 1
+            self._device.retry_at_s = now_s + wait_s(self._device.failures)
+        return JobState.QUEUED, f"{result.message}; tried again in {wait_s(count.failures):.0f} s"

@@ -1,1 +1,1 @@
-"""``tunerd`` as a process: what it stands on, listens on, is told by signals, and asks of the machine."""
+"""``tunerd`` as a process: start, socket, signals, GPUs and reloads."""

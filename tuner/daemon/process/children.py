@@ -1,7 +1,4 @@
-"""What a child process of the daemon does at the start: clocks are given back, GPUs are found.
-
-The analytical answer of a workload, worked out in a child process: it compiles, and takes its time.
-"""
+"""Servers of the daemon's child processes: they restore clocks, find GPUs, and predict configurations."""
 
 import logging
 import os
@@ -21,10 +18,10 @@ _LOWEST = 19  # of priorities: the machine's own work goes first
 
 
 def restore_clocks() -> list[str]:
-    """Give back clocks that a killed tuner left set; what is done is logged to standard error.
+    """Restore clocks that a killed tuner left set; logs to standard error.
 
     Returns:
-        UUIDs of GPUs whose clocks could not be given back.
+        UUIDs of GPUs whose clocks could not be restored.
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     return restore_stale_clocks()
@@ -40,7 +37,7 @@ def find(
         without: those that are not opened.
 
     Returns:
-        Who they are, by how they are named, and why others cannot be used.
+        Identities by the names of devices, and why others cannot be used.
     """
     identities, missing = dict[str, DeviceIdentity](), dict[str, str]()
     for spec in specs or _gpus():
@@ -55,8 +52,8 @@ def find(
     return identities, missing
 
 
-def stand_in() -> DeviceIdentity:
-    """The modelled device that stands in for a GPU."""
+def simulated_identity() -> DeviceIdentity:
+    """The identity of the simulated device that replaces a GPU."""
     return identify(None)
 
 
@@ -68,13 +65,13 @@ def _gpus() -> list[str]:
 
 
 class Explainer:
-    """Lives in a child process of low priority, and so do the compilers it starts."""
+    """Predicts configurations; lowers the priority of its process, which the compilers inherit."""
 
     def __init__(self) -> None:
         os.nice(_LOWEST)
 
     def explain(self, workload: str, device: str, kernel_file: Path) -> dict[str, Any]:
-        """What is kept of an analytical answer.
+        """The analytical answer of a workload, as it is stored.
 
         Args:
             workload: e.g. ``scan-lf:N=1024``.

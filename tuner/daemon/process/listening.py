@@ -1,7 +1,11 @@
-"""The socket that clients connect to: systemd's, or one that the daemon makes and guards."""
+"""The listening socket, and the server on it.
 
+The socket is systemd's, or one that the daemon makes. Its file may be lost and settings may change: the
+server is then replaced.
+"""
+
+import asyncio
 import contextlib
-import fcntl
 import grp
 import logging
 import os
@@ -10,6 +14,9 @@ from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
 from tuner.client.addresses import default_sockets
+from tuner.daemon.api.server import Loopback, Observe, Server, nobody, open_loopback
+from tuner.daemon.interface import ServiceInterface
+from tuner.daemon.settings.tables import Settings, TcpTable
 from tuner.errors import InputError
 from tuner.system.service_manager import passed_socket
 
@@ -18,49 +25,12 @@ _FOR_GROUP = 0o660
 _FOR_OWNER = 0o600
 _FOLDER_MODE = 0o755
 _PROBE_S = 1.0  # for another daemon to accept a connection
+_START_S = 10.0
 _LOG = logging.getLogger(__name__)
 
 
-class Lock:
-    """Holds the state directory: one daemon at a time.
-
-    Args:
-        directory: made if it is not there.
-
-    Raises:
-        InputError: another daemon has it, or it cannot be made.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        path = directory / "daemon.lock"
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise InputError(
-                f"{directory}: cannot keep state there: {error.strerror}; name another"
-            ) from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.read(self._file, 32).decode("ascii", "replace").strip()
-            os.close(self._file)
-            raise InputError(
-                f"{directory}: another daemon works there (process {owner or 'unknown'});"
-                " stop it, or name another directory with --state"
-            ) from error
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
-
-    def close(self) -> None:
-        """Let go of the directory."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-
-class Listener:
-    """A listening socket of the daemon's own making, or the one that it was given.
+class ListeningSocket:
+    """A listening socket: the daemon's own, or the one that the service manager passed.
 
     Args:
         given: the socket that the service manager passed; None to make one.
@@ -84,7 +54,7 @@ class Listener:
 
     @property
     def name(self) -> str:
-        """Where clients find it, for people."""
+        """Address of the socket, for people."""
         name = self._path if self._path is not None else self.socket.getsockname()
         return str(name) if isinstance(name, str | Path) and str(name) else "a socket without a name"
 
@@ -100,7 +70,7 @@ class Listener:
         return (now.st_dev, now.st_ino) != (self._made.st_dev, self._made.st_ino)
 
     def renew(self) -> None:
-        """Make a new socket in the place of a lost one.
+        """Replace a lost socket.
 
         Raises:
             InputError: it cannot be made.
@@ -111,15 +81,17 @@ class Listener:
             self.socket, self._made = made, self._path.lstat()
 
     def close(self) -> None:
-        """Listen no more, and take the file away if it is ours."""
+        """Close the socket, and remove its file if it is ours."""
         if self._made is not None and self._path is not None and not self.lost:
             with contextlib.suppress(OSError):
                 self._path.unlink()
         self.socket.close()
 
 
-def listener(named: Path | None, group: str, environment: MutableMapping[str, str] = os.environ) -> Listener:
-    """What the daemon listens on: systemd's socket, else the one named, else the first default it may make.
+def listener(
+    named: Path | None, group: str, environment: MutableMapping[str, str] = os.environ
+) -> ListeningSocket:
+    """The daemon's socket: systemd's, else the one named, else the first default that it may make.
 
     Raises:
         InputError: none can be made; the message says why of each.
@@ -127,15 +99,15 @@ def listener(named: Path | None, group: str, environment: MutableMapping[str, st
     given = passed_socket(environment)
     if given is not None:
         given.setblocking(False)
-        return Listener(given)
+        return ListeningSocket(given)
     return _first((named,) if named is not None else default_sockets(environment), group)
 
 
-def _first(paths: Sequence[Path], group: str) -> Listener:
+def _first(paths: Sequence[Path], group: str) -> ListeningSocket:
     reasons = []
     for path in paths:
         try:
-            return Listener(None, path, group)
+            return ListeningSocket(None, path, group)
         except InputError as error:  # noqa: PERF203 - of two
             reasons.append(str(error))
     raise InputError("; ".join(reasons))
@@ -208,3 +180,90 @@ def _unlink_dead(path: Path) -> None:
         except TimeoutError:
             pass  # it is full of clients, and so somebody's
     raise InputError(f"{path}: another daemon answers there; stop it, or name another with --socket")
+
+
+class FrontEnd:
+    """Runs the server on the listening socket, and replaces it.
+
+    Args:
+        service: answers requests.
+        listener: the socket; its owner closes it.
+        observe: is told how long answers take.
+
+    Attributes:
+        port: of the loopback, where it is served; None where it is not.
+    """
+
+    def __init__(
+        self, service: ServiceInterface, listener: ListeningSocket, observe: Observe = nobody
+    ) -> None:
+        self._service = service
+        self._observe = observe
+        self._listener = listener
+        self.port: int | None = None
+        self._server: Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """True while clients are served."""
+        return self._serving is not None and not self._serving.done()
+
+    async def start(self, settings: Settings) -> None:
+        """Start to serve.
+
+        Raises:
+            InputError: the port of [tcp] cannot be had; clients of the socket are served then, too.
+        """
+        trouble: InputError | None = None
+        tcp = None
+        try:
+            tcp = _loopback(settings.tcp)
+        except InputError as error:
+            trouble = error
+        self.port = None if tcp is None else tcp.port
+        self._server = Server(self._service, settings.limits, settings.tuning, self._observe)
+        # a copy: the server closes what it is given, and the next one needs it again
+        sockets = [_copy(self._listener.socket)]
+        self._serving = asyncio.create_task(self._server.serve(sockets, tcp), name="server")
+        listening = asyncio.create_task(self._server.listening.wait())
+        either: set[asyncio.Task[object]] = {self._serving, listening}
+        await asyncio.wait(either, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
+        listening.cancel()
+        if trouble is not None:
+            raise trouble
+
+    async def stop(self) -> None:
+        """Stop to serve; answers under way end first."""
+        if self._server is None or self._serving is None:
+            return
+        self._server.stop()
+        await asyncio.wait({self._serving})
+        if self._serving.exception() is not None:
+            _LOG.error("the server failed", exc_info=self._serving.exception())
+
+    async def renew(self, settings: Settings) -> None:
+        """Replace the server after a change of settings, and the socket where it is lost.
+
+        Raises:
+            InputError: the socket or the port of [tcp] cannot be had.
+        """
+        if self._listener.lost:
+            _LOG.warning("the socket's file was removed: it is made again")
+            self._listener.renew()
+        await self.stop()
+        await self.start(settings)
+
+
+def _copy(listening: socket.socket) -> socket.socket:
+    copy = listening.dup()
+    copy.setblocking(False)
+    return copy
+
+
+def _loopback(tcp: TcpTable) -> Loopback | None:
+    if tcp.port is None:
+        return None
+    if tcp.token_file is None:
+        raise InputError("[tcp] port: clients need a token; name its file in token_file")
+    return open_loopback(tcp.port, tcp.token_file)

@@ -1,1 +1,1 @@
-"""The queue: jobs, what clients and the daemon itself order, and who follows what happens to them."""
+"""The queue: jobs that have not ended, their specs, and subscriptions to their events."""

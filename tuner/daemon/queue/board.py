@@ -1,15 +1,19 @@
-"""The jobs that have not ended: in the database first, then in memory, then told to those who follow."""
+"""The jobs that have not ended.
+
+A change goes to the database first, then to memory, then to subscribers.
+"""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from tuner.daemon.interface import NoSuchJobError, NotNowError
-from tuner.daemon.queue.job_specs import same_order, topic
-from tuner.daemon.queue.storage import Books, Storage
-from tuner.daemon.queue.subscriptions import Following
-from tuner.errors import JobError, QueueFullError
+from tuner.daemon.queue.job_specs import spec_key, topic
+from tuner.daemon.queue.subscriptions import Subscriptions
+from tuner.database.storage import Repositories, Storage
+from tuner.errors import JobError, QueueFullError, TunerError
 from tuner.model.jobs import NEXT, JobKind, JobRecord, JobSpec, JobState, Origin
 
 T = TypeVar("T")
@@ -18,8 +22,8 @@ ACTIVE = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
 _ORIGINS = list(Origin)
 
 
-def turn(job: JobRecord) -> tuple[float, int, int]:
-    """What jobs are taken in the order of: the highest priority, then by origin, then the oldest."""
+def queue_order(job: JobRecord) -> tuple[float, int, int]:
+    """Sort key of waiting jobs: the highest priority first, then by origin, then the oldest."""
     return -job.priority, _ORIGINS.index(job.origin), job.id
 
 
@@ -27,29 +31,29 @@ class Board:
     """Jobs that wait, run or are paused.
 
     Args:
-        storage: where they are kept.
-        following: who hears of changes.
+        storage: the database.
+        subscriptions: are told of changes.
         changed: called after every change.
     """
 
-    def __init__(self, storage: Storage, following: Following, changed: Callable[[], None]) -> None:
+    def __init__(self, storage: Storage, subscriptions: Subscriptions, changed: Callable[[], None]) -> None:
         self._storage = storage
-        self._following = following
+        self._subscriptions = subscriptions
         self._changed = changed
         self._jobs: dict[int, JobRecord] = {}
-        self._orders: dict[str, set[int]] = {}
-        self._topics: dict[str, set[int]] = {}
+        self._by_spec: dict[str, set[int]] = {}
+        self._by_topic: dict[str, set[int]] = {}
         self._lock = asyncio.Lock()
-        self._under_way: set[asyncio.Task[JobRecord]] = set()
+        self._changes: set[asyncio.Task[JobRecord]] = set()
 
     async def load(self) -> list[JobRecord]:
-        """Take over what a daemon before this one left; returns those jobs that it was killed in.
+        """Load the jobs that have not ended; returns those that ran when the last daemon was killed.
 
         Raises:
             StoreError: the database cannot be used just now.
         """
-        recovered = await self._storage.run(lambda books: books.jobs.recover())
-        active = await self._storage.run(lambda books: books.jobs.jobs(ACTIVE))
+        recovered = await self._storage.run(lambda db: db.jobs.recover())
+        active = await self._storage.run(lambda db: db.jobs.jobs(ACTIVE))
         for job in active:
             self._keep(job)
         self._changed()
@@ -57,37 +61,37 @@ class Board:
 
     @property
     def jobs(self) -> Collection[JobRecord]:
-        """All of them, in no order."""
+        """All jobs, in no order."""
         return self._jobs.values()
 
     def waiting(self, device: str) -> Iterable[JobRecord]:
-        """Jobs that wait for a device, in the order they are to be taken."""
+        """Jobs that wait for a device, the next one first."""
         queued = [
             job for job in self._jobs.values() if job.state is JobState.QUEUED and job.spec.device == device
         ]
-        return sorted(queued, key=turn)
+        return sorted(queued, key=queue_order)
 
     def get(self, number: int) -> JobRecord | None:
-        """A job that has not ended, as it is known here; its trials may have become more."""
+        """A job that has not ended; its number of trials may be out of date."""
         return self._jobs.get(number)
 
-    def like(self, order: JobSpec) -> JobRecord | None:
-        """The job that waits for, or does, what an order asks for."""
-        numbers = self._orders.get(same_order(order))
+    def find(self, spec: JobSpec) -> JobRecord | None:
+        """The job with this spec that has not ended; the oldest of several."""
+        numbers = self._by_spec.get(spec_key(spec))
         return self._jobs[min(numbers)] if numbers else None
 
-    def about(self, searched: str) -> list[JobRecord]:
+    def searches(self, topic_key: str) -> list[JobRecord]:
         """Searches of a ``topic`` that have not ended, the oldest first."""
-        return [self._jobs[number] for number in sorted(self._topics.get(searched, ()))]
+        return [self._jobs[number] for number in sorted(self._by_topic.get(topic_key, ()))]
 
-    def refining(self, searched: str) -> int | None:
-        """The search of a ``topic`` that waits or runs; a paused one is no promise."""
-        numbers = sorted(self._topics.get(searched, ()))
+    def refining(self, topic_key: str) -> int | None:
+        """The search of a ``topic`` that waits or runs; a paused one may never run."""
+        numbers = sorted(self._by_topic.get(topic_key, ()))
         return next((number for number in numbers if self._jobs[number].state is not JobState.PAUSED), None)
 
     async def add(
         self,
-        order: JobSpec,
+        spec: JobSpec,
         *,
         origin: Origin,
         priority: float = 0.0,
@@ -101,9 +105,9 @@ class Board:
             StoreError: the database cannot be used just now.
         """
 
-        def new(books: Books) -> JobRecord:
-            return books.jobs.add(
-                order, origin=origin, priority=priority, submitter=submitter, most_waiting=most_waiting
+        def new(db: Repositories) -> JobRecord:
+            return db.jobs.add(
+                spec, origin=origin, priority=priority, submitter=submitter, most_waiting=most_waiting
             )
 
         async def add() -> JobRecord:
@@ -116,7 +120,7 @@ class Board:
             self._changed()
             return job
 
-        return await self._whole(add())
+        return await self._shielded(add())
 
     async def change(
         self,
@@ -127,7 +131,7 @@ class Board:
         of: Collection[JobState] = (),
         started: bool = False,
     ) -> JobRecord:
-        """Bring a job into a state.
+        """Change the state of a job.
 
         Args:
             number: of the job.
@@ -141,13 +145,13 @@ class Board:
             NotNowError: its state does not allow that.
             StoreError: the database cannot be used just now.
         """
-        return await self._whole(self._change(number, state, reason, of=of, started=started))
+        return await self._shielded(self._change(number, state, reason, of=of, started=started))
 
     async def _change(
         self, number: int, state: JobState, reason: str, *, of: Collection[JobState], started: bool
     ) -> JobRecord:
         async with self._lock:
-            before = self._jobs.get(number) or await self._storage.run(lambda books: books.jobs.job(number))
+            before = self._jobs.get(number) or await self._storage.run(lambda db: db.jobs.job(number))
             if before is None:
                 raise NoSuchJobError(f"there is no job {number}")
             allowed = state in NEXT[before.state] or state is before.state
@@ -157,21 +161,21 @@ class Board:
                 return before
             try:
                 job, event = await self._storage.run(
-                    lambda books: books.jobs.change(number, state, reason=reason, started=started)
+                    lambda db: db.jobs.change(number, state, reason=reason, started=started)
                 )
             except JobError as error:
-                await self._read_again(before)
+                await self._reload(before)
                 raise NotNowError(str(error)) from error
             self._keep(job)
             if event is None:
-                self._following.missed(number)
+                self._subscriptions.missed(number)
             else:
-                self._following.publish(event)
+                self._subscriptions.publish(event)
         self._changed()
         return job
 
     async def prioritise(self, priorities: Mapping[int, float]) -> None:
-        """Have jobs taken in another order; those that have ended meanwhile do not care.
+        """Change priorities; jobs that have ended meanwhile are left as they are.
 
         Raises:
             StoreError: the database cannot be used just now.
@@ -179,45 +183,54 @@ class Board:
         if not priorities:
             return
         async with self._lock:
-            await self._storage.run(lambda books: books.jobs.prioritise(priorities))
+            await self._storage.run(lambda db: db.jobs.prioritise(priorities))
             for number in priorities.keys() & self._jobs.keys():
                 self._jobs[number] = replace(self._jobs[number], priority=priorities[number])
         self._changed()
 
     async def settled(self) -> None:
-        """Return when nothing is under way."""
-        if self._under_way:
-            await asyncio.wait(self._under_way)
+        """Wait until no change is in progress."""
+        if self._changes:
+            await asyncio.wait(self._changes)
 
-    async def _whole(self, change: Coroutine[Any, Any, JobRecord]) -> JobRecord:
-        """Do something to its end, even where its caller is cancelled: the database does not stop halfway."""
+    async def _shielded(self, change: Coroutine[Any, Any, JobRecord]) -> JobRecord:
+        """Complete a change even where its caller is cancelled: the database does not stop halfway."""
         task = asyncio.get_running_loop().create_task(change)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
         return await asyncio.shield(task)
 
-    async def _read_again(self, known: JobRecord) -> None:
-        """Know a job as the database does, which has it otherwise."""
-        job = await self._storage.run(lambda books: books.jobs.job(known.id))
+    async def _reload(self, known: JobRecord) -> None:
+        """Replace a job by what the database has, which differs."""
+        job = await self._storage.run(lambda db: db.jobs.job(known.id))
         self._keep(job or replace(known, state=JobState.CANCELLED))
-        self._following.missed(known.id)
+        self._subscriptions.missed(known.id)
         self._changed()
+
+    async def mark_absent(self, devices: Collection[str]) -> None:
+        """Say of waiting jobs that their device is absent; take that back where it has returned."""
+        for job in tuple(self.jobs):
+            present, absent = job.spec.device in devices, f"device {job.spec.device} is not here"
+            if job.state is JobState.QUEUED and present == (job.reason == absent):
+                with contextlib.suppress(TunerError):  # cancelled just now, or marked the next time
+                    reason = "" if present else absent
+                    await self.change(job.id, JobState.QUEUED, reason, of=(JobState.QUEUED,))
 
     def _keep(self, job: JobRecord) -> None:
         if job.state.ended:
             self._jobs.pop(job.id, None)
-            _leave(self._orders, same_order(job.spec), job.id)
-            _leave(self._topics, topic(job.spec), job.id)
+            _discard(self._by_spec, spec_key(job.spec), job.id)
+            _discard(self._by_topic, topic(job.spec), job.id)
             return
         self._jobs[job.id] = job
-        self._orders.setdefault(same_order(job.spec), set()).add(job.id)
+        self._by_spec.setdefault(spec_key(job.spec), set()).add(job.id)
         if job.spec.kind is JobKind.TUNE:
-            self._topics.setdefault(topic(job.spec), set()).add(job.id)
+            self._by_topic.setdefault(topic(job.spec), set()).add(job.id)
 
 
-def _leave(numbers: dict[T, set[int]], key: T, number: int) -> None:
-    """Take a number away, and the key with the last one."""
-    alike = numbers.get(key, set())
-    alike.discard(number)
-    if not alike:
+def _discard(numbers: dict[T, set[int]], key: T, number: int) -> None:
+    """Remove a number, and the key with its last one."""
+    remaining = numbers.get(key, set())
+    remaining.discard(number)
+    if not remaining:
         numbers.pop(key, None)

@@ -1,4 +1,4 @@
-"""What a client may order, checked before it is queued, without opening a device."""
+"""Checks of job specs before they are queued, without opening a device, and keys to compare them by."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,21 +16,21 @@ from tuner.search.option_checks import check_options, job_options
 from tuner.system.names import suggestion
 
 
-def checked(order: JobSpec, catalog: Catalog, devices: Sequence[str]) -> JobSpec:
-    """The order with workloads and device filled in.
+def checked(spec: JobSpec, catalog: Catalog, devices: Sequence[str]) -> JobSpec:
+    """The spec with workloads and device filled in.
 
     Args:
-        order: as a client or daemon.toml has it.
+        spec: as a client or daemon.toml has it.
         catalog: of the kernels that may be named.
         devices: that the daemon tunes on, its first first.
 
     Raises:
-        InputError: the order names what is not there, or cannot be; the message says what would be right.
+        InputError: the spec names something unknown, or is wrong; the message says what would be right.
         DeviceUnavailableError: the daemon has no device now.
     """
-    check_options(job_options(order))
-    workloads = checked_workloads(order.workloads or DEFAULT_WORKLOADS, catalog)
-    return replace(order, workloads=workloads, device=checked_device(order.device, devices))
+    check_options(job_options(spec))
+    workloads = checked_workloads(spec.workloads or DEFAULT_WORKLOADS, catalog)
+    return replace(spec, workloads=workloads, device=checked_device(spec.device, devices))
 
 
 def checked_device(device: str, devices: Sequence[str]) -> str:
@@ -75,7 +75,7 @@ def exact(spec: str, workload: Workload, catalog: Catalog) -> str:
     """A workload as text, with its batch where that is not the kernel file's.
 
     Args:
-        spec: how it was asked for.
+        spec: as the client wrote it.
         workload: that it means.
         catalog: with its kernel.
     """
@@ -95,51 +95,49 @@ def without_batch(spec: str) -> str:
     return str(WorkloadName.parse(spec).without_batch())
 
 
-def same_order(order: JobSpec) -> str:
-    """A text that orders share which ask for the same, whatever their workloads are listed in."""
+def spec_key(spec: JobSpec) -> str:
+    """The same text for specs that differ at most in the order of their workloads."""
     return canonical(
         {
-            **vars(order),
-            "workloads": sorted(order.workloads),
-            "kind": order.kind.value,
-            "options": dict(order.options),
+            **vars(spec),
+            "workloads": sorted(spec.workloads),
+            "kind": spec.kind.value,
+            "options": dict(spec.options),
         }
     )
 
 
-def topic(order: JobSpec) -> str:
-    """A text that orders share which bring the same answer, in whatever way they measure.
+def topic(spec: JobSpec) -> str:
+    """The same text for specs that lead to the same answer, however they measure.
 
-    Limits are part of it: a search that may make one trial is not the one that another order asks for.
+    Limits are part of it: a search of one trial does not replace a longer one.
     """
     options = {
         name: float(value) if isinstance(value, int) else value  # 5 is 5.0
-        for name, value in order.options.items()
+        for name, value in spec.options.items()
         if name not in METHODS
     }
-    return same_order(replace(order, options=options))
+    return spec_key(replace(spec, options=options))
 
 
-def asks(order: JobSpec) -> str:
-    """A text that orders share which answer the same question, however they search."""
-    return canonical(
-        [order.device, sorted(order.workloads), order.objective, order.options.get("max_slowdown")]
-    )
+def answer_key(spec: JobSpec) -> str:
+    """The same text for specs that answer the same question, however they search."""
+    return canonical([spec.device, sorted(spec.workloads), spec.objective, spec.options.get("max_slowdown")])
 
 
-def within(order: JobSpec, tuning: TuningTable) -> JobSpec:
-    """A client's order, with the administrator's precision and time-out where it names none.
+def with_site_rules(spec: JobSpec, tuning: TuningTable) -> JobSpec:
+    """A client's spec under the rules of daemon.toml, with its precision and time-out where none are chosen.
 
     Raises:
         InputError: it asks for clocks, and clients may not.
     """
-    if order.clocks not in ("off", tuning.clocks) and not tuning.client_clocks:
+    if spec.clocks not in ("off", tuning.clocks) and not tuning.client_clocks:
         raise InputError(
-            f"clocks {order.clocks}: clients may not choose clocks here"
+            f"clocks {spec.clocks}: clients may not choose clocks here"
             " ([tuning] client_clocks of daemon.toml says so); use off"
             + ("" if tuning.clocks == "off" else f" or {tuning.clocks}")
         )
-    return replace(order, options=with_defaults(order.options, tuning))
+    return replace(spec, options=with_defaults(spec.options, tuning))
 
 
 def with_defaults(options: Mapping[str, Any], tuning: TuningTable) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.config.catalog import Catalog
-from tuner.daemon.queue.job_specs import checked, same_order, with_defaults
+from tuner.daemon.queue.job_specs import checked, spec_key, with_defaults
 from tuner.daemon.settings.tables import SetTable, Settings
 from tuner.errors import InputError
 from tuner.model import WorkloadName
@@ -19,7 +19,7 @@ class SetSpecs:
     """The job specs of sets on one device.
 
     Attributes:
-        specs: by ``same_order``.
+        specs: by ``spec_key``.
         priorities: likewise.
         unresolved: sets that cannot be read just now, and why: a kernel file is broken or half saved.
     """
@@ -32,7 +32,7 @@ class SetSpecs:
         """False where no set names a job; one that cannot be read now may, by its kernels."""
         kernels = _kernels(spec.workloads)
         unclear = any(_kernels(group.workloads) == kernels for group, _ in self.unresolved)
-        return unclear or same_order(spec) in self.specs
+        return unclear or spec_key(spec) in self.specs
 
 
 def sets_on(device: str, settings: Settings, catalog: Catalog) -> SetSpecs:
@@ -48,7 +48,7 @@ def sets_on(device: str, settings: Settings, catalog: Catalog) -> SetSpecs:
         except InputError as error:
             unresolved.append((group, str(error)))
             continue
-        key = same_order(spec)
+        key = spec_key(spec)
         specs[key] = spec
         priorities[key] = max(group.priority, priorities.get(key, group.priority))
     return SetSpecs(specs, priorities, unresolved)
@@ -83,7 +83,7 @@ def missing(
             tried again until it is another one; one that the daemon had withdrawn is.
     """
     queued = {
-        same_order(job.spec)
+        spec_key(job.spec)
         for job in known
         if job.origin is Origin.SET and (job.state, job.reason) != (JobState.CANCELLED, WITHDRAWN)
     }
@@ -126,7 +126,7 @@ def reprioritised(settings: Settings, catalog: Catalog, active: Iterable[JobReco
     """Jobs of sets whose priority in daemon.toml is another now, with it."""
     found = {}
     for job, sets in _with_sets(settings, catalog, active):
-        priority = sets.priorities.get(same_order(job.spec), job.priority)
+        priority = sets.priorities.get(spec_key(job.spec), job.priority)
         if priority != job.priority:
             found[job.id] = priority
     return found

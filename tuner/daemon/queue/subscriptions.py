@@ -1,6 +1,6 @@
-"""Who listens to which job: events fan out, and nobody who is slow or gone holds up the others.
+"""Events of jobs: stored where they are to last, then sent to subscribers.
 
-What attempts tell, on its way to followers: in order, and into the database what is to outlive the day.
+A subscriber that is slow or gone delays no other.
 """
 
 import asyncio
@@ -11,28 +11,28 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from tuner.daemon.interface import NoSuchJobError
-from tuner.daemon.queue.storage import Storage
+from tuner.database.storage import Storage
 from tuner.errors import JobError, StoreError
 from tuner.model.jobs import JobEvent, JobState
 
-_MOST_PROGRESS = 256  # of a follower who does not read; what is told after that is not told to him
+_MOST_PROGRESS = 256  # events in the buffer of a subscriber that does not read; later ones are dropped
+_MOST_STORED = 256  # likewise; later ones are read from the database
 _PAGE = 200  # stored events that are read at a time
-_MOST_STORED = 256  # after that he reads again from the database
 STORED = ("run", "told", "answer")
-"""Kinds of events that are stored, beside changes of state: few, and of use to who comes later."""
+"""Kinds of events that are stored, beside changes of state: few, and of use to later subscribers."""
 
-_MOST_WAITING = 1000  # events; beyond it progress is left out
+_MOST_WAITING = 1000  # events in the pump; beyond it progress is dropped
 _RETRY_S = 1.0  # until the database is asked again
 _LOG = logging.getLogger(__name__)
 
 
-class Heard(NamedTuple):
-    """What came in since a follower took it last.
+class EventBatch(NamedTuple):
+    """Events since a subscriber read last.
 
     Attributes:
         events: in their order.
         behind: True where stored events were left out: they are to be read from the database.
-        closed: True where nothing will come any more.
+        closed: True where no more will come.
     """
 
     events: list[JobEvent]
@@ -40,8 +40,8 @@ class Heard(NamedTuple):
     closed: bool
 
 
-class Follower:
-    """The ear of one client."""
+class Subscription:
+    """The event buffer of one client."""
 
     def __init__(self) -> None:
         self._stored = 0
@@ -49,10 +49,10 @@ class Follower:
         self._events: deque[JobEvent] = deque()
         self._behind = False
         self._closed = False
-        self._come = asyncio.Event()
+        self._ready = asyncio.Event()
 
-    def hear(self, event: JobEvent) -> None:
-        """Take an event, as far as there is room."""
+    def put(self, event: JobEvent) -> None:
+        """Add an event, as far as there is room."""
         if event.id is None:
             if self._progress >= _MOST_PROGRESS:
                 return
@@ -64,84 +64,84 @@ class Follower:
                 return
             self._stored += 1
         self._events.append(event)
-        self._come.set()
+        self._ready.set()
 
     def miss(self) -> None:
-        """Something is stored that was not told."""
+        """Note that an event is stored that was not sent."""
         self._behind = True
-        self._come.set()
+        self._ready.set()
 
     def close(self) -> None:
-        """Say that nothing will come any more."""
+        """Note that no more will come."""
         self._closed = True
-        self._come.set()
+        self._ready.set()
 
-    async def take(self) -> Heard:
+    async def take(self) -> EventBatch:
         """Wait for events and take all there are."""
-        await self._come.wait()
-        heard = Heard(list(self._events), self._behind, self._closed)
+        await self._ready.wait()
+        batch = EventBatch(list(self._events), self._behind, self._closed)
         self._events.clear()
         self._stored = self._progress = 0
         self._behind = False
-        self._come.clear()
-        return heard
+        self._ready.clear()
+        return batch
 
 
-class Following:
-    """Followers by the number of their job."""
+class Subscriptions:
+    """Subscriptions by the number of their job."""
 
     def __init__(self) -> None:
-        self._followers: dict[int, set[Follower]] = {}
+        self._by_job: dict[int, set[Subscription]] = {}
         self._closed = False
 
     @property
     def count(self) -> int:
-        """How many follow."""
-        return sum(map(len, self._followers.values()))
+        """How many there are."""
+        return sum(map(len, self._by_job.values()))
 
-    def follow(self, job: int) -> Follower:
-        """Begin to listen; to be given back with ``leave``."""
-        follower = Follower()
+    def subscribe(self, job: int) -> Subscription:
+        """Begin to buffer events, until ``unsubscribe``."""
+        subscription = Subscription()
         if self._closed:
-            follower.close()
-        self._followers.setdefault(job, set()).add(follower)
-        return follower
+            subscription.close()
+        self._by_job.setdefault(job, set()).add(subscription)
+        return subscription
 
-    def leave(self, job: int, follower: Follower) -> None:
-        """Listen no more."""
-        followers = self._followers.get(job, set())
-        followers.discard(follower)
-        if not followers:
-            self._followers.pop(job, None)
+    def unsubscribe(self, job: int, subscription: Subscription) -> None:
+        """Drop a subscription."""
+        remaining = self._by_job.get(job, set())
+        remaining.discard(subscription)
+        if not remaining:
+            self._by_job.pop(job, None)
 
     def publish(self, event: JobEvent) -> None:
-        """Tell all who follow the job."""
-        for follower in self._followers.get(event.job, ()):
-            follower.hear(event)
+        """Send an event to the subscribers of its job."""
+        for subscription in self._by_job.get(event.job, ()):
+            subscription.put(event)
 
     def missed(self, job: int) -> None:
-        """Have all who follow the job read it again from the database."""
-        for follower in self._followers.get(job, ()):
-            follower.miss()
+        """Have the subscribers of a job read it again from the database."""
+        for subscription in self._by_job.get(job, ()):
+            subscription.miss()
 
     def close(self) -> None:
         """End all streams: the daemon stops."""
         self._closed = True
-        for followers in self._followers.values():
-            for follower in followers:
-                follower.close()
+        for subscriptions in self._by_job.values():
+            for subscription in subscriptions:
+                subscription.close()
 
 
-async def follow(
-    number: int, after: int, *, following: Following, storage: Storage
+async def job_events(
+    number: int, after: int, *, subscriptions: Subscriptions, storage: Storage
 ) -> AsyncIterator[JobEvent]:
-    """Stored events of a job after a number, then all as they happen; ends with the job.
+    """Stored events of a job after a number, then new ones as they happen; ends with the job.
 
     Raises:
         NoSuchJobError: there is no such job.
         StoreError: the database cannot be used just now.
     """
-    follower = following.follow(number)  # first: what happens while it is read is not missed
+    subscription = subscriptions.subscribe(number)  # first: no event is missed while stored ones are read
     try:
         behind = True
         while True:
@@ -153,8 +153,8 @@ async def follow(
                     ended = ended or _is_end(event)
                 if ended:
                     return
-            heard = await follower.take()
-            for event in heard.events:
+            batch = await subscription.take()
+            for event in batch.events:
                 if event.id is not None:
                     if event.id <= after:
                         continue
@@ -162,17 +162,17 @@ async def follow(
                 yield event
                 if _is_end(event):
                     return
-            if heard.closed:
+            if batch.closed:
                 return
-            behind = heard.behind
+            behind = batch.behind
     finally:
-        following.leave(number, follower)
+        subscriptions.unsubscribe(number, subscription)
 
 
 async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[JobEvent]:
-    """Stored events after a number, some at a time."""
+    """Stored events after a number, in pages."""
     while True:
-        page = await storage.read(lambda books, after=after: books.jobs.events(number, after, _PAGE))  # type: ignore[misc]  # bound at once
+        page = await storage.read(lambda db, after=after: db.jobs.events(number, after, _PAGE))  # type: ignore[misc]  # bound at once
         for event in page:
             yield event
         if len(page) < _PAGE:
@@ -181,8 +181,8 @@ async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[Jo
 
 
 async def _ended(number: int, storage: Storage) -> bool:
-    """True where nothing will happen any more."""
-    job = await storage.read(lambda books: books.jobs.job(number))
+    """True where no more will happen."""
+    job = await storage.read(lambda db: db.jobs.job(number))
     if job is None:
         raise NoSuchJobError(f"there is no job {number}")
     return job.state.ended
@@ -192,60 +192,60 @@ def _is_end(event: JobEvent) -> bool:
     return event.kind == "state" and JobState(event.data["state"]).ended
 
 
-class HandingOn:
-    """Hands events on, one after the other.
+class EventPump:
+    """Stores and publishes the events of attempts in their order.
 
     Args:
-        storage: where some are kept.
-        following: who hears them.
+        storage: keeps some of them.
+        subscriptions: get all of them.
     """
 
-    def __init__(self, storage: Storage, following: Following) -> None:
+    def __init__(self, storage: Storage, subscriptions: Subscriptions) -> None:
         self._storage = storage
-        self._following = following
+        self._subscriptions = subscriptions
         self._waiting: deque[tuple[int, str, Mapping[str, Any]]] = deque()
-        self._pump: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
-    def tell(self, job: int, kind: str, data: Mapping[str, Any]) -> None:
-        """Hand on an event; returns at once."""
+    def put(self, job: int, kind: str, data: Mapping[str, Any]) -> None:
+        """Take an event; returns at once."""
         if kind not in STORED and not self._waiting:
-            self._following.publish(_progress(job, kind, data))
+            self._subscriptions.publish(_progress(job, kind, data))
             return
         if kind not in STORED and len(self._waiting) >= _MOST_WAITING:
             return
         self._waiting.append((job, kind, data))
-        if self._pump is None:
-            self._pump = asyncio.get_running_loop().create_task(self._hand_on())
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def done(self) -> None:
-        """Return when all that was told before is handed on, however long the database lets that wait."""
-        if self._pump is not None:
-            await asyncio.shield(self._pump)
+    async def drained(self) -> None:
+        """Wait until all events are stored and published, however long the database takes."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
 
     def close(self) -> None:
-        """Hand nothing more on."""
+        """Drop what is left."""
         self._waiting.clear()
-        if self._pump is not None:
-            self._pump.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
-    async def _hand_on(self) -> None:
+    async def _run(self) -> None:
         try:
             while self._waiting:
                 job, kind, data = self._waiting[0]
                 event = await self._stored(job, kind, data) if kind in STORED else _progress(job, kind, data)
-                self._following.publish(event)
+                self._subscriptions.publish(event)
                 self._waiting.popleft()
         finally:
-            self._pump = None
+            self._task = None
 
     async def _stored(self, job: int, kind: str, data: Mapping[str, Any]) -> JobEvent:
         while True:
             try:
-                return await self._storage.run(lambda books: books.jobs.event(job, kind, data))
-            except StoreError:  # noqa: PERF203 - that is what it is tried again for
+                return await self._storage.run(lambda db: db.jobs.event(job, kind, data))
+            except StoreError:  # noqa: PERF203 - retried
                 await asyncio.sleep(_RETRY_S)
-            except JobError as error:  # those who listen hear it all the same
-                _LOG.warning("job %d: %s is not kept: %s", job, kind, error)
+            except JobError as error:  # subscribers get it all the same
+                _LOG.warning("job %d: %s is not stored: %s", job, kind, error)
                 return _progress(job, kind, data)
 
 

@@ -4,58 +4,57 @@ import grp
 from collections.abc import Iterator
 
 from tuner.client.addresses import default_sockets
-from tuner.daemon.devices.admission import opening
-from tuner.daemon.process.configuration import Choices, read, state_directory
+from tuner.daemon.devices.admission import local_now, window_status
 from tuner.daemon.queue.sets import specs_of
 from tuner.daemon.settings.file import SYSTEM_FILE
 from tuner.daemon.settings.tables import OnlineTable, Settings, TcpTable, TuningTable, WindowTable
-from tuner.daemon.state import local_now
+from tuner.daemon.state import StartOptions, load_config
 from tuner.errors import InputError
 from tuner.model.jobs import JobSpec
 
 _EVERY_DEVICE = "every GPU found"
 
 
-def sentences(choices: Choices) -> Iterator[str]:
-    """What a daemon with these choices would do, line by line.
+def sentences(options: StartOptions) -> Iterator[str]:
+    """What a daemon with these options would do, line by line.
 
     Raises:
         InputError: a file, or a set in it, is wrong.
     """
-    ground = read(choices)
-    settings = ground.settings
-    devices = choices.devices or settings.service.devices
-    yield f"settings: {_file(choices)}"
-    yield f"state: {state_directory(choices, settings)}"
+    config = load_config(options)
+    settings = config.settings
+    devices = options.devices or settings.service.devices
+    yield f"settings: {_file(options)}"
+    yield f"state: {options.state_directory(settings)}"
     yield f"devices: {', '.join(devices) or 'every GPU found; without one, sim:jetson-tx1, modelled'}"
-    yield from _access(choices, settings)
-    yield f"kernels: {len(ground.catalog.names)}, of {1 + len(ground.directories)} directories"
-    for broken in ground.catalog.broken:
+    yield from _access(options, settings)
+    yield f"kernels: {len(config.catalog.names)}, of {1 + len(config.directories)} directories"
+    for broken in config.catalog.broken:
         yield f"left out: {broken}"
     yield from _tuning(settings.tuning)
     wrong = []
     for group in settings.set:
         try:
-            orders = specs_of(group, settings, ground.catalog, devices or group.devices or (_EVERY_DEVICE,))
+            specs = specs_of(group, settings, config.catalog, devices or group.devices or (_EVERY_DEVICE,))
         except InputError as error:
             wrong.append(f"set {group.name}: {error}")
             continue
-        yield from (f"set {group.name}: {_search(order)}, on {order.device}" for order in orders)
+        yield from (f"set {group.name}: {_search(spec)}, on {spec.device}" for spec in specs)
     if wrong:
         raise InputError("\n".join(wrong))
     yield from _limits(settings)
     yield from _online(settings.online)
 
 
-def _file(choices: Choices) -> str:
-    if choices.config is not None:
-        return str(choices.config)
+def _file(options: StartOptions) -> str:
+    if options.config is not None:
+        return str(options.config)
     return str(SYSTEM_FILE) if SYSTEM_FILE.exists() else f"none ({SYSTEM_FILE} is not there): all defaults"
 
 
-def _access(choices: Choices, settings: Settings) -> Iterator[str]:
+def _access(options: StartOptions, settings: Settings) -> Iterator[str]:
     service = settings.service
-    named = choices.socket or service.socket
+    named = options.socket or service.socket
     where = str(named) if named else " or ".join(map(str, default_sockets()))
     yield f"socket: {where}; under systemd, that of its socket unit"
     try:
@@ -83,12 +82,10 @@ def _tuning(tuning: TuningTable) -> Iterator[str]:
     yield f"clients may choose clocks: {'any' if tuning.client_clocks else f'off{others}, no others'}"
 
 
-def _search(order: JobSpec) -> str:
-    limit = order.options.get("max_slowdown")
+def _search(spec: JobSpec) -> str:
+    limit = spec.options.get("max_slowdown")
     within = "" if limit is None else f", at most {100 * limit:g} % slower than the fastest"
-    return (
-        f"{' '.join(order.workloads)} for {order.objective}{within} by {order.policy}, clocks {order.clocks}"
-    )
+    return f"{' '.join(spec.workloads)} for {spec.objective}{within} by {spec.policy}, clocks {spec.clocks}"
 
 
 def _online(online: OnlineTable) -> Iterator[str]:
@@ -117,7 +114,7 @@ def _limits(settings: Settings) -> Iterator[str]:
 
 
 def _window(window: WindowTable) -> str:
-    now = opening((window,), local_now())
+    now = window_status((window,), local_now())
     when = "never opens" if now.changes_at is None else f"{now.changes_at:%Y-%m-%d %H:%M}"
     state = f"open until {when}" if now.open else f"opens {when}"
     return f"{window.start!r} for {window.hours:g} h: {state}"

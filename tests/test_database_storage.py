@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.daemon.queue import storage as module
-from tuner.daemon.queue.storage import Storage
 from tuner.database import Database, faults
+from tuner.database import storage as module
+from tuner.database.storage import Storage
 from tuner.errors import StoreBusyError, StoreDamagedError, StoreError, StoreFullError
 from tuner.model.jobs import JobSpec, Origin
 
@@ -70,7 +70,7 @@ def test_clients_read_while_another_process_writes(tmp_path: Path) -> None:
 
 def test_one_at_a_time_waits_for_a_held_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the database is known to be held, one call waits for it; others fail without doing anything."""
-    monkeypatch.setattr(module, "_REST_S", 0.0)
+    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
 
     async def scene() -> None:
         storage = Storage(tmp_path / "tuner.db")
@@ -78,14 +78,14 @@ def test_one_at_a_time_waits_for_a_held_lock(tmp_path: Path, monkeypatch: pytest
             let = threading.Event()
             begun = asyncio.Event()
             loop = asyncio.get_running_loop()
-            wait = storage._writer._ready
+            wait = storage._writer._open
 
-            def slowly() -> module.Books:
+            def slowly() -> module.Repositories:
                 loop.call_soon_threadsafe(begun.set)
                 assert let.wait(PATIENCE_S)
                 return wait()
 
-            storage._writer._ready = slowly  # type: ignore[method-assign]
+            storage._writer._open = slowly  # type: ignore[method-assign]
             first = asyncio.create_task(storage.run(lambda books: books.jobs.jobs()))
             await begun.wait()
             done: list[bool] = []
@@ -123,15 +123,15 @@ def test_who_queued_behind_a_lock_is_not_made_to_wait_again(tmp_path: Path) -> N
 
 def test_a_look_sees_that_the_lock_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The trouble lasts as long as nothing can be written, and ends with a look when something can."""
-    monkeypatch.setattr(module, "_REST_S", 0.0)
+    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
 
     async def scene() -> None:
         storage = Storage(tmp_path / "tuner.db")
         with closing(await held(storage)) as other:
-            await storage.look()
+            await storage.retry()
             assert "locked" in storage.trouble
             other.execute("ROLLBACK")
-            await storage.look()
+            await storage.retry()
         assert storage.trouble == ""
         await storage.close()
 
@@ -156,14 +156,14 @@ def test_only_damage_has_the_database_opened_again(
     kept: bool,
 ) -> None:
     """A lock or a full disk says nothing against what is open; the files are read whole once per start."""
-    monkeypatch.setattr(module, "_REST_S", 0.0)
+    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
 
     async def scene() -> None:
         storage = Storage(tmp_path / "tuner.db")
         await add(storage)
         before = await storage.run(lambda books: books)
 
-        def fails(_: module.Books) -> None:
+        def fails(_: module.Repositories) -> None:
             raise error
 
         with pytest.raises(type(error)):
@@ -184,7 +184,7 @@ def test_the_database_is_silent_only_while_it_works(tmp_path: Path) -> None:
         assert storage.silent_s == 0.0
         let, begun = threading.Event(), threading.Event()
 
-        def hang(_: module.Books) -> None:
+        def hang(_: module.Repositories) -> None:
             begun.set()
             assert let.wait(PATIENCE_S)
 

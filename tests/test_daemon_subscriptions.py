@@ -7,7 +7,7 @@ import pytest
 from service_rig import PEER, plays, working
 
 from tuner.daemon.interface import NoSuchJobError
-from tuner.daemon.queue.subscriptions import Following
+from tuner.daemon.queue.subscriptions import Subscriptions
 from tuner.model.jobs import JobEvent
 
 
@@ -19,16 +19,16 @@ def test_slow_follower_loses_progress_and_knows_when_to_read_again() -> None:
     """Progress beyond a bound is dropped; stored events beyond one are to be read from the database."""
 
     async def check() -> None:
-        following = Following()
-        follower = following.follow(1)
+        subscriptions = Subscriptions()
+        subscription = subscriptions.subscribe(1)
         for _ in range(10_000):
-            following.publish(event(None, "trial"))
-        progress = await follower.take()
+            subscriptions.publish(event(None, "trial"))
+        progress = await subscription.take()
         assert 0 < len(progress.events) < 1000
         assert not progress.behind
         for number in range(1, 10_000):
-            following.publish(event(number))
-        stored = await follower.take()
+            subscriptions.publish(event(number))
+        stored = await subscription.take()
         assert stored.behind
         assert [one.id for one in stored.events] == list(range(1, len(stored.events) + 1))
 

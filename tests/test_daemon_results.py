@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from service_rig import DEVICE, PEER, WORKLOAD, Rig, plays, working
 
-from tuner.daemon.attempts.messages import Ending
-from tuner.daemon.devices.budgets import MOST_CRASHES
+from tuner.daemon.attempts.messages import AttemptResult
+from tuner.daemon.devices.results import MOST_CRASHES
 from tuner.errors import InputError, StoreError
 from tuner.model.jobs import JobKind, JobRecord, JobSpec, JobState, Origin
 
@@ -29,7 +29,7 @@ async def test_a_crash_while_measuring_again_counts(tmp_path: Path) -> None:
         for _ in range(MOST_CRASHES):
             attempt = await rig.attempts.get()
             attempt.tell("trial", {"number": 0, "status": "ok", "confirming": True})
-            attempt.end(Ending("crashed", "it was killed by SIGSEGV"))
+            attempt.end(AttemptResult("crashed", "it was killed by SIGSEGV"))
         assert (await rig.told(job.id))[-1][0] == "failed"
 
 
@@ -62,7 +62,7 @@ async def test_what_ends_while_it_is_paused_and_the_database_is_locked_ends(tmp_
     async with working(tmp_path) as rig:
         job = await rig.submit()
         attempt = await rig.attempts.get()
-        attempt.when_stopped = Ending("finished")
+        attempt.when_stopped = AttemptResult("finished")
         await rig.service.pause(job.id, PEER)
         rig.storage.broken = "locked"
         await attempt.stopped.wait()
@@ -92,7 +92,7 @@ async def measured_again(
     storage.insist = insist
     order = JobSpec((WORKLOAD,), device=DEVICE, kind=JobKind.SAMPLE)
     job = await rig.service._board.add(order, origin=Origin.CHECK)
-    (await rig.attempts.get()).end(Ending("finished", sample={"energy_j": 1.0}))
+    (await rig.attempts.get()).end(AttemptResult("finished", sample={"energy_j": 1.0}))
     return job, stored
 
 

@@ -8,9 +8,9 @@ import pytest
 from answering_scene import store_run
 from service_rig import DEVICE, OTHER, PEER, WORKLOAD, Rig, catalog, plays, settings, working
 
-from tuner.daemon.attempts.messages import Ending
+from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.interface import NotNowError, Question
-from tuner.daemon.queue.job_specs import checked, same_order, within
+from tuner.daemon.queue.job_specs import checked, spec_key, with_site_rules
 from tuner.daemon.queue.sets import missing, specs_of, unwanted
 from tuner.database.answers import ANALYSIS_VERSION, analytical_key
 from tuner.errors import DeviceUnavailableError, InputError
@@ -68,23 +68,23 @@ def test_clients_choose_no_clocks_unless_they_may() -> None:
     """Clocks are off, or as daemon.toml has them, or any where it says so."""
     order = JobSpec((WORKLOAD,), clocks="800")
     with pytest.raises(InputError, match="clients may not choose clocks here"):
-        within(order, settings().tuning)
-    assert within(order, settings(tuning={"clocks": "800"}).tuning).clocks == "800"
-    assert within(order, settings(tuning={"client_clocks": True}).tuning).clocks == "800"
+        with_site_rules(order, settings().tuning)
+    assert with_site_rules(order, settings(tuning={"clocks": "800"}).tuning).clocks == "800"
+    assert with_site_rules(order, settings(tuning={"client_clocks": True}).tuning).clocks == "800"
 
 
 def test_precision_is_that_of_the_settings_where_nobody_says() -> None:
     """Options of daemon.toml hold for clients too, and theirs go before."""
     tuning = settings(tuning={"energy_precision": 0.02}).tuning
-    assert within(JobSpec((WORKLOAD,)), tuning).options["energy_precision"] == 0.02
+    assert with_site_rules(JobSpec((WORKLOAD,)), tuning).options["energy_precision"] == 0.02
     chosen = JobSpec((WORKLOAD,), options={"energy_precision": 0.1})
-    assert within(chosen, tuning).options["energy_precision"] == 0.1
+    assert with_site_rules(chosen, tuning).options["energy_precision"] == 0.1
 
 
 def test_equal_orders_are_told_by_what_they_ask() -> None:
     """The order in which workloads are named makes no other order; an option does."""
-    assert same_order(JobSpec(("a", "b"))) == same_order(JobSpec(("b", "a")))
-    assert same_order(JobSpec(("a",))) != same_order(JobSpec(("a",), options={"seed": 1}))
+    assert spec_key(JobSpec(("a", "b"))) == spec_key(JobSpec(("b", "a")))
+    assert spec_key(JobSpec(("a",))) != spec_key(JobSpec(("a",), options={"seed": 1}))
 
 
 def test_sets_become_orders_for_every_device() -> None:
@@ -115,11 +115,11 @@ async def test_sets_are_queued_once(tmp_path: Path) -> None:
         assert len(await rig.service.jobs()) == 1
     async with working(tmp_path, chosen) as rig:
         assert len(await rig.service.jobs()) == 1
-        rig.situation.settings = settings()
+        rig.state.settings = settings()
         await rig.service.adopt()
         (job,) = await rig.service.jobs()
         assert (job.state, job.reason) == (JobState.CANCELLED, "daemon.toml does not name it any more")
-        rig.situation.settings = chosen
+        rig.state.settings = chosen
         await rig.service.adopt()
         again, _ = await rig.service.jobs()
         await rig.service.cancel(again.id, PEER)
@@ -147,13 +147,13 @@ async def test_a_search_without_a_valid_trial_is_not_made_again_and_again(tmp_pa
     """It has ended with a message; asking again, in any order, queues no other, also not a cancelled one."""
     async with working(tmp_path, settings(online={"refine": True})) as rig:
         rig.service.best(Question(("fft:N=4", WORKLOAD)), PEER)
-        (await rig.attempts.get()).end(Ending("limited", "no trial was valid"))
+        (await rig.attempts.get()).end(AttemptResult("limited", "no trial was valid"))
         rig.service.best(Question((WORKLOAD, "fft:N=4")), PEER)
         await asyncio.sleep(120.0)  # of fast time: many times what it takes to queue what is wanted
         (job,) = await rig.service.jobs()
         assert (job.state, job.reason) == (JobState.FINISHED, "no trial was valid")
         rig.service.best(Question((WORKLOAD,)), PEER)
-        other = (await rig.attempts.get()).errand.job
+        other = (await rig.attempts.get()).spec.job
         await rig.service.cancel(other, PEER)
         rig.service.best(Question((WORKLOAD,)), PEER)
         await asyncio.sleep(120.0)
@@ -170,7 +170,7 @@ async def test_what_a_job_reads_is_shown_while_it_runs(tmp_path: Path) -> None:
         text = rig.service.metrics().decode()
         assert f'tuner_gpu_power_watts{{gpu="{DEVICE}"}} 9.5' in text
         assert f'tuner_gpu_clock_hertz{{gpu="{DEVICE}"}} 9.98e+08' in text
-        attempt.end(Ending("finished", clocks_left=(DEVICE,)))
+        attempt.end(AttemptResult("finished", clocks_left=(DEVICE,)))
         await rig.told(job.id)
         await asyncio.sleep(1.0)
         text = rig.service.metrics().decode()
@@ -183,7 +183,7 @@ async def test_what_a_job_reads_is_shown_while_it_runs(tmp_path: Path) -> None:
 async def test_analytical_answers_of_changed_sources_go(tmp_path: Path) -> None:
     """The database keeps those of the kernels there are."""
     async with working(tmp_path) as rig:
-        device = rig.situation.identities[DEVICE]
+        device = rig.state.identities[DEVICE]
         keys = [
             analytical_key(WORKLOAD, device, source, ANALYSIS_VERSION)
             for source in (catalog().kernel("scan-lf").fingerprint, "another")
@@ -213,13 +213,13 @@ async def test_the_queue_is_bounded(tmp_path: Path) -> None:
 async def test_clients_order_no_samples(tmp_path: Path) -> None:
     """What is measured again, the daemon decides."""
     async with working(tmp_path) as rig:
-        with pytest.raises(InputError, match="clients order searches"):
+        with pytest.raises(InputError, match="clients submit searches"):
             await rig.service.submit(JobSpec((WORKLOAD,), kind=JobKind.SAMPLE), PEER)
 
 
 async def known_by(rig: Rig, names: tuple[str, ...], status: str = "finished") -> int:
     """A run is stored with an answer, as if a client's job had ended; the daemon reads it."""
-    device = rig.situation.identities[DEVICE]
+    device = rig.state.identities[DEVICE]
     run = await rig.storage.run(lambda books: store_run(books.store, names, device, status=status))
     await rig.service._maintenance.refresh(names)
     return run

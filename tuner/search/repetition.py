@@ -1,4 +1,4 @@
-"""A trial that is served, measured again: as contenders for an answer are, and nothing is searched."""
+"""A stored trial measured again, without a search."""
 
 import math
 from collections.abc import Mapping

@@ -16,12 +16,13 @@ from daemon_attempts import BOOT_PLAYED, PATIENCE_S, Workshop, gone, sampling, u
 
 from tuner.config.catalog import kernels_root
 from tuner.daemon.attempts import attempt, runner
-from tuner.daemon.attempts import gpu_lock as ownership
-from tuner.daemon.attempts.messages import Ending, errand_text
+from tuner.daemon.attempts.messages import AttemptResult, spec_json
 from tuner.database import Store
 from tuner.devices.occupants import VARIABLE, present
 from tuner.model import Status
 from tuner.model.records import measurement_from
+from tuner.system import owner
+from tuner.system.owner import owned_gpu
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def played(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     monkeypatch.setenv("HELD_GPU", str(workshop.folder))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(workshop.folder))
     monkeypatch.setattr(runner, "_BOOT", BOOT_PLAYED)
-    workshop.order = replace(workshop.order, device="cuda:0")
+    workshop.job_spec = replace(workshop.job_spec, device="cuda:0")
     return workshop
 
 
@@ -56,14 +57,14 @@ def foreground() -> Iterator[None]:
 def stored(workshop: Workshop) -> list[str]:
     """The trials of the job's run, in their order."""
     with Store(workshop.database) as store:
-        return [str(trial) for trial, _ in store.trials(1, workshop.order.workloads)]
+        return [str(trial) for trial, _ in store.trials(1, workshop.job_spec.workloads)]
 
 
 def test_a_job_is_tuned_and_stored(workshop: Workshop) -> None:
     """An attempt tells its run, trials and answer, ends by the order's limit, and its run is the job's."""
-    ending = workshop.attempt()
+    result = workshop.attempt()
 
-    assert (ending.status, ending.message, ending.run) == ("limited", "", 1)
+    assert (result.status, result.message, result.run) == ("limited", "", 1)
     assert workshop.told("run") == [{"run": 1, "resumed": 0}]
     searched = [event for event in workshop.told("trial") if not event["confirming"]]
     assert [event["number"] for event in searched] == [1, 2, 3, 4, 5]
@@ -74,13 +75,13 @@ def test_a_job_is_tuned_and_stored(workshop: Workshop) -> None:
     assert run.answer is not None
     assert answer["summary"]["best"]["configurations"] == run.answer["best"]["configurations"]
     assert (run.status, run.trials, workshop.job.run) == ("limited", 5, 1)
-    assert ending.seconds > 0
-    assert ending.joules > 0
+    assert result.seconds > 0
+    assert result.joules > 0
 
 
 def test_a_finished_job_needs_no_limit(workshop: Workshop) -> None:
     """A search that ends by itself has finished."""
-    workshop.order = replace(workshop.order, policy="auto", options={})
+    workshop.job_spec = replace(workshop.job_spec, policy="auto", options={})
 
     assert workshop.attempt().status == "finished"
 
@@ -89,11 +90,11 @@ def test_killed_in_a_burst_it_goes_on_where_it_was(played: Workshop) -> None:
     """SIGKILL of the process loses the burst and no trial; the next attempt measures none twice."""
     played.hold(4)
 
-    async def killed() -> Ending:
+    async def killed() -> AttemptResult:
         process = await played.start()
         await played.held()
         os.kill(process.pid, signal.SIGKILL)
-        return await process.ended()
+        return await process.result()
 
     first = asyncio.run(killed())
     (worker,) = played.workers()
@@ -116,15 +117,15 @@ def test_told_to_stop_it_leaves_the_gpu_and_its_run(played: Workshop) -> None:
     """SIGTERM in a burst that never ends: the worker is gone, trials are stored, the run goes on."""
     played.hold(3)
 
-    async def stopped() -> Ending:
+    async def stopped() -> AttemptResult:
         process = await played.start()
         await played.held()
         await process.stop(PATIENCE_S)
-        return await process.ended()
+        return await process.result()
 
-    ending = asyncio.run(stopped())
+    result = asyncio.run(stopped())
 
-    assert (ending.status, ending.message, ending.run) == ("interrupted", "told to stop", 1)
+    assert (result.status, result.message, result.run) == ("interrupted", "told to stop", 1)
     assert all(map(gone, played.workers()))
     (run,) = played.runs()
     assert (run.status, run.trials) == ("interrupted", 2)
@@ -136,10 +137,10 @@ def test_told_to_stop_it_leaves_the_gpu_and_its_run(played: Workshop) -> None:
 def test_told_to_stop_at_once_nothing_was_begun(workshop: Workshop) -> None:
     """SIGTERM before the process can heed it ends it just the same."""
 
-    async def stopped() -> Ending:
+    async def stopped() -> AttemptResult:
         process = await workshop.start()
         await process.stop(PATIENCE_S)
-        return await process.ended()
+        return await process.result()
 
     assert asyncio.run(stopped()).status == "interrupted"
     assert workshop.runs() == []
@@ -154,11 +155,11 @@ def test_who_does_not_stop_is_killed(played: Workshop, monkeypatch: pytest.Monke
     script = f"{deaf}; {child}; open({str(played.folder / 'pid')!r}, 'w').write(str(p.pid)); p.wait()"
     monkeypatch.setattr(runner, "_BOOT", script)
 
-    async def killed() -> Ending:
+    async def killed() -> AttemptResult:
         process = await played.start()
         await until(started.exists)
         await process.stop(0.0)
-        return await process.ended()
+        return await process.result()
 
     assert asyncio.run(killed()).status == "interrupted"
     assert gone(int((played.folder / "pid").read_text()))
@@ -168,17 +169,17 @@ def test_a_killed_worker_costs_one_trial(played: Workshop) -> None:
     """The worker dies in a burst: that trial has crashed, the job goes on with another worker."""
     played.hold(2)
 
-    async def whole() -> Ending:
+    async def whole() -> AttemptResult:
         process = await played.start()
         await played.held()
         (worker,) = played.workers()
         played.let_go()
         os.kill(worker, signal.SIGKILL)
-        return await process.ended()
+        return await process.result()
 
     assert asyncio.run(whole()).status == "limited"
     with Store(played.database) as store:
-        found = [measurement.status for _, measurement in store.trials(1, played.order.workloads)]
+        found = [measurement.status for _, measurement in store.trials(1, played.job_spec.workloads)]
     assert found.count(Status.CRASHED) == 1
     assert found.count(Status.OK) == 4
     assert len(played.workers()) == 2
@@ -187,20 +188,20 @@ def test_a_killed_worker_costs_one_trial(played: Workshop) -> None:
 def test_it_dies_with_the_daemon(played: Workshop) -> None:
     """SIGKILL of who started it ends the job's process and its worker, in a burst that never ends."""
     played.hold(1)
-    errand = played.errand()
+    spec = played.spec()
     code = (
         "import asyncio, sys; from pathlib import Path;"
-        " from tuner.daemon.attempts import runner, messages as wire;"
+        " from tuner.daemon.attempts import runner, messages;"
         " import daemon_attempts; runner._BOOT = daemon_attempts.BOOT_PLAYED\n"
         "async def main():\n"
-        "    process = await runner.start(wire.errand_from(sys.argv[1]), lambda *_: None)\n"
+        "    process = await runner.start(messages.parse_spec(sys.argv[1]), lambda *_: None)\n"
         "    print(process.pid, flush=True)\n"
-        "    await process.ended()\n"
+        "    await process.result()\n"
         "asyncio.run(main())"
     )
     path = os.pathsep.join(sys.path)
     with subprocess.Popen(
-        [sys.executable, "-c", code, errand_text(errand)],
+        [sys.executable, "-c", code, spec_json(spec)],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
     ) as daemon:
@@ -219,17 +220,17 @@ def test_it_dies_with_the_daemon(played: Workshop) -> None:
         ({"workloads": ("no-such:N=4",)}, "unknown kernel"),
         ({"policy": "no-such"}, "unknown policy"),
         ({"clocks": "12:13"}, "12"),
-        ({"options": {"no_such": 1}}, "no option is called no_such"),
+        ({"options": {"no_such": 1}}, "unknown option 'no_such'"),
         ({"options": {"sensor": "no-such"}}, "no-such"),
     ],
 )
 def test_what_cannot_be_is_refused(workshop: Workshop, change: dict[str, object], says: str) -> None:
     """An order that will never work ends refused, says why, and stores no run."""
-    workshop.order = replace(workshop.order, **change)  # type: ignore[arg-type]
-    ending = workshop.here()
+    workshop.job_spec = replace(workshop.job_spec, **change)  # type: ignore[arg-type]
+    result = workshop.here()
 
-    assert ending.status == "refused"
-    assert says in ending.message
+    assert result.status == "refused"
+    assert says in result.message
     assert workshop.runs() == []
 
 
@@ -249,7 +250,7 @@ def test_only_named_directories_are_searched(workshop: Workshop, monkeypatch: py
     """A kernel of the user's own folder is none of the daemon's; one of a folder in the errand is."""
     own = own_kernels(workshop)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(workshop.folder / "config"))
-    workshop.order = replace(workshop.order, workloads=("mine:N=4",))
+    workshop.job_spec = replace(workshop.job_spec, workloads=("mine:N=4",))
 
     assert workshop.here().status == "refused"
     assert workshop.here(kernel_directories=(own,), below=workshop.folder).status == "limited"
@@ -260,20 +261,20 @@ def test_kernels_that_others_can_change_by_now_are_refused(workshop: Workshop, a
     """What was trusted when the daemon looked is looked at again before it is read."""
     own = own_kernels(workshop)
     (workshop.folder / at).chmod(0o777)
-    workshop.order = replace(workshop.order, workloads=("mine:N=4",))
-    ending = workshop.here(kernel_directories=(own,), below=workshop.folder)
+    workshop.job_spec = replace(workshop.job_spec, workloads=("mine:N=4",))
+    result = workshop.here(kernel_directories=(own,), below=workshop.folder)
 
-    assert ending.status == "refused"
-    assert f"{workshop.folder / at}: can be written by others" in ending.message
+    assert result.status == "refused"
+    assert f"{workshop.folder / at}: can be written by others" in result.message
     assert workshop.runs() == []
 
 
 def test_a_clock_that_is_left_set_is_told(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """At its end an attempt that may set clocks looks for those that could not be given back."""
     monkeypatch.setattr(attempt, "restore_stale_clocks", lambda: ["GPU-1"])
-    workshop.order = replace(workshop.order, device="cuda:99")
+    workshop.job_spec = replace(workshop.job_spec, device="cuda:99")
     assert workshop.here().clocks_left == ()
-    workshop.order = replace(workshop.order, clocks="all")
+    workshop.job_spec = replace(workshop.job_spec, clocks="all")
     assert workshop.here().clocks_left == ("GPU-1",)
 
 
@@ -286,17 +287,17 @@ def test_a_jobs_log_is_quiet(workshop: Workshop, caplog: pytest.LogCaptureFixtur
 
 def test_stopped_while_it_confirms_it_ends_as_if_never_stopped(played: Workshop) -> None:
     """SIGTERM while contenders are measured again: no trial is repeated, the answer has fresh repeats."""
-    played.order = replace(played.order, options={**played.order.options, "budget": 3})
+    played.job_spec = replace(played.job_spec, options={**played.job_spec.options, "budget": 3})
     (played.folder / "other").mkdir()
-    assert Workshop(played.folder / "other", played.order).attempt().status == "limited"
+    assert Workshop(played.folder / "other", played.job_spec).attempt().status == "limited"
     bursts = (played.folder / "bursts").stat().st_size
     played.hold(2 * bursts - 4)  # the last nine, or more, are of the confirmation
 
-    async def stopped() -> Ending:
+    async def stopped() -> AttemptResult:
         process = await played.start()
         await played.held()
         await process.stop(PATIENCE_S)
-        return await process.ended()
+        return await process.result()
 
     first = asyncio.run(stopped())
     before = stored(played)
@@ -317,12 +318,12 @@ def test_stopped_while_it_confirms_it_ends_as_if_never_stopped(played: Workshop)
 
 def test_a_gpu_has_one_owner(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another process tunes the GPU, an attempt is unavailable, and stores no run."""
-    monkeypatch.setattr(ownership, "PATIENCE_S", 0.1)
-    with ownership.owned(workshop.folder, "sim:jetson-tx1"):
-        ending = workshop.here()
+    monkeypatch.setattr(owner, "GPU_LOCK_WAIT_S", 0.1)
+    with owned_gpu(workshop.folder, "sim:jetson-tx1"):
+        result = workshop.here()
 
-    assert ending.status == "unavailable"
-    assert f"process {os.getpid()} tunes this GPU" in ending.message
+    assert result.status == "unavailable"
+    assert f"process {os.getpid()} tunes this GPU" in result.message
     assert workshop.runs() == []
     assert workshop.here().status == "limited"
 
@@ -331,10 +332,10 @@ def test_others_on_the_gpu_come_first(workshop: Workshop, monkeypatch: pytest.Mo
     """With another process on the GPU nothing is measured; once it has gone, the job goes on."""
     monkeypatch.setenv(VARIABLE, str(workshop.folder / "gpus"))
     with foreground():
-        ending = workshop.here()
+        result = workshop.here()
 
-    assert ending.status == "busy"
-    assert "1 process of others" in ending.message
+    assert result.status == "busy"
+    assert "1 process of others" in result.message
     assert workshop.told("trial") == []
     assert workshop.here().status == "limited"
     assert present("jetson-tx1") == []
@@ -351,17 +352,17 @@ def test_others_may_be_allowed(workshop: Workshop, monkeypatch: pytest.MonkeyPat
 
 def test_a_sample_is_measured_and_nothing_else(workshop: Workshop) -> None:
     """Measured again, a trial gives what it gave, by three repeats or more; no run is made of it."""
-    workshop.order = replace(workshop.order, objective="energy", options={"budget": 2})
+    workshop.job_spec = replace(workshop.job_spec, objective="energy", options={"budget": 2})
     workshop.here()
     with Store(workshop.database) as store:
-        trial, before = store.best_known(1, workshop.order.workloads)[0]
+        trial, before = store.best_known(1, workshop.job_spec.workloads)[0]
     record = {"configurations": {"scan-lf:N=4": dict(trial.configurations[0])}, "clock_mhz": None}
-    workshop.order = sampling(workshop.order)
-    ending = workshop.attempt(sample=record)
+    workshop.job_spec = sampling(workshop.job_spec)
+    result = workshop.attempt(sample=record)
 
-    assert (ending.status, ending.message, ending.run) == ("finished", "", None)
-    assert ending.sample is not None
-    again = measurement_from(ending.sample)
+    assert (result.status, result.message, result.run) == ("finished", "", None)
+    assert result.sample is not None
+    again = measurement_from(result.sample)
     assert 3 <= again.repeats <= 5
     assert again.makespan_s == pytest.approx(before.makespan_s, rel=0.02)
     assert again.energy is not None
@@ -383,8 +384,8 @@ def test_a_sample_that_cannot_be_is_refused(
     workshop: Workshop, record: dict[str, object] | None, says: str
 ) -> None:
     """A sample of nothing is refused, and so is one at a clock that nobody allowed to set."""
-    workshop.order = sampling(workshop.order)
-    ending = workshop.here(sample=record)
+    workshop.job_spec = sampling(workshop.job_spec)
+    result = workshop.here(sample=record)
 
-    assert ending.status == "refused"
-    assert says in ending.message
+    assert result.status == "refused"
+    assert says in result.message

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fake_nvml_state import UUID, State, fake_nvml
 
-from tuner.devices.company import refuse_company
+from tuner.devices.gpu_users import require_exclusive_gpu
 from tuner.errors import DeviceError
 
 
@@ -20,9 +20,9 @@ def nvml(tmp_path: Path) -> Iterator[State]:
 
 def test_an_idle_gpu_tells_its_temperature(nvml: State) -> None:
     """Nobody but ourselves is no company."""
-    assert refuse_company(UUID) == 41.0
+    assert require_exclusive_gpu(UUID) == 41.0
     nvml.process_count, nvml.pids[0] = 1, 4711
-    assert refuse_company(UUID, ours=1) == 41.0
+    assert require_exclusive_gpu(UUID, ours=1) == 41.0
 
 
 @pytest.mark.parametrize("ours", [0, 1])
@@ -33,7 +33,7 @@ def test_others_are_refused(nvml: State, ours: int) -> None:
         nvml.pids[slot] = 4711 + slot
 
     with pytest.raises(DeviceError, match=r"others compute on it.*4711.*end them, or wait") as caught:
-        refuse_company(UUID, ours)
+        require_exclusive_gpu(UUID, ours)
     assert ("our own among them" in str(caught.value)) == bool(ours)
 
 
@@ -42,10 +42,10 @@ def test_instances_are_refused(nvml: State) -> None:
     nvml.mig_mode = 1
 
     with pytest.raises(DeviceError, match="MIG is on"):
-        refuse_company(UUID)
+        require_exclusive_gpu(UUID)
 
 
 def test_who_tells_nothing_has_no_company(nvml: State) -> None:
     """Where NVML knows no such GPU, as on a Jetson, nothing is known and nothing refused."""
     assert nvml.uuid
-    assert refuse_company("GPU-other") is None
+    assert require_exclusive_gpu("GPU-other") is None

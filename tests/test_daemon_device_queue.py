@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from service_rig import DEVICE, LOADED, OTHER, PEER, Rig, plays, settings, working
 
-from tuner.daemon.attempts.gpu_users import FREE, Presence
-from tuner.daemon.attempts.messages import Ending
-from tuner.daemon.devices.budgets import MOST_CRASHES, wait_s
+from tuner.daemon.attempts.messages import AttemptResult
+from tuner.daemon.devices.results import MOST_CRASHES, wait_s
 from tuner.daemon.interface import NotNowError
+from tuner.devices.gpu_users import FREE, Contention
 from tuner.model.jobs import OWN, JobRecord, JobSpec, JobState, Origin
 
-BUSY = Presence(busy=True, why="1 process of others on the GPU")
+BUSY = Contention(busy=True, reason="1 process of others on the GPU")
 
 
 @plays
@@ -22,7 +22,7 @@ async def test_a_job_runs_and_finishes(tmp_path: Path) -> None:
     async with working(tmp_path) as rig:
         job = await rig.submit(budget=3)
         attempt = await rig.attempts.get()
-        assert (attempt.errand.job, attempt.errand.order) == (job.id, job.spec)
+        assert (attempt.spec.job, attempt.spec.job_spec) == (job.id, job.spec)
         assert job.spec.device == DEVICE
         attempt.end()
         assert await rig.told(job.id) == [("queued", ""), ("running", ""), ("finished", "")]
@@ -41,8 +41,8 @@ async def test_the_best_waiting_job_goes_first(tmp_path: Path) -> None:
         for _ in range(3):
             attempt.end()
             attempt = await rig.attempts.get()
-            order.append(attempt.errand.job)
-        assert attempt.errand.job != first.id
+            order.append(attempt.spec.job)
+        assert attempt.spec.job != first.id
         assert order == [high.id, low.id, also.id]
 
 
@@ -53,7 +53,7 @@ async def test_devices_work_at_the_same_time(tmp_path: Path) -> None:
         await rig.submit(device=DEVICE)
         await rig.submit(device=OTHER)
         both = [await rig.attempts.get(), await rig.attempts.get()]
-        assert {attempt.errand.order.device for attempt in both} == {DEVICE, OTHER}
+        assert {attempt.spec.job_spec.device for attempt in both} == {DEVICE, OTHER}
 
 
 @plays
@@ -62,7 +62,7 @@ async def test_a_job_that_only_crashes_fails(tmp_path: Path) -> None:
     async with working(tmp_path) as rig:
         job = await rig.submit()
         for _ in range(MOST_CRASHES):
-            (await rig.attempts.get()).end(Ending("crashed", "it was killed by SIGSEGV"))
+            (await rig.attempts.get()).end(AttemptResult("crashed", "it was killed by SIGSEGV"))
         state, reason = (await rig.told(job.id))[-1]
         assert state == "failed"
         assert reason == f"{MOST_CRASHES} attempts crashed, the last: it was killed by SIGSEGV"
@@ -76,7 +76,7 @@ async def test_a_job_that_gets_on_may_crash(tmp_path: Path) -> None:
         for number in range(2 * MOST_CRASHES):
             attempt = await rig.attempts.get()
             attempt.tell("trial", {"number": number, "status": "ok"})
-            attempt.end(Ending("crashed", "it was killed by SIGKILL"))
+            attempt.end(AttemptResult("crashed", "it was killed by SIGKILL"))
         (await rig.attempts.get()).end()
         assert (await rig.told(job.id))[-1] == ("finished", "")
 
@@ -87,7 +87,7 @@ async def test_what_is_not_there_now_is_tried_again(tmp_path: Path) -> None:
     async with working(tmp_path) as rig:
         job = await rig.submit()
         for _ in range(MOST_CRASHES + 1):
-            (await rig.attempts.get()).end(Ending("unavailable", "no driver"))
+            (await rig.attempts.get()).end(AttemptResult("unavailable", "no driver"))
         (await rig.attempts.get()).end()
         told = await rig.told(job.id)
         assert told[2] == ("queued", "no driver; tried again in 2 s")
@@ -99,7 +99,7 @@ async def test_a_refused_job_has_failed(tmp_path: Path) -> None:
     """Where trying again will not help, a job fails with the message."""
     async with working(tmp_path) as rig:
         job = await rig.submit()
-        (await rig.attempts.get()).end(Ending("refused", "--clocks all: no clocks"))
+        (await rig.attempts.get()).end(AttemptResult("refused", "--clocks all: no clocks"))
         assert (await rig.told(job.id))[-1] == ("failed", "--clocks all: no clocks")
 
 
@@ -145,7 +145,7 @@ async def test_a_job_that_ends_while_it_is_paused_has_finished(tmp_path: Path) -
     async with working(tmp_path) as rig:
         job = await rig.submit()
         attempt = await rig.attempts.get()
-        attempt.when_stopped = Ending("finished")
+        attempt.when_stopped = AttemptResult("finished")
         await rig.service.pause(job.id, PEER)
         assert (await rig.told(job.id))[-1][0] == "finished"
         assert rig.attempts.empty()
@@ -220,7 +220,7 @@ async def test_a_budget_ends_the_day(tmp_path: Path) -> None:
         attempt.spent = (3.0, 60.0)
         assert not attempt.stopped.is_set()
         attempt.spent = (6.0, 120.0)
-        attempt.when_stopped = Ending("interrupted", "told to stop", seconds=6.5, joules=130.0)
+        attempt.when_stopped = AttemptResult("interrupted", "told to stop", seconds=6.5, joules=130.0)
         await attempt.stopped.wait()
         await rig.until(job.id, "queued", reason="today's budget of 100 J of measuring is used up")
     async with working(tmp_path, thrifty) as rig:
@@ -291,10 +291,10 @@ def test_a_clients_job_stops_our_own(tmp_path: Path, origin: Origin) -> None:
             theirs = await rig.submit()
             await attempt.stopped.wait()
             attempt = await rig.attempts.get()
-            assert attempt.errand.job == theirs.id
+            assert attempt.spec.job == theirs.id
             attempt.end()
             attempt = await rig.attempts.get()
-            assert attempt.errand.job == ours.id
+            assert attempt.spec.job == ours.id
             attempt.end()
             told = await rig.told(ours.id)
             assert [state for state, _ in told] == ["queued", "running", "queued", "running", "finished"]
@@ -322,17 +322,17 @@ async def test_who_waits_for_something_else_stops_nobody(tmp_path: Path) -> None
     """A client's job that is paused, rests after a failure, or has a lower priority leaves ours running."""
     async with working(tmp_path) as rig:
         theirs = await rig.submit()
-        (await rig.attempts.get()).end(Ending("crashed", "it was killed by SIGSEGV"))
+        (await rig.attempts.get()).end(AttemptResult("crashed", "it was killed by SIGSEGV"))
         await own(rig, Origin.STALE)
         attempt = await rig.attempts.get()
-        assert attempt.errand.order.workloads == ("fft:N=4",), "theirs rests"
+        assert attempt.spec.job_spec.workloads == ("fft:N=4",), "theirs rests"
         await rig.service.pause(theirs.id, PEER)
         await rig.submit(-1.0)
         await asyncio.sleep(10.0)  # of fast time: longer than it rests
         assert not attempt.stopped.is_set()
         await rig.service.resume(theirs.id, PEER)
         await attempt.stopped.wait()
-        assert (await rig.attempts.get()).errand.job == theirs.id
+        assert (await rig.attempts.get()).spec.job == theirs.id
 
 
 @plays

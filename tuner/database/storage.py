@@ -1,7 +1,6 @@
-"""The database as the daemon uses it: by threads of its own, and again when it could not be used.
+"""The database in threads, for an event loop; it reconnects after errors.
 
-One thread writes, and does whatever the daemon does in one go. Another one reads for clients: SQLite lets it
-read while a process holds the write lock, however long.
+One thread writes. Another reads for clients: SQLite reads while a process holds the write lock, however long.
 """
 
 import asyncio
@@ -14,20 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tuner.database import Database, Jobs, Ledger, Store
+from tuner.database.connection import Database
+from tuner.database.jobs import Jobs
+from tuner.database.ledger import Ledger
+from tuner.database.runs import Store
 from tuner.errors import StoreBusyError, StoreError, StoreFullError
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0  # a disk with room again is found after so long at the latest
-_REST_S = 1.0  # after a wait for another process: who queued behind it is not made to wait as long again
+_PAUSE_S = 1.0  # after a wait for another process: calls that queued behind it do not wait as long again
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Books:
-    """What is in the database, for those who are in one of its threads."""
+class Repositories:
+    """The open database and its tables; they belong to one of its threads."""
 
     database: Database
     jobs: Jobs
@@ -50,21 +52,21 @@ class Storage:
         self.path = path
         self.closed = False
         self.failed: Callable[[], None] = lambda: None
-        self._writer = _Hand(path, "database", self._fail, examines=True)
-        self._reader = _Hand(path, "reader", self._fail, examines=False)
+        self._writer = _DatabaseThread(path, "database", self._fail, examines=True)
+        self._reader = _DatabaseThread(path, "reader", self._fail, examines=False)
 
     @property
     def trouble(self) -> str:
-        """Why it could not be used last; empty while it can."""
+        """The last error; empty while the database can be used."""
         return self._writer.trouble or self._reader.trouble
 
     @property
     def silent_s(self) -> float:
-        """How long what is done in one of its threads has taken so far, in seconds; 0 where nothing is."""
+        """Seconds since the action began that runs now in one of the threads; 0 where none runs."""
         return max(self._writer.silent_s, self._reader.silent_s)
 
-    async def run(self, action: Callable[[Books], T]) -> T:
-        """Do something in the database's thread.
+    async def run(self, action: Callable[[Repositories], T]) -> T:
+        """Do something in the writing thread.
 
         While another process is known to hold the database, one call at a time waits for it; others fail.
 
@@ -73,31 +75,31 @@ class Storage:
         """
         return await self._writer.run(action)
 
-    async def read(self, action: Callable[[Books], T]) -> T:
-        """Do something that changes nothing, for somebody who shall not wait for what is written.
+    async def read(self, action: Callable[[Repositories], T]) -> T:
+        """Read something without waiting for what is written.
 
         Raises:
             StoreError: the database cannot be used just now.
         """
         return await self._reader.run(action)
 
-    async def insist(self, action: Callable[[Books], T]) -> T:
-        """Do something in the database's thread, however long it takes until that is possible."""
-        waits_s = _FIRST_WAIT_S
+    async def insist(self, action: Callable[[Repositories], T]) -> T:
+        """Do something in the writing thread, and retry until that succeeds."""
+        wait_s = _FIRST_WAIT_S
         while True:
             try:
                 return await self.run(action)
             except StoreError as error:
-                _LOG.warning("tried again in %g s: %s", waits_s, error)
-            await asyncio.sleep(waits_s)
-            waits_s = min(2 * waits_s, _LONGEST_WAIT_S)
+                _LOG.warning("tried again in %g s: %s", wait_s, error)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
-    async def look(self) -> None:
-        """See whether a database that could not be used can be used again."""
-        for hand in (self._writer, self._reader):
-            if hand.trouble:
+    async def retry(self) -> None:
+        """Check whether a database that could not be used can be used again."""
+        for thread in (self._writer, self._reader):
+            if thread.trouble:
                 with contextlib.suppress(StoreError):
-                    await hand.run(lambda _: None)
+                    await thread.run(lambda _: None)
 
     async def close(self) -> None:
         """Close the file, after everything that was asked for before."""
@@ -109,7 +111,7 @@ class Storage:
         self.failed()
 
 
-class _Hand:
+class _DatabaseThread:
     """A thread with the database open in it.
 
     Args:
@@ -120,7 +122,7 @@ class _Hand:
             when the other file is needed.
 
     Attributes:
-        trouble: why the database could not be used last; empty while it can.
+        trouble: the last error; empty while the database can be used.
     """
 
     def __init__(self, path: Path, name: str, failed: Callable[[], None], *, examines: bool) -> None:
@@ -128,25 +130,25 @@ class _Hand:
         self._path = path
         self._failed = failed
         self._examines = examines
-        self._books: Books | None = None
+        self._repositories: Repositories | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._begun_s: float | None = None  # what is done now
-        self._busy_s: float | None = None  # when another process was last waited for in vain
+        self._begun_s: float | None = None  # of the action that runs now
+        self._busy_s: float | None = None  # when a wait for another process failed last
 
     @property
     def silent_s(self) -> float:
-        """How long what is done now has taken so far, in seconds."""
+        """Seconds since the action began that runs now; 0 where none runs."""
         begun_s = self._begun_s
         return 0.0 if begun_s is None else time.monotonic() - begun_s
 
-    async def run(self, action: Callable[[Books], T]) -> T:
+    async def run(self, action: Callable[[Repositories], T]) -> T:
         """Do something in the thread.
 
         Raises:
             StoreError: the database cannot be used just now.
         """
         asked_s, busy_s = time.monotonic(), self._busy_s
-        if busy_s is not None and (self._begun_s is not None or asked_s < busy_s + _REST_S):
+        if busy_s is not None and (self._begun_s is not None or asked_s < busy_s + _PAUSE_S):
             raise StoreBusyError(self.trouble)
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, action, asked_s)
 
@@ -155,12 +157,12 @@ class _Hand:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
         self._thread.shutdown(wait=False)
 
-    def _do(self, action: Callable[[Books], T], asked_s: float) -> T:
+    def _do(self, action: Callable[[Repositories], T], asked_s: float) -> T:
         if self._busy_s is not None and asked_s <= self._busy_s:  # it has waited for the same process already
             raise StoreBusyError(self.trouble)
         self._begun_s = time.monotonic()
         try:
-            value = action(self._ready())
+            value = action(self._open())
         except StoreError as error:
             self._note(error)
             raise
@@ -171,17 +173,17 @@ class _Hand:
         self.trouble, self._busy_s = "", None
         return value
 
-    def _ready(self) -> Books:
-        """The open database; its lock can be had where it could not be had before."""
-        if self._books is None:
+    def _open(self) -> Repositories:
+        """The open database, after a check that its lock can be had where it could not be had before."""
+        if self._repositories is None:
             database = Database(self._path)
-            self._books = Books(database, Jobs(database), Ledger(database), Store(database))
+            self._repositories = Repositories(database, Jobs(database), Ledger(database), Store(database))
         if self._examines:
-            self._books.database.examine()
+            self._repositories.database.examine()
             self._examines = False
         elif self._busy_s is not None:
-            self._books.database.write(lambda _: None)  # a read would say nothing of it
-        return self._books
+            self._repositories.database.write(lambda _: None)  # a read would not test the lock
+        return self._repositories
 
     def _note(self, error: StoreError) -> None:
         if not self.trouble:
@@ -194,7 +196,7 @@ class _Hand:
             self._drop()  # opening it again heals what can be healed
 
     def _drop(self) -> None:
-        books, self._books = self._books, None
-        if books is not None:
+        repositories, self._repositories = self._repositories, None
+        if repositories is not None:
             with contextlib.suppress(StoreError):
-                books.database.close()
+                repositories.database.close()

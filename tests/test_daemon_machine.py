@@ -14,8 +14,9 @@ from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, users
 from jetson_trees import BOARDS, build
 from tuner.power.clocks import devfreq
 
-from tuner.daemon.attempts import gpu_users as company
-from tuner.daemon.attempts.gpu_users import FREE, Company, Presence, Watcher
+from tuner.daemon.process import machine
+from tuner.daemon.process.machine import ContentionMonitor
+from tuner.devices.gpu_users import FREE, Contention, ContentionProbe
 from tuner.devices.occupants import VARIABLE, Occupant, is_present, present
 from tuner.devices.simulated import SimulatedDevice
 from tuner.system.process import Child
@@ -29,9 +30,9 @@ def nvml(tmp_path: Path) -> Iterator[State]:
 
 
 @pytest.fixture
-def watcher(tmp_path: Path) -> Iterator[Watcher]:
+def watcher(tmp_path: Path) -> Iterator[ContentionProbe]:
     """Looks at GPUs of a machine that is no Jetson."""
-    watcher = Watcher(devfreq=tmp_path / "devfreq")
+    watcher = ContentionProbe(devfreq=tmp_path / "devfreq")
     yield watcher
     watcher.close()
 
@@ -50,19 +51,19 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("count", "ours", "busy"), [(0, 0, False), (1, 0, True), (1, 1, False), (3, 1, True)]
 )
 def test_processes_of_others_are_company(
-    nvml: State, watcher: Watcher, count: int, ours: int, *, busy: bool
+    nvml: State, watcher: ContentionProbe, count: int, ours: int, *, busy: bool
 ) -> None:
     """One process more than ours is company."""
     nvml.process_count = count
     seen = watcher.look("cuda:0", UUID, ours)
 
     assert seen.busy == busy
-    assert (f"{count - ours} process" in seen.why) == busy
+    assert (f"{count - ours} process" in seen.reason) == busy
 
 
 def test_some_may_not_count(nvml: State, tmp_path: Path) -> None:
     """As many others as are allowed are none."""
-    watcher = Watcher(others_allowed=2, devfreq=tmp_path)
+    watcher = ContentionProbe(others_allowed=2, devfreq=tmp_path)
     nvml.process_count = 3
 
     assert not watcher.look("cuda:0", UUID, 1).busy
@@ -72,31 +73,31 @@ def test_some_may_not_count(nvml: State, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("ours", "busy"), [(0, True), (1, False)])
 def test_load_is_company_where_nothing_of_ours_runs(
-    nvml: State, watcher: Watcher, ours: int, *, busy: bool
+    nvml: State, watcher: ContentionProbe, ours: int, *, busy: bool
 ) -> None:
     """Work that is no process NVML counts, as graphics, shows in the load; while we work that is ours."""
     nvml.load_percent = 40
     seen = watcher.look("cuda:0", UUID, ours)
 
-    assert seen == (Presence(True, "it is loaded, and not by us", "40 %") if busy else FREE)
+    assert seen == (Contention(True, "it is loaded, and not by us", "40 %") if busy else FREE)
     nvml.load_percent = 9
     assert watcher.look("cuda:0", UUID, ours) == FREE
 
 
-def test_what_cannot_be_asked_is_free_and_says_why(nvml: State, watcher: Watcher) -> None:
+def test_what_cannot_be_asked_is_free_and_says_why(nvml: State, watcher: ContentionProbe) -> None:
     """A GPU that withholds both, and one that NVML does not know, are free as far as one can tell."""
     nvml.processes = nvml.load = NOT_SUPPORTED
 
-    assert watcher.look("cuda:0", UUID, 0) == Presence(
-        busy=False, why="NVML tells neither its processes nor its load"
+    assert watcher.look("cuda:0", UUID, 0) == Contention(
+        busy=False, reason="NVML tells neither its processes nor its load"
     )
-    assert watcher.look("cuda:1", "GPU-other", 0).why != ""
+    assert watcher.look("cuda:1", "GPU-other", 0).reason != ""
     nvml.processes = 0
     nvml.process_count = 1
     assert watcher.look("cuda:0", UUID, 0).busy
 
 
-def test_nvml_is_opened_once(nvml: State, watcher: Watcher) -> None:
+def test_nvml_is_opened_once(nvml: State, watcher: ContentionProbe) -> None:
     """Looks keep the GPU open, and the end of looking closes it."""
     assert nvml.uuid
     before = users()
@@ -114,15 +115,15 @@ def test_nvml_is_opened_once(nvml: State, watcher: Watcher) -> None:
 def test_a_jetson_tells_its_load(tmp_path: Path, board: str) -> None:
     """Without NVML the driver's own figure counts, in thousandths, while nothing of ours runs."""
     sysfs = build(tmp_path, board)
-    watcher = Watcher(library=str(tmp_path / "no-nvml.so"), devfreq=sysfs / "class/devfreq")
+    watcher = ContentionProbe(library=str(tmp_path / "no-nvml.so"), devfreq=sysfs / "class/devfreq")
     node = devfreq.find(sysfs / "class/devfreq")
     assert node is not None
     load = node / "device/load"
 
-    assert "no-nvml" in watcher.look("cuda:0", "GPU-0", 0).why
+    assert "no-nvml" in watcher.look("cuda:0", "GPU-0", 0).reason
     load.write_text("250\n")
-    assert watcher.look("cuda:0", "GPU-0", 0) == Presence(
-        busy=True, why="it is loaded, and not by us", figure="25 %"
+    assert watcher.look("cuda:0", "GPU-0", 0) == Contention(
+        busy=True, reason="it is loaded, and not by us", load="25 %"
     )
     assert watcher.look("cuda:0", "GPU-0", 1) == FREE
     load.write_text("0\n")
@@ -140,8 +141,8 @@ def test_a_simulated_gpu_shows_who_is_on_it(gpus: Path) -> None:
     device.pulse([(0.1, 0.1)])
     assert is_present("sim:jetson-tx1")
     assert not is_present("k40c")
-    assert Watcher().look("sim:jetson-tx1", "sim:jetson-tx1", 0).busy
-    assert Watcher().look("sim:jetson-tx1", "sim:jetson-tx1", 1) == FREE
+    assert ContentionProbe().look("sim:jetson-tx1", "sim:jetson-tx1", 0).busy
+    assert ContentionProbe().look("sim:jetson-tx1", "sim:jetson-tx1", 1) == FREE
     device.close()
     assert present("jetson-tx1") == []
     assert list((gpus / "jetson-tx1").iterdir()) == []
@@ -185,7 +186,7 @@ def test_nobody_is_seen_unless_asked_for(tmp_path: Path, monkeypatch: pytest.Mon
     assert present("k40c") == []
 
 
-def test_a_recording_has_no_company(watcher: Watcher) -> None:
+def test_a_recording_has_no_company(watcher: ContentionProbe) -> None:
     """Nothing runs on what was recorded."""
     assert watcher.look("replay:h200", "GPU-0", 0) == FREE
 
@@ -199,7 +200,7 @@ class Played:
     def __init__(self, others_allowed: int, busy_percent: float) -> None:
         self._rules = (others_allowed, busy_percent)
 
-    def look(self, device: str, uuid: str, ours: int, our_load: bool) -> Presence:
+    def look(self, device: str, uuid: str, ours: int, our_load: bool) -> Contention:
         """Answer, hang or fail."""
         if uuid == "hangs":
             signal.pause()
@@ -208,20 +209,20 @@ class Played:
         if uuid == "raises":
             raise AttributeError("no such function")
         assert not our_load
-        return Presence(busy=bool(ours), why=f"{device} {uuid} {self._rules}")
+        return Contention(busy=bool(ours), reason=f"{device} {uuid} {self._rules}")
 
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> None:
     """The child asks nobody."""
-    monkeypatch.setattr(company, "_WATCHER", "test_daemon_company:Played")
+    monkeypatch.setattr(machine, "_PROBE", "test_daemon_machine:Played")
 
 
-def looked(uuid: str, *ours: int, answer_s: float = 30.0) -> list[Presence]:
+def looked(uuid: str, *ours: int, answer_s: float = 30.0) -> list[Contention]:
     """What looks at a GPU of this UUID give, one after another."""
 
-    async def look() -> list[Presence]:
-        guests = Company({"cuda:0": uuid}, others_allowed=2, busy_percent=5.0, answer_s=answer_s)
+    async def look() -> list[Contention]:
+        guests = ContentionMonitor({"cuda:0": uuid}, others_allowed=2, busy_percent=5.0, answer_s=answer_s)
         try:
             return [await guests.look("cuda:0", count) for count in ours]
         finally:
@@ -236,7 +237,7 @@ def test_real_gpus_are_asked_in_a_child(played: None, caplog: pytest.LogCaptureF
     seen = looked("GPU-0", 1, 0, 0)
 
     assert [presence.busy for presence in seen] == [True, False, False]
-    assert {presence.why for presence in seen} == {"cuda:0 GPU-0 (2, 5.0)"}
+    assert {presence.reason for presence in seen} == {"cuda:0 GPU-0 (2, 5.0)"}
     assert [record.message for record in caplog.records] == [
         "cuda:0: counts as free of others: cuda:0 GPU-0 (2, 5.0)"
     ]
@@ -245,7 +246,7 @@ def test_real_gpus_are_asked_in_a_child(played: None, caplog: pytest.LogCaptureF
 @pytest.mark.parametrize(
     ("uuid", "busy", "says"),
     [
-        ("hangs", True, "the driver does not answer: company: no answer within"),
+        ("hangs", True, "the driver does not answer: gpu users: no answer within"),
         ("dies", True, "was killed by SIGABRT"),
         ("raises", False, "it cannot be asked: AttributeError: no such function"),
     ],
@@ -258,21 +259,21 @@ def test_a_driver_that_does_not_answer_counts_as_busy(
     (seen,) = looked(uuid, 0, answer_s=1.0 if uuid == "hangs" else 30.0)
 
     assert seen.busy == busy
-    assert says in seen.why
+    assert says in seen.reason
 
 
 def test_a_look_that_nobody_awaits_any_more_is_not_made_twice(played: None) -> None:
     """Who loses patience with a driver that hangs leaves no threads behind, and its answer to the next."""
     del played
 
-    async def look() -> Presence:
-        guests = Company({"cuda:0": "hangs"}, answer_s=1.5)
+    async def look() -> Contention:
+        guests = ContentionMonitor({"cuda:0": "hangs"}, answer_s=1.5)
         try:
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(guests.look("cuda:0", 0), 0.01)
-            asking = guests._asking["cuda:0"]
+            asking = guests._pending["cuda:0"]
             seen = await guests.look("cuda:0", 0)
-            assert guests._asking["cuda:0"] is asking
+            assert guests._pending["cuda:0"] is asking
             return seen
         finally:
             guests.close()
@@ -293,7 +294,7 @@ def test_the_loop_does_not_wait_for_the_end_of_a_child(played: None, monkeypatch
     monkeypatch.setattr(Child, "close", slowly)
 
     async def look() -> None:
-        guests = Company({"cuda:0": "GPU-1"})
+        guests = ContentionMonitor({"cuda:0": "GPU-1"})
         await guests.look("cuda:0", 0)
         guests.close()
 
@@ -310,8 +311,8 @@ def test_simulated_gpus_cost_no_child(gpus: Path, played: None) -> None:
     occupant = Occupant("k40c")
     occupant.enter()
 
-    async def look() -> tuple[Presence, Presence]:
-        guests = Company({})
+    async def look() -> tuple[Contention, Contention]:
+        guests = ContentionMonitor({})
         return await guests.look("sim:k40c", 0), await guests.look("sim:k40c", 1)
 
     busy, free = asyncio.run(look())
@@ -323,10 +324,10 @@ def test_simulated_gpus_cost_no_child(gpus: Path, played: None) -> None:
 def test_an_unused_child_goes(played: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """When nobody has looked for a while the driver is let go of; the next look opens it again."""
     del played
-    monkeypatch.setattr(company, "_UNUSED_S", 0.0)
+    monkeypatch.setattr(machine, "_UNUSED_S", 0.0)
 
     async def look() -> tuple[bool, bool]:
-        guests = Company({"cuda:0": "GPU-0"})
+        guests = ContentionMonitor({"cuda:0": "GPU-0"})
         await guests.look("cuda:0", 0)
         await until(lambda: guests._child is None)
         again = await guests.look("cuda:0", 1)

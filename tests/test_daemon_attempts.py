@@ -15,22 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.daemon.attempts import attempt, runner
-from tuner.daemon.attempts import gpu_lock as ownership
-from tuner.daemon.attempts.event_writer import Teller
-from tuner.daemon.attempts.gpu_users import Presence
-from tuner.daemon.attempts.guard import Stopping
 from tuner.daemon.attempts.messages import (
-    Ending,
-    Errand,
-    Lines,
-    ending_from,
-    ending_line,
-    errand_from,
-    errand_text,
-    event,
+    AttemptResult,
+    AttemptSpec,
+    EventWriter,
+    LineReader,
+    parse_line,
+    parse_result,
+    parse_spec,
+    result_line,
+    spec_json,
 )
-from tuner.daemon.attempts.retry import RetryingStore
 from tuner.database import Store
+from tuner.database.retry import RetryingStore
+from tuner.devices.gpu_users import Contention
 from tuner.errors import (
     ChildCrashedError,
     ClockError,
@@ -41,6 +39,8 @@ from tuner.errors import (
 )
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.records import trial_record
+from tuner.system.owner import gpu_lock_file, owned_gpu
+from tuner.system.signals import StopRequest
 
 
 @pytest.fixture
@@ -50,13 +50,13 @@ def workshop(tmp_path: Path) -> Workshop:
 
 
 @pytest.fixture
-def stopping() -> Iterator[Stopping]:
+def stop() -> Iterator[StopRequest]:
     """Heeds SIGTERM in this process."""
-    stopping = Stopping()
-    with stopping.noted():
-        stopping.listen()
-        yield stopping
-        stopping.done()
+    stop = StopRequest()
+    with stop.handler_installed():
+        stop.enable()
+        yield stop
+        stop.disable()
 
 
 # --- lines ---------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_lines_are_cut_wherever_reads_end(parts: list[bytes], cuts: list[int]) -
     text = b"\n".join(parts) + b"\n"
     expected = [line for line in text.split(b"\n")[:-1] if line and len(line) <= 20]
     found: list[bytes] = []
-    lines = Lines(found.append, longest=20)
+    lines = LineReader(found.append, longest=20)
     place = 0
     while place < len(text):
         size = cuts[place % len(cuts)]
@@ -81,9 +81,9 @@ def test_lines_are_cut_wherever_reads_end(parts: list[bytes], cuts: list[int]) -
 
 @given(
     st.builds(
-        Errand,
+        AttemptSpec,
         job=st.integers(1),
-        order=st.builds(
+        job_spec=st.builds(
             JobSpec,
             workloads=st.lists(st.text(), min_size=1).map(tuple),
             kind=st.sampled_from(JobKind),
@@ -97,18 +97,18 @@ def test_lines_are_cut_wherever_reads_end(parts: list[bytes], cuts: list[int]) -
         sample=st.none() | st.dictionaries(st.text(), st.integers()),
     )
 )
-def test_an_errand_arrives_as_it_was_sent(errand: Errand) -> None:
+def test_a_spec_arrives_as_it_was_sent(spec: AttemptSpec) -> None:
     """What a process reads is what it was told."""
-    assert errand_from(errand_text(errand)) == errand
+    assert parse_spec(spec_json(spec)) == spec
 
 
-def test_an_ending_arrives_as_it_was_sent() -> None:
+def test_a_result_arrives_as_it_was_sent() -> None:
     """What the daemon reads is how the process says it ended."""
-    ending = Ending("busy", "why", 3, 1.5, 20.0, {"a": 1}, ("GPU-1",))
-    told = event(ending_line(ending))
+    result = AttemptResult("busy", "why", 3, 1.5, 20.0, {"a": 1}, ("GPU-1",))
+    told = parse_line(result_line(result))
 
     assert told is not None
-    assert ending_from(told[1]) == ending
+    assert parse_result(told[1]) == result
 
 
 @pytest.mark.parametrize(
@@ -122,15 +122,15 @@ def test_an_ending_arrives_as_it_was_sent() -> None:
         {"status": []},
     ],
 )
-def test_what_is_no_ending_is_none(data: dict[str, Any]) -> None:
-    """An ending that no process of ours writes is not taken for one."""
-    assert ending_from(data) is None
+def test_what_is_no_result_is_none(data: dict[str, Any]) -> None:
+    """A result that no process of ours writes is not taken for one."""
+    assert parse_result(data) is None
 
 
 @pytest.mark.parametrize("text", [b"", b"x", b"{}", b"[1]", b'["a"]', b'["a", 1]', b"[" * 100_000, b"\xff"])
 def test_what_is_no_event_is_none(text: bytes) -> None:
     """Lines of others do no harm."""
-    assert event(text) is None
+    assert parse_line(text) is None
 
 
 # --- telling -------------------------------------------------------------------------------------
@@ -138,35 +138,35 @@ def test_what_is_no_event_is_none(text: bytes) -> None:
 
 def test_a_full_pipe_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that nobody reads are lost after one wait; what follows a torn line is whole again."""
-    monkeypatch.setattr("tuner.daemon.attempts.event_writer._WAIT_S", 0.01)
+    monkeypatch.setattr("tuner.daemon.attempts.messages._WAIT_S", 0.01)
     reading, writing = os.pipe()
-    teller = Teller(writing, "time")
+    writer = EventWriter(writing, "time")
     for _ in range(200):
-        teller.told("x" * 1500)
+        writer.told("x" * 1500)
     found: list[bytes] = []
-    lines = Lines(found.append)
+    lines = LineReader(found.append)
     while len(data := os.read(reading, 65_536)) == 65_536:
         lines.feed(data)
     lines.feed(data)
-    teller.run(7, 0)
-    teller.end(Ending("finished"))
+    writer.run(7, 0)
+    writer.end(AttemptResult("finished"))
     while data := os.read(reading, 65_536):
         lines.feed(data)
     os.close(reading)
-    events = [told for told in map(event, found) if told is not None]
+    events = [told for told in map(parse_line, found) if told is not None]
 
     assert 30 < len(events) < 50
     assert len(events) >= len(found) - 1
-    assert [kind for kind, _ in events[-2:]] == ["run", "ending"]
+    assert [kind for kind, _ in events[-2:]] == ["run", "result"]
 
 
 def test_a_daemon_that_is_gone_holds_nothing_up() -> None:
     """With nobody at the other end, events go nowhere."""
     reading, writing = os.pipe()
     os.close(reading)
-    teller = Teller(writing, "energy")
-    teller.told("x")
-    teller.end(Ending("finished"))
+    writer = EventWriter(writing, "energy")
+    writer.told("x")
+    writer.end(AttemptResult("finished"))
 
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.write(writing, b"x")
@@ -180,17 +180,17 @@ def behave(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(runner, "_BOOT", f"import os, sys, time; p = int(sys.argv[1]); {code}")
 
 
-FINISHED = json.dumps(ending_line(Ending("finished")).decode())
+FINISHED = json.dumps(result_line(AttemptResult("finished")).decode())
 
 
 @pytest.mark.parametrize(
     ("code", "status", "says"),
     [
-        ("sys.exit(3)", "crashed", "ended with exit status 3 without a word"),
-        ("os.abort()", "crashed", "was killed by SIGABRT without a word"),
+        ("sys.exit(3)", "crashed", "exited with status 3 without a result"),
+        ("os.abort()", "crashed", "was killed by SIGABRT without a result"),
         (f"os.write(p, {FINISHED}.encode())", "finished", ""),
         (f"os.write(p, b'\\xff\\n[[[\\n' + {FINISHED}.encode())", "finished", ""),
-        ("os.write(p, b'[\"ending\", {}]\\n')", "crashed", "without a word"),
+        ("os.write(p, b'[\"result\", {}]\\n')", "crashed", "without a result"),
     ],
 )
 def test_how_a_process_ended_is_told(
@@ -198,10 +198,10 @@ def test_how_a_process_ended_is_told(
 ) -> None:
     """A process ends as it says, whatever else it writes; one that says nothing has crashed."""
     behave(monkeypatch, code)
-    ending = workshop.attempt()
+    result = workshop.attempt()
 
-    assert ending.status == status
-    assert says in ending.message
+    assert result.status == status
+    assert says in result.message
 
 
 def test_a_flood_is_endured(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,22 +211,22 @@ def test_a_flood_is_endured(workshop: Workshop, monkeypatch: pytest.MonkeyPatch)
         '\nos.write(p, b\'["told", {"sentence": "x"}]\\n\')\nwhile True: os.write(p, b\'x\' * 4096)',
     )
 
-    async def flooded() -> Ending:
+    async def flooded() -> AttemptResult:
         process = await workshop.start()
         await until(lambda: workshop.told("told") != [])
         await process.stop(0.0)
-        return await process.ended()
+        return await process.result()
 
     assert asyncio.run(flooded()).status == "interrupted"
 
 
 def test_who_gives_no_sign_of_life_is_ended(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that hangs is killed after its time, and has crashed."""
-    monkeypatch.setattr(runner, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(runner, "_SILENCE_S", 0.1)
     behave(monkeypatch, "time.sleep(600)")
-    ending = workshop.attempt()
+    result = workshop.attempt()
 
-    assert (ending.status, ending.message) == ("crashed", "no sign of life for 0 s; it was killed")
+    assert (result.status, result.message) == ("crashed", "no sign of life for 0 s; it was killed")
 
 
 def test_a_listener_that_fails_ends_no_job(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,9 +251,9 @@ def test_no_descriptor_is_left(workshop: Workshop, monkeypatch: pytest.MonkeyPat
     behave(monkeypatch, "pass")
 
     async def twice() -> tuple[int, int, int]:
-        await (await workshop.start()).ended()
+        await (await workshop.start()).result()
         before = descriptors()
-        await (await workshop.start()).ended()
+        await (await workshop.start()).result()
         after = descriptors()
         monkeypatch.setattr(sys, "executable", "/no/such/python")
         with pytest.raises(ChildCrashedError, match="cannot be started"):
@@ -267,24 +267,24 @@ def test_no_descriptor_is_left(workshop: Workshop, monkeypatch: pytest.MonkeyPat
 # --- stopping ------------------------------------------------------------------------------------
 
 
-def test_an_order_to_stop_is_raised_once(stopping: Stopping) -> None:
+def test_an_order_to_stop_is_raised_once(stop: StopRequest) -> None:
     """The first SIGTERM interrupts, the second does not disturb the clearing up."""
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGTERM)
 
-    assert stopping.asked
+    assert stop.received
     with pytest.raises(KeyboardInterrupt):
-        stopping.check()
+        stop.check()
 
 
-def test_an_order_waits_for_what_is_being_stored(stopping: Stopping) -> None:
+def test_an_order_waits_for_what_is_being_stored(stop: StopRequest) -> None:
     """SIGTERM inside a held block is raised at its end; the GPU is freed at once."""
     freed: list[bool] = []
-    stopping.at_once = lambda: freed.append(True)
+    stop.on_signal = lambda: freed.append(True)
 
     def store() -> None:
-        with stopping.held():
+        with stop.deferred():
             signal.raise_signal(signal.SIGTERM)
             freed.append(False)
 
@@ -295,11 +295,11 @@ def test_an_order_waits_for_what_is_being_stored(stopping: Stopping) -> None:
 
 def test_an_order_that_came_too_early_is_raised_later() -> None:
     """SIGTERM between the start of a process and its first line of work is not lost."""
-    stopping = Stopping()
-    with stopping.noted():
+    stop = StopRequest()
+    with stop.handler_installed():
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
-            stopping.listen()
+            stop.enable()
 
 
 # --- patience ------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def test_a_trial_is_stored_in_the_end(
         real(self, *args)
 
     monkeypatch.setattr(Store, "add", add)
-    monkeypatch.setattr("tuner.daemon.attempts.retry._FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr("tuner.database.retry._FIRST_WAIT_S", 0.001)
 
     assert workshop.here().status == "limited"
     assert workshop.runs()[0].trials == 5
@@ -330,15 +330,15 @@ def test_patience_has_an_end(workshop: Workshop, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(RetryingStore.__init__, "__kwdefaults__", {"retry_s": 0.01})
     with monkeypatch.context() as patch:
         patch.setattr(Store, "add", lambda *_: (_ for _ in ()).throw(StoreFullError("the disk is full")))
-        ending = workshop.here()
+        result = workshop.here()
 
-    assert (ending.status, ending.message) == ("unavailable", "the disk is full")
-    assert workshop.here().run == ending.run
+    assert (result.status, result.message) == ("unavailable", "the disk is full")
+    assert workshop.here().run == result.run
     assert workshop.runs()[0].trials == 5
 
 
 def test_an_order_to_stop_ends_patience(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, stopping: Stopping
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, stop: StopRequest
 ) -> None:
     """SIGTERM while a trial waits for room: it is tried once more, and the attempt ends."""
     tries: list[int] = []
@@ -354,7 +354,7 @@ def test_an_order_to_stop_ends_patience(
         pytest.raises(KeyboardInterrupt),
         Store(workshop.database, job=1) as store,
     ):
-        RetryingStore(store, stopping=stopping, begun=lambda *_: None, ending=lambda: None).confirm(7, {})
+        RetryingStore(store, stop=stop, begun=lambda *_: None, ending=lambda: None).confirm(7, {})
     assert tries == [7, 7]
 
 
@@ -363,21 +363,21 @@ def test_an_order_to_stop_ends_patience(
 
 def test_a_gpu_is_owned_by_one(tmp_path: Path) -> None:
     """Two cannot own a GPU at once, two GPUs have an owner each, and an owner that leaves is followed."""
-    with ownership.owned(tmp_path, "GPU-1"):
-        with ownership.owned(tmp_path, "GPU-2"):
+    with owned_gpu(tmp_path, "GPU-1"):
+        with owned_gpu(tmp_path, "GPU-2"):
             pass
         with (
             pytest.raises(DeviceError, match=f"process {os.getpid()} tunes this GPU"),
-            ownership.owned(tmp_path, "GPU-1", patience_s=0.0),
+            owned_gpu(tmp_path, "GPU-1", wait_s=0.0),
         ):
             pass
-    with ownership.owned(tmp_path, "GPU-1", patience_s=0.0):
+    with owned_gpu(tmp_path, "GPU-1", wait_s=0.0):
         pass
 
 
 def test_a_dying_owner_is_waited_for(tmp_path: Path) -> None:
     """Who leaves while another waits is followed at once."""
-    first = ownership.owned(tmp_path, "GPU-1")
+    first = owned_gpu(tmp_path, "GPU-1")
     first.__enter__()
     waits: list[float] = []
 
@@ -385,13 +385,13 @@ def test_a_dying_owner_is_waited_for(tmp_path: Path) -> None:
         waits.append(seconds)
         first.__exit__(None, None, None)
 
-    with ownership.owned(tmp_path, "GPU-1", sleep=wait):
+    with owned_gpu(tmp_path, "GPU-1", sleep=wait):
         assert len(waits) == 1
 
 
 def test_a_name_of_a_gpu_is_no_path(tmp_path: Path) -> None:
     """Whatever a GPU calls itself, its lock is in the folder."""
-    assert ownership.lock_file(tmp_path, "../MIG-a/1/0").parent == tmp_path
+    assert gpu_lock_file(tmp_path, "../MIG-a/1/0").parent == tmp_path
 
 
 # --- giving way ----------------------------------------------------------------------------------
@@ -403,10 +403,10 @@ class Coming:
     def __init__(self, look: int) -> None:
         self.left = look
 
-    def look(self, device: str, uuid: str, ours: int) -> Presence:
+    def look(self, device: str, uuid: str, ours: int) -> Contention:
         assert (device, uuid, ours) == ("sim:jetson-tx1", "sim:jetson-tx1", 0)
         self.left -= 1
-        return Presence(busy=self.left <= 0, why="somebody" if self.left <= 0 else "")
+        return Contention(busy=self.left <= 0, reason="somebody" if self.left <= 0 else "")
 
 
 @pytest.mark.parametrize(("look", "trials"), [(1, 0), (2, 0), (3, 1), (12, 5)])
@@ -415,10 +415,10 @@ def test_what_was_measured_in_company_is_not_stored(
 ) -> None:
     """A burst with others on the GPU before or after it is lost, those before it are not; the run goes on."""
     with monkeypatch.context() as patch:
-        patch.setattr(attempt, "Watcher", lambda _: Coming(look))
-        ending = workshop.here()
+        patch.setattr(attempt, "ContentionProbe", lambda _: Coming(look))
+        result = workshop.here()
 
-    assert (ending.status, ending.message, ending.run) == ("busy", "somebody", 1)
+    assert (result.status, result.message, result.run) == ("busy", "somebody", 1)
     assert (workshop.runs()[0].status, workshop.runs()[0].trials) == ("interrupted", trials)
     assert workshop.here().status == "limited"
     assert workshop.runs()[0].trials == 5
@@ -428,13 +428,13 @@ def test_a_sample_gives_way_too(workshop: Workshop, monkeypatch: pytest.MonkeyPa
     """A burst of a sample with others on the GPU ends the attempt as busy, without a sample."""
     workshop.here()
     with Store(workshop.database) as store:
-        trial, _ = store.trials(1, workshop.order.workloads)[0]
-    workshop.order = sampling(workshop.order)
-    monkeypatch.setattr(attempt, "Watcher", lambda _: Coming(3))
-    record = trial_record(trial, workshop.order.workloads)
-    ending = workshop.here(sample=record)
+        trial, _ = store.trials(1, workshop.job_spec.workloads)[0]
+    workshop.job_spec = sampling(workshop.job_spec)
+    monkeypatch.setattr(attempt, "ContentionProbe", lambda _: Coming(3))
+    record = trial_record(trial, workshop.job_spec.workloads)
+    result = workshop.here(sample=record)
 
-    assert (ending.status, ending.sample) == ("busy", None)
+    assert (result.status, result.sample) == ("busy", None)
 
 
 # --- what goes wrong -----------------------------------------------------------------------------
@@ -461,9 +461,9 @@ def test_errors_say_what_becomes_of_the_job(
         raise error
 
     monkeypatch.setattr("tuner.measurement.measurer.TrialMeasurer.measure", fail)
-    ending = workshop.here()
+    result = workshop.here()
 
-    assert (ending.status, ending.message) == (status, says)
+    assert (result.status, result.message) == (status, says)
     assert any(record.exc_info for record in caplog.records) == (status == "crashed")
     assert workshop.runs()[0].status == "failed"
 
@@ -472,7 +472,7 @@ def test_signals_are_afterwards_what_they_were() -> None:
     """Who heeds SIGTERM for a while leaves it as it was: what is started later must end by it."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
-    with Stopping().noted():
+    with StopRequest().handler_installed():
         assert signal.getsignal(signal.SIGTERM) != before[0]
 
     assert [signal.getsignal(number) for number in numbers] == before

@@ -14,7 +14,7 @@ async def test_load_is_told_once(tmp_path: Path) -> None:
         rig.presence = LOADED
         job = await rig.submit()
         for percent in range(20, 30):
-            rig.presence = replace(LOADED, figure=f"{percent} %")
+            rig.presence = replace(LOADED, load=f"{percent} %")
             looks = rig.looks
             await asyncio.sleep(3.0)  # of fast time: some looks
             assert rig.looks > looks

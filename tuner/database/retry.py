@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tuner.daemon.attempts.guard import Stopping
 from tuner.errors import InputError, StoreBusyError, StoreError, StoreFullError
 from tuner.interfaces import TrialStore
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.run import Conditions, StoredRun
+from tuner.system.signals import StopRequest
 
 T = TypeVar("T")
 RETRY_S = 60.0  # a log is rotated, a backup ends; what lasts longer is for people, and the job comes again
@@ -25,8 +25,8 @@ class RetryingStore:
 
     Args:
         store: keeps the trials; stays the caller's.
-        stopping: an order to stop waits until a change is durable.
-        begun: hears of the run: its number, and the trials it has already.
+        stop: a request to stop waits until a change is durable.
+        begun: is told the number of the run, and the trials that it has already.
         ending: called before a run is ended, which may have to wait.
         retry_s: longest wait in seconds.
     """
@@ -35,13 +35,13 @@ class RetryingStore:
         self,
         store: TrialStore,
         *,
-        stopping: Stopping,
+        stop: StopRequest,
         begun: Callable[[int, int], None],
         ending: Callable[[], None],
         retry_s: float = RETRY_S,
     ) -> None:
         self._store = store
-        self._stopping = stopping
+        self._stop = stop
         self._begun = begun
         self._ending = ending
         self._retry_s = retry_s
@@ -66,7 +66,7 @@ class RetryingStore:
             except InputError as error:
                 if time.monotonic() > deadline_s:
                     raise StoreError(str(error)) from error
-            self._stopping.sleep(_FIRST_WAIT_S)
+            self._stop.sleep(_FIRST_WAIT_S)
         if number is not None:
             self._begun(number, len(self._store.trials(number, conditions.names)))
         return number
@@ -83,7 +83,7 @@ class RetryingStore:
 
     def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
         """See ``TrialStore.end``; the GPU is given back before."""
-        self._stopping.done()
+        self._stop.disable()
         self._ending()
         self._retried(lambda: self._store.end(run_id, status, answer))
 
@@ -99,14 +99,14 @@ class RetryingStore:
         wait_s, waited_s = _FIRST_WAIT_S, 0.0
         while True:
             try:
-                with self._stopping.held():
+                with self._stop.deferred():
                     return change()
             except (StoreBusyError, StoreFullError) as error:
-                if self._stopping.asked or waited_s >= self._retry_s:
+                if self._stop.received or waited_s >= self._retry_s:
                     raise
                 _LOG.warning("not stored yet, tried again in %g s: %s", wait_s, error)
             try:
-                self._stopping.sleep(wait_s)
+                self._stop.sleep(wait_s)
             except KeyboardInterrupt:
                 with contextlib.suppress(StoreBusyError, StoreFullError):
                     change()  # the last chance

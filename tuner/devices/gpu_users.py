@@ -1,0 +1,144 @@
+"""Other users of a GPU, by NVML, a Jetson's kernel or the simulated GPUs.
+
+Processes are counted, not named: in a container they have other numbers than the driver knows.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.devices import occupants, power
+from tuner.errors import DeviceError, SensorUnavailableError
+from tuner.interfaces.gpu_state import GpuUsage
+
+DEVFREQ = Path("/sys/class/devfreq")
+
+
+@dataclass(frozen=True)
+class Contention:
+    """The result of a look at a GPU.
+
+    Attributes:
+        busy: others compute on it.
+        reason: who or what; of a free GPU, why that is unknown (empty where it is known). Stable between
+            looks, so that it is reported once.
+        load: a figure that differs with each look; empty where it is not measured.
+    """
+
+    busy: bool
+    reason: str = ""
+    load: str = ""
+
+
+FREE = Contention(busy=False)
+
+
+class ContentionProbe:
+    """Looks for other users of GPUs; keeps the driver's library open between looks.
+
+    Args:
+        others_allowed: processes of others on a GPU that do not count.
+        busy_percent: load that counts, on a GPU on which nothing of ours runs.
+        library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
+        devfreq: the kernel's class of devices with a scalable clock.
+    """
+
+    def __init__(
+        self,
+        others_allowed: int = 0,
+        busy_percent: float = 10.0,
+        library: str | None = None,
+        devfreq: Path = DEVFREQ,
+    ) -> None:
+        self._allowed = others_allowed
+        self._busy_percent = busy_percent
+        self._library = library
+        self._devfreq = devfreq
+        self._opened: dict[str, GpuUsage] = {}
+
+    def look(self, device: str, uuid: str, ours: int, our_load: bool = False) -> Contention:
+        """Who else is on a GPU now.
+
+        Args:
+            device: as named, e.g. ``cuda:0``.
+            uuid: as NVML has it.
+            ours: how many of our own processes compute on it; while there are any, its load is ours too.
+            our_load: its load is, or may still be, ours: utilisation is a mean over the past.
+        """
+        our_load = our_load or ours > 0
+        if device.startswith("sim:"):
+            return self._by_count(len(occupants.present(device)), ours)
+        if not device.startswith("cuda"):
+            return FREE  # a recording
+        try:
+            users = self._users(uuid)
+        except SensorUnavailableError as error:
+            return self._on_a_jetson(str(error), our_load=our_load)
+        count, percent = users.processes(), users.load_percent()
+        if count is None and percent is None:
+            self._opened.pop(uuid).close()  # after a change of driver, only a new session answers
+            return self._on_a_jetson("NVML tells neither its processes nor its load", our_load=our_load)
+        contention = FREE if count is None else self._by_count(count, ours)
+        if contention.busy or percent is None or our_load:
+            return contention
+        return self._by_load(percent)
+
+    def close(self) -> None:
+        """Close what is open."""
+        for users in self._opened.values():
+            users.close()
+        self._opened.clear()
+
+    def _users(self, uuid: str) -> GpuUsage:
+        if uuid not in self._opened:
+            self._opened[uuid] = power.gpu_users(uuid, self._library)
+        return self._opened[uuid]
+
+    def _by_count(self, count: int, ours: int) -> Contention:
+        others = count - ours - self._allowed
+        if others <= 0:
+            return FREE
+        who = "processes" if others > 1 else "process"
+        return Contention(busy=True, reason=f"{others} {who} of others on the GPU")
+
+    def _by_load(self, percent: float) -> Contention:
+        if percent < self._busy_percent:
+            return FREE
+        return Contention(busy=True, reason="it is loaded, and not by us", load=f"{percent:.0f} %")
+
+    def _on_a_jetson(self, reason: str, *, our_load: bool) -> Contention:
+        """By the kernel's own figure, where the board has one."""
+        percent = power.jetson_load_percent(self._devfreq)
+        if percent is None:
+            return Contention(busy=False, reason=reason)
+        return FREE if our_load else self._by_load(percent)
+
+
+def require_exclusive_gpu(gpu: str | int, ours: int = 0) -> float | None:
+    """Make sure that nobody else computes on a GPU, as far as NVML reports.
+
+    What others draw would be taken for the answer of the GPU's sensors.
+
+    Args:
+        gpu: UUID or NVML's index.
+        ours: how many of its processes are our own.
+
+    Returns:
+        Degrees Celsius of its chip; None where NVML does not report it, as on a Jetson.
+
+    Raises:
+        DeviceError: others compute on it, or it is cut into instances.
+    """
+    try:
+        facts = power.gpu_health(gpu)
+    except SensorUnavailableError:
+        return None
+    if facts.mig:
+        raise DeviceError(f"{facts.name}: MIG is on, and its sensors show all instances together")
+    pids = [process.pid for process in facts.processes or ()]
+    if len(pids) > ours:
+        who = "processes" if len(pids) > 1 else "process"
+        raise DeviceError(
+            f"{facts.name}: others compute on it, and what they draw would be taken for its sensors' answer"
+            f" ({who} {', '.join(map(str, pids))}{', our own among them' if ours else ''}): end them, or wait"
+        )
+    return facts.temperature_c

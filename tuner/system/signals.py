@@ -1,0 +1,138 @@
+"""Requests to stop: signals while a program starts, measures and stores."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_ALL = (*STOP_SIGNALS, signal.SIGHUP)
+
+
+class StartupSignals:
+    """Signals that came before the event loop listened.
+
+    Attributes:
+        reload: SIGHUP came.
+    """
+
+    reload = False
+
+
+@contextlib.contextmanager
+def startup_signals() -> Iterator[StartupSignals]:
+    """Until the event loop listens: SIGTERM and SIGINT end the start in order, SIGHUP is remembered.
+
+    Raises:
+        SystemExit: with 0, where the start is ended.
+    """
+    received = StartupSignals()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise SystemExit(0)
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        received.reload = True
+
+    before = {number: signal.getsignal(number) for number in _ALL}
+    for number in STOP_SIGNALS:
+        signal.signal(number, end)
+    signal.signal(signal.SIGHUP, remember)
+    try:
+        yield received
+    except BaseException:  # the process may live on; after an orderly end, ``ignore_signals`` stays in force
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        raise
+
+
+def ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """From here on signals change nothing: the process ends in order."""
+    for number in _ALL:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+
+
+class StopRequest:
+    """SIGTERM in a job's process; raised as ``KeyboardInterrupt``, like Ctrl-C.
+
+    An exception that is swallowed on its way, as in a destructor, is raised again by the next ``check``.
+
+    Attributes:
+        received: True from the first SIGTERM on.
+        on_signal: called when it comes, wherever the program is; must neither wait nor raise.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self.on_signal: Callable[[], None] = lambda: None
+        self._deferred = 1  # until ``enable``
+
+    @contextlib.contextmanager
+    def handler_installed(self) -> Iterator[None]:
+        """Record SIGTERM; ignore what a terminal sends, since the daemon decides on that."""
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        before = {number: signal.getsignal(number) for number in numbers}
+        signal.signal(signal.SIGTERM, self._handle)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # whatever the daemon does
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def enable(self) -> None:
+        """Raise the request from here on; one that was received already is raised now.
+
+        Raises:
+            KeyboardInterrupt: it was received.
+        """
+        self._deferred -= 1
+        self.check()
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """A request that comes in the block is raised at its end."""
+        received_before = self.received
+        self._deferred += 1
+        try:
+            yield
+        finally:
+            self._deferred -= 1
+        if self.received and not received_before:
+            self._raise()
+
+    def disable(self) -> None:
+        """Raise no more from here on: there is nothing left to stop."""
+        self._deferred += 1
+
+    def check(self) -> None:
+        """Stop here if that was requested.
+
+        Raises:
+            KeyboardInterrupt: it was.
+        """
+        if self.received:
+            self._raise()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; a request to stop ends that."""
+        self.check()
+        time.sleep(seconds)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        first, self.received = not self.received, True
+        if first:
+            self.on_signal()
+            self._raise()
+
+    def _raise(self) -> None:
+        if not self._deferred:
+            raise KeyboardInterrupt("told to stop")
