@@ -14,9 +14,9 @@ from answering_scene import H200, TX1, Answers, shipped
 from tuner.config.catalog import Catalog
 from tuner.daemon.answers.analysis import MOST_QUEUED, Analyst
 from tuner.daemon.interface import Question
-from tuner.daemon.process.children import Explainer
 from tuner.database.ranking import allowed
 from tuner.devices.gpus import stand_in
+from tuner.search.explaining import Explainer
 from tuner.system.process import Child
 
 SCAN = "scan-lf:N=4"
@@ -97,7 +97,7 @@ def test_what_nobody_foresaw_ends_no_later_answer(caplog: pytest.LogCaptureFixtu
 
 def test_the_child_has_the_lowest_priority() -> None:
     """The machine's own work goes before compiles that nobody waits for."""
-    with Child("tuner.daemon.process.children:Explainer") as child:
+    with Child("tuner.search.explaining:Explainer") as child:
         child.ready(PATIENCE_S)
         fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
     assert fields[16] == "19"  # nice, field 19 of proc(5)

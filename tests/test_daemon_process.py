@@ -20,12 +20,12 @@ from cli_process import COMMAND, PATIENCE_S, await_rows, rows, tuner
 from tuner.client import Client
 from tuner.daemon.process import machine as gpus
 from tuner.daemon.process import main
-from tuner.daemon.process.children import find
 from tuner.daemon.process.listening import ListeningSocket
 from tuner.daemon.process.machine import GpuSurvey, driver_signs
 from tuner.daemon.settings.summary import sentences
 from tuner.daemon.state import StartOptions, load_config
 from tuner.database.storage import Storage
+from tuner.devices.survey import find
 from tuner.errors import DaemonUnavailableError, InputError
 from tuner.model import DeviceIdentity
 from tuner.system.service_manager import ServiceManager

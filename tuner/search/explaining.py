@@ -1,5 +1,6 @@
 """What the analytical model says of workloads, as a document: candidates in its order, and why."""
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -7,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from tuner import registry
+from tuner.config import load_kernel_file
 from tuner.config.catalog import Catalog
 from tuner.devices.replay import replayed
 from tuner.devices.worker import open_device
+from tuner.errors import InputError
 from tuner.interfaces import Device, Progress, StageLaunch
-from tuner.model import DeviceLimits
+from tuner.model import DeviceLimits, WorkloadName
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.request import Request, make_task, resolve
 from tuner.space.occupancy import occupancy
 
+_LOWEST_PRIORITY = 19  # the machine's own work goes first
 SHOWN = 10  # candidates of a workload, unless all are asked for
 _TUPLE = {  # the embedded paper's letters, by role
     "S": "shared_elements",
@@ -157,3 +161,40 @@ def _launch(launch: StageLaunch, limits: DeviceLimits) -> dict[str, Any]:
         "occupancy": launch.occupancy,
         "binding": list(filled.binding),
     }
+
+
+class Explainer:
+    """Explains workloads in a child process of low priority, which the compilers inherit."""
+
+    def __init__(self) -> None:
+        os.nice(_LOWEST_PRIORITY)
+
+    def explain(self, workload: str, device: str, kernel_file: Path) -> dict[str, Any]:
+        """The analytical answer of a workload, as it is stored.
+
+        Args:
+            workload: e.g. ``scan-lf:N=1024``.
+            device: whose limits count; a simulated one opens no GPU.
+            kernel_file: of the workload.
+
+        Returns:
+            ``configuration`` (None where the model has no answer), ``rule``, ``considered`` candidates,
+            ``reasons``, the ``default`` configuration, the ``source`` hash it is true for, ``seconds`` taken.
+
+        Raises:
+            TunerError: nothing is left of the space, or its files changed meanwhile.
+        """
+        kernel = load_kernel_file(kernel_file)
+        (document,) = explain([workload], device, [kernel_file], shown=0)["workloads"]
+        if load_kernel_file(kernel_file).fingerprint != kernel.fingerprint:
+            raise InputError(f"{kernel_file}: changed while it was compiled")
+        sizes = dict(WorkloadName.parse(workload).sizes)
+        return {
+            "configuration": document.get("configuration"),
+            "rule": document["rule"],
+            "considered": document["considered"],
+            "reasons": list(document["reasons"]),
+            "default": dict(kernel.default(kernel.workload(sizes))),
+            "source": kernel.fingerprint,
+            "seconds": document["prepare_s"] + document["choose_s"],
+        }

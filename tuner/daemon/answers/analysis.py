@@ -72,7 +72,7 @@ class Analyst:
         may_open: Callable[[str], bool] = lambda _device: False,
         timeout_s: float = TIMEOUT_S,
         again_s: float = AGAIN_S,
-        server: str = "tuner.daemon.process.children:Explainer",
+        server: str = "tuner.search.explaining:Explainer",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog = catalog

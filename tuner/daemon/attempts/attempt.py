@@ -9,13 +9,13 @@ from typing import NoReturn
 
 from tuner.config.catalog import Catalog, kernels_root
 from tuner.config.trust import kernel_directories
-from tuner.daemon.attempts.guard import GuardedMeasurer
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter, Status, parse_spec
 from tuner.database import Jobs, Store
 from tuner.database.retry import RetryingStore
 from tuner.devices.gpu_users import ContentionProbe
 from tuner.devices.sensors import restore_stale_clocks
 from tuner.errors import CompilerUnavailableError, InputError, Interrupted, StoreError, TunerError
+from tuner.measurement.guard import GuardedMeasurer
 from tuner.model import RunStatus
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.records import measurement_record

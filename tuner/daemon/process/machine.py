@@ -22,7 +22,7 @@ from tuner.system.process import Child
 
 _RESTORE_S = 30.0  # a driver that hangs must not keep the daemon from answering
 _FIND_S = 60.0  # a first CUDA context on a machine of several GPUs
-_SURVEY = "tuner.daemon.process.children"
+_SURVEY = "tuner.devices.survey"
 _DRIVERS = Path("/proc/devices")  # kinds of devices: a sandbox opens those that were there when it was made
 _DEVICES = Path("/dev")
 _PROBE = "tuner.devices.gpu_users:ContentionProbe"
