@@ -109,7 +109,7 @@ class ServerLimits:
 
 
 class _JoiningTransport(asyncio.Transport):
-    """Joins what is written in one step of the event loop, such as the head and the body of a response.
+    """Sends the head of a response together with the first piece of its body.
 
     Each send wakes the client. On a busy machine, a client that wakes for the head alone takes the
     processor from the server, and the body waits.
@@ -122,15 +122,18 @@ class _JoiningTransport(asyncio.Transport):
         self._pieces: list[bytes] = []
 
     def write(self, data: bytes) -> None:  # type: ignore[override]  # uvicorn writes bytes only
-        """Send at the end of this step."""
-        if not self._pieces:
-            self._loop.call_soon(self.flush)
+        """Hold the first piece until the second, or the end of this step; send with the second."""
         self._pieces.append(data)
+        if len(self._pieces) == 1:
+            self._loop.call_soon(self.flush)
+        else:
+            self.flush()
 
     def flush(self) -> None:
-        """Send now."""
+        """Send what is held."""
         if self._pieces:
-            data, self._pieces = b"".join(self._pieces), []
+            data = b"".join(self._pieces)
+            self._pieces.clear()
             self._transport.write(data)
 
     def write_eof(self) -> None:
