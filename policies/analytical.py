@@ -15,7 +15,7 @@ from tuner.interfaces import Candidate, Search
 from tuner.model import Configuration, DeviceLimits, Measurement, Trial, TunableValue, shown_values
 
 from .guideline import guideline
-from .rating import Criterion, Facts, Key, Rated, decisive, facts_of, key, middle, rate
+from .rating import CandidateRating, Criterion, Facts, Key, decisive, facts_of, key, middle, rate
 from .server_rule import server_rule
 
 RULES: Mapping[str, Callable[[Facts], tuple[Criterion, ...]]] = {
@@ -41,7 +41,7 @@ class Choice:
 
     rule: str
     because: str
-    best: Rated
+    best: CandidateRating
     equals: int
     criteria: tuple[Criterion, ...]
     candidates: tuple[Candidate, ...]
@@ -53,7 +53,7 @@ class Choice:
         return self.best.candidate.configuration
 
     @cached_property
-    def table(self) -> tuple[Rated, ...]:
+    def table(self) -> tuple[CandidateRating, ...]:
         """All candidates in the order of the rule: the chosen one first, equals in the order of the space."""
         rated = [rate(one, self.best.limits, self.roles) for one in self.candidates]
         chosen = self.configuration

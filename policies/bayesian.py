@@ -51,7 +51,7 @@ def bayesian(search: Search, *, patience: int | None = PATIENCE) -> Attempt:
     seeds = _seeds(search)
     sources = nearest(search)
     joint = Joint(search, draw, seeds, sources)
-    run = _Run(search, joint, Learner(joint, draw, learnt(sources, joint, draw)))
+    run = _SearchRun(search, joint, Learner(joint, draw, learnt(sources, joint, draw)))
 
     yield from run.measure(_start(run, seeds, 0 if sources else max(LEAST_START, joint.tunables), draw))
     yield from run.measure(_start(run, [], run.learner.failures, draw))
@@ -67,7 +67,7 @@ def bayesian(search: Search, *, patience: int | None = PATIENCE) -> Attempt:
     return None if run.learner.best is None else joint.trial(run.learner.best)
 
 
-class _Run:
+class _SearchRun:
     """A search so far.
 
     Attributes:
@@ -117,7 +117,7 @@ class _Stop:
         patience: quiet evaluations in a row that end it; None for any number.
     """
 
-    def __init__(self, run: _Run, patience: int | None) -> None:
+    def __init__(self, run: _SearchRun, patience: int | None) -> None:
         self._run, self._patience = run, patience
         self._lowest = run.learner.lowest
         self._hope = HOPE / max(FEW, run.joint.tunables)
@@ -164,7 +164,7 @@ class _Stop:
         return True
 
 
-def _acquire(run: _Run, draw: np.random.Generator) -> Proposal | None:
+def _acquire(run: _SearchRun, draw: np.random.Generator) -> Proposal | None:
     """The next trial: in turn of all and of the neighbours of a good one; any while all have failed.
 
     Neighbours are those of the best trial, as long as that helps; then of the best of another kind, which a
@@ -192,7 +192,7 @@ def _seeds(search: Search) -> list[Trial]:
     return [Trial(configurations, search.clocks[0]) for configurations in dict.fromkeys(seeds)]
 
 
-def _start(run: _Run, seeds: list[Trial], count: int, draw: np.random.Generator) -> list[Integers]:
+def _start(run: _SearchRun, seeds: list[Trial], count: int, draw: np.random.Generator) -> list[Integers]:
     """The first trials: the seeds, and a Latin hypercube of ``count`` trials around what is known already."""
     rows = [row for row in map(run.joint.row, seeds) if row is not None]
     rows = [row for row in rows if tuple(row.tolist()) not in run.learner.measured]

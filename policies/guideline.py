@@ -18,7 +18,7 @@ Where the text is silent or needs a reading:
   smallest on.
 """
 
-from .rating import Criterion, Facts, Key, Rated, launched, listed, shared, warps
+from .rating import CandidateRating, Criterion, Facts, Key, launched, listed, shared, warps
 
 ENOUGH_WARPS = 0.6  # of W^max: "keeps between [60% 100%]"
 
@@ -46,20 +46,20 @@ def guideline(facts: Facts) -> tuple[Criterion, ...]:
     )
 
 
-def is_enough(one: Rated) -> bool:
+def is_enough(one: CandidateRating) -> bool:
     """Whether every kernel keeps at least 60 % of the warps."""
     return one.warp_share >= ENOUGH_WARPS
 
 
-def _both_at_maximum(one: Rated) -> Key:
+def _both_at_maximum(one: CandidateRating) -> Key:
     full = one.warp_share >= 1 and min(one.B_a) >= one.limits.max_blocks_per_sm
     return (not full,)
 
 
-def _more_blocks(one: Rated) -> Key:
+def _more_blocks(one: CandidateRating) -> Key:
     """Below 60 % of the warps, blocks do not count."""
     return tuple(-B_a for B_a in sorted(one.B_a)) if is_enough(one) else ()
 
 
-def _blocks(one: Rated) -> str:
+def _blocks(one: CandidateRating) -> str:
     return f"B_a {listed(one.B_a)} of {one.limits.max_blocks_per_sm}"

@@ -11,7 +11,7 @@ RADIX = "radix"
 
 
 @dataclass(frozen=True)
-class Rated:
+class CandidateRating:
     """A candidate with the numbers of "Performance Tuning for GPU-Embedded Systems", section IV-A.
 
     Attributes:
@@ -101,17 +101,17 @@ class Criterion:
     """
 
     name: str
-    key: Callable[[Rated], Key]
-    shown: Callable[[Rated], str]
+    key: Callable[[CandidateRating], Key]
+    shown: Callable[[CandidateRating], str]
 
 
-def rate(candidate: Candidate, limits: DeviceLimits, roles: Mapping[str, str]) -> Rated:
+def rate(candidate: Candidate, limits: DeviceLimits, roles: Mapping[str, str]) -> CandidateRating:
     """The numbers of a candidate that has launches."""
     filled = [
         warps_and_blocks(limits, stage.threads_per_block, stage.registers_per_thread, stage.shared_bytes)
         for stage in candidate.launches
     ]
-    return Rated(
+    return CandidateRating(
         candidate,
         limits,
         tuple(W_SM for W_SM, _ in filled),
@@ -136,12 +136,14 @@ def facts_of(candidates: Iterable[Candidate], roles: Mapping[str, str]) -> Facts
     return Facts(radix_varies=len(radices) > 1, several_launches=launches > 1)
 
 
-def key(rated: Rated, criteria: Sequence[Criterion]) -> tuple[Key, ...]:
+def key(rated: CandidateRating, criteria: Sequence[Criterion]) -> tuple[Key, ...]:
     """What candidates are ordered by: one criterion after another."""
     return tuple(criterion.key(rated) for criterion in criteria)
 
 
-def decisive(better: Rated, worse: Rated, criteria: Sequence[Criterion]) -> Criterion | None:
+def decisive(
+    better: CandidateRating, worse: CandidateRating, criteria: Sequence[Criterion]
+) -> Criterion | None:
     """The first criterion in which two candidates differ; None when none tells them apart."""
     return next((one for one in criteria if one.key(better) != one.key(worse)), None)
 
@@ -176,16 +178,16 @@ def listed(numbers: Sequence[int]) -> str:
     return " + ".join(map(str, numbers))
 
 
-def launched(one: Rated) -> str:
+def launched(one: CandidateRating) -> str:
     """How many launches it takes."""
     return "1 launch" if len(one.launches) == 1 else f"{len(one.launches)} launches"
 
 
-def warps(one: Rated) -> str:
+def warps(one: CandidateRating) -> str:
     """Resident warps of each launch."""
     return f"W_SM {listed(one.W_SM)} of {one.limits.max_warps_per_sm}"
 
 
-def shared(one: Rated) -> str:
+def shared(one: CandidateRating) -> str:
     """Shared memory of a block of each launch."""
     return f"{listed(one.shared_bytes)} B of shared memory"

@@ -21,7 +21,7 @@ The order of the first list was found on N = 128, 512 and 2048 of the single-ker
 second one with all its sizes in view: `benchmarks/analytical_phi.py` says what each criterion is worth.
 """
 
-from .rating import Criterion, Facts, Key, Rated, launched, shared, warps
+from .rating import CandidateRating, Criterion, Facts, Key, launched, shared, warps
 
 KIB = 1024
 ENOUGH_BYTES = (
@@ -35,34 +35,34 @@ def server_rule(facts: Facts) -> tuple[Criterion, ...]:
     return _SHARED_PROBLEM if facts.several_launches else _WHOLE_PROBLEMS
 
 
-def _enough_in_flight(one: Rated) -> Key:
+def _enough_in_flight(one: CandidateRating) -> Key:
     """Bytes as far as enough; warps where the work is not known."""
     if one.candidate.work is None:
         return _enough_warps(one)
     return (-min(one.bytes_in_flight, ENOUGH_BYTES),)
 
 
-def _enough_warps(one: Rated) -> Key:
+def _enough_warps(one: CandidateRating) -> Key:
     return (-min(one.warp_share, ENOUGH_WARPS),)
 
 
-def _staying(one: Rated) -> Key:
+def _staying(one: CandidateRating) -> Key:
     return (0,) if one.stays else (1, *_enough_warps(one))
 
 
-def _stays(one: Rated) -> str:
+def _stays(one: CandidateRating) -> str:
     return f"blocks stay, {warps(one)}" if one.stays else f"blocks come and go, {warps(one)}"
 
 
-def _bytes(one: Rated) -> str:
+def _bytes(one: CandidateRating) -> str:
     return f"{one.bytes_in_flight / KIB:.0f} KiB in flight"
 
 
-def _in_flight(one: Rated) -> str:
+def _in_flight(one: CandidateRating) -> str:
     return warps(one) if one.candidate.work is None else f"{_bytes(one)}, {warps(one)}"
 
 
-def _threads(one: Rated) -> str:
+def _threads(one: CandidateRating) -> str:
     return f"L {one.threads_per_block}"
 
 

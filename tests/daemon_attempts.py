@@ -17,7 +17,7 @@ from tuner.daemon.attempts.attempt import Attempt
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter
 from tuner.database import Database, Jobs, Store, StoredRun
 from tuner.devices.simulated import SimulatedDevice
-from tuner.devices.worker import Opened, WorkerDevice
+from tuner.devices.worker import OpenedDevice, WorkerDevice
 from tuner.errors import CompileError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources
@@ -90,9 +90,9 @@ class PlayedWorker(WorkerDevice):
 def play() -> None:
     """In the job's process: devices are the played GPU."""
 
-    def opened(spec: str | None, *args: object, **options: object) -> Opened:
+    def opened(spec: str | None, *args: object, **options: object) -> OpenedDevice:
         del spec, args, options
-        return Opened(
+        return OpenedDevice(
             PlayedWorker("cuda:0", target="daemon_attempts:HeldGpu", args=(os.environ["HELD_GPU"],)), ""
         )
 

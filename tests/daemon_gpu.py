@@ -13,7 +13,7 @@ from modelled import NoNvrtc
 from nvml_gpu import NvmlGpu, attached
 
 from tuner.devices.simulated import SimulatedDevice
-from tuner.devices.worker import Opened, WorkerDevice
+from tuner.devices.worker import OpenedDevice, WorkerDevice
 from tuner.errors import CompileError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import Plan, Resources, Status
@@ -78,8 +78,8 @@ class PlayedWorker(WorkerDevice):
 
 def opened(
     spec: str, seed: int = 0, *, run_timeout_s: float = _LONGEST_S, workloads: Sequence[str] = ()
-) -> Opened:
+) -> OpenedDevice:
     """Stands for ``tuner.devices.worker.open_device``."""
     del seed, workloads
     device = PlayedWorker(spec, target="daemon_gpu:FaultyGpu", run_timeout_s=min(run_timeout_s, _LONGEST_S))
-    return Opened(device, "")
+    return OpenedDevice(device, "")

@@ -10,9 +10,9 @@ import pytest
 from fake_cuda import LIMITS
 from fake_cupy import DeviceArray, FakeCupy, Kernel
 
-from tuner.application.calls import Application, Asked
+from tuner.application.calls import Application, ApplicationCall
 from tuner.application.choice import Chosen
-from tuner.compiler import Compiled
+from tuner.compiler import CompiledStage
 from tuner.config.catalog import Catalog
 from tuner.devices.cuda import direct, probe
 from tuner.errors import CompileError
@@ -158,10 +158,10 @@ class FakeCompiler:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def compile(self, stages: Sequence[Stage]) -> list[Compiled | CompileError]:
+    def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
         FakeCompiler.compiled += [stage.entry for stage in stages]
         return [
-            Compiled(b"cubin", stage.entry.split("<")[0], Resources(32, architecture="sm_90"), "")
+            CompiledStage(b"cubin", stage.entry.split("<")[0], Resources(32, architecture="sm_90"), "")
             for stage in stages
         ]
 
@@ -184,10 +184,10 @@ class Bench:
         configuration: Any = None,
         **sizes: Any,
     ) -> Any:
-        return self.application.apply(Asked(kernel, arrays, configuration, sizes), out, stream)
+        return self.application.apply(ApplicationCall(kernel, arrays, configuration, sizes), out, stream)
 
     def chosen(self, kernel: str, *arrays: Any, configuration: Any = None, **sizes: Any) -> Chosen:
-        return self.application.chosen(Asked(kernel, arrays, configuration, sizes))
+        return self.application.chosen(ApplicationCall(kernel, arrays, configuration, sizes))
 
     def array(self, *shape: int, dtype: str = "float32") -> DeviceArray:
         made = self.cp.empty(shape, dtype)

@@ -8,7 +8,7 @@ import pytest
 from fake_cupy import DeviceArray, FakeCupy, Kernel
 from fake_driver import FakeLibrary
 
-from tuner.compiler import Compiled
+from tuner.compiler import CompiledStage
 from tuner.devices.cuda import CudaDevice, probe
 from tuner.devices.cuda import device as cuda
 from tuner.devices.cuda.driver import DriverCalls
@@ -38,15 +38,15 @@ class FakeCompiler:
 
     nvrtc_version = "12.9"
 
-    def compile(self, stages: Sequence[Stage]) -> list[Compiled | CompileError]:
+    def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
         return [self._compiled(stage.entry) for stage in stages]
 
-    def _compiled(self, entry: str) -> Compiled | CompileError:
+    def _compiled(self, entry: str) -> CompiledStage | CompileError:
         if entry == "wrong_syntax":
             return CompileError("line 3: expected a ';'")
         cubin = b"" if entry == "broken" else b"cubin"
         static_shared_bytes = 1024 if entry == "sharing" else 0
-        return Compiled(cubin, entry, Resources(32, static_shared_bytes, architecture="sm_90"), "")
+        return CompiledStage(cubin, entry, Resources(32, static_shared_bytes, architecture="sm_90"), "")
 
     def close(self) -> None:
         pass

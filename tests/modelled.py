@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from tuner.compiler import Compiled
+from tuner.compiler import CompiledStage
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
 from tuner.errors import CompileError, CompilerUnavailableError
@@ -22,7 +22,7 @@ class NoNvrtc:
 
     def compile(
         self, stages: Sequence[Stage], progress: Progress | None = None
-    ) -> list[Compiled | CompileError]:
+    ) -> list[CompiledStage | CompileError]:
         raise CompilerUnavailableError(f"no NVRTC for {len(stages)} stages ({progress})")
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from modelled import NoNvrtc
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.round_model import idle_watts
-from tuner.devices.worker import Opened
+from tuner.devices.worker import OpenedDevice
 from tuner.interfaces import RunRecord
 from tuner.model import DeviceIdentity, Plan
 
@@ -98,7 +98,7 @@ def attached() -> State:
 
 def opened(
     spec: str | None, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
-) -> Opened:
+) -> OpenedDevice:
     """Stands for ``tuner.devices.worker.open_device``."""
     del spec, seed, run_timeout_s, workloads
-    return Opened(NvmlGpu(attached()), "")
+    return OpenedDevice(NvmlGpu(attached()), "")

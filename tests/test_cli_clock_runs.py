@@ -20,7 +20,7 @@ from nvml_gpu import NvmlGpu, play
 from tuner.power.clocks import controls
 from tuner.power.clocks.actuator import ClockPaths
 
-from tuner.devices.worker import Opened
+from tuner.devices.worker import OpenedDevice
 from tuner.measurement import clock_lock, warmup
 
 WORDS = ("scan-lf:N=4", "--clocks", "345:1980:105", "--objective", "energy")
@@ -68,7 +68,7 @@ def gpu(nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlGpu
     )
     monkeypatch.setattr(controls, "SYSTEM", where)
     monkeypatch.setattr(warmup, "_APART_S", 0.0)  # the power of this GPU is settled at once
-    monkeypatch.setattr("tuner.search.setup.open_device", lambda *_, **__: Opened(device, ""))
+    monkeypatch.setattr("tuner.search.setup.open_device", lambda *_, **__: OpenedDevice(device, ""))
     return device
 
 

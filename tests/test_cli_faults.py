@@ -9,7 +9,7 @@ import pytest
 from cli_process import FAULTY, TX1, document, rows, tuner
 
 from tuner.devices.simulated import Faults, SimulatedDevice
-from tuner.devices.worker import Opened, WorkerDevice
+from tuner.devices.worker import OpenedDevice, WorkerDevice
 from tuner.model import Plan, Status
 
 MODES = {0: "ok", 1: "crashed", 2: "wrong-answer", 3: "wrong-answer", 4: "timeout"}
@@ -26,9 +26,9 @@ def install(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
 
     def opened(
         spec: str, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
-    ) -> Opened:
+    ) -> OpenedDevice:
         del workloads
-        return Opened(SimulatedDevice(spec, seed, faults=faults, timeout_s=run_timeout_s), "")
+        return OpenedDevice(SimulatedDevice(spec, seed, faults=faults, timeout_s=run_timeout_s), "")
 
     monkeypatch.setattr("tuner.search.setup.open_device", opened)
 
@@ -165,10 +165,12 @@ def test_worker_that_hangs_or_dies_is_replaced(tmp_path: Path, monkeypatch: pyte
 
     def opened(
         spec: str, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
-    ) -> Opened:
+    ) -> OpenedDevice:
         del seed, workloads
         target = "hosted_device:Hosted"
-        return Opened(WorkerDevice(spec, target=target, args=(str(pids),), run_timeout_s=run_timeout_s), "")
+        return OpenedDevice(
+            WorkerDevice(spec, target=target, args=(str(pids),), run_timeout_s=run_timeout_s), ""
+        )
 
     monkeypatch.setattr("tuner.search.setup.open_device", opened)
     words = (WORKLOAD, "--kernel", FAULTY, "--device", "cuda:0", "--objective", "time")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compiler import Compiled, Compiler
+from tuner.compiler import CompiledStage, Compiler
 from tuner.errors import CompileError, CompilerUnavailableError
 from tuner.model import Resources, Source, Stage
 
@@ -37,8 +37,8 @@ def stage(entry: str, text: str = CODE, add: str = ADD, options: tuple[str, ...]
     return Stage("upward", source, entry, options, (1, 1, 1), (256, 1, 1), 0, ("x", "y"))
 
 
-def compiled(result: Compiled | CompileError) -> Compiled:
-    assert isinstance(result, Compiled), result
+def compiled(result: CompiledStage | CompileError) -> CompiledStage:
+    assert isinstance(result, CompiledStage), result
     return result
 
 
@@ -90,7 +90,7 @@ def test_an_error_names_stage_entry_file_and_line(tmp_path: Path, bad: Stage, sa
     """A configuration that does not compile says why and where, and stops no other."""
     with Compiler("sm_90", tmp_path, jobs=1) as compiler:
         good, error = compiler.compile([stage("plain"), bad])
-        assert isinstance(good, Compiled)
+        assert isinstance(good, CompiledStage)
         assert isinstance(error, CompileError)
         assert says in str(error)
         assert f"stage 'upward', {bad.entry} of kernels/scan.cu" in str(error)

@@ -1,8 +1,10 @@
+import contextlib
+import json
 import logging
 from collections.abc import Iterator
 
 import pytest
-from served_desk import Served, ask, served
+from served_desk import Served, ask, connected, served
 
 from tuner.daemon.settings.tables import TuningTable
 from tuner.errors import DeviceUnavailableError, StoreError
@@ -42,6 +44,27 @@ def test_best_is_told_with_where_it_comes_from(api: Served) -> None:
     assert answer.document["origin"] == "stored"
     assert set(answer.document["workloads"]) == set(question.workloads)
     assert answer.document["stale"] == []
+
+
+def test_a_response_is_sent_whole(api: Served) -> None:
+    """Head and body arrive with one piece, so that a client wakes once."""
+    with contextlib.closing(connected(api.path)) as connection:
+        connection.sendall(b"GET /v1/best?workload=scan-lf:N=64 HTTP/1.1\r\nHost: tuner\r\n\r\n")
+        head, _, body = connection.recv(65_536).partition(b"\r\n\r\n")
+
+    assert head.startswith(b"HTTP/1.1 200")
+    assert f"content-length: {len(body)}".encode() in head
+    assert json.loads(body)["origin"] == "stored"
+
+
+def test_the_head_of_a_quiet_stream_does_not_wait(api: Served) -> None:
+    """A stream without an event begins at once."""
+    number = api.ask("POST", "/v1/jobs", JOB).document["id"]
+    with contextlib.closing(connected(api.path)) as connection:
+        target = f"/v1/jobs/{number}/events?after={2**62}"
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: tuner\r\n\r\n".encode())
+
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
 
 
 def test_a_job_is_submitted_listed_and_changed(api: Served) -> None:

@@ -91,7 +91,7 @@ def test_everything_a_client_sends_is_bounded(document: Any) -> None:
 
 def test_the_objectives_are_those_there_are(document: Any) -> None:
     """The interface names every objective and no other."""
-    assert tuple(document["components"]["schemas"]["Use"]["properties"]["objective"]["enum"]) == NAMES
+    assert tuple(document["components"]["schemas"]["UseReport"]["properties"]["objective"]["enum"]) == NAMES
 
 
 def test_the_guide_names_every_route(document: Any) -> None:

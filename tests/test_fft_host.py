@@ -13,7 +13,7 @@ from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.compiler import Compiled, Compiler
+from tuner.compiler import CompiledStage, Compiler
 from tuner.config import load_kernel_file
 from tuner.errors import CompilerUnavailableError
 from tuner.model import Configuration, Plan, TunableValue
@@ -288,7 +288,7 @@ def test_known_designs_are_in_the_space_and_keep_to_their_registers(compiler: Co
         assert configuration in KERNEL.space(KERNEL.workload({"N": N})), configuration
     stages = [plan_of(N, 1, configuration).stages[0] for N, configuration in made]
     for stage, (chosen, most), result in zip(stages, DESIGNS, compiler.compile(stages), strict=True):
-        assert isinstance(result, Compiled), result
+        assert isinstance(result, CompiledStage), result
         assert (result.resources.spill_bytes, result.resources.local_bytes) == (0, 0), chosen
         assert result.resources.registers_per_thread <= most, (stage.entry, result.resources)
 
@@ -297,7 +297,7 @@ def test_declared_resources_are_near_the_compiled_ones(compiler: Compiler) -> No
     """Long transforms take a third more registers than declared at most, and no static shared memory."""
     chosen = [plan_of(8192, 1, configuration) for configuration in sample(8192)]
     for plan, result in zip(chosen, compiler.compile([plan.stages[0] for plan in chosen]), strict=True):
-        assert isinstance(result, Compiled), result
+        assert isinstance(result, CompiledStage), result
         made, declared = result.resources, plan.stages[0].declared
         assert declared is not None
         assert made.static_shared_bytes == 0, plan.label()

@@ -13,7 +13,7 @@ import pytest
 from host_compile import check_syntax
 from long_transforms import FOLDER, check, numbers
 
-from tuner.compiler import Compiled, Compiler
+from tuner.compiler import CompiledStage, Compiler
 from tuner.config import load_kernel_file
 from tuner.errors import CompilerUnavailableError
 from tuner.model import Plan, Source, Workload
@@ -164,7 +164,7 @@ def test_compiled_kernels_are_lean(compiler: Compiler, N: int, request: pytest.F
         chosen += [plan for form in sorted(forms) for plan in plans(N, form, 2)]
     stages = [s for plan in chosen for s in plan.stages if s.min_architecture <= architecture]
     for stage, result in zip(stages, compiler.compile(stages), strict=True):
-        assert isinstance(result, Compiled), result
+        assert isinstance(result, CompiledStage), result
         made, declared = result.resources, stage.declared
         assert declared is not None
         assert (made.spill_bytes, made.local_bytes) == (0, 0), stage.entry

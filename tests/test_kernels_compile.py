@@ -21,7 +21,7 @@ from kernel_samples import (
     workloads,
 )
 
-from tuner.compiler import Compiled, Compiler
+from tuner.compiler import CompiledStage, Compiler
 from tuner.errors import CompilerUnavailableError
 from tuner.model import Source, Stage
 
@@ -42,9 +42,9 @@ def on_devices(rows: Iterable[Row], architectures: Sequence[int] = ARCHITECTURES
     ]
 
 
-def compiled(rows: Sequence[Row], cubins: Path) -> list[tuple[Stage, Compiled]]:
+def compiled(rows: Sequence[Row], cubins: Path) -> list[tuple[Stage, CompiledStage]]:
     """Every stage of the rows, compiled for the architecture of each; none may fail."""
-    results: list[tuple[Stage, Compiled]] = []
+    results: list[tuple[Stage, CompiledStage]] = []
     for architecture in ARCHITECTURES:
         plans = [plan_of(row) for row in rows if row["architecture"] == architecture]
         stages = [stage for plan in plans for stage in plan.stages]
@@ -53,19 +53,19 @@ def compiled(rows: Sequence[Row], cubins: Path) -> list[tuple[Stage, Compiled]]:
                 made = nvrtc.compile(stages)
         except CompilerUnavailableError as e:
             pytest.skip(str(e))
-        failed = [str(result) for result in made if not isinstance(result, Compiled)]
+        failed = [str(result) for result in made if not isinstance(result, CompiledStage)]
         assert not failed, f"{len(failed)} of {len(made)} for sm_{architecture}: {failed[0]}"
-        results += [(s, r) for s, r in zip(stages, made, strict=True) if isinstance(r, Compiled)]
+        results += [(s, r) for s, r in zip(stages, made, strict=True) if isinstance(r, CompiledStage)]
     return results
 
 
-def check_no_spills(results: Sequence[tuple[Stage, Compiled]]) -> None:
+def check_no_spills(results: Sequence[tuple[Stage, CompiledStage]]) -> None:
     for stage, result in results:
         made = result.resources
         assert (made.spill_bytes, made.local_bytes) == (0, 0), f"{stage.entry} for {made.architecture}"
 
 
-def check_report(results: Sequence[tuple[Stage, Compiled]]) -> None:
+def check_report(results: Sequence[tuple[Stage, CompiledStage]]) -> None:
     """Whatever ptxas says of memory that a thread takes for its registers is in the resources."""
     memory = r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
     for stage, result in results:

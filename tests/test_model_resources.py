@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from modelled import device, scan
 
-from tuner.compiler import Compiled, Compiler
+from tuner.compiler import CompiledStage, Compiler
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import CompileError, CompilerUnavailableError
 from tuner.interfaces import Progress
@@ -25,14 +25,14 @@ class FakeCompiler:
 
     def compile(
         self, stages: Sequence[Stage], progress: Progress | None = None
-    ) -> list[Compiled | CompileError]:
+    ) -> list[CompiledStage | CompileError]:
         self.asked += len(stages)
         if progress is not None:
             progress(len(stages), len(stages))
         return [
             CompileError("line 1: expected a ;")
             if "broken" in stage.source.text
-            else Compiled(b"", stage.entry, Resources(self.registers, architecture="sm_50"), "")
+            else CompiledStage(b"", stage.entry, Resources(self.registers, architecture="sm_50"), "")
             for stage in stages
         ]
 

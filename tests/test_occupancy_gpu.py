@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tuner.compiler import Compiled, Compiler
+from tuner.compiler import CompiledStage, Compiler
 from tuner.model import DeviceLimits, Source, Stage
 from tuner.space.occupancy import device_limits, occupancy
 
@@ -55,7 +55,7 @@ def of() -> DeviceLimits:
 
 
 @pytest.fixture(scope="module")
-def compiled(of: DeviceLimits, tmp_path_factory: pytest.TempPathFactory) -> list[Compiled]:
+def compiled(of: DeviceLimits, tmp_path_factory: pytest.TempPathFactory) -> list[CompiledStage]:
     """Kernels of many register counts and sizes of static shared memory."""
     cache: Path = tmp_path_factory.mktemp("cubins")
     stages = [
@@ -73,12 +73,12 @@ def compiled(of: DeviceLimits, tmp_path_factory: pytest.TempPathFactory) -> list
     ]
     with Compiler(of.architecture, cache) as compiler:
         results = compiler.compile(stages)
-    kernels = [result for result in results if isinstance(result, Compiled)]
+    kernels = [result for result in results if isinstance(result, CompiledStage)]
     assert len(kernels) == len(stages)
     return kernels
 
 
-def function_of(kernel: Compiled) -> tuple[Any, int]:
+def function_of(kernel: CompiledStage) -> tuple[Any, int]:
     """The loaded function (kept alive by the caller) and its handle."""
     from cupy.cuda.function import Module  # noqa: PLC0415 - only where a GPU is
 
@@ -104,7 +104,7 @@ def test_limits_are_those_of_the_device(of: DeviceLimits) -> None:
         assert runtime.deviceGetAttribute(attribute, 0) == expected
 
 
-def test_resources_of_the_log_are_those_of_the_driver(compiled: list[Compiled]) -> None:
+def test_resources_of_the_log_are_those_of_the_driver(compiled: list[CompiledStage]) -> None:
     """Registers, static shared and local memory read from ptxas equal the loaded function's attributes."""
     from cupy.cuda import driver  # noqa: PLC0415 - only where a GPU is
 
@@ -115,7 +115,7 @@ def test_resources_of_the_log_are_those_of_the_driver(compiled: list[Compiled]) 
         assert kernel.resources.local_bytes <= driver.funcGetAttribute(LOCAL_SIZE_BYTES, handle)
 
 
-def test_blocks_are_those_of_the_driver(of: DeviceLimits, compiled: list[Compiled]) -> None:
+def test_blocks_are_those_of_the_driver(of: DeviceLimits, compiled: list[CompiledStage]) -> None:
     """Blocks equal cudaOccupancyMaxActiveBlocksPerMultiprocessor over registers, shared and threads."""
     from cupy.cuda import driver  # noqa: PLC0415 - only where a GPU is
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from modelled import NoNvrtc
 
-from tuner.compiler import Compiled
+from tuner.compiler import CompiledStage
 from tuner.config import KernelFile, load_kernel_file
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import CompileError, EmptySpaceError
@@ -48,10 +48,10 @@ class Compiler(NoNvrtc):
 
     def compile(
         self, stages: Sequence[Stage], progress: Progress | None = None
-    ) -> list[Compiled | CompileError]:
+    ) -> list[CompiledStage | CompileError]:
         """Resources by the entry alone."""
         del progress
-        return [Compiled(b"", stage.entry, self.resources(stage.entry), "") for stage in stages]
+        return [CompiledStage(b"", stage.entry, self.resources(stage.entry), "") for stage in stages]
 
     def resources(self, entry: str) -> Resources:
         P = int(entry.removeprefix("copy<").partition(",")[0])

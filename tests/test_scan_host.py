@@ -14,7 +14,7 @@ from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.compiler import Compiled, Compiler
+from tuner.compiler import CompiledStage, Compiler
 from tuner.config import KernelFile, load_kernel_file
 from tuner.errors import CompilerUnavailableError
 from tuner.model import Configuration, Plan, Source, TunableValue
@@ -219,7 +219,7 @@ def test_fast_designs_stay_lean(name: str, compiler: Compiler) -> None:
     plans = [plan_of(name, {"N": N}, 1, shuffle=True, blocks=1, **values) for N, values, _ in DESIGNS]
     made = compiler.compile([plan.stages[0] for plan in plans])
     for plan, result, (_, _, most) in zip(plans, made, DESIGNS, strict=True):
-        assert isinstance(result, Compiled), result
+        assert isinstance(result, CompiledStage), result
         resources, declared = result.resources, plan.stages[0].declared
         assert declared is not None
         assert (resources.spill_bytes, resources.local_bytes) == (0, 0), plan.label()

@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 from tuner.policies.surrogate import joint as joint_module
 from tuner.policies.surrogate.encoding import Floats, encoding, latin
-from tuner.policies.surrogate.failures import Failures
+from tuner.policies.surrogate.failures import FailureModel
 from tuner.policies.surrogate.joint import Joint
 from tuner.policies.surrogate.posterior import log_expected_improvement
 from tuner.policies.surrogate.response import SQUASH, respond
@@ -87,7 +87,7 @@ def test_expected_improvement_orders_what_promises_next_to_nothing() -> None:
 def test_failures_are_likely_near_failures() -> None:
     """Next to what failed the chance to work is low, next to what worked high, far away the overall rate."""
     pool = np.array([[0.0, 0.0], [1.0, 0.0], [500.0, 500.0]])
-    failures = Failures(np.array([0, 1]), pool)
+    failures = FailureModel(np.array([0, 1]), pool)
     failures.add(np.array([[0.0, 0.05], [0.05, 0.0], [1.0, 0.05]]), np.array([1.0, 1.0, 0.0]))
 
     chance = np.exp(failures.log_chance_to_work())
@@ -103,7 +103,7 @@ def test_the_tunable_that_failures_depend_on_is_found() -> None:
     draw = np.random.default_rng(0)
     seen = draw.integers(4, size=(24, 3)) / 3
     at = np.array([[1.0, 0.5, 0.5], [0.0, 0.5, 0.5]])
-    failures = Failures(np.arange(3), at)
+    failures = FailureModel(np.arange(3), at)
     for one in seen:
         failures.add(one[None, :], np.array([float(one[0] == 1.0)]))
         failures.log_chance_to_work()
@@ -116,11 +116,11 @@ def test_the_tunable_that_failures_depend_on_is_found() -> None:
 
 def test_where_all_outcomes_are_alike_nothing_is_said() -> None:
     """Without a failure, without a success, and before any outcome, no candidate is preferred."""
-    failures = Failures(np.array([0]), np.zeros((2, 1)))
+    failures = FailureModel(np.array([0]), np.zeros((2, 1)))
     assert failures.log_chance_to_work() == pytest.approx([0.0, 0.0])
 
     for outcome in (0.0, 1.0):
-        failures = Failures(np.array([0]), np.zeros((2, 1)))
+        failures = FailureModel(np.array([0]), np.zeros((2, 1)))
         failures.add(np.ones((3, 1)), np.full(3, outcome))
 
         assert failures.log_chance_to_work() == pytest.approx([0.0, 0.0])
@@ -129,7 +129,7 @@ def test_where_all_outcomes_are_alike_nothing_is_said() -> None:
 
 def test_however_much_failed_nothing_is_ruled_out() -> None:
     """The logarithm stays finite, so that what is left may still be measured."""
-    failures = Failures(np.array([0]), np.zeros((1, 1)))
+    failures = FailureModel(np.array([0]), np.zeros((1, 1)))
     failures.add(np.zeros((500, 1)), np.append(np.ones(499), 0.0))
 
     assert np.isfinite(failures.log_chance_to_work()[0])

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tuner.compiler import Compiled, Compiler
+from tuner.compiler import CompiledStage, Compiler
 from tuner.config import KernelFile, load_kernel_file
 from tuner.errors import CompilerUnavailableError
 from tuner.model import Configuration, Plan, Source, Stage
@@ -261,7 +261,7 @@ def test_defaults_compile_lean(kernel: KernelFile, architecture: str, cubins: Pa
     except CompilerUnavailableError as error:
         pytest.skip(str(error))
     for stage, result in zip(stages, results, strict=True):
-        assert isinstance(result, Compiled), result
+        assert isinstance(result, CompiledStage), result
         found, declared = result.resources, stage.declared
         assert declared is not None
         assert found.spill_bytes == found.local_bytes == 0, stage.entry

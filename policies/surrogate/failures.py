@@ -11,10 +11,10 @@ REFIT = 1.2  # which tunables failures depend on is fitted again when there are 
 MOST = 300  # outcomes learnt from, the latest
 
 
-class Failures:
+class FailureModel:
     """Chances to fail over a pool, from outcomes weighted by a kernel.
 
-    Failures are never fed to the process of the costs: whatever number stood for one would bend the
+    FailureModel are never fed to the process of the costs: whatever number stood for one would bend the
     predictions around it. They have a process of their own, of outcomes: 1 for a failure, 0 otherwise. Its
     mean is a weighted mean of outcomes, drawn to their overall rate; its length scales, which are fitted,
     say which tunables failures depend on: mostly one or two.

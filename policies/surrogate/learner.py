@@ -6,7 +6,7 @@ import numpy as np
 
 from . import gaussian, lcm
 from .encoding import Floats, Integers
-from .failures import Failures
+from .failures import FailureModel
 from .joint import Joint
 from .knowledge import Knowledge
 from .posterior import Posterior, log_expected_improvement
@@ -213,7 +213,7 @@ class Learner:
         self._places = {row: place for place, row in enumerate(rows)}
         self._free = np.array([row not in self.measured for row in rows], dtype=bool)
         self._pool_features = self._features(self._pool)
-        self._failures = Failures(self._joint.groups, self._joint.features(self._pool))
+        self._failures = FailureModel(self._joint.groups, self._joint.features(self._pool))
         if len(self.rows):
             self._failures.add(self._joint.features(self.rows), np.isinf(self._costs).astype(float))
         self._fit_at = 0

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from tuner.application.advice import Advisor
-from tuner.application.calls import Application, Asked
+from tuner.application.calls import Application, ApplicationCall
 from tuner.application.choice import Chosen
 from tuner.config.catalog import Catalog
 from tuner.database import default_path
@@ -54,7 +54,7 @@ def apply(
         CompileError: the kernel does not compile in this configuration.
         DeviceError: the GPU has no room for the arrays, or refuses the launch.
     """
-    return _application().apply(Asked(kernel, arrays, configuration, sizes), out, stream)
+    return _application().apply(ApplicationCall(kernel, arrays, configuration, sizes), out, stream)
 
 
 def chosen(
@@ -72,4 +72,4 @@ def chosen(
         InputError: an argument cannot be used; the message names it and what would be right.
         DeviceUnavailableError: there is no driver, or no CuPy.
     """
-    return _application().chosen(Asked(kernel, arrays, configuration, sizes))
+    return _application().chosen(ApplicationCall(kernel, arrays, configuration, sizes))

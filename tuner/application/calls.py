@@ -41,7 +41,7 @@ _KEPT = 512  # calls worked out; the oldest goes first
 
 
 @dataclass(frozen=True)
-class Asked:
+class ApplicationCall:
     """What a caller wants to be run; see ``tuner.apply``."""
 
     kernel: str
@@ -79,7 +79,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _AllocatedArray:
     """An array that a call allocates."""
 
     name: str
@@ -104,9 +104,9 @@ class _Call:
     kernel: str
     program: Program
     inputs: tuple[str, ...]
-    outputs: tuple[_Made, ...]
+    outputs: tuple[_AllocatedArray, ...]
     results: tuple[str, ...]
-    scratch: tuple[_Made, ...]
+    scratch: tuple[_AllocatedArray, ...]
     tally: Tally
 
 
@@ -130,7 +130,7 @@ class Application:
 
     def apply(
         self,
-        asked: Asked,
+        asked: ApplicationCall,
         out: Array | Sequence[Array] | None = None,
         stream: Stream | None = None,
     ) -> Array | tuple[Array, ...]:
@@ -146,7 +146,7 @@ class Application:
             call.tally.count += 1
             return _run(cp, call, asked.arrays, out)
 
-    def chosen(self, asked: Asked) -> Chosen:
+    def chosen(self, asked: ApplicationCall) -> Chosen:
         """See ``tuner.chosen``."""
         cp = self._checked(asked)
         asked.key()  # refuses what apply refuses
@@ -157,7 +157,7 @@ class Application:
             check_forms(file, asked.forms, file.plan(workload, choice.configuration))
             return choice
 
-    def _checked(self, asked: Asked) -> ModuleType:
+    def _checked(self, asked: ApplicationCall) -> ModuleType:
         """CuPy, when the arrays are such that kernels can run on them as they are."""
         if not isinstance(asked.kernel, str):
             raise InputError(f"kernel is {asked.kernel!r}; it must be the name of a kernel")
@@ -170,7 +170,7 @@ class Application:
             check_array(cp, file.name, buffer.name, array, asked.arrays[0])
         return cp
 
-    def _work_out(self, cp: ModuleType, key: tuple[object, ...], asked: Asked) -> _Call:
+    def _work_out(self, cp: ModuleType, key: tuple[object, ...], asked: ApplicationCall) -> _Call:
         with self._lock:
             if key in self._calls:  # another thread was first
                 return self._calls[key]
@@ -200,7 +200,7 @@ class Application:
             return given(file, workload, configuration)
         return choose(file, workload, gpu.identity, self._database, self._advisor, count=count)
 
-    def _tally(self, asked: Asked, workload: Workload, gpu: DirectGpu) -> Tally:
+    def _tally(self, asked: ApplicationCall, workload: Workload, gpu: DirectGpu) -> Tally:
         """What counts launches; a configuration of the caller is no use of an answer."""
         if self._advisor is None or asked.configuration is not None:
             return Tally()
@@ -220,13 +220,15 @@ def _call(file: KernelFile, plan: Plan, forms: Sequence[Form], program: Program,
         program=program,
         inputs=tuple(buffer.name for buffer in taken(file)),
         outputs=tuple(
-            _Made(b.name, shape_of(recipes[b.name], b, flat=flat), np.dtype(b.dtype))
+            _AllocatedArray(b.name, shape_of(recipes[b.name], b, flat=flat), np.dtype(b.dtype))
             for b in plan.buffers
             if b.role == "out"
         ),
         results=tuple(b.name for b in plan.buffers if b.role in ("out", "inout")),
         scratch=tuple(
-            _Made(b.name, b.shape, np.dtype(b.dtype)) for b in plan.buffers if b.role in ("scratch", "zeroed")
+            _AllocatedArray(b.name, b.shape, np.dtype(b.dtype))
+            for b in plan.buffers
+            if b.role in ("scratch", "zeroed")
         ),
         tally=tally,
     )

@@ -31,7 +31,7 @@ _BUDGET = 200  # evaluations: a policy that has not ended by then was not worth 
 
 
 @dataclass
-class _Found:
+class _ComparisonSetup:
     """What there is so far, also when the user stops it."""
 
     objective: "Objective"
@@ -113,7 +113,7 @@ def compare(
 
     rules = Rules(policies(policy_words), seeds, objective, budget)
     _check_plot(plot_path)
-    found = _Found(Objective(objective))
+    found = _ComparisonSetup(Objective(objective))
     if seeds < _SEEDS:
         found.notices.append(
             f"--seeds {seeds}: fewer than {_SEEDS} say little of policies that draw at random"
@@ -155,7 +155,7 @@ def _request(objective: str, sensor: str | None, kernel_files: Sequence[Path]) -
     return Request(objective=objective, sensor=sensor, kernel_files=kernel_files)
 
 
-def _recorded(found: _Found, words: Sequence[str], device: str) -> None:
+def _recorded(found: _ComparisonSetup, words: Sequence[str], device: str) -> None:
     """Take the ground truths of a recording."""
     from tuner.comparing.choices import recorded_groups
     from tuner.comparing.ground_truth import Truth
@@ -167,7 +167,7 @@ def _recorded(found: _Found, words: Sequence[str], device: str) -> None:
 
 
 def _measured(
-    found: _Found,
+    found: _ComparisonSetup,
     words: Sequence[str],
     request: "Request",
     progress: "CompareProgress",
@@ -200,7 +200,7 @@ def _measured(
             found.take(truth)
 
 
-def _play(found: _Found, rules: "Rules", jobs: int, progress: "CompareProgress") -> None:
+def _play(found: _ComparisonSetup, rules: "Rules", jobs: int, progress: "CompareProgress") -> None:
     """Play all policies on all spaces."""
     from tuner.comparing.evaluations import play_all
 
@@ -215,7 +215,7 @@ def _play(found: _Found, rules: "Rules", jobs: int, progress: "CompareProgress")
             progress.played(len(found.plays), total, f"{who} on {where}")
 
 
-def _tell(found: _Found, rules: "Rules", json_path: str | None, plot_path: str | None) -> None:
+def _tell(found: _ComparisonSetup, rules: "Rules", json_path: str | None, plot_path: str | None) -> None:
     """Write, draw and print what there is, and end with the right exit code."""
     from tuner.comparing.measuring import provenance
     from tuner.comparing.summary import document

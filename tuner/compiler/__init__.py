@@ -1,5 +1,5 @@
 """NVRTC: kernels to cubins with their registers, shared memory and spills, without a GPU."""
 
-from tuner.compiler.compiler import Compiled, Compiler
+from tuner.compiler.compiler import CompiledStage, Compiler
 
-__all__ = ["Compiled", "Compiler"]
+__all__ = ["CompiledStage", "Compiler"]

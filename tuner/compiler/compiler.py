@@ -29,7 +29,7 @@ _FIRST_WITH_CACHE = (12, 9)  # of NVRTC's own; what it takes from there comes wi
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledStage:
     """One compiled stage.
 
     Attributes:
@@ -91,7 +91,7 @@ class Compiler:
 
     def compile(
         self, stages: Sequence[Stage], progress: Progress | None = None
-    ) -> list[Compiled | CompileError]:
+    ) -> list[CompiledStage | CompileError]:
         """Compile stages; those that are equal in all that matters to the compiler, once.
 
         Args:
@@ -121,7 +121,7 @@ class Compiler:
         self._compile_missing({k: stage for k, stage in wanted.items() if k not in outputs}, finish)
         return [self._result(stage, outputs[key]) for key, stage in zip(keys, stages, strict=True)]
 
-    def compile_one(self, stage: Stage) -> Compiled:
+    def compile_one(self, stage: Stage) -> CompiledStage:
         """Compile one stage.
 
         Raises:
@@ -235,7 +235,7 @@ class Compiler:
             self._children.discard(child)
         child.close()
 
-    def _result(self, stage: Stage, output: nvrtc.Output | CompileError) -> Compiled | CompileError:
+    def _result(self, stage: Stage, output: nvrtc.Output | CompileError) -> CompiledStage | CompileError:
         if isinstance(output, CompileError):
             return output
         if output.cubin is None:
@@ -243,7 +243,7 @@ class Compiler:
         resources = nvrtc.resources_in(output.log, output.lowered_name, self._architecture)
         if resources is None:
             return CompileError(f"{_label(stage)}: ptxas reports no resources; is it silenced by an option?")
-        return Compiled(output.cubin, output.lowered_name, resources, output.log)
+        return CompiledStage(output.cubin, output.lowered_name, resources, output.log)
 
 
 def _label(stage: Stage) -> str:

@@ -33,7 +33,7 @@ MAPPED_DTYPES = (
 """Those a tensor map can have (``CUtensorMapDataType``)."""
 
 
-class Table(BaseModel):
+class FileTable(BaseModel):
     """A table of a kernel file: no other keys, no conversion between types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
@@ -44,7 +44,7 @@ def _or_template(dtypes: tuple[str, ...]) -> dict[str, Any]:
     return {"anyOf": [{"enum": list(dtypes)}, {"pattern": r"\{.*\}"}]}
 
 
-class BufferArgument(Table):
+class BufferArgument(FileTable):
     """A device array handed to the kernel as a pointer."""
 
     buffer: Name = Field(description="Name of the array.")
@@ -61,7 +61,7 @@ class BufferArgument(Table):
     )
 
 
-class ScalarArgument(Table):
+class ScalarArgument(FileTable):
     """A value handed to the kernel."""
 
     scalar: Name = Field(description="Name of the value, for stages.")
@@ -69,7 +69,7 @@ class ScalarArgument(Table):
     value: Formula = Field(description="Number or expression.")
 
 
-class TensorMapArgument(Table):
+class TensorMapArgument(FileTable):
     """A CUtensorMap handed to the kernel by value: boxes of a buffer that are copied to shared memory."""
 
     tensor_map: Name = Field(description="Name of the tensor map, for stages.")

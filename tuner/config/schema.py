@@ -4,12 +4,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from tuner.config.argument_schema import Argument, Formula, Geometry, Name, Table
+from tuner.config.argument_schema import Argument, FileTable, Formula, Geometry, Name
 
 MAX_SIZE = 2**53  # beyond it a size is no longer exact as a fraction
 
 
-class KernelTable(Table):
+class KernelTable(FileTable):
     """What the kernel is and where its code stands."""
 
     name: str = Field(
@@ -40,7 +40,7 @@ class KernelTable(Table):
     )
 
 
-class SizeRange(Table):
+class SizeRange(FileTable):
     """All whole numbers between two, both included."""
 
     first: int = Field(alias="from", ge=1, le=MAX_SIZE, description="The smallest.")
@@ -63,7 +63,7 @@ Sizes = Annotated[
 ]
 
 
-class ProblemTable(Table):
+class ProblemTable(FileTable):
     """What is computed, how large, and how the answer is checked."""
 
     name: Literal["scan", "tridiagonal", "fft", "expression", "consistent"] = Field(
@@ -89,7 +89,7 @@ class ProblemTable(Table):
     )
 
 
-class LaunchTable(Table):
+class LaunchTable(FileTable):
     """Geometry of the launch."""
 
     grid: Geometry = Field(description="Blocks: one expression, or a list of up to three (x, y, z).")
@@ -113,7 +113,7 @@ class LaunchTable(Table):
     )
 
 
-class ResourcesTable(Table):
+class ResourcesTable(FileTable):
     """What a block takes where no compiler can tell."""
 
     registers: int | str = Field(description="Registers of a thread.")
@@ -145,7 +145,7 @@ class StageTable(LaunchTable):
 Values = Annotated[list[bool | int | float | str], Field(min_length=1)]
 
 
-class TunableTable(Table):
+class TunableTable(FileTable):
     """A tunable that does not always have a value."""
 
     values: Values = Field(description="What it may be.")
@@ -173,7 +173,7 @@ Tunables = dict[
 ]
 
 
-class VariantTable(Table):
+class VariantTable(FileTable):
     """What belongs to one form of a kernel."""
 
     when: str = Field(description="Condition, as of a tunable; all else in the table holds where it is true.")
@@ -188,7 +188,7 @@ class VariantTable(Table):
         return self
 
 
-class RolesTable(Table):
+class RolesTable(FileTable):
     """Which tunable is what the tuning methods ask for."""
 
     elements_per_thread: Name | None = Field(default=None, description="Elements one thread handles (P).")
@@ -200,7 +200,7 @@ class RolesTable(Table):
     )
 
 
-class ConstraintsTable(Table):
+class ConstraintsTable(FileTable):
     """Which combinations of tunables are allowed."""
 
     rules: list[str] = Field(default=[], description="Conditions; a configuration must satisfy all of them.")
@@ -210,7 +210,7 @@ class ConstraintsTable(Table):
     )
 
 
-class WorkTable(Table):
+class WorkTable(FileTable):
     """What one run must do, whatever the configuration."""
 
     bytes: int | float | str = Field(description="Device memory that must move once, in bytes.")
@@ -224,13 +224,13 @@ class WorkTable(Table):
     )
 
 
-class OccupancyTable(Table):
+class OccupancyTable(FileTable):
     """How much of a multiprocessor a configuration must fill to be tried."""
 
     min: float = Field(ge=0, le=1, description="Smallest occupancy, 0 to 1; 0.8 where the table is left out.")
 
 
-class KernelDocument(Table):
+class KernelDocument(FileTable):
     """A kernel for tuner: CUDA source, what may be varied, and how it is launched and checked."""
 
     kernel: KernelTable = Field(description="What the kernel is and where its code stands.")

@@ -53,7 +53,7 @@ def trusted(
     Raises:
         InputError: it is not there, or others can change it; the message names the path and the remedy.
     """
-    look = _Look(service_owners() if owners is None else frozenset(owners), below)
+    look = _TrustCheck(service_owners() if owners is None else frozenset(owners), below)
     found = look.resolved(directory)
     if not found.is_dir():
         raise InputError(f"{directory}: is not a directory")
@@ -93,7 +93,7 @@ def _check_sources(path: Path, directories: Sequence[Path]) -> None:
             raise InputError(f"{path}: {name!r} leads to {place}, out of the kernel directories ({listed})")
 
 
-class _Look:
+class _TrustCheck:
     def __init__(self, owners: frozenset[int], below: Path) -> None:
         self._owners = owners
         self._assumed = frozenset(below.parents)

@@ -27,7 +27,7 @@ _NAMES = frozenset(name for name, _ in MIGRATIONS)
 
 
 @dataclass(frozen=True)
-class _Found:
+class _MirrorState:
     """What a file is.
 
     Attributes:
@@ -83,20 +83,20 @@ def put_right(path: Path, distrusted: Path | None = None) -> None:
             raise _of_the_system(error, path) from error
 
 
-def _examined(path: Path) -> _Found:
+def _examined(path: Path) -> _MirrorState:
     if not path.exists():
-        return _Found(there=False)
+        return _MirrorState(there=False)
     try:
         with closing(connect(path)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
             if not tables:
-                return _Found(there=False)
+                return _MirrorState(there=False)
             trouble = _trouble(path, connection, tables)
             names = () if trouble else connection.execute("SELECT name FROM migrations")
-            return _Found(trouble, migrations=frozenset(name for (name,) in names))
+            return _MirrorState(trouble, migrations=frozenset(name for (name,) in names))
     except sqlite3.Error as error:
         if damaged(error):
-            return _Found(f"the database is corrupted, or none ({error})")
+            return _MirrorState(f"the database is corrupted, or none ({error})")
         raise translated(error, path) from error
 
 
@@ -109,7 +109,7 @@ def _trouble(path: Path, connection: sqlite3.Connection, tables: set[str]) -> st
     return "" if verdict == "ok" else f"the database is corrupted ({' '.join(verdict.split())})"
 
 
-def _bring_up(path: Path, found: _Found) -> None:
+def _bring_up(path: Path, found: _MirrorState) -> None:
     """Make what is missing of the tables, all or nothing."""
     unknown = found.migrations - _NAMES
     if unknown:
@@ -131,7 +131,7 @@ def _bring_up(path: Path, found: _Found) -> None:
         connection.execute("COMMIT")
 
 
-def _match(path: Path, mirror: _Found, distrusted: Path | None) -> None:
+def _match(path: Path, mirror: _MirrorState, distrusted: Path | None) -> None:
     """Make a whole database and its mirror the same; the one that knows more wins."""
     second = mirror_of(path)
     with ExitStack() as held:

@@ -53,7 +53,7 @@ def survey(
     """
     reports = []
     with ExitStack() as stack:
-        looks: dict[str, _Look] = {}
+        looks: dict[str, _SensorProbe] = {}
         for reading in readings:
             try:
                 sampler = reading.open()
@@ -61,7 +61,7 @@ def survey(
                 reports.append(SensorReport(reading.name, why=str(error).removeprefix(f"{reading.name}: ")))
                 continue
             stack.callback(sampler.close)
-            looks[reading.name] = _Look(sampler)
+            looks[reading.name] = _SensorProbe(sampler)
             reports.append(SensorReport(reading.name, sampler.info))
         end_s = now() + seconds
         while looks and now() < end_s:
@@ -75,7 +75,7 @@ def survey(
 
 
 @dataclass
-class _Look:
+class _SensorProbe:
     """What one sampler showed."""
 
     sampler: PowerSampler

@@ -107,7 +107,7 @@ class WorkerDevice:
         """See ``Device.check``; a time-out or a crash is a status, and the worker is replaced."""
         begun = self.now_s()
         answer = self._attempt("check", plan, seed, timeout_s=self._run_timeout_s)
-        if isinstance(answer, _Lost):
+        if isinstance(answer, _LostProcess):
             return Check(answer.status, answer.detail, self.now_s() - begun)
         check: Check = answer
         if check.status is Status.CRASHED:
@@ -119,7 +119,7 @@ class WorkerDevice:
         begun = self.now_s()
         timeout_s = self._run_timeout_s + window_s
         answer = self._attempt("run", tuple(plans), window_s, timeout_s=timeout_s)
-        if isinstance(answer, _Lost):
+        if isinstance(answer, _LostProcess):
             results = tuple(WorkloadResult(answer.status, detail=answer.detail) for _ in plans)
             return RunRecord(results, start_s=begun, end_s=self.now_s())
         record: RunRecord = answer
@@ -182,15 +182,15 @@ class WorkerDevice:
             self._drop()
             raise DeviceError(f"{self._spec}: {error}") from error
 
-    def _attempt(self, method: str, *args: object, timeout_s: float) -> "Any | _Lost":  # noqa: ANN401
+    def _attempt(self, method: str, *args: object, timeout_s: float) -> "Any | _LostProcess":  # noqa: ANN401
         """Call the worker; what takes it down is told, not raised."""
         child = self._running()
         try:
             return child.call(method, *args, timeout_s=timeout_s)
         except ChildTimeoutError:
-            lost = _Lost(Status.TIMEOUT, f"no answer within {timeout_s:g} s; the worker was killed")
+            lost = _LostProcess(Status.TIMEOUT, f"no answer within {timeout_s:g} s; the worker was killed")
         except ChildCrashedError as error:
-            lost = _Lost(Status.CRASHED, str(error))
+            lost = _LostProcess(Status.CRASHED, str(error))
         _LOG.debug("%s: %s: %s", self._spec, method, lost.detail)
         self._drop()
         return lost
@@ -225,7 +225,7 @@ class WorkerDevice:
 
 
 @dataclass(frozen=True)
-class _Lost:
+class _LostProcess:
     """A call that took the worker down."""
 
     status: Status
@@ -235,7 +235,7 @@ class _Lost:
 # --- choosing a device ---------------------------------------------------------------------------
 
 
-class Opened(NamedTuple):
+class OpenedDevice(NamedTuple):
     """A device, and what the user should know of how it was chosen (empty when there is nothing)."""
 
     device: Device
@@ -244,7 +244,7 @@ class Opened(NamedTuple):
 
 def open_device(
     spec: str | None = None, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
-) -> Opened:
+) -> OpenedDevice:
     """Open a device by name; without one, a GPU that answers, else ``sim:jetson-tx1`` with a notice.
 
     Args:
@@ -262,21 +262,21 @@ def open_device(
     if spec is None:
         return _open_any(seed, run_timeout_s)
     if spec.startswith("sim:"):
-        return Opened(SimulatedDevice(spec, seed), "")
+        return OpenedDevice(SimulatedDevice(spec, seed), "")
     if spec.startswith(PREFIX):
-        return Opened(ReplayDevice(spec, workloads), "")
-    return Opened(WorkerDevice(f"cuda:{_cuda_index(spec)}", run_timeout_s=run_timeout_s), "")
+        return OpenedDevice(ReplayDevice(spec, workloads), "")
+    return OpenedDevice(WorkerDevice(f"cuda:{_cuda_index(spec)}", run_timeout_s=run_timeout_s), "")
 
 
-def _open_any(seed: int, run_timeout_s: float) -> Opened:
+def _open_any(seed: int, run_timeout_s: float) -> OpenedDevice:
     why = driver_problem()
     if why is None:
         try:
-            return Opened(WorkerDevice("cuda:0", run_timeout_s=run_timeout_s), "")
+            return OpenedDevice(WorkerDevice("cuda:0", run_timeout_s=run_timeout_s), "")
         except (DeviceUnavailableError, CompilerUnavailableError) as error:
             why = str(error)
     notice = f"no GPU answers ({why}): sim:{_FALLBACK} stands in, and every number is modelled"
-    return Opened(SimulatedDevice(_FALLBACK, seed), notice)
+    return OpenedDevice(SimulatedDevice(_FALLBACK, seed), notice)
 
 
 def _cuda_index(spec: str) -> int:

@@ -28,7 +28,7 @@ from tuner.daemon.api.models import (
     JobsAnswer,
     JobsQuery,
     Submission,
-    Uses,
+    UseReports,
     job_document,
     jobs_document,
 )
@@ -136,7 +136,7 @@ def _answers(app: FastAPI, service: ServiceInterface) -> None:
     """Uses of answers, status and metrics."""
 
     @app.post("/v1/uses", status_code=204, response_class=Response, summary="Count uses of answers")
-    async def used(uses: Uses, request: Request) -> Response:
+    async def used(uses: UseReports, request: Request) -> Response:
         await service.used([use.question() for use in uses.uses], _caller(request).peer)
         return Response(status_code=204)
 

@@ -68,7 +68,7 @@ class BestQuery(RequestModel):
         )
 
 
-class Use(RequestModel):
+class UseReport(RequestModel):
     """How often an answer was used."""
 
     model_config = ConfigDict(strict=True)
@@ -85,12 +85,12 @@ class Use(RequestModel):
         return Question(**self.model_dump(exclude={"workloads"}), workloads=tuple(self.workloads))
 
 
-class Uses(RequestModel):
+class UseReports(RequestModel):
     """Uses of several answers."""
 
     model_config = ConfigDict(strict=True)
 
-    uses: Annotated[list[Use], Field(max_length=_USES)]
+    uses: Annotated[list[UseReport], Field(max_length=_USES)]
 
 
 @with_options()

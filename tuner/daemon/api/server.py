@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import re
@@ -254,7 +253,6 @@ class Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Wait for the end, without the ten looks per second that uvicorn takes."""
-        _spare_the_collector()
         self.listening.set()
         await self._closing.wait()
 
@@ -268,14 +266,3 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the daemon."""
         yield
-
-
-def _spare_the_collector() -> None:
-    """Keep what exists by now out of garbage collections.
-
-    A full collection takes 70 ms with it, in which nobody is answered, and every few thousand connections
-    bring one about.
-    """
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -154,6 +155,7 @@ class Daemon:
         except InputError as error:
             self._note("tcp", error)
         self._show_port()
+        _spare_the_collector()
         self._manager.say("READY=1", self._status())
         _LOG.info(
             "ready: %s; listening at %s, state in %s",
@@ -358,3 +360,13 @@ class Daemon:
 def _needs_restart(before: Settings, after: Settings) -> list[str]:
     """What is in the file and not in force."""
     return ["[service] is in force after a restart"] if before.service != after.service else []
+
+
+def _spare_the_collector() -> None:
+    """Keep what exists at the start out of garbage collections.
+
+    A full collection takes 70 ms with it, in which nobody is answered, and every few thousand connections
+    bring one about.
+    """
+    gc.collect()
+    gc.freeze()

@@ -20,13 +20,13 @@ _BOUNDS = {
 }
 
 
-class Table(BaseModel):
+class SettingsTable(BaseModel):
     """A table of the file; a key that is not known is an error, and so are infinity and not-a-number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class ServiceTable(Table):
+class ServiceTable(SettingsTable):
     """Where the daemon listens, and where it keeps what it knows."""
 
     socket: Path | None = Field(
@@ -41,7 +41,7 @@ class ServiceTable(Table):
     )
 
 
-class KernelsTable(Table):
+class KernelsTable(SettingsTable):
     """Where kernels come from, beside those shipped."""
 
     directories: tuple[Path, ...] = Field(
@@ -51,7 +51,7 @@ class KernelsTable(Table):
 
 
 @with_options("tuning")
-class TuningTable(Table):
+class TuningTable(SettingsTable):
     """How searches are made where nobody says otherwise."""
 
     objective: str = option_field("objective", SearchOptions.objective, bounded=False)
@@ -66,7 +66,7 @@ class TuningTable(Table):
 
 
 @with_options("set")
-class SetTable(Table):
+class SetTable(SettingsTable):
     """Workloads that run together, tuned when the daemon has nothing else to do."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="For people; each once.")
@@ -90,21 +90,21 @@ class SetTable(Table):
         return self.model_dump(include=set(JOB_OPTIONS), exclude_none=True)
 
 
-class BudgetTable(Table):
+class BudgetTable(SettingsTable):
     """What tuning may cost per day and GPU, local time; clients' jobs count too."""
 
     seconds_per_day: float | None = Field(default=None, ge=0, le=_DAY_S, description="Of measuring.")
     joules_per_day: float | None = Field(default=None, ge=0, le=_MOST_JOULES, description="Of measuring.")
 
 
-class WindowTable(Table):
+class WindowTable(SettingsTable):
     """When tuning is allowed; without windows, always."""
 
     start: str = Field(description="Cron expression in local time, e.g. '0 22 * * 1-5'.")
     hours: float = Field(gt=0, le=168, description="How long from there on.")
 
 
-class IdleTable(Table):
+class IdleTable(SettingsTable):
     """Whether the machine's own work goes first."""
 
     test: bool = Field(default=True, description="Give way within a second to others who use the GPU.")
@@ -120,7 +120,7 @@ class IdleTable(Table):
     )
 
 
-class OnlineTable(Table):
+class OnlineTable(SettingsTable):
     """What follows from being asked for the best configuration."""
 
     refine: bool = Field(default=True, description="Queue a search for what was never tuned.")
@@ -135,7 +135,7 @@ class OnlineTable(Table):
     )
 
 
-class LimitsTable(Table):
+class LimitsTable(SettingsTable):
     """What clients may ask of the daemon."""
 
     body_bytes: int = Field(default=65_536, ge=1024, le=2**20, description="Of one request.")
@@ -149,14 +149,14 @@ class LimitsTable(Table):
     )
 
 
-class TcpTable(Table):
+class TcpTable(SettingsTable):
     """The same interface on the loopback; off unless a port is named."""
 
     port: int | None = Field(default=None, ge=0, le=65535, description="0 for any free one.")
     token_file: Path | None = Field(default=None, description="Readable by the service's user alone.")
 
 
-class Settings(Table):
+class Settings(SettingsTable):
     """The whole file."""
 
     service: ServiceTable = ServiceTable()

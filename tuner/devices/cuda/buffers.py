@@ -18,7 +18,7 @@ _MOST_SETS = 1024
 
 
 @dataclass(frozen=True)
-class _Guarded:
+class _GuardedArray:
     raw: Array
     array: Array
 
@@ -31,7 +31,7 @@ class BufferPool:
 
     def __init__(self, cp: ModuleType) -> None:
         self._cp = cp
-        self._arrays: dict[_Key, list[_Guarded]] = {}
+        self._arrays: dict[_Key, list[_GuardedArray]] = {}
         self._loaded: set[_Key] = set()
 
     def sets(self, plan: Plan, count: int) -> list[dict[str, Array]]:
@@ -102,15 +102,15 @@ class BufferPool:
         self._keep({key: kept[:sets] for key, kept in self._arrays.items() if key in wanted})
         self._cp.get_default_memory_pool().free_all_blocks()
 
-    def _keep(self, arrays: dict[_Key, list[_Guarded]]) -> None:
+    def _keep(self, arrays: dict[_Key, list[_GuardedArray]]) -> None:
         self._arrays = arrays
         self._loaded &= arrays.keys()
 
-    def _allocate(self, buffer: Buffer) -> _Guarded:
+    def _allocate(self, buffer: Buffer) -> _GuardedArray:
         size = buffer.elements * np.dtype(buffer.dtype).itemsize
         raw = self._cp.empty(size + 2 * _GUARD_BYTES, dtype="uint8")
         array = raw[_GUARD_BYTES : _GUARD_BYTES + size].view(buffer.dtype).reshape(buffer.shape)
-        return _Guarded(raw, array)
+        return _GuardedArray(raw, array)
 
 
 def _keys(plans: Sequence[Plan]) -> set[_Key]:

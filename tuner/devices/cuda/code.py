@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tuner.compiler import Compiled
+from tuner.compiler import CompiledStage
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.launches import LaunchRefusedError, LoadedStage, Program, Step
 from tuner.devices.cuda.types import Array, CudaFunction
@@ -32,12 +32,12 @@ _LOAD_BALANCING = 2  # CUclusterSchedulingPolicy
 class StageCompiler(Protocol):
     """Compiles the stages of a plan together (``tuner.compiler.Compiler`` does)."""
 
-    def compile(self, stages: Sequence[Stage]) -> list[Compiled | CompileError]:
+    def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
         """For each stage, in order, the code or the error."""
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class _LoadedModule:
     """A function on the device.
 
     Attributes:
@@ -69,7 +69,7 @@ class CodeCache:
         self._compiler = compiler
         self._limits = limits
         self._driver = driver or DriverCalls()
-        self._functions: OrderedDict[tuple[object, ...], _Loaded] = OrderedDict()
+        self._functions: OrderedDict[tuple[object, ...], _LoadedModule] = OrderedDict()
 
     def launches(self, plan: Plan, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
         """One run of a plan on one set of arrays, in order.
@@ -118,7 +118,7 @@ class CodeCache:
             except (self._cp.cuda.driver.CUDADriverError, DriverCallError) as error:
                 raise _refused(stage, f"cannot be loaded: {error}") from error
 
-    def _loaded(self, stage: Stage, compiled: Compiled) -> _Loaded:
+    def _loaded(self, stage: Stage, compiled: CompiledStage) -> _LoadedModule:
         driver = self._cp.cuda.driver
         shared_bytes = stage.shared_bytes + compiled.resources.static_shared_bytes
         if shared_bytes > self._limits.shared_bytes_per_block:
@@ -134,8 +134,8 @@ class CodeCache:
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.funcSetAttribute(function.ptr, attribute, stage.shared_bytes)
         if stage.cluster > 1:
-            return _Loaded(function, self._held_in_clusters(stage, function))
-        return _Loaded(function, self._held(stage, function) if stage.resident else None)
+            return _LoadedModule(function, self._held_in_clusters(stage, function))
+        return _LoadedModule(function, self._held(stage, function) if stage.resident else None)
 
     def _held(self, stage: Stage, function: CudaFunction) -> int:
         threads = stage.threads_per_block

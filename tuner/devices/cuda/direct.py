@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from types import ModuleType
 
-from tuner.compiler import Compiled, Compiler
+from tuner.compiler import CompiledStage, Compiler
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.launches import LaunchRefusedError, Program, Step
@@ -59,7 +59,7 @@ class _BriefCompiler:
         with Compiler(architecture) as compiler:
             self.nvrtc_version = compiler.nvrtc_version
 
-    def compile(self, stages: Sequence[Stage]) -> list[Compiled | CompileError]:
+    def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
         """See ``Compiler.compile``."""
         with Compiler(self._architecture) as compiler:
             return compiler.compile(stages)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from tuner.compiler import Compiled, Compiler
+from tuner.compiler import CompiledStage, Compiler
 from tuner.errors import CompileError, CompilerUnavailableError
 from tuner.interfaces import Progress
 from tuner.model import Configuration, DeviceLimits, Plan, Resources, Stage, Workload
@@ -25,7 +25,7 @@ class ResourceCompiler(Protocol):
 
     def compile(
         self, stages: Sequence[Stage], progress: Progress | None = None
-    ) -> list[Compiled | CompileError]:
+    ) -> list[CompiledStage | CompileError]:
         """Code or error of each stage."""
 
     def close(self) -> None:
