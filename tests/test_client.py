@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scripted_daemon import Request, Script, ScriptedDaemon, answer, best, error, event, job, stream
 
 import tuner
-from tuner.client import Client, Job, Placed, Use, default_sockets
+from tuner.client import Client, Job, Use, WorkloadAnswer, default_sockets
 from tuner.client.addresses import SYSTEM_SOCKET, address
 from tuner.client.client import Message, messages
 from tuner.errors import (
@@ -117,7 +117,7 @@ def test_best_asks_for_workloads_that_run_together(serve: Serve) -> None:
         "clocks_as_found": ["true"],
         "count": ["3"],
     }
-    assert found.workloads["scan-lf:N=4"] == Placed({"P": 2, "L": 64}, "nearest", "of N=8")
+    assert found.workloads["scan-lf:N=4"] == WorkloadAnswer({"P": 2, "L": 64}, "nearest", "of N=8")
     assert (found.origin, found.stale, found.refinement) == ("nearest", ("driver 1, now 2",), 7)
 
 

@@ -86,7 +86,7 @@ def test_a_load_that_is_held_back_is_told(caplog: pytest.LogCaptureFixture) -> N
     assert "held back under the load (sw-power-cap)" in warning
 
 
-class Interrupted(SimulatedDevice):
+class InterruptedDevice(SimulatedDevice):
     """A device whose load ends in the middle."""
 
     end: BaseException = KeyboardInterrupt()
@@ -113,7 +113,7 @@ class Polled:
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), DeviceError("the GPU has fallen off the bus")])
 def test_a_calibration_that_ends_early_leaves_nothing_running(end: BaseException) -> None:
     """Ctrl-C and a lost GPU pass through, and no thread goes on polling."""
-    device = Interrupted("sim:k20c")
+    device = InterruptedDevice("sim:k20c")
     device.end = end
 
     with pytest.raises(type(end)):

@@ -9,7 +9,7 @@ import pytest
 from tuning_runs import REQUEST, tune
 
 from tuner.database import Store
-from tuner.errors import Interrupted
+from tuner.errors import RunInterrupted
 from tuner.model import Status
 from tuner.search.driver import TrialEvent
 from tuner.search.session import SearchOutcome
@@ -158,7 +158,7 @@ def test_interrupt_keeps_what_is_known(store: Store) -> None:
 
     def interrupt(event: TrialEvent) -> None:
         if event.number == 3:
-            raise Interrupted("SIGTERM")
+            raise RunInterrupted("SIGTERM")
 
     outcome = tune(REQUEST, store, observer=interrupt)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import ClockError, InputError, Interrupted, PowerError
+from tuner.errors import ClockError, InputError, PowerError, RunInterrupted
 from tuner.interfaces import ClockReading, Response, Sample, SensorInfo
 from tuner.tracing import run as module
 from tuner.tracing.marks import MarkPipe
@@ -120,7 +120,7 @@ def test_a_signal_before_the_start() -> None:
     """A signal while idle power is measured ends the trace; the command is not started."""
     timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGTERM))
     timer.start()
-    with pytest.raises(Interrupted, match="before the command"):
+    with pytest.raises(RunInterrupted, match="before the command"):
         run("/nowhere/program", idle=IdleTimes(before_s=60.0))
     timer.join()
 

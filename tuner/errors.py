@@ -34,7 +34,7 @@
     │   ├── DaemonRefusedError    it does not do that now: the job has ended, the queue is full
     │   └── DaemonUnavailableError  none answers there in time, or not to this user: names the group
     ├── InstallError              the service cannot be installed or removed; calling again goes on
-    └── Interrupted               the user or the system asked to stop; results so far are stored
+    └── RunInterrupted               the user or the system asked to stop; results so far are stored
 
 Vendor exceptions (CuPy, NVML, SQLite, OS) are translated at the border they enter by, with ``from``.
 """
@@ -191,7 +191,7 @@ class InstallError(TunerError):
     """A step of installing or removing the service failed; a second call goes on where it was."""
 
 
-class Interrupted(TunerError):  # noqa: N818 - an order, not a fault
+class RunInterrupted(TunerError):  # noqa: N818 - an order, not a fault
     """The run was asked to stop; what was measured is stored."""
 
     exit_code = 130

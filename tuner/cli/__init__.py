@@ -7,7 +7,7 @@ import click
 
 from tuner import __version__
 from tuner.cli.lifecycle import LazyGroup, written
-from tuner.errors import Interrupted, TunerError
+from tuner.errors import RunInterrupted, TunerError
 
 COMMANDS = {
     "run": "tuner.cli.run:run",
@@ -67,7 +67,7 @@ class MainGroup(LazyGroup):
         except TunerError as error:
             raise _failure(error) from error
         except KeyboardInterrupt:
-            ctx.exit(Interrupted.exit_code)
+            ctx.exit(RunInterrupted.exit_code)
 
 
 @click.group(cls=MainGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

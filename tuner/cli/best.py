@@ -179,7 +179,7 @@ def _show_run(store: "Store", found: "ServedAnswer", json_path: str | None) -> N
 
 def _best(query: "AnswerQuery", found: "BestKnown") -> "Best":
     """What is known of each workload, in the form of the daemon's answers."""
-    from tuner.client import Best, Placed
+    from tuner.client import Best, WorkloadAnswer
 
     parts = {name: part for name, part in found.parts.items() if part is not None}
     return Best(
@@ -187,7 +187,8 @@ def _best(query: "AnswerQuery", found: "BestKnown") -> "Best":
         device=vars(query.device),
         objective=query.objective,
         workloads={
-            name: Placed(dict(part.configuration), part.origin, part.details) for name, part in parts.items()
+            name: WorkloadAnswer(dict(part.configuration), part.origin, part.details)
+            for name, part in parts.items()
         },
         clock_mhz=None,
         stale=tuple(reason for part in parts.values() for reason in part.stale),

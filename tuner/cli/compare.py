@@ -13,7 +13,7 @@ import click
 from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import database_option, kernel_option, search_option
 from tuner.cli.output import console, json_option, writable, write_json
-from tuner.errors import InputError, Interrupted
+from tuner.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.cli.progress import CompareProgress
@@ -127,7 +127,7 @@ def compare(
                 _measured(found, workloads, asked, progress, device=device, database=database)
             _play(found, rules, jobs or os.cpu_count() or 1, progress)
         found.status = "finished"
-    except Interrupted:
+    except RunInterrupted:
         found.notices.append("interrupted: this is what was known")
     _tell(found, rules, json_path, plot_path)
 
@@ -235,7 +235,7 @@ def _tell(found: _ComparisonSetup, rules: "Rules", json_path: str | None, plot_p
     finally:  # a full disk costs no tables
         show_comparison(record, console(json_path))
     if found.status == "interrupted":
-        sys.exit(Interrupted.exit_code)
+        sys.exit(RunInterrupted.exit_code)
     if any(play.error for play in found.plays):
         click.echo("Error: a policy raised; the lines above say which, on what and why", err=True)
         sys.exit(1)

@@ -9,7 +9,7 @@ import click
 from tuner.cli import completion
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.remote import client_of, document_of, one_line, socket_option
-from tuner.errors import DaemonError, InputError, Interrupted
+from tuner.errors import DaemonError, InputError, RunInterrupted
 from tuner.model.jobs import JobState
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
             f" `tuner cancel {job.id}` ends it)",
             err=True,
         )
-        return Interrupted.exit_code
+        return RunInterrupted.exit_code
     job = client.job(job.id)
     answer = _answer(client, job)
     if json_path is not None:

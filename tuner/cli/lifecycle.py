@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from tuner.errors import Interrupted
+from tuner.errors import RunInterrupted
 
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # by what standard output leads to
 
@@ -94,7 +94,7 @@ def orderly_stop() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as order:
-        raise Interrupted("interrupted; trials that had ended are stored") from order
+        raise RunInterrupted("interrupted; trials that had ended are stored") from order
     finally:
         for number, before in heeded.items():
             signal.signal(number, before)

@@ -12,7 +12,7 @@ from tuner.cli import completion
 from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import database_option, device_option, kernel_option, search_options
 from tuner.cli.output import console, json_option, write_json
-from tuner.errors import Interrupted
+from tuner.errors import RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.search.request import Request
@@ -57,7 +57,7 @@ def run(
         seen = tuned.told if _both_go_to_the_same_place(json_path) else ()
         show_run(tuned.document, console(json_path), seen=seen)
     if tuned.outcome.status is RunStatus.INTERRUPTED:
-        sys.exit(Interrupted.exit_code)
+        sys.exit(RunInterrupted.exit_code)
     why = no_answer(tuned)
     if why:
         click.echo(f"Error: {why}", err=True)

@@ -2,6 +2,6 @@
 
 from tuner.client.addresses import default_sockets
 from tuner.client.client import Client
-from tuner.client.values import Best, Event, Job, Placed, Use
+from tuner.client.values import Best, Event, Job, Use, WorkloadAnswer
 
-__all__ = ["Best", "Client", "Event", "Job", "Placed", "Use", "default_sockets"]
+__all__ = ["Best", "Client", "Event", "Job", "Use", "WorkloadAnswer", "default_sockets"]

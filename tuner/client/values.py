@@ -81,7 +81,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Placed:
+class WorkloadAnswer:
     """The configuration of one workload of an answer.
 
     Attributes:
@@ -119,7 +119,7 @@ class Best:
     origin: str
     device: Mapping[str, Any]
     objective: str
-    workloads: Mapping[str, Placed]
+    workloads: Mapping[str, WorkloadAnswer]
     clock_mhz: int | None
     stale: tuple[str, ...]
     answer: Mapping[str, Any] | None
@@ -169,8 +169,8 @@ def _field(name: str, hint: Any, value: object) -> object:  # noqa: ANN401 - wha
     """The value as the annotation has it."""
     if get_origin(hint) is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
         return tuple(value)
-    if hint == Mapping[str, Placed] and isinstance(value, dict):
-        return {workload: read(Placed, placed) for workload, placed in value.items()}
+    if hint == Mapping[str, WorkloadAnswer] and isinstance(value, dict):
+        return {workload: read(WorkloadAnswer, placed) for workload, placed in value.items()}
     if hint is float and isinstance(value, int):
         return float(value)
     allowed = get_args(hint) if type(None) in get_args(hint) else (hint,)

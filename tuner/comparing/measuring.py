@@ -17,7 +17,7 @@ from tuner.comparing.choices import Group
 from tuner.comparing.ground_truth import Truth
 from tuner.config.catalog import Catalog
 from tuner.database import Store
-from tuner.errors import Interrupted
+from tuner.errors import RunInterrupted
 from tuner.interfaces import Progress
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.records import digest
@@ -93,7 +93,7 @@ def measured(
         describe: makes the stored answer.
 
     Raises:
-        Interrupted: by the user; the trials so far are stored.
+        RunInterrupted: by the user; the trials so far are stored.
     """
     request = replace(request, workloads=group, policy="exhaustive")
     with open_setup(device_spec, request, watch.warming) as setup:
@@ -117,7 +117,7 @@ def measured(
             )
             run_id = finished(store, conditions)
             if outcome.status is RunStatus.INTERRUPTED or run_id is None:
-                raise Interrupted("interrupted; the same command goes on with the ground truth from here")
+                raise RunInterrupted("interrupted; the same command goes on with the ground truth from here")
             origin = f"run {run_id} of the database, measured now"
         identity, limits = setup.device.identity, setup.device.limits
         sensor = str(setup.measuring["sensor"] or "")

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from tuner.devices.gpu_users import ContentionProbe
-from tuner.errors import Interrupted
+from tuner.errors import RunInterrupted
 from tuner.interfaces import Device, Measurer
 from tuner.model import Measurement, Plan, Trial, Workload
 from tuner.system.signals import StopRequest
@@ -58,7 +58,7 @@ class GuardedMeasurer:
         """See ``Measurer.measure``.
 
         Raises:
-            Interrupted: others were on the GPU before or after; the clock is given back, the worker gone.
+            RunInterrupted: others were on the GPU before or after; the clock is given back, the worker gone.
             KeyboardInterrupt: the process is to stop.
         """
         self._stop.check()
@@ -106,7 +106,7 @@ class GuardedMeasurer:
         if contention.busy:
             self.others = contention.reason
             self.leave()
-            raise Interrupted(contention.reason)
+            raise RunInterrupted(contention.reason)
         if contention.reason != self._logged:
             self._logged = contention.reason
             _LOG.warning("other users of the GPU are unknown: %s", contention.reason)

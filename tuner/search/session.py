@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tuner import registry
-from tuner.errors import Interrupted
+from tuner.errors import RunInterrupted
 from tuner.interfaces import Device, Measurer, Policy, TrialStore
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability, near, repeatability
 from tuner.measurement.window import MOST_S
@@ -131,7 +131,7 @@ def run(
         if limit is not None:
             notices.append(f"stopped: {limit}")
         status = RunStatus.FINISHED if limit is None else RunStatus.LIMITED
-    except (KeyboardInterrupt, Interrupted):
+    except (KeyboardInterrupt, RunInterrupted):
         status = RunStatus.INTERRUPTED
         driver.reload()
         notices.append("interrupted: this is what was known; --resume goes on from here")

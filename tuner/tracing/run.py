@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tuner.errors import InputError, Interrupted
+from tuner.errors import InputError, RunInterrupted
 from tuner.interfaces import ProgramTimeline, SensorInfo
 from tuner.tracing.marks import VARIABLE, MarkPipe
 from tuner.tracing.recorder import Recorder
@@ -72,7 +72,7 @@ def run_traced(
 
     Raises:
         InputError: the command cannot be started, or there is no room for the pipe of its marks.
-        Interrupted: a signal came before the command was started.
+        RunInterrupted: a signal came before the command was started.
     """
     with SignalPipe((*TO_PASS_ON, signal.SIGCHLD)) as signals, _marks(recorder) as marks:
         loop = _EventLoop(recorder, signals, marks)
@@ -105,7 +105,7 @@ def _before(loop: "_EventLoop", recorder: Recorder, idle_s: float) -> None:
     loop.attend(began_s + idle_s)
     recorder.edge(loop.pause, _NEAR_TICKS)
     if loop.unsent:
-        raise Interrupted("interrupted before the command was started")
+        raise RunInterrupted("interrupted before the command was started")
 
 
 def _after(loop: "_EventLoop", recorder: Recorder, ended_s: float, idle_s: float) -> tuple[float, float]:

@@ -57,7 +57,7 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     from tuner.devices.gpu_users import require_exclusive_gpu
     from tuner.devices.sensors import user_file
     from tuner.devices.worker import open_device
-    from tuner.errors import Interrupted
+    from tuner.errors import RunInterrupted
     from tuner.tracing.choice import readable_clocks
 
     path = user_file()
@@ -83,7 +83,7 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
                     progress=told,
                 )
         except KeyboardInterrupt as order:
-            raise Interrupted("interrupted; no calibration was stored") from order
+            raise RunInterrupted("interrupted; no calibration was stored") from order
         if not identity.modelled:
             celsius.append(require_exclusive_gpu(identity.uuid, ours=1))
     by_name = dict(zip(samplers, found, strict=True))

@@ -11,7 +11,7 @@ import click
 
 from tuner.cli.options import finite
 from tuner.cli.output import console, writable
-from tuner.errors import InputError, Interrupted, PowerError
+from tuner.errors import InputError, PowerError, RunInterrupted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +89,7 @@ def watch(
         if not all(row.ended for row in last.rows):
             raise PowerError("no reading is left: the lines above say why")
     elif number < min(limits) < math.inf:
-        raise Interrupted("interrupted")
+        raise RunInterrupted("interrupted")
 
 
 def _snapshots(

@@ -14,7 +14,7 @@ from tuner.database import Jobs, Store
 from tuner.database.retry import RetryingStore
 from tuner.devices.gpu_users import ContentionProbe
 from tuner.devices.sensors import restore_stale_clocks
-from tuner.errors import CompilerUnavailableError, InputError, Interrupted, StoreError, TunerError
+from tuner.errors import CompilerUnavailableError, InputError, RunInterrupted, StoreError, TunerError
 from tuner.measurement.guard import GuardedMeasurer
 from tuner.model import RunStatus
 from tuner.model.jobs import JobKind, JobSpec
@@ -135,7 +135,7 @@ class Attempt:
 
     def _status(self, error: BaseException) -> Status:
         """What an error means for the job."""
-        if isinstance(error, KeyboardInterrupt | Interrupted):
+        if isinstance(error, KeyboardInterrupt | RunInterrupted):
             return self._interrupted().status
         if isinstance(error, StoreError) and self._stop.received:
             return "interrupted"  # the store stopped to retry because of the request
@@ -145,7 +145,7 @@ class Attempt:
 
     def _reason(self, error: BaseException) -> str:
         """An error for people; an unexpected exception is logged with its trace."""
-        if isinstance(error, KeyboardInterrupt | Interrupted):
+        if isinstance(error, KeyboardInterrupt | RunInterrupted):
             return self._interrupted().message
         if isinstance(error, TunerError):
             _LOG.warning("the attempt has ended: %s", error)
