@@ -85,10 +85,10 @@ async def measured_again(
         ledger = SimpleNamespace(add_sample=lambda run, document: stored.append((run, document, job.state)))
         action(SimpleNamespace(ledger=ledger))
 
-    answerer: Any = rig.answerer
+    backlog: Any = rig.service._backlog
     storage: Any = rig.storage
-    answerer.again = lambda _: SimpleNamespace(run=7, trial={})
-    answerer.sampled = judged
+    backlog.sample_task = lambda _: SimpleNamespace(run=7, trial={})
+    backlog.sampled = judged
     storage.insist = insist
     order = JobSpec((WORKLOAD,), device=DEVICE, kind=JobKind.SAMPLE)
     job = await rig.service._board.add(order, origin=Origin.CHECK)
@@ -128,8 +128,8 @@ async def test_what_is_not_known_any_more_is_not_tried(tmp_path: Path) -> None:
         raise InputError("unknown kernel 'gone'")
 
     async with working(tmp_path) as rig:
-        answerer: Any = rig.answerer
-        answerer.again = unknown
+        backlog: Any = rig.service._backlog
+        backlog.sample_task = unknown
         order = JobSpec((WORKLOAD,), device=DEVICE, kind=JobKind.SAMPLE)
         job = await rig.service._board.add(order, origin=Origin.CHECK)
         assert (await rig.told(job.id))[-2:] == [("running", ""), ("failed", "unknown kernel 'gone'")]
