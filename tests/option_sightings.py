@@ -14,7 +14,7 @@ from tuner.daemon.api.app import published
 from tuner.daemon.api.errors import worded
 from tuner.daemon.api.models import Submission
 from tuner.daemon.attempts.attempt import request_of
-from tuner.daemon.queue.sets import specs_of
+from tuner.daemon.queue.job_specs import specs_of
 from tuner.daemon.settings.file import load, schema
 from tuner.errors import InputError
 from tuner.model.jobs import JobSpec

@@ -10,8 +10,7 @@ from service_rig import DEVICE, OTHER, PEER, WORKLOAD, Rig, catalog, plays, sett
 
 from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.interface import NotNowError, Question
-from tuner.daemon.queue.job_specs import checked, spec_key, with_site_rules
-from tuner.daemon.queue.sets import missing, specs_of, unwanted
+from tuner.daemon.queue.job_specs import checked, missing, spec_key, specs_of, unwanted, with_site_rules
 from tuner.database.answers import ANALYSIS_VERSION, analytical_key
 from tuner.errors import DeviceUnavailableError, InputError
 from tuner.model.jobs import FOR_AN_ANSWER, JobKind, JobSpec, JobState, Origin

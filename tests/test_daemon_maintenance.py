@@ -13,7 +13,7 @@ from service_rig import DEVICE, LOADED, OTHER, PEER, WORKLOAD, Rig, catalog, pla
 from tuner.config.catalog import Catalog
 from tuner.daemon.backlog.backlog import MOST_CANDIDATES, priority, worth_of
 from tuner.daemon.interface import Question
-from tuner.daemon.queue.sets import WITHDRAWN, missing, unwanted
+from tuner.daemon.queue.job_specs import WITHDRAWN, missing, unwanted
 from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
 
 SET = {"name": "one", "workloads": (WORKLOAD,), "policy": "random"}

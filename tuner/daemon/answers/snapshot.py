@@ -6,8 +6,7 @@ from typing import Any
 
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
-from tuner.daemon.queue.job_specs import answer_key
-from tuner.daemon.queue.sets import sets_on
+from tuner.daemon.queue.job_specs import answer_key, sets_on
 from tuner.daemon.settings.tables import Settings
 from tuner.daemon.state import State
 from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer

@@ -12,8 +12,7 @@ from tuner.daemon.backlog.backlog import MOST_CANDIDATES, Backlog, CandidateJob,
 from tuner.daemon.devices.admission import Budgets
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.job_specs import topic
-from tuner.daemon.queue.sets import WITHDRAWN, missing, reprioritised, unwanted
+from tuner.daemon.queue.job_specs import WITHDRAWN, missing, reprioritised, topic, unwanted
 from tuner.daemon.state import State
 from tuner.database.storage import Repositories, Storage
 from tuner.errors import StoreError, TunerError

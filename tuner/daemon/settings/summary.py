@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tuner.client.addresses import default_sockets
 from tuner.daemon.devices.admission import local_now, window_status
-from tuner.daemon.queue.sets import specs_of
+from tuner.daemon.queue.job_specs import specs_of
 from tuner.daemon.settings.file import SYSTEM_FILE
 from tuner.daemon.settings.tables import OnlineTable, Settings, TcpTable, TuningTable, WindowTable
 from tuner.daemon.state import StartOptions, load_config
