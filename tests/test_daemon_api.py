@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from served_desk import Served, ask, connected, served
+from served_service import Served, ask, connected, served
 
 from tuner.daemon.settings.tables import TuningTable
 from tuner.errors import DeviceUnavailableError, StoreError
@@ -23,18 +23,18 @@ def api() -> Iterator[Served]:
 @pytest.fixture
 def broken(api: Served) -> Iterator[Served]:
     yield api
-    api.desk.broken = None
+    api.service.broken = None
 
 
 def test_best_is_told_with_where_it_comes_from(api: Served) -> None:
-    """A question reaches the desk as it was asked, with who asked, and its reply comes back whole."""
+    """A question reaches the service as it was asked, with who asked, and its reply comes back whole."""
     answer = api.ask(
         "GET",
         "/v1/best?workload=scan-lf:N=64&workload=scan-ks:N=128,batch=2&objective=edp&device=sim:jetson-tx1"
         "&max_slowdown=0.05&clocks_as_found=true&count=3",
     )
 
-    question, peer = api.desk.asked[-1]
+    question, peer = api.service.asked[-1]
     assert question.workloads == ("scan-lf:N=64", "scan-ks:N=128,batch=2")
     assert (question.objective, question.device) == ("edp", "sim:jetson-tx1")
     assert (question.max_slowdown, question.clocks_as_found, question.count) == (0.05, True, 3.0)
@@ -78,7 +78,7 @@ def test_a_job_is_submitted_listed_and_changed(api: Served) -> None:
     assert {**order, "clocks": "off"}.items() <= made.document.items()
     assert made.document["origin"] == "client"
     assert made.document["priority"] == 2.5
-    assert api.desk.rows[number].spec.options == options
+    assert api.service.rows[number].spec.options == options
     for verb, state in (("pause", "paused"), ("resume", "queued"), ("cancel", "cancelled")):
         changed = api.ask("POST", f"/v1/jobs/{number}/{verb}")
         assert (changed.status, changed.document["state"]) == (200, state)
@@ -109,10 +109,10 @@ def test_the_options_of_a_job_are_those_of_an_order(api: Served) -> None:
 
 
 def test_uses_are_counted(api: Served) -> None:
-    """Reported uses reach the desk; the answer says nothing."""
+    """Reported uses reach the service; the answer says nothing."""
     answer = api.ask("POST", "/v1/uses", {"uses": [{"workloads": ["scan-lf:N=8"], "count": 40}]})
 
-    question, _ = api.desk.asked[-1]
+    question, _ = api.service.asked[-1]
     assert (answer.status, answer.body) == (204, b"")
     assert (question.workloads, question.count) == (("scan-lf:N=8",), 40.0)
 
@@ -226,9 +226,9 @@ def test_an_ended_job_cannot_be_changed(api: Served) -> None:
 @pytest.mark.parametrize("target", ["/v1/best?workload=scan-lf", "/v1/status", "/v1/jobs/1", "/metrics"])
 def test_only_a_database_that_fails_is_unavailable(broken: Served, target: str) -> None:
     """A StoreError is 503 with the time to come back; other trouble of the daemon is a conflict."""
-    broken.desk.broken = StoreError("database or disk is full")
+    broken.service.broken = StoreError("database or disk is full")
     full = broken.ask("GET", target)
-    broken.desk.broken = DeviceUnavailableError("cuda:0 is lost")
+    broken.service.broken = DeviceUnavailableError("cuda:0 is lost")
     lost = broken.ask("GET", target)
 
     assert (full.status, full.kind, full.headers["retry-after"]) == (503, "store", "1")
@@ -240,10 +240,10 @@ def test_a_fault_of_the_daemon_says_so_and_the_server_lives(
     broken: Served, target: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An exception nobody thought of is 500 in our shape, without its text, which the log has."""
-    broken.desk.broken = KeyError("/secret/path")
+    broken.service.broken = KeyError("/secret/path")
     with caplog.at_level(logging.ERROR):
         answer = broken.ask("GET", target)
-        broken.desk.broken = None
+        broken.service.broken = None
         after = broken.ask("GET", target)
 
     assert (answer.status, answer.kind) == (500, "internal")

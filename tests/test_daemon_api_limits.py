@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from served_desk import Served, ask, connected, served
+from served_service import Served, ask, connected, served
 
 from tuner.daemon.api import connection as protocol
 from tuner.daemon.api.access import Caller, Gate, UserRateLimiter
@@ -213,7 +213,7 @@ def test_those_who_are_refused_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         assert len(api.server._server_limits.refusals) == 0
 
 
-def test_a_silent_desk_is_given_up() -> None:
+def test_a_silent_service_is_given_up() -> None:
     """An answer that does not begin in time is 503 with the time to come back, and the work is cancelled."""
     cancelled: list[bool] = []
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from served_desk import PATIENCE_S, Answer, Served, ask, served
+from served_service import PATIENCE_S, Answer, Served, ask, served
 
 from tuner.daemon.api.access import caller_of, group_of
 from tuner.daemon.api.server import open_loopback, read_token
@@ -136,7 +136,7 @@ def test_the_token_opens_the_loopback(tcp: Served, host: str) -> None:
     answer = over_tcp(tcp, host, Authorization=f"Bearer {tcp.tcp.token}")
 
     assert answer.status == 200
-    assert tcp.desk.asked[-1][1].uid is None
+    assert tcp.service.asked[-1][1].uid is None
 
 
 @pytest.mark.parametrize("given", [{}, {"Authorization": "Bearer "}, {"Authorization": "Bearer wrong"}])

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import pytest
-from fake_desk import FakeDesk
+from fake_service import FakeService
 from fastapi import FastAPI, Query
 from hypothesis import given
 from hypothesis import strategies as st
-from served_desk import served
+from served_service import served
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -156,18 +156,18 @@ def test_best_answers_as_the_framework_would(pairs: list[tuple[str, str]]) -> No
 
 def reference() -> FastAPI:
     """``GET /v1/best`` as the framework alone would serve it."""
-    app, desk = FastAPI(), FakeDesk()
+    app, service = FastAPI(), FakeService()
     answer_errors(app)
 
     @app.get("/v1/best")
     async def best(query: Annotated[BestQuery, Query()]) -> Response:
-        return Response(desk.best(query.question(), Peer(0, 1)).json, media_type="application/json")
+        return Response(service.best(query.question(), Peer(0, 1)).json, media_type="application/json")
 
     return app
 
 
 REFERENCE = reference()
-SERVED = interface(FakeDesk(), LimitsTable(), TuningTable())
+SERVED = interface(FakeService(), LimitsTable(), TuningTable())
 
 
 def test_the_face_stays_light() -> None:

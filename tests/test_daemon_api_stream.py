@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from fake_desk import FakeDesk
+from fake_service import FakeService
 from hypothesis import given
 from hypothesis import strategies as st
-from served_desk import PATIENCE_S, Served, ask, connected, served
+from served_service import PATIENCE_S, Served, ask, connected, served
 
 from tuner.daemon.api.endpoints import EventStream, event_text
 from tuner.daemon.interface import Peer
@@ -46,7 +46,7 @@ def blocks(response: http.client.HTTPResponse) -> Iterator[dict[str, str]]:
 
 
 def submitted(api: Served) -> int:
-    return api.wait(api.desk.submit(ORDER, Peer())).id
+    return api.wait(api.service.submit(ORDER, Peer())).id
 
 
 def test_a_stream_tells_the_past_then_the_present_and_ends_with_the_job(api: Served) -> None:
@@ -55,9 +55,9 @@ def test_a_stream_tells_the_past_then_the_present_and_ends_with_the_job(api: Ser
     with following(api, f"/v1/jobs/{number}/events") as response:
         told = blocks(response)
         first = next(told)
-        api.wait(api.desk.tell(number, "trial", {"number": 1, "cost": float("inf")}, stored=False))
+        api.wait(api.service.tell(number, "trial", {"number": 1, "cost": float("inf")}, stored=False))
         trial = next(told)
-        api.wait(api.desk.change(number, JobState.CANCELLED))
+        api.wait(api.service.change(number, JobState.CANCELLED))
         rest = list(told)
 
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -74,8 +74,8 @@ def test_a_stream_tells_the_past_then_the_present_and_ends_with_the_job(api: Ser
 def test_a_stream_goes_on_where_it_was(api: Served, target: str, headers: dict[str, str]) -> None:
     """Events up to the one named are not told again."""
     number = submitted(api)
-    api.wait(api.desk.change(number, JobState.PAUSED))
-    api.wait(api.desk.change(number, JobState.CANCELLED))
+    api.wait(api.service.change(number, JobState.PAUSED))
+    api.wait(api.service.change(number, JobState.CANCELLED))
     with following(api, f"/v1/jobs/{number}/events{target}", **headers) as response:
         assert [block["id"] for block in blocks(response)] == ["3"]
 
@@ -87,8 +87,8 @@ def test_a_reader_who_left_is_noticed_behind_further_requests(api: Served) -> No
     with connected(api.path) as connection:
         connection.sendall(request.encode() * 3)
         assert connection.recv(12) == b"HTTP/1.1 200"
-    api.wait(api.desk.tell(number, "trial", {}, stored=False))
-    while api.server.server_state.connections or api.desk.following:
+    api.wait(api.service.tell(number, "trial", {}, stored=False))
+    while api.server.server_state.connections or api.service.following:
         api.wait(asyncio.sleep(0.01))
     assert not len(api.server._server_limits.places)
 
@@ -102,7 +102,7 @@ def test_a_wrong_last_event_is_refused(api: Served, last: str) -> None:
 
 
 def test_followers_are_limited_and_their_places_come_back(api: Served) -> None:
-    """One user does not get all places; who leaves makes room, and the desk is told to stop telling."""
+    """One user does not get all places; who leaves makes room, and the service is told to stop telling."""
     number = submitted(api)
     target = f"/v1/jobs/{number}/events"
     with following(api, target) as response:
@@ -110,19 +110,19 @@ def test_followers_are_limited_and_their_places_come_back(api: Served) -> None:
         refused = api.ask("GET", target)
         assert (refused.status, refused.kind) == (429, "too-many")
         assert "retry-after" in refused.headers
-        assert api.desk.following == 1
-        api.wait(api.desk.change(number, JobState.CANCELLED))
+        assert api.service.following == 1
+        api.wait(api.service.change(number, JobState.CANCELLED))
         list(blocks(response))
     with following(api, target) as response:
         assert len(list(blocks(response))) == 2
-    assert api.desk.following == 0
+    assert api.service.following == 0
 
 
 def test_a_follower_that_leaves_is_noticed(api: Served) -> None:
     """A closed connection ends the telling, although the job goes on and says nothing."""
     number = submitted(api)
     left = threading.Event()
-    events = api.desk.events
+    events = api.service.events
 
     async def watched(number: int, after: int = 0) -> AsyncIterator[JobEvent]:
         try:
@@ -131,7 +131,7 @@ def test_a_follower_that_leaves_is_noticed(api: Served) -> None:
         finally:
             left.set()
 
-    api.desk.events = watched  # type: ignore[method-assign]  # the same, and it says when it is closed
+    api.service.events = watched  # type: ignore[method-assign]  # the same, and it says when it is closed
     with following(api, f"/v1/jobs/{number}/events") as response:
         next(blocks(response))
 
@@ -162,8 +162,8 @@ def test_silence_is_filled_with_comments() -> None:
     """While nothing happens, comments keep the connection alive; they end with the stream."""
 
     async def main() -> list[bytes]:
-        desk = FakeDesk()
-        job = await desk.submit(ORDER, Peer())
+        service = FakeService()
+        job = await service.submit(ORDER, Peer())
         sent: list[bytes] = []
 
         async def receive() -> Any:
@@ -171,12 +171,12 @@ def test_silence_is_filled_with_comments() -> None:
 
         async def send(message: Any) -> None:
             sent.append(message.get("body", b""))
-            if sent.count(b":\n\n") == 3 and not desk.rows[job.id].state.ended:
-                await desk.change(job.id, JobState.CANCELLED)
+            if sent.count(b":\n\n") == 3 and not service.rows[job.id].state.ended:
+                await service.change(job.id, JobState.CANCELLED)
 
         done: list[None] = []
         stream = EventStream(
-            desk.events(job.id), asyncio.Event(), lambda: done.append(None), keep_alive_s=0.001
+            service.events(job.id), asyncio.Event(), lambda: done.append(None), keep_alive_s=0.001
         )
         await asyncio.wait_for(stream({}, receive, send), PATIENCE_S)
         assert len(done) == 1

@@ -10,11 +10,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from fake_desk import FakeDesk
+from fake_service import FakeService
 from hostile_requests import KINDS, attack, play
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from served_desk import Served, connected, served
+from served_service import Served, connected, served
 
 from tuner.daemon.interface import Peer
 from tuner.model.jobs import JobSpec
@@ -53,9 +53,9 @@ def watch() -> Iterator[Watch]:
 def api(watch: Watch) -> Iterator[Served]:
     sys.addaudithook(watch.audit)  # stays until the interpreter ends, and sees nothing without its thread
     with served(
-        desk=FakeDesk(most_jobs=50), request_timeout_s=QUICK_S, requests_per_s=1e6, followers=200
+        service=FakeService(most_jobs=50), request_timeout_s=QUICK_S, requests_per_s=1e6, followers=200
     ) as running:
-        running.wait(running.desk.submit(JobSpec(("scan-lf:N=64",)), Peer()))
+        running.wait(running.service.submit(JobSpec(("scan-lf:N=64",)), Peer()))
         watch.thread = running.wait(identify())
         yield running
 
@@ -98,7 +98,7 @@ def test_nothing_is_left_of_attacks(api: Served) -> None:
     before = descriptors()
     for _ in range(100):
         play(connected(api.path), attack(random))
-    while len(api.server._server_limits.places) or api.desk.following or api.server.server_state.tasks:
+    while len(api.server._server_limits.places) or api.service.following or api.server.server_state.tasks:
         assert alive(api)
     while api.server._server_limits.places:
         api.wait(identify())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import requests
 import schemathesis
-from fake_desk import FakeDesk
+from fake_service import FakeService
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from served_desk import PATIENCE_S, Served, served
+from served_service import PATIENCE_S, Served, served
 
 from tuner.daemon.api.app import published
 from tuner.daemon.interface import Peer
@@ -30,8 +30,8 @@ CHECKS = [
 SCHEMA = schemathesis.openapi.from_dict(json.loads(published()))
 
 
-class BriefDesk(FakeDesk):
-    """A desk whose streams end after what is stored, so that nobody waits for what will not happen."""
+class BriefService(FakeService):
+    """A service whose streams end after what is stored, so that nobody waits for what will not happen."""
 
     async def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
         for event in list(self.told[number]):
@@ -41,9 +41,9 @@ class BriefDesk(FakeDesk):
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[Served]:
-    with served(desk=BriefDesk(most_jobs=50), tcp=True, requests_per_s=1e6) as running:
+    with served(service=BriefService(most_jobs=50), tcp=True, requests_per_s=1e6) as running:
         for _ in range(3):
-            running.wait(running.desk.submit(JobSpec(("scan-lf:N=64",)), Peer()))
+            running.wait(running.service.submit(JobSpec(("scan-lf:N=64",)), Peer()))
         yield running
         assert running.ask("GET", "/v1/status").status == 200
 

@@ -105,7 +105,7 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 
 def refusal_answer(error: Exception) -> Response:
-    """The answer to what the desk does not do."""
+    """The answer to what the service does not do."""
     if isinstance(error, StoreError):  # told in the log once, not for each who asks
         retry = {"retry-after": str(_RETRY_S)}
         return error_answer(503, f"the database cannot be used: {error}", kind="store", headers=retry)

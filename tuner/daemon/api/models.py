@@ -57,7 +57,7 @@ class BestQuery(RequestModel):
     )
 
     def question(self) -> Question:
-        """What the desk is asked."""
+        """What the service is asked."""
         return Question(
             workloads=tuple(self.workload),
             objective=self.objective,

@@ -1,4 +1,4 @@
-"""The HTTP face over a fake desk, on a real Unix socket (and the loopback), in a thread of the test."""
+"""The HTTP face over a fake service, on a real Unix socket (and the loopback), in a thread of the test."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from fake_desk import FakeDesk
+from fake_service import FakeService
 
 from tuner.daemon.api.server import Loopback, Server, open_loopback
 from tuner.daemon.settings.tables import LimitsTable
@@ -66,7 +66,7 @@ def connected(path: Path) -> socket.socket:
 class Served:
     """A server that runs, and what is behind it."""
 
-    desk: FakeDesk
+    service: FakeService
     server: Server
     path: Path
     loop: asyncio.AbstractEventLoop
@@ -110,12 +110,12 @@ def ask(
 
 @contextlib.contextmanager
 def served(
-    *, desk: FakeDesk | None = None, mode: int = 0o660, gid: int = -1, tcp: bool = False, **limits: Any
+    *, service: FakeService | None = None, mode: int = 0o660, gid: int = -1, tcp: bool = False, **limits: Any
 ) -> Iterator[Served]:
     """A server with these limits, until the block ends; it must then end by itself.
 
     Args:
-        desk: what answers; a new one if not given.
+        service: what answers; a new one if not given.
         mode: of the socket.
         gid: group of the socket; -1 for the test's own.
         tcp: listen on the loopback too.
@@ -135,7 +135,7 @@ def served(
 
         async def main() -> None:
             loop = asyncio.get_running_loop()
-            fake = desk or FakeDesk()
+            fake = service or FakeService()
             server = Server(fake, LimitsTable(**limits))
             started.append(Served(fake, server, path, loop, loopback))
             ready.set()

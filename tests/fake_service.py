@@ -1,4 +1,4 @@
-"""A desk in memory, for the HTTP face: it answers like the daemon's, and does nothing."""
+"""A service in memory, for the HTTP face: it answers like the daemon's, and does nothing."""
 
 import asyncio
 import itertools
@@ -13,7 +13,7 @@ from tuner.model.jobs import NEXT, JobEvent, JobRecord, JobSpec, JobState, Origi
 WHEN = "2026-01-02T03:04:05+00:00"
 
 
-class FakeDesk:
+class FakeService:
     """Jobs stay queued until a test or a client changes them.
 
     Attributes:
