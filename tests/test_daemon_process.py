@@ -22,7 +22,7 @@ from tuner.daemon.process import machine as gpus
 from tuner.daemon.process import main
 from tuner.daemon.process.listening import ListeningSocket
 from tuner.daemon.process.machine import GpuSurvey, driver_signs
-from tuner.daemon.settings.summary import sentences
+from tuner.daemon.process.summary import sentences
 from tuner.daemon.state import StartOptions, load_config
 from tuner.database.storage import Storage
 from tuner.devices.survey import find

@@ -96,7 +96,7 @@ def _check(choices: "StartOptions") -> None:
     Raises:
         InputError: something is wrong in them; the message says where more may be found.
     """
-    from tuner.daemon.settings.summary import sentences
+    from tuner.daemon.process.summary import sentences
     from tuner.errors import InputError
 
     told = False
