@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from tuner.daemon.answers.drift import LEAST_REPEATABILITY, sample_document
+from tuner.daemon.answers.answerer import LEAST_REPEATABILITY, sample_document
 from tuner.database.answers import SampleHistory
 from tuner.errors import StoreError
 from tuner.model import Status

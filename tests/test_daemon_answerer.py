@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tuner.config.catalog import Catalog
 from tuner.daemon.answers.answerer import MOST_ANALYTICAL, MOST_PREPARED
-from tuner.daemon.answers.questions import question_of
+from tuner.daemon.answers.replies import question_of
 from tuner.daemon.answers.snapshot import AnswerIndex
 from tuner.daemon.backlog.uses import MOST_QUESTIONS
 from tuner.daemon.interface import NotNowError, Question

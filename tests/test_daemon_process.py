@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 from cli_process import COMMAND, PATIENCE_S, await_rows, rows, tuner
 
+from tuner.cli.daemon_summary import sentences
 from tuner.client import Client
 from tuner.daemon.process import machine as gpus
 from tuner.daemon.process import main
 from tuner.daemon.process.listening import ListeningSocket
 from tuner.daemon.process.machine import GpuSurvey, driver_signs
-from tuner.daemon.process.summary import sentences
 from tuner.daemon.state import StartOptions, load_config
 from tuner.database.storage import Storage
 from tuner.devices.survey import find

@@ -72,7 +72,7 @@ def daemon(
         click.echo(json.dumps(of_settings(), indent=2))
         return
     from tuner.daemon.process.main import run
-    from tuner.daemon.settings.checks import wrong_device
+    from tuner.daemon.settings.file import wrong_device
     from tuner.daemon.state import StartOptions
     from tuner.errors import InputError
 
@@ -96,7 +96,7 @@ def _check(choices: "StartOptions") -> None:
     Raises:
         InputError: something is wrong in them; the message says where more may be found.
     """
-    from tuner.daemon.process.summary import sentences
+    from tuner.cli.daemon_summary import sentences
     from tuner.errors import InputError
 
     told = False

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.answers.drift import sample_document
-from tuner.daemon.answers.questions import (
+from tuner.daemon.answers.answerer import Answerer, sample_document
+from tuner.daemon.answers.replies import (
+    SampleTask,
     normalised,
     question_key,
     question_of,
     sampling_spec,
+    searched,
+    stored_answer_to,
     tuning_spec,
 )
-from tuner.daemon.answers.replies import SampleTask, searched, stored_answer_to
 from tuner.daemon.answers.snapshot import AnswerSnapshot
 from tuner.daemon.backlog.uses import BackOff, UseCounter
 from tuner.daemon.interface import Question, measured_saving

@@ -1,18 +1,42 @@
-"""Reads ``daemon.toml``: one line per wrong key, with what would be right."""
+"""Reads and checks ``daemon.toml``: one line per wrong key, with what would be right.
+
+The form of its tables is in ``tables``; the checks here are of words that must be known, and of keys that must
+fit together.
+"""
 
 import json
+import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from cronsim import CronSim, CronSimError
 from pydantic import BaseModel, ValidationError
 
 from tuner.config import document as messages
-from tuner.daemon.settings.checks import Complaint, complaints, key
-from tuner.daemon.settings.tables import Settings, bound
+from tuner.daemon.settings.tables import ServiceTable, SetTable, Settings, TuningTable, bound
+from tuner.devices.gpus import gpu_names
 from tuner.errors import InputError
+from tuner.search.option_checks import complaints as option_complaints
+from tuner.system.names import suggestion
 
+_LONGEST_SOCKET = 107  # bytes of a path that unix(7) binds
+_GROUP = re.compile(
+    r"[^\x00-\x1f\x7f:,/]{1,256}"
+)  # a directory's may have spaces; a line of group(5) has no more
+_CUDA = re.compile(r"[0-9]{1,4}")  # as clients may name them
+_WORKLOAD = re.compile(r"[!-~]+")  # as clients may name them
+_CRON_FIELDS = 5  # a sixth would be seconds, and windows do not begin within a minute
+_CRON_HELP = (
+    "write minute, hour, day of the month, month and day of the week, such as '0 22 * * 1-5' for 22:00 from"
+    " Monday to Friday"
+)
+
+Complaint = tuple[str, str]
+"""A key as the file writes it, and what is wrong with it."""
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -29,6 +53,155 @@ _SIMPLE = {
     "int_from_float": "must be a whole number",
     "int_parsing_size": "is larger than any computer counts",
 }
+
+
+def key(table: str, name: str = "", number: int | None = None) -> str:
+    """A key as the file writes it: ``[tuning] policy``, ``[[set]] 2 name``; numbers count from 0."""
+    shown_table = f"[{table}]" if number is None else f"[[{table}]] {number + 1}"
+    return f"{shown_table} {name}".rstrip()
+
+
+def complaints(settings: Settings) -> list[Complaint]:
+    """All that is wrong in settings of the right form, in the order of the file."""
+    return [
+        *_service(settings.service),
+        *_paths("kernels", (("directories", path) for path in settings.kernels.directories)),
+        *_tuning(settings.tuning),
+        *_sets(settings),
+        *_windows(settings),
+        *_tcp(settings),
+    ]
+
+
+def _service(service: ServiceTable) -> Iterator[Complaint]:
+    yield from _paths("service", (("socket", service.socket), ("state", service.state)))
+    if service.socket is not None and len(str(service.socket).encode()) > _LONGEST_SOCKET:
+        yield (
+            key("service", "socket"),
+            f"longer than the {_LONGEST_SOCKET} bytes that a socket's path may have",
+        )
+    if not _GROUP.fullmatch(service.group):
+        yield (
+            key("service", "group"),
+            f"{service.group!r} is no name of a group; name one, such as tuner",
+        )
+    if service.socket is not None and os.path.isdir(service.socket):  # noqa: PTH112 - Path's may raise
+        yield key("service", "socket"), f"{service.socket} is a directory; name a file in it"
+    if service.state is not None and os.path.isfile(service.state):  # noqa: PTH113 - so may this
+        yield key("service", "state"), f"{service.state} is a file; name a directory"
+    yield from _devices(key("service", "devices"), service.devices)
+
+
+def _paths(table: str, paths: Iterable[tuple[str, Path | None]]) -> Iterator[Complaint]:
+    for name, path in paths:
+        if path is not None and "\0" in str(path):
+            yield key(table, name), f"{str(path)!r} holds a character that no path can have"
+        elif path is not None and not path.is_absolute():
+            yield (
+                key(table, name),
+                f"{str(path)!r} must be a path from the root, such as /etc/tuner/{path.name}",
+            )
+
+
+def _devices(place: str, specs: Sequence[str]) -> Iterator[Complaint]:
+    yield from ((place, wrong) for wrong in map(wrong_device, specs) if wrong)
+    yield from _twice(place, specs)
+
+
+def wrong_device(spec: str) -> str:
+    """What is wrong in the name of a device, and what would be right; empty where nothing is."""
+    kind, _, rest = spec.partition(":")
+    known = {
+        "cuda": _CUDA.fullmatch(rest) is not None,
+        "sim": rest in gpu_names(),
+        "replay": bool(rest) and "\0" not in rest,
+    }
+    if known.get(kind, False):
+        return ""
+    simulated = [f"sim:{name}" for name in gpu_names()]
+    near = suggestion(spec, ["cuda:0", *simulated])
+    return f"unknown device {spec!r}; choose cuda:N or one of {', '.join(simulated)}{near}"
+
+
+def _twice(place: str, names: Sequence[str]) -> Iterator[Complaint]:
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield place, f"{name!r} stands there more than once"
+
+
+def _tuning(tuning: TuningTable) -> Iterator[Complaint]:
+    for name, wrong in option_complaints({**_named(tuning), **tuning.options}):
+        yield key("tuning", name), wrong
+
+
+def _named(table: TuningTable | SetTable) -> dict[str, str]:
+    """Options that a table has chosen beside those of jobs."""
+    return table.model_dump(include={"objective", "policy", "clocks"}, exclude_none=True)
+
+
+def _sets(settings: Settings) -> Iterator[Complaint]:
+    names = [group.name for group in settings.set]
+    for number, group in enumerate(settings.set):
+        if group.name in names[:number]:
+            first = key("set", "", names.index(group.name))
+            yield key("set", "name", number), f"{group.name!r} is the name of {first} already"
+        yield from _set(number, group, settings)
+
+
+def _set(number: int, group: SetTable, settings: Settings) -> Iterator[Complaint]:
+    def place(name: str) -> str:
+        return key("set", name, number)
+
+    chosen = {**_named(group), **group.options}
+    for name, wrong in option_complaints({"objective": settings.tuning.objective, **chosen}):
+        if name in chosen:
+            yield place(name), wrong
+    yield from _twice(place("workloads"), group.workloads)
+    for spec in group.workloads:
+        if not _WORKLOAD.fullmatch(spec):
+            right = "write a kernel and its sizes in ASCII without spaces, e.g. 'scan-lf:N=1024'"
+            yield place("workloads"), f"{spec!r} is no workload; {right}"
+    yield from _devices(place("devices"), group.devices)
+    for spec in group.devices if settings.service.devices else ():
+        if spec not in settings.service.devices:
+            yield (
+                place("devices"),
+                f"{spec!r} is none of [service] devices: {', '.join(settings.service.devices)}",
+            )
+
+
+def _windows(settings: Settings) -> Iterator[Complaint]:
+    for number, window in enumerate(settings.window):
+        wrong = _cron(window.start)
+        if wrong:
+            yield key("window", "start", number), f"{window.start!r} {wrong}; {_CRON_HELP}"
+
+
+def _cron(expression: str) -> str:
+    """Why an expression cannot be used; empty where it can."""
+    fields = len(expression.split())
+    if fields != _CRON_FIELDS:
+        return f"has {fields} fields, not {_CRON_FIELDS}"
+    try:
+        next(CronSim(expression, datetime.now().astimezone()))
+    except CronSimError as error:
+        return f"is no cron expression ({str(error).lower()})"
+    except StopIteration:
+        return "never comes"
+    except (ValueError, RecursionError) as error:  # of numbers with thousands of digits, and of bare ones
+        return f"is no cron expression ({error})"
+    return ""
+
+
+def _tcp(settings: Settings) -> Iterator[Complaint]:
+    tcp = settings.tcp
+    yield from _paths("tcp", (("token_file", tcp.token_file),))
+    if tcp.token_file is not None and os.path.isdir(tcp.token_file):  # noqa: PTH112 - Path's may raise
+        yield key("tcp", "token_file"), f"{tcp.token_file} is a directory; name a file in it"
+    if tcp.port is not None and tcp.token_file is None:
+        yield (
+            key("tcp", "token_file"),
+            "is needed with a port: everybody on this machine reaches the loopback",
+        )
 
 
 def load(path: Path | None = None) -> Settings:

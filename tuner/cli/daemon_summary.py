@@ -1,4 +1,4 @@
-"""What the settings mean, in sentences, without doing anything."""
+"""What ``daemon.toml`` means, in sentences, for ``tuner daemon --check``."""
 
 import grp
 from collections.abc import Iterator
