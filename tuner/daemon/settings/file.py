@@ -1,7 +1,7 @@
 """Reads and checks ``daemon.toml``: one line per wrong key, with what would be right.
 
-The form of its tables is in ``tables``; the checks here are of words that must be known, and of keys that must
-fit together.
+The form of its tables is in ``tables``; the checks here are of words that must be known, and of keys that
+must fit together.
 """
 
 import json
