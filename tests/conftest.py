@@ -16,9 +16,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Hundreds of tests start Python, and pytest rewrites 200 files: both are to be compiled once.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# A shell starts what it runs in the background with Ctrl-C ignored, and so would run what the tests start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts what it runs in the background with Ctrl-C ignored, nohup with SIGHUP: what the tests start
+# would inherit that.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 # How long an example takes depends on the machine; fixtures of a test are such that examples may share them.
 settings.register_profile(
