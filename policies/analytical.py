@@ -27,7 +27,7 @@ EMBEDDED_MULTIPROCESSORS = 20  # of the largest embedded GPU, Jetson Thor's; ser
 
 @dataclass(frozen=True)
 class Choice:
-    """What a rule chose, and why.
+    """The choice of a rule, and its reasons.
 
     Attributes:
         rule: ``embedded`` or ``server``.
@@ -133,7 +133,7 @@ def choose(
 
 
 def missing(candidates: Sequence[Candidate], limits: DeviceLimits | None) -> str:
-    """What an analytical answer lacks, as a clause; empty where nothing is missing."""
+    """The missing inputs of an analytical answer, as a clause; empty if there are none."""
     if limits is None:
         return "the limits of the device are not known"
     if not any(one.launches for one in candidates):

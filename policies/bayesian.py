@@ -29,7 +29,7 @@ ALL_FAIL = 100  # evaluations after which a search without a valid trial ends
 
 
 def bayesian(search: Search, *, patience: int | None = PATIENCE) -> Attempt:
-    """Measure where a surrogate of the costs promises most, until that brings no progress.
+    """Measure the trial of highest acquisition until there is no progress.
 
     1. Start: the analytical answer, the defaults, and a Latin hypercube over the legal candidates. What is
        known of other sizes or GPUs stands in for the hypercube. Trials that fail are made up for, once.

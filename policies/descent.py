@@ -1,4 +1,4 @@
-"""The steps of a descent: measured so far, on until the first worsening, finding a place to start."""
+"""The steps of a descent: its memory, the loop to the first worsening, and its start."""
 
 import math
 from collections.abc import Generator, Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Restarted neighbourhood search: the plain strategy that cleverer ones have to beat."""
+"""Restarted neighbourhood search: the simple reference for other policies."""
 
 import math
 import random
@@ -17,7 +17,7 @@ FAILED_STARTS = 100  # in a row end the search: by then 97 % sure that under 4 %
 
 
 def local(search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
-    """Move to a better neighbour until there is none, and begin anew somewhere else.
+    """Move to a better neighbour until there is none, then restart elsewhere.
 
     Neighbours of a trial differ in one tunable of one workload, by any step that the rules allow (Hamming
     distance 1), or in the clock. They are tried in random order, and the first that is cheaper is moved to.

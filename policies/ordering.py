@@ -1,4 +1,4 @@
-"""In which order the candidates of one workload are tried.
+"""The order in which the candidates of one workload are tried.
 
 Step 5 of Algorithm 1 of "Multi-Kernel Auto-Tuning on GPUs: Performance and Energy-Aware Optimization",
 for kernels that have more tunables than the block size.

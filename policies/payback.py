@@ -1,4 +1,4 @@
-"""Break-even: a search that stops when another evaluation costs more than it can be expected to save."""
+"""Break-even: ends a search when another evaluation costs more than its expected saving."""
 
 import math
 from collections import deque
@@ -49,7 +49,7 @@ def paying(attempt: Attempt, search: Search) -> Attempt:
 
 
 class Prospects:
-    """What another evaluation may save, and what it takes.
+    """The expected saving and the cost of another evaluation.
 
     The expected gain of an evaluation, per run of the answer, is the larger of two simple estimates:
 

@@ -1,4 +1,4 @@
-"""What the analytical rules look at: a candidate's numbers, and criteria that order candidates by them."""
+"""The inputs of the analytical rules: a candidate's numbers, and criteria that order candidates."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class CandidateRating:
 
     @property
     def stays(self) -> bool:
-        """Whether blocks of a launch stay and walk over the work, fetching ahead."""
+        """Whether a launch has persistent blocks, which prefetch their next tile."""
         return any(launch.resident for launch in self.launches)
 
     @property
@@ -76,7 +76,7 @@ class CandidateRating:
 
 @dataclass(frozen=True)
 class Facts:
-    """What rules must know of all candidates together.
+    """Facts about all candidates together, for the rules.
 
     Attributes:
         radix_varies: the algorithm lets the radix be chosen.
@@ -127,7 +127,7 @@ def radix_of(candidate: Candidate, roles: Mapping[str, str]) -> int:
 
 
 def facts_of(candidates: Iterable[Candidate], roles: Mapping[str, str]) -> Facts:
-    """What the rules must know of all candidates together."""
+    """Compute the facts about all candidates together."""
     radices: set[int] = set()
     launches = 0
     for candidate in candidates:

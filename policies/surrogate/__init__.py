@@ -1,1 +1,1 @@
-"""What Bayesian optimisation learns from: a Gaussian process over configurations, and what goes with it."""
+"""The surrogate of Bayesian optimisation: a Gaussian process over configurations, and its parts."""

@@ -1,4 +1,4 @@
-"""Configurations as numbers: ranks of values, and features, each kind of difference with a length scale.
+"""Encodes configurations as ranks of values and as features with length scales.
 
 The first configurations to try are a Latin hypercube over the legal ones.
 """

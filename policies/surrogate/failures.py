@@ -1,4 +1,4 @@
-"""How likely a configuration fails: from the outcomes near it."""
+"""The probability that a configuration fails, from the outcomes near it."""
 
 import numpy as np
 

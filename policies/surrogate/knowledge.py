@@ -1,4 +1,4 @@
-"""What other runs measured, as further tasks of the surrogate."""
+"""Measurements of other runs, as further tasks of the surrogate."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What was measured, and what the surrogate makes of it."""
+"""The measurements of a search, and the proposals of the surrogate."""
 
 from dataclasses import dataclass, replace
 
@@ -97,7 +97,7 @@ class Learner:
         return np.asarray(self._pool[self._free])
 
     def propose(self) -> Proposal | None:
-        """The trial that promises most: expected improvement times the chance to work.
+        """The trial of highest expected improvement times probability of success.
 
         Returns:
             None where no trial is left.

@@ -1,4 +1,4 @@
-"""What measurements say of a pool of configurations, and what another one is expected to improve."""
+"""The posterior over a pool of configurations, and its expected improvement."""
 
 from typing import Protocol
 

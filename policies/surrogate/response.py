@@ -1,4 +1,4 @@
-"""Costs as what the surrogate models: logarithms, the slow half bent down, standardised."""
+"""Transforms costs for the surrogate: logarithms, the slow half compressed, standardised."""
 
 from dataclasses import dataclass
 

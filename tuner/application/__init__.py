@@ -28,7 +28,7 @@ def apply(
     configuration: Mapping[str, TunableValue] | None = None,
     **sizes: int | str,
 ) -> Any:  # noqa: ANN401 - same
-    """Run a kernel on CuPy arrays, without copying them, and return what it makes.
+    """Run a kernel on CuPy arrays, without copying them, and return its outputs.
 
     The kernel is put into the stream and may still run when this returns, as with CuPy's own functions. The
     first call for a kernel, its sizes and batch compiles and loads it; later ones only launch it.
@@ -64,7 +64,7 @@ def chosen(
     configuration: Mapping[str, TunableValue] | None = None,
     **sizes: int | str,
 ) -> Chosen:
-    """The configuration that ``apply`` takes for the same arguments, and where it comes from.
+    """The configuration that ``apply`` takes for the same arguments, and its origin.
 
     Nothing is compiled or run.
 

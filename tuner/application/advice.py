@@ -1,4 +1,4 @@
-"""What the daemon says, where there is one: which configuration is best, and how often it was used.
+"""Asks the daemon for the best configuration, and reports uses to it.
 
 A caller of kernels never waits long for it, and never sees its troubles.
 """
@@ -38,7 +38,7 @@ class Tally:
 
 
 class Advisor:
-    """Asks the daemon, and tells it of uses once a minute and at the end of the process.
+    """Asks the daemon, and reports uses once a minute and at the end of the process.
 
     Args:
         connect: makes a client with a time-out in seconds.
@@ -99,7 +99,7 @@ class Advisor:
             return tally
 
     def tell(self) -> None:
-        """Tell the daemon of uses that it has not heard of; those it does not hear now it hears next time."""
+        """Report new uses to the daemon; failed reports are repeated next time."""
         if self._process != os.getpid():  # a fork: what was counted before it is its parent's to tell
             return
         with self._telling, contextlib.suppress(TunerError):

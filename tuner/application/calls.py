@@ -1,4 +1,4 @@
-"""Runs kernels on a caller's arrays: everything but the launch is worked out once and kept."""
+"""Runs kernels on a caller's arrays; everything but the launch is done once and cached."""
 
 import logging
 import threading

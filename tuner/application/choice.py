@@ -1,4 +1,4 @@
-"""Which configuration a kernel is run with: given, of the daemon, the best stored one, or the default."""
+"""Chooses the configuration of a kernel: the caller's, the daemon's, the best stored one, or the default."""
 
 import logging
 from collections.abc import Mapping, Sequence

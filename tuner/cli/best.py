@@ -1,4 +1,4 @@
-"""``tuner best``: the best answer for workloads, of the daemon or stored, on the present device."""
+"""``tuner best``: the best known answer for workloads, from the daemon or the database."""
 
 import sys
 from dataclasses import asdict
@@ -48,13 +48,13 @@ def best(
 ) -> None:
     """Print the best configurations for workloads that run together.
 
-    The daemon is asked where one answers; it also tunes what it does not know. Without one, and with
-    --no-daemon, --database or --kernel, the database is read. Where no answer of these workloads is stored
-    at a near batch, what is known of each is printed, with where it comes from. The exit code is 1 where
-    nothing better than the default is known.
+    The answer comes from the daemon if one is running; it also queues searches for unknown workloads. Without
+    a daemon, and with --no-daemon, --database or --kernel, the database is read. If no answer of these
+    workloads is stored at a near batch, the best known configuration of each workload is printed, with its
+    origin. The exit code is 1 if only defaults are known.
 
-    A stored answer is fresh when GPU, driver, CUDA and kernel sources are those it was measured with;
-    otherwise it is printed as stale, with the reasons.
+    A stored answer is fresh when GPU, driver, CUDA and kernel sources are those of its measurement; otherwise
+    it is printed as stale, with the reasons.
     """
     if not (no_daemon or kernel_files or database):
         found = _of_daemon(workloads, socket, **question)
@@ -73,7 +73,7 @@ def _of_daemon(
     clocks_as_found: bool,
     device: str | None,
 ) -> "Best | None":
-    """The daemon's answer; None where the database is to be read, which is said unless no daemon is here.
+    """The daemon's answer; None to read the database, with the reason printed if a daemon is here.
 
     Raises:
         TunerError: the daemon that was named does not answer.
@@ -99,7 +99,7 @@ def _of_daemon(
 
 
 def _check(workloads: tuple[str, ...], objective: str, device: str | None) -> None:
-    """Refuse what cannot be asked of any database.
+    """Refuse queries that no database can answer.
 
     Raises:
         InputError: the message says what would be right.
@@ -178,7 +178,7 @@ def _show_run(store: "Store", found: "ServedAnswer", json_path: str | None) -> N
 
 
 def _best(query: "AnswerQuery", found: "BestKnown") -> "Best":
-    """What is known of each workload, in the form of the daemon's answers."""
+    """The best known configuration of each workload, in the form of the daemon's answers."""
     from tuner.client import Best, WorkloadAnswer
 
     parts = {name: part for name, part in found.parts.items() if part is not None}

@@ -1,4 +1,4 @@
-"""``tuner clocks``: what the GPU clocks of this machine are, who set them, and giving them back."""
+"""``tuner clocks``: show the GPU clocks of this machine and their owners, and restore them."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _MEGA = 1e6
 
 
-@click.group(short_help="See who holds GPU clocks, and give back what was left set.")
+@click.group(short_help="Show the owners of GPU clocks, and restore clocks.")
 def clocks() -> None:
-    """GPU clocks: see who holds them, and give back what was left set."""
+    """GPU clocks: show their owners, and restore clocks that were left set."""
 
 
 @clocks.command()
@@ -45,13 +45,13 @@ def show(*, spec: str | None, json_path: str | None) -> None:
     "gpus",
     metavar="GPU",
     multiple=True,
-    help="Reset the clock of this GPU (UUID, NVML's index or devfreq node) whoever left it set. Repeatable.",
+    help="Reset the clock of this GPU (UUID, NVML's index or devfreq node), whoever set it. Repeatable.",
 )
 def restore(*, gpus: tuple[str, ...]) -> None:
-    """Give back clocks that a killed tuner left set.
+    """Restore clocks that a killed tuner left set.
 
-    Acts on what the journal announces, and leaves a GPU alone whose clock a living process holds. A lock that
-    no journal knows of is undone by an explicit --reset only, which a living owner keeps from happening too.
+    The command restores the clocks in the journal, and skips a GPU whose clock a living process holds. A lock
+    without a journal entry needs an explicit --reset, which a living owner also prevents.
     """
     done = [_reset(gpu) for gpu in gpus] if gpus else _restore()
     if not all(done):

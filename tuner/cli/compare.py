@@ -1,4 +1,4 @@
-"""``tuner compare``: policies held against the exhaustive ground truth."""
+"""``tuner compare``: policies compared with the exhaustive ground truth."""
 
 import os
 import sys
@@ -67,7 +67,7 @@ class _ComparisonSetup:
     type=click.IntRange(min=1, max=10_000),
     default=_SEEDS,
     show_default=True,
-    help="How often each policy plays each space, every time with another seed.",
+    help="Searches of each policy on each space, each with another seed.",
 )
 @search_option("objective", default="time")
 @click.option(
@@ -77,9 +77,9 @@ class _ComparisonSetup:
     show_default=True,
     help="replay:h200 or replay:FILE; on cuda:N, sim:NAME an exhaustive run is the ground truth.",
 )
-@search_option("budget", default=_BUDGET, text="Evaluations of a play at most.")
+@search_option("budget", default=_BUDGET, text="Maximum evaluations of a search.")
 @click.option(
-    "--jobs", type=click.IntRange(min=1, max=1024), help="Processes that play. Default: one for each CPU."
+    "--jobs", type=click.IntRange(min=1, max=1024), help="Processes for the evaluation. Default: one per CPU."
 )
 @click.option("--plot", "plot_path", metavar="FILE", callback=writable, help="Draw it: .png, .svg or .pdf.")
 @search_option("sensor")
@@ -101,7 +101,7 @@ def compare(
     database: Path | None,
     json_path: str | None,
 ) -> None:
-    """Hold policies against the best of all trials.
+    """Compare policies with the best of all trials.
 
     A WORKLOAD is a kernel at a problem size, e.g. fft:N=1024; a bare kernel such as fft stands for all its
     sizes, and a+b for workloads that run together. Without any, all spaces of a recording are taken. On a GPU
@@ -133,7 +133,7 @@ def compare(
 
 
 def _check_plot(path: str | None) -> None:
-    """Refuse a picture that cannot be drawn before anything is played."""
+    """Refuse a plot that cannot be drawn before the evaluation begins."""
     if path is None:
         return
     from tuner.report.power_plot import FORMATS, need_matplotlib
@@ -201,7 +201,7 @@ def _measured(
 
 
 def _play(found: _ComparisonSetup, rules: "Rules", jobs: int, progress: "CompareProgress") -> None:
-    """Play all policies on all spaces."""
+    """Evaluate all policies on all spaces."""
     from tuner.comparing.evaluations import play_all
 
     if not found.truths:
@@ -216,7 +216,7 @@ def _play(found: _ComparisonSetup, rules: "Rules", jobs: int, progress: "Compare
 
 
 def _tell(found: _ComparisonSetup, rules: "Rules", json_path: str | None, plot_path: str | None) -> None:
-    """Write, draw and print what there is, and end with the right exit code."""
+    """Write, draw and print the results so far, and end with the right exit code."""
     from tuner.comparing.measuring import provenance
     from tuner.comparing.summary import document
     from tuner.report.compare import show_comparison

@@ -1,4 +1,4 @@
-"""``tuner completion``: scripts for shells, and what they offer for the words of commands."""
+"""``tuner completion``: completion scripts for shells, and the completions of arguments."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ def workloads(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 
 
 def devices(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The first GPU, and simulated ones; others are not looked for, as that may take seconds."""
+    """The first GPU, and simulated ones; a search for others may take seconds."""
     del ctx, parameter
     from tuner.devices.gpus import gpu_names
 
@@ -42,7 +42,7 @@ def policies(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
 
 
 def objectives(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What can be minimised."""
+    """Objectives of a search."""
     del ctx, parameter
     from tuner.model.objective import NAMES
 
@@ -50,7 +50,7 @@ def objectives(ctx: click.Context, parameter: click.Parameter, incomplete: str) 
 
 
 def jobs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Numbers of the daemon's newest jobs, with what they do; nothing where no daemon answers."""
+    """Numbers of the daemon's newest jobs, with a description; nothing if no daemon answers."""
     del parameter
     from tuner.cli.remote import one_line
     from tuner.client import Client
@@ -68,7 +68,7 @@ def _starting(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-@click.command(short_help="Print what a shell reads to complete commands.")
+@click.command(short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, /, shell: str) -> None:
@@ -83,7 +83,7 @@ def completion(ctx: click.Context, /, shell: str) -> None:
 
 
 def script(shell: str, root: click.Command) -> str:
-    """What bash, zsh or fish read to complete the words of a command called ``tuner``."""
+    """The completion script of bash, zsh or fish for a command called ``tuner``."""
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"this version of click does not complete for {shell}")

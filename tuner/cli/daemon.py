@@ -20,35 +20,35 @@ if TYPE_CHECKING:
     "--config",
     type=NamedPath(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Settings. Default: /etc/tuner/daemon.toml where it is there.",
+    help="Settings. Default: /etc/tuner/daemon.toml if it exists.",
 )
 @click.option(
     "--device",
     "devices",
     multiple=True,
     metavar="SPEC",
-    help="Tune on cuda:0, sim:jetson-tx1 ...; may be given several times. Default: as the settings say.",
+    help="Tune on cuda:0, sim:jetson-tx1 ...; may be given several times. Default: those of the settings.",
 )
 @click.option(
     "--state",
     type=NamedPath(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Where results are kept. Default: as the settings say, else the user's state directory.",
+    help="Directory of the database. Default: that of the settings, else the user's state directory.",
 )
 @click.option(
     "--socket",
     type=NamedPath(dir_okay=False, path_type=Path),
     metavar="PATH",
-    help="Where to listen. Default: what systemd passes, else as the settings say, else the user's.",
+    help="The socket. Default: that of systemd, else that of the settings, else the user's.",
 )
 @click.option(
     "--log-format",
     "log_format",
     type=click.Choice(["auto", "journal", "text", "json"]),
     default="auto",
-    help="Of the log on standard error. Default: the journal where it goes there, else text.",
+    help="Format of the log on standard error. Default: journal if it goes there, else text.",
 )
-@click.option("--check", is_flag=True, help="Say what the settings mean and what is wrong in them, and end.")
+@click.option("--check", is_flag=True, help="Print the meaning of the settings, or their errors, and end.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the settings, and end.")
 def daemon(
     *,
@@ -64,7 +64,8 @@ def daemon(
     """Tune as a service.
 
     The daemon answers `tuner best` at once, tunes what `tuner submit` and daemon.toml name when the GPU is
-    free, and goes on after a crash or a reboot where it was. `tuner install-service` has systemd run it.
+    free, and continues after a crash or a reboot where it was. `tuner install-service` sets it up under
+    systemd.
     """
     if schema:
         from tuner.daemon.settings.file import schema as of_settings
@@ -91,7 +92,7 @@ def daemon(
 
 
 def _check(choices: "StartOptions") -> None:
-    """Say what settings mean.
+    """Print the meaning of settings.
 
     Raises:
         InputError: something is wrong in them; the message says where more may be found.

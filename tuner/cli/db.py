@@ -24,7 +24,7 @@ _UTC = " UTC"
 
 @contextlib.contextmanager
 def reading(database: Path | None) -> Iterator["Store | None"]:
-    """The store; None where nothing was stored yet: a question makes no file.
+    """The store; None if nothing was stored yet, because a query creates no file.
 
     Args:
         database: as named; None for the default, which need not be there.
@@ -136,7 +136,7 @@ def _row(run: Any) -> dict[str, Any]:  # noqa: ANN401 - StoredRun, imported late
 
 
 @click.group(
-    short_help="Print where results are kept, repair them, or export a run as a recording.",
+    short_help="Print the path of the database, repair it, or export a run as a recording.",
 )
 def db() -> None:
     """The database of results: its path, its repair, and its runs as recorded spaces."""
@@ -145,7 +145,7 @@ def db() -> None:
 @db.command()
 @database_option
 def path(*, database: Path | None) -> None:
-    """Print the file that results are kept in."""
+    """Print the path of the database."""
     from tuner.database import default_path
 
     click.echo(database or default_path())
@@ -154,7 +154,7 @@ def path(*, database: Path | None) -> None:
 @db.command()
 @database_option
 def repair(*, database: Path | None) -> None:
-    """Read the database and its mirror whole; rebuild what is damaged from the other.
+    """Read the database and its mirror completely, and rebuild a damaged one from the other.
 
     The damaged file is kept as FILE.damaged-1 and so on.
     """
@@ -174,20 +174,20 @@ def repair(*, database: Path | None) -> None:
     "run_id",
     type=click.IntRange(min=1),
     metavar="ID",
-    help="A run of `tuner history`. Default: the newest that measured something.",
+    help="A run of `tuner history`. Default: the newest with a trial.",
 )
 @click.option(
     "--out",
     metavar="FILE",
     callback=writable,
-    help="Where to write; replaced if it is there. Default: run-ID.zip in this directory.",
+    help="The file to write; an existing one is replaced. Default: run-ID.zip in this directory.",
 )
 @kernel_option
 @database_option
 def export(
     *, run_id: int | None, out: str | None, kernel_files: tuple[Path, ...], database: Path | None
 ) -> None:
-    """Write what a run measured as a recorded space, finished or not.
+    """Write the trials of a run, finished or not, as a recorded space.
 
     Trials of all runs that measured the same workloads on the same GPU in the same way go with it. Replay it
     with `tuner run --device replay:FILE`.

@@ -1,4 +1,4 @@
-"""``tuner devices``, ``doctor`` and ``occupancy``: where trials can run, and what is missing there."""
+"""``tuner devices``, ``doctor`` and ``occupancy``: the devices, their problems, occupancy."""
 
 import sys
 from dataclasses import asdict
@@ -25,7 +25,7 @@ _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold re
 _MUST_BE_MENDED = 1
 
 
-@click.command(short_help="Examine the machine for what hampers good measurements.")
+@click.command(short_help="Examine the machine for problems that affect measurements.")
 @database_option
 @json_option
 def doctor(*, database: Path | None, json_path: str | None) -> None:
@@ -60,7 +60,7 @@ def _show(found: "list[Finding]", json_path: str | None) -> None:
     out.print(counts(found), markup=False, highlight=False)
 
 
-@click.command(short_help="Print the occupancy of a kernel, and what limits it.")
+@click.command(short_help="Print the occupancy of a kernel, and its limit.")
 @device_option
 @click.option("--threads", type=int, required=True, metavar="N", help="Threads of a block.")
 @click.option(
@@ -81,7 +81,7 @@ def _show(found: "list[Finding]", json_path: str | None) -> None:
 def occupancy(
     *, device: str | None, threads: int, registers: int, shared_bytes: int, json_path: str | None
 ) -> None:
-    """Print resident blocks, warps and occupancy of a kernel, and which limit binds."""
+    """Print resident blocks, warps and occupancy of a kernel, and the binding limit."""
     from tuner.devices.worker import open_device
     from tuner.errors import InputError
     from tuner.space.occupancy import occupancy as fill

@@ -1,4 +1,4 @@
-"""``tuner explain``: what the analytical model chooses, and why."""
+"""``tuner explain``: the choice of the analytical model, and its reasons."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ _LEGEND = (
 _KIB = 1024
 
 
-@click.command(short_help="Show what the analytical model chooses, and why; runs nothing.")
+@click.command(short_help="Show the analytical model's choice and reasons; runs nothing.")
 @click.argument(
     "workloads", nargs=-1, required=True, metavar="WORKLOAD...", shell_complete=completion.workloads
 )
@@ -29,7 +29,7 @@ _KIB = 1024
 @click.option(
     "--rule",
     type=click.Choice(["embedded", "server"]),
-    help="The rule to go by. Default: embedded up to 20 multiprocessors, server above.",
+    help="The rule. Default: embedded up to 20 multiprocessors, server above.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show all candidates, not only the first ten.")
 @json_option
@@ -144,7 +144,7 @@ def _value(value: Any) -> str:  # noqa: ANN401 - any value of a tunable
 
 
 def _cost(workload: dict[str, Any]) -> list[str]:
-    """What it took, and of how many candidates."""
+    """The time of the model, and the number of candidates."""
     from tuner.report.words import si
 
     pruned = "".join(f", {count} dropped: {reason}" for reason, count in workload["pruned"].items())

@@ -1,4 +1,4 @@
-"""``tuner follow``: show how a job of the daemon goes, and its answer."""
+"""``tuner follow``: show the progress of a job of the daemon, and its answer."""
 
 import sys
 from dataclasses import asdict
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tuner.client import Best, Client, Event, Job
 
 
-@click.command(short_help="Show how a job goes, and its answer.")
+@click.command(short_help="Show the progress of a job, and its answer.")
 @click.argument("number", type=click.IntRange(min=1), metavar="JOB", shell_complete=completion.jobs)
 @socket_option
 @json_option
 def follow(number: int, *, socket: str | None, json_path: str | None) -> None:
-    """Show how a JOB of the daemon goes until it has ended, then its answer.
+    """Show the progress of a JOB of the daemon until it has ended, then its answer.
 
     Ctrl-C stops following; the job goes on. Exit code 0 when the job has finished, 1 when it failed or was
     cancelled.
@@ -92,7 +92,7 @@ def _tell(event: "Event", progress: "RunProgress") -> None:
 
 
 def _answer(client: "Client", job: "Job") -> "Best | None":
-    """What the daemon knows of the workloads now that the job has finished; None where it has not."""
+    """The daemon's answer for the workloads of a finished job; None if it has not finished."""
     if job.state != JobState.FINISHED.value:
         return None
     try:

@@ -28,7 +28,7 @@ _MANUAL = "/usr/local/share/man/man1"
     type=NamedPath(file_okay=False, exists=True, path_type=Path),
     default=_ROOT,
     metavar="DIR",
-    help="Install into the image of a machine that is there; nothing is started.",
+    help="Install into the image of a machine at DIR; nothing is started.",
 )
 @click.option(
     "--prefix",

@@ -61,8 +61,8 @@ def submit(
 ) -> None:
     """Queue a search of workloads that run at the same time on one GPU.
 
-    The daemon tunes them when the GPU is free, and goes on after a restart. WORKLOADs and options are those
-    of `tuner run`; what is not given is as daemon.toml has it.
+    The daemon tunes them when the GPU is free, and continues after a restart. WORKLOADs and options are those
+    of `tuner run`, with defaults from daemon.toml.
     """
     client = client_of(socket)
     job = client.submit(*(workloads or _default_workloads()), device=device, priority=priority, **options)
@@ -80,7 +80,7 @@ def submit(
 
 
 def _best(job: "Job") -> str:
-    """The command that asks for what a job finds."""
+    """The command that prints the answer of a job."""
     slower = job.options.get("max_slowdown")
     words = [*job.workloads, "--objective", job.objective]
     words += [] if slower is None else ["--max-slowdown", f"{100 * slower:g}%"]
@@ -93,11 +93,11 @@ def _default_workloads() -> tuple[str, ...]:
     return DEFAULT_WORKLOADS
 
 
-@click.command(short_help="Show how the daemon stands.")
+@click.command(short_help="Show the state of the daemon.")
 @socket_option
 @json_option
 def status(*, socket: str | None, json_path: str | None) -> None:
-    """Show how the daemon stands: its devices, what runs and waits, budgets, windows and troubles."""
+    """Show the state of the daemon: devices, running and waiting jobs, budgets, windows and troubles."""
     from tuner.report.served import show_status
 
     document = client_of(socket).status()
@@ -138,7 +138,7 @@ def jobs(
     socket: str | None,
     json_path: str | None,
 ) -> None:
-    """List jobs of the daemon, newest first; with the number of a JOB all that is known of it."""
+    """List jobs of the daemon, newest first, or show all details of one JOB."""
     client = client_of(socket)
     if number is not None:
         job = client.job(number)
@@ -152,12 +152,12 @@ def jobs(
     show_jobs(found, console(json_path))
 
 
-@click.command(short_help="End a job; what it measured stays.")
+@click.command(short_help="End a job; its measurements stay.")
 @click.argument("number", type=click.IntRange(min=1), metavar="JOB", shell_complete=completion.jobs)
 @socket_option
 @json_option
 def cancel(number: int, *, socket: str | None, json_path: str | None) -> None:
-    """End a job for good. What it measured stays stored, and clocks are restored."""
+    """End a job for good. Its measurements stay stored, and clocks are restored."""
     _show(client_of(socket).cancel(number), json_path)
 
 
@@ -166,18 +166,18 @@ def cancel(number: int, *, socket: str | None, json_path: str | None) -> None:
 @socket_option
 @json_option
 def pause(number: int, *, socket: str | None, json_path: str | None) -> None:
-    """Stop a job until `tuner resume`; it keeps what it measured."""
+    """Stop a job until `tuner resume`; its measurements stay stored."""
     client = client_of(socket)
     before = client.job(number).state
     _show(client.pause(number), json_path, already=before == JobState.PAUSED.value)
 
 
-@click.command(short_help="Let a paused job go on.")
+@click.command(short_help="Continue a paused job.")
 @click.argument("number", type=click.IntRange(min=1), metavar="JOB", shell_complete=completion.jobs)
 @socket_option
 @json_option
 def resume(number: int, *, socket: str | None, json_path: str | None) -> None:
-    """Queue a paused job again; it goes on where it was and measures nothing twice."""
+    """Queue a paused job again; it continues where it was and measures nothing twice."""
     client = client_of(socket)
     before = client.job(number).state
     _show(client.resume(number), json_path, already=before in _GOES_ON)

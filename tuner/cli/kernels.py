@@ -1,4 +1,4 @@
-"""``tuner kernels``: what is in the catalogue, and whether a kernel file is right."""
+"""``tuner kernels``: list the catalogue, and check kernel files."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -128,7 +128,7 @@ def _summary(kernel: "KernelFile") -> dict[str, Any]:
 
 
 def _size(kernel: "KernelFile", workload: "Workload") -> dict[str, Any]:
-    """How many configurations a workload has; a list goes on where the rules of one kernel fail."""
+    """Number of configurations of a workload; a kernel whose rules fail does not end the list."""
     from tuner.errors import InputError
 
     try:

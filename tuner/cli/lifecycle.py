@@ -48,7 +48,7 @@ class LazyGroup(click.Group):
 
 @contextlib.contextmanager
 def written() -> Iterator[None]:
-    """Have all that a command prints written when this ends; a reader that has gone is click's to handle.
+    """Flush the output of a command at the end; click handles a closed pipe.
 
     Raises:
         click.ClickException: the disk is full, or whatever else standard output leads to takes no more.
@@ -68,7 +68,7 @@ def written() -> Iterator[None]:
 
 
 def _give_up() -> None:
-    """Let what is left go nowhere: Python writes it at the end, and would complain again."""
+    """Discard the rest of the output: Python would try to write it at the end, and fail again."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # of streams that are no files
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

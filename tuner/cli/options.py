@@ -43,7 +43,7 @@ database_option = click.option(
     type=NamedPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     envvar="TUNER_DATABASE",
-    help="Where results are kept. Default: tuner/tuner.db in the user's state directory.",
+    help="The database. Default: tuner/tuner.db in the user's state directory.",
 )
 
 kernel_option = click.option(

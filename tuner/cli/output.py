@@ -1,4 +1,4 @@
-"""What commands share in writing: ``--json FILE`` (``-`` is standard output) and the console for tables."""
+"""Output of commands: ``--json FILE`` (``-`` is standard output), and the console for tables."""
 
 import io
 import json

@@ -23,7 +23,7 @@ _TOLD_EVERY = 10  # trials
 
 
 class RunProgress:
-    """A progress display on standard error; on something that is no terminal, a line now and then.
+    """A progress display on standard error: live on a terminal, occasional lines elsewhere.
 
     Args:
         objective: whose costs are shown.
@@ -139,7 +139,7 @@ class RunProgress:
 
 
 class CompareProgress(RunProgress):
-    """A run's progress that says which space is measured, and counts plays."""
+    """The progress of a comparison: the measured space, and the number of searches."""
 
     def __init__(self, objective: str) -> None:
         super().__init__(objective)

@@ -1,4 +1,4 @@
-"""What the commands that talk to the daemon share."""
+"""Functions of the commands that use the daemon."""
 
 import pwd
 from collections.abc import Callable, Sequence
@@ -89,7 +89,7 @@ def show_jobs(jobs: Sequence["Job"], out: "Console") -> None:
 
 
 def show_job(job: "Job", out: "Console") -> None:
-    """All that is known of a job, a line each."""
+    """All details of a job, one per line."""
     lines = {
         "state": f"{job.state} ({job.reason})" if job.reason else job.state,
         "workloads": " ".join(job.workloads),

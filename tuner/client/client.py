@@ -1,4 +1,4 @@
-"""``tuner.Client``: what a program asks of the daemon."""
+"""``tuner.Client``: the daemon's client for programs."""
 
 import json
 import re
@@ -130,7 +130,7 @@ class Client:
         return self._read(Best, self._transport.ask("GET", _target("/v1/best", query)))
 
     def used(self, *uses: Use) -> None:
-        """Tell how often configurations were used: the daemon tunes first what is used most."""
+        """Report how often configurations were used; the daemon tunes the most used first."""
         self._transport.ask("POST", "/v1/uses", {"uses": [asdict(use) for use in uses]})
 
     def submit(
@@ -188,7 +188,7 @@ class Client:
         return self._read(Job, self._transport.ask("GET", f"/v1/jobs/{number:d}"))
 
     def cancel(self, number: int) -> Job:
-        """End a job; what it measured stays stored."""
+        """End a job; its measurements stay stored."""
         return self._read(Job, self._transport.ask("POST", f"/v1/jobs/{number:d}/cancel"))
 
     def pause(self, number: int) -> Job:
@@ -196,11 +196,11 @@ class Client:
         return self._read(Job, self._transport.ask("POST", f"/v1/jobs/{number:d}/pause"))
 
     def resume(self, number: int) -> Job:
-        """Queue a paused job again; it goes on where it was."""
+        """Queue a paused job again; it continues where it was."""
         return self._read(Job, self._transport.ask("POST", f"/v1/jobs/{number:d}/resume"))
 
     def follow(self, number: int, after: int = 0) -> Iterator[Event]:
-        """What happened to a job and what happens, as it happens; ends with the job.
+        """Yield the stored and the new events of a job, until the job ends.
 
         A daemon that goes away is looked for again, for ``patience_s`` at most; no stored event is missed
         or told twice.

@@ -1,4 +1,4 @@
-"""HTTP/1.1 over a Unix socket or the loopback, one connection per request, with an end to all waiting."""
+"""HTTP/1.1 over a Unix socket or the loopback, one connection per request, all with time-outs."""
 
 import errno
 import grp

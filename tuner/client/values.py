@@ -1,4 +1,4 @@
-"""What the daemon answers, as plain values; checked when they are read."""
+"""The daemon's answers as plain values, checked when they are read."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields

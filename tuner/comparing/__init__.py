@@ -1,1 +1,1 @@
-"""Policies held against the exhaustive ground truth: what each finds, and how many evaluations it takes."""
+"""Offline comparison of policies with the exhaustive ground truth: answers and evaluations."""

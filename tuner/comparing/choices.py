@@ -1,4 +1,4 @@
-"""What is compared: groups of workloads, and policies with their options, from the user's words."""
+"""Parses the policies and groups of workloads of a comparison from the command line."""
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence

@@ -39,7 +39,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def play(
     policy: Policy, search: Search, look: Lookup, budget: int | None = None
 ) -> list[tuple[Trial, Measurement]]:
-    """Drive a policy's generator to its end, or until a budget is used up.
+    """Run a policy's generator to its end, or until the budget is used up.
 
     A trial asked for again is answered from memory and costs nothing, as in a run.
 
@@ -118,7 +118,7 @@ def evaluations_to(steps: Sequence[tuple[int, float]], best: float, share: float
 
 @dataclass(frozen=True)
 class Rules:
-    """What is the same for every play.
+    """Settings common to all evaluations.
 
     Attributes:
         policies: who plays.
@@ -135,7 +135,7 @@ class Rules:
 
 @dataclass(frozen=True, order=True)
 class EvaluationJob:
-    """One play to be done: the places of its space and its policy, and its seed."""
+    """One evaluation: the indices of its space and its policy, and its seed."""
 
     space: int
     policy: int
@@ -144,7 +144,7 @@ class EvaluationJob:
 
 @dataclass(frozen=True)
 class Play:
-    """What a policy did on a space with one seed.
+    """The result of a policy on a space with one seed.
 
     Attributes:
         job: which.
@@ -164,7 +164,7 @@ class Play:
 
 
 def jobs(rules: Rules, spaces: int) -> list[EvaluationJob]:
-    """Every play, space by space."""
+    """All evaluations, space by space."""
     return [
         EvaluationJob(space, policy, seed)
         for space in range(spaces)
@@ -174,7 +174,7 @@ def jobs(rules: Rules, spaces: int) -> list[EvaluationJob]:
 
 
 def play_one(job: EvaluationJob, spaces: Sequence[RecordedSpace], rules: Rules) -> Play:
-    """Play a policy to its end, or to the budget; a policy that raises loses this play only."""
+    """Evaluate a policy to its end, or to the budget; if it raises, only this evaluation fails."""
     space, objective = spaces[job.space], Objective(rules.objective)
     try:
         policy = rules.policies[job.policy].load()
@@ -190,7 +190,7 @@ def play_one(job: EvaluationJob, spaces: Sequence[RecordedSpace], rules: Rules) 
 
 
 def play_all(spaces: Sequence[RecordedSpace], rules: Rules, processes: int) -> Generator[Play, None, None]:
-    """Play every job, in processes of their own; plays come as they end.
+    """Run all evaluations in child processes, and yield their results as they end.
 
     Closing the iterator (Ctrl-C does) ends the processes at once.
 

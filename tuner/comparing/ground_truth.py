@@ -1,4 +1,4 @@
-"""Ground truths: what every trial of a space gives, and what it is worth under an objective."""
+"""Ground truths: the measurement of every trial of a space, and its cost under an objective."""
 
 import math
 import statistics
@@ -16,7 +16,7 @@ from tuner.recordings import RecordedSpace
 
 @dataclass(frozen=True)
 class Truth:
-    """What is known of a group of workloads.
+    """The known trials of a group of workloads.
 
     Attributes:
         group: the workloads.
@@ -79,7 +79,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Field:
-    """A space that policies played on.
+    """A space on which policies were evaluated.
 
     Attributes:
         truth: the space.

@@ -1,4 +1,4 @@
-"""What a policy scores: on one space, and over the problem sizes of an operation."""
+"""Scores of a policy: on one space, and over the problem sizes of an operation."""
 
 import math
 import statistics

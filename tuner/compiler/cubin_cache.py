@@ -1,4 +1,4 @@
-"""NVRTC's answers on disk by content: written whole or not at all, and checked when read."""
+"""The disk cache of compiled code, by content: written atomically, and checked when read."""
 
 import contextlib
 import hashlib

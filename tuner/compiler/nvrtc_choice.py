@@ -1,4 +1,4 @@
-"""Which NVRTC library compiles for an architecture: the newest that serves it."""
+"""Chooses the NVRTC library for an architecture: the newest that supports it."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""The kernels a user can name: those shipped, those of the system, those of the user, and single files.
+"""The catalogue of kernels: shipped ones, those of the system and of the user, and single files.
 
 A later place overrides an earlier one by the name of the kernel. A broken file hides no other kernel.
 """

@@ -1,4 +1,4 @@
-"""Sees that kernel files, the driver or the GPUs may have changed.
+"""Detects changes of kernel files, the driver or the GPUs.
 
 Looking costs a few stat calls, so that it may be done often: nothing is read again, and no GPU is asked,
 until something looks different. What is then read decides: a file that was only touched makes no answer
@@ -30,7 +30,7 @@ _LONGEST = 64 * 1024  # bytes of a file of the driver
 
 @dataclass(frozen=True)
 class Changes:
-    """What looks different than before.
+    """The changes since the last look.
 
     Attributes:
         sources: kernel files or sources: the catalogue is to be read again.
@@ -42,7 +42,7 @@ class Changes:
 
 
 class ChangeWatcher:
-    """Compares what answers are bound to with what it was before.
+    """Compares the conditions of answers with those of the last look.
 
     Args:
         directories: trusted folders of kernel files, beside those shipped.

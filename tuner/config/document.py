@@ -1,4 +1,4 @@
-"""From the text of a kernel file to its tables, and messages where their form is wrong."""
+"""Parses the text of a kernel file into tables, with messages for wrong keys."""
 
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Reads a kernel file: TOML, form, names, sources; gives a recipe or says which key is wrong."""
+"""Reads a kernel file (TOML, schema, names, sources) into a recipe; errors name the key."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping

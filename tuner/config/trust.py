@@ -1,4 +1,4 @@
-"""Kernels are taken only from where nobody but root and the service's user can write.
+"""Checks that only root and the service's user can write the directories of kernels.
 
 Whoever can change a kernel file has his code run by the service. So every directory from the root down to a
 kernel directory, and all there is inside it, must belong to trusted users and be writable by nobody else; the

@@ -1,4 +1,4 @@
-"""What is known of a GPU model: the parameters of the simulated device, as values.
+"""The parameters of a simulated GPU, as values.
 
 Powers are stated as watts at full rate, top clock and top voltage, so that each can be held against a data
 sheet or a measurement.

@@ -1,4 +1,4 @@
-"""Who computes on a simulated GPU: between processes, what NVML tells of a real one.
+"""The processes that use a simulated GPU, as NVML reports them for a real one.
 
 A simulated GPU is a model in the process that uses it, so that two processes are not in each other's way.
 Where $TUNER_SIMULATED_GPUS names a directory, each leaves a file there while it computes: others see it, and

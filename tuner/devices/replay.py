@@ -1,4 +1,4 @@
-"""A recorded space behind the interface of GPUs, in virtual time: what a trial gave is given again.
+"""A device that replays the recorded measurements of a space, in virtual time.
 
 Nothing runs. A trial takes as long as its recorded window and check took.
 """

@@ -1,4 +1,4 @@
-"""What the power readings of a device are and show, found by looking at each for a moment."""
+"""Surveys the power readings of a device by reading each for a moment."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""The worker: a child process that holds the CUDA context, and the device that stands for it here.
+"""The worker: a child process with the CUDA context, and its proxy device in this process.
 
 A candidate that hangs, crashes or corrupts its context costs one result: the child is killed and the next
 call starts another. Everything that crosses is a plain value.

@@ -1,4 +1,4 @@
-"""What stands between this machine and measurements one can trust; looked at, never changed."""
+"""Checks of a machine for problems that affect measurements; nothing is changed."""
 
 from tuner.doctor.examination import Surroundings, examine
 from tuner.doctor.finding import SEVERITIES, Finding, counts, worst

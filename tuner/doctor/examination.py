@@ -41,7 +41,7 @@ class Surroundings:
 
 
 def examine(around: Surroundings) -> Iterator[Finding]:
-    """Run every check; nothing is set, and no GPU is given work."""
+    """Run every check, without changing a setting or using a GPU."""
     for name, check in _checks(around):
         yield from _guarded(name, check)
 

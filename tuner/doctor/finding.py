@@ -29,7 +29,7 @@ class Finding:
 
 
 def counts(findings: Iterable[Finding]) -> str:
-    """How many findings want attention, e.g. ``0 errors, 1 warning, 3 notes``."""
+    """Count the findings by severity, e.g. ``0 errors, 1 warning, 3 notes``."""
     severities = [finding.severity for finding in findings]
     words = []
     for severity in ("error", "warning", "note"):

@@ -130,7 +130,7 @@ def sensors(gpu: str | None, seconds: float) -> Iterator[Finding]:
 
 
 def no_sensors() -> Iterator[Finding]:
-    """What is to be said of power on a machine without a GPU."""
+    """Findings about power on a machine without a GPU."""
     text = "no GPU whose power can be read: only simulated devices have an energy here, a modelled one"
     yield Finding("power", "note", text, "tuner power sensors says what each source of readings misses")
 

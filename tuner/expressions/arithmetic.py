@@ -1,4 +1,4 @@
-"""What the operations of expressions mean: one Python function each, and NumPy where that gives the same.
+"""The arithmetic of expressions: Python functions, and NumPy where the results are the same.
 
 Scalars are bool, int, float, complex and str of Python; arrays are bool, int64, float64, complex128, str, or
 object where no narrower type holds all values exactly. Arrays take the NumPy function only when neither

@@ -1,4 +1,4 @@
-"""The operators and functions of expressions: what each means for scalars, and where NumPy means the same."""
+"""The operators and functions of expressions, for scalars and for NumPy arrays."""
 
 import math
 import operator

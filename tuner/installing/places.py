@@ -1,4 +1,4 @@
-"""What is installed where: the files of the service, and the commands that take them into use."""
+"""The files of the service with their paths, and the commands that activate them."""
 
 import os
 import re

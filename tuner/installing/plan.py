@@ -1,4 +1,4 @@
-"""Which steps install the service, and which remove it; each can be done again after a failure half-way."""
+"""The steps that install and remove the service; each can be repeated after a failure."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whether root may run a program: not if others can change it, or what it imports."""
+"""Checks that only root can change a program and its imports."""
 
 import json
 import subprocess

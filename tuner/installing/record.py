@@ -1,4 +1,4 @@
-"""What was installed: written before the first file, so that whatever was begun can be finished or undone."""
+"""The record of installed files, written first, so that an installation can be finished or undone."""
 
 import hashlib
 import json

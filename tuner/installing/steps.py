@@ -1,4 +1,4 @@
-"""Single steps of installing and removing: each says what it does, and can be done twice."""
+"""Single steps of installing and removing; each has a description and can be repeated."""
 
 import contextlib
 import os

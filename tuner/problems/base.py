@@ -1,4 +1,4 @@
-"""What every problem shares: the deviation of an answer, sampling of rows, chunked sweeps over arrays."""
+"""Common parts of problems: the deviation of an answer, sampling of rows, chunked sweeps over arrays."""
 
 import math
 from abc import ABC, abstractmethod

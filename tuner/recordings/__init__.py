@@ -1,4 +1,4 @@
-"""Recorded spaces: what every configuration of workloads gave on one GPU, for searches without it."""
+"""Recorded spaces: measurements of every configuration on one GPU, for searches without it."""
 
 from tuner.recordings.files import RecordingFile, read, write
 from tuner.recordings.values import RecordedKernel, RecordedSpace, RecordedWorkload

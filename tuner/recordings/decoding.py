@@ -1,4 +1,4 @@
-"""A recorded space from its JSON document; every value is checked, for the file may be anybody's."""
+"""Reads a recorded space from its JSON document; every value is checked, as the file is not trusted."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -63,7 +63,7 @@ def open_recording(spec: str | Path) -> RecordedSpaces:
 
 
 def matching(recording: RecordedSpaces, workloads: Sequence[str]) -> tuple[str, ...]:
-    """The names of the space that was asked for, as they were recorded.
+    """The recorded names of the requested space.
 
     Args:
         recording: the file.

@@ -1,4 +1,4 @@
-"""Tables of what the daemon says: the best it knows, and how it stands."""
+"""Tables of the daemon's answers and of its state."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ _NAMES = {"runtime": "CUDA", "state_directory": "state"}  # where a field's own 
 
 
 def show_best(best: Best, console: Console) -> None:
-    """Print the best configurations known, where each comes from, and what is known of them together."""
+    """Print the best known configurations with their origins, and the answer for all together."""
     device = best.device
     modelled = f" – {MODELLED}" if device.get("modelled") else ""
     console.print(Text(f"{device.get('name')} ({device.get('spec')}){modelled}", style="bold"))
@@ -57,7 +57,7 @@ def _totals(trial: Mapping[str, Any]) -> str:
 
 
 def show_status(document: Mapping[str, Any], console: Console) -> None:
-    """Print how the daemon stands: its devices in a table, the rest a line each."""
+    """Print the state of the daemon: a table of devices, and one line for each other fact."""
     for name, value in document.items():
         if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
             _rows(name, value, console)

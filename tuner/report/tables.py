@@ -1,4 +1,4 @@
-"""The tables and sentences a run ends with, made from its document."""
+"""The tables and sentences at the end of a run, made from its document."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Numbers with units, times, labels and sensor responses as people read them."""
+"""Formats numbers with units, times, labels and sensor responses for people."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""How many blocks of a kernel a multiprocessor holds at once, and what stops it from holding more.
+"""Occupancy: the resident blocks of a kernel on a multiprocessor, and the binding limit.
 
 Equations (1)-(5) of "Multi-Kernel Auto-Tuning on GPUs: Performance and Energy-Aware Optimization", section
 III-A, with the hardware's allocation units: the shared memory of a block is rounded *up* to its unit (the

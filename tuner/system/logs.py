@@ -1,4 +1,4 @@
-"""Where log lines go: with their job, trial and GPU to the journal, or as text or JSON to standard error."""
+"""Logging: to the journal with job, trial and GPU, or as text or JSON to standard error."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ _about: ContextVar[Mapping[str, object]] = ContextVar("about", default={})  # no
 
 @contextlib.contextmanager
 def about(*, job: int | None = None, trial: int | None = None, gpu: str | None = None) -> Iterator[None]:
-    """Say in every line of the block, and of the tasks begun in it, what it is about; blocks nest."""
+    """Add job, trial and GPU to every log line of the block and of its tasks; blocks nest."""
     given = {"job": job, "trial": trial, "gpu": gpu}
     token = _about.set({**_about.get(), **{key: value for key, value in given.items() if value is not None}})
     try:
@@ -47,7 +47,7 @@ def configure(
     stream: TextIO = sys.stderr,
     journal: Path = JOURNAL,
 ) -> logging.Handler:
-    """Send the log of this process where it belongs, and nowhere else.
+    """Send the log of this process to the journal or to standard error, and nowhere else.
 
     Args:
         form: ``auto`` is the journal where standard error goes there, and text elsewhere.

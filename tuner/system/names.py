@@ -1,4 +1,4 @@
-"""Helps a user who mistyped a name."""
+"""Suggestions for mistyped names."""
 
 import difflib
 from collections.abc import Iterable

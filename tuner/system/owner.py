@@ -1,4 +1,4 @@
-"""Who owns something that outlives a process: a run, a clock in a journal, a GPU, a state directory."""
+"""Ownership of a run, a clock, a GPU or a state directory by a process."""
 
 import contextlib
 import fcntl

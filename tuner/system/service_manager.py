@@ -1,4 +1,4 @@
-"""What systemd and a service say to each other: sd_notify(3) and sd_listen_fds(3), without its library."""
+"""The protocol between systemd and a service: sd_notify(3) and sd_listen_fds(3), without its library."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ _PINGS_PER_TIMEOUT = 3.0  # sd_watchdog_enabled(3) asks for more than two
 
 
 class ServiceManager:
-    """Tells the service manager how the service is; without one it says nothing.
+    """Reports the state of the service to the service manager, if there is one.
 
     Args:
         environment: where $NOTIFY_SOCKET and $WATCHDOG_USEC are.
@@ -49,7 +49,7 @@ class ServiceManager:
             return
 
     def ping(self) -> None:
-        """Say ``WATCHDOG=1`` if it is time; to be called where the work is done, and nowhere else."""
+        """Send ``WATCHDOG=1`` if it is time; call this only from the loop that does the work."""
         if self.ping_interval_s is not None and self._now() - self._pinged_s >= self.ping_interval_s:
             self._pinged_s = self._now()
             self.say("WATCHDOG=1")

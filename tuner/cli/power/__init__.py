@@ -1,4 +1,4 @@
-"""``tuner power``: what the power sensors of this machine are, and what they say."""
+"""``tuner power``: the power sensors of this machine, and their readings."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""``tuner power calibrate``: how each power reading follows power, and which may be used for energy."""
+"""``tuner power calibrate``: identify the response of each power reading."""
 
 import contextlib
 import math
@@ -43,11 +43,11 @@ _Z95 = 1.96  # standard uncertainties to either side hold 95 % of a normal distr
     callback=finite,
     default=60.0,
     show_default=True,
-    help="How long the load is played, about.",
+    help="Approximate duration of the load.",
 )
 @json_option
 def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, json_path: str | None) -> None:
-    """Find how the power readings of a GPU follow its power.
+    """Identify how the power readings of a GPU follow its power.
 
     Plays a known load (steps, pulses of random lengths, square waves) for about a minute, with no clock or
     other setting changed, fits every model to what each reading shows, and stores the best for this GPU and
@@ -102,7 +102,7 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
 
 
 def _gpu(spec: str | None) -> "Gpu":
-    """The GPU to calibrate, where CUDA can play a load.
+    """The GPU to calibrate, on which CUDA can run a load.
 
     Raises:
         InputError: the device is named in a way that no load can be played by.
@@ -152,7 +152,7 @@ def _opened(
 
 
 def _store(path: "Path", identity: "DeviceIdentity", found: "Mapping[str, ResponseIdentification]") -> bool:
-    """Store what later runs are to know of the readings; False where nothing was found."""
+    """Store the responses of the readings for later runs; False if none was identified."""
     from tuner.devices import power
 
     good = {
@@ -187,7 +187,7 @@ def _progress(seconds: float) -> Iterator[Callable[[float, float], None]]:
 
 
 def _show(out: "Console", document: dict[str, Any], notice: str) -> None:
-    """The table, what is worth knowing of each reading, and what becomes of it all."""
+    """The table, remarks on each reading, and the place where the result is stored."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -238,7 +238,7 @@ def _ms(value_s: float, sigma_s: float | None = None) -> str:
 
 
 def _remarks(row: dict[str, Any]) -> Iterator[str]:
-    """Why a reading is not used or not corrected, and what its model rests on."""
+    """Reasons why a reading is not used or not corrected, and the evidence for its model."""
     name = row["name"]
     if row["reason"]:
         yield f"{name}: {row['reason']}"

@@ -1,4 +1,4 @@
-"""``tuner power sensors``: the power readings of a device, and which of them is taken."""
+"""``tuner power sensors``: the power readings of a device, and the selected one."""
 
 import contextlib
 from dataclasses import asdict
@@ -25,7 +25,7 @@ _LOOK_S = 1.0  # ten updates of the slowest reading of a GPU
 )
 @json_option
 def sensors(*, device: str | None, json_path: str | None) -> None:
-    """List power readings: what each sees, how it follows power, and which is taken.
+    """List power readings with scope and response, and the selected one.
 
     A reading is there if it answers a read. Each is looked at for a second, with nothing set and nothing run.
     `tuner power calibrate` replaces what is published or assumed of a reading by what this very GPU shows.

@@ -1,4 +1,4 @@
-"""``tuner power trace``: run a command, and say what it cost."""
+"""``tuner power trace``: run a command, and report its energy."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ _FAILED = 1  # where the command ended well and the files could not be written
 @click.option(
     "--device",
     metavar="SPEC",
-    help="cuda:N, a GPU's UUID, or NVML's index. Default: cuda:0, or what there is.",
+    help="cuda:N, a GPU's UUID, or NVML's index. Default: cuda:0, else the first with a reading.",
 )
 @click.option(
     "--sensor",
@@ -37,7 +37,7 @@ _FAILED = 1  # where the command ended well and the files could not be written
     type=click.FloatRange(min=0.2, max=600.0),
     callback=finite,
     metavar="SECONDS",
-    help="Measure idle power for so long before the command. Default: 2, or what the sensor needs.",
+    help="Time of idle power before the command. Default: 2, or the time that the sensor needs.",
 )
 @click.option(
     "--idle-after",
@@ -46,7 +46,7 @@ _FAILED = 1  # where the command ended well and the files could not be written
     callback=finite,
     default=0.0,
     metavar="SECONDS",
-    help="Measure idle power after the command too; helps where the GPU has warmed up.",
+    help="Time of idle power after the command; useful if the GPU warms up.",
 )
 @click.option("--csv", "csv_path", metavar="FILE", callback=writable, help="Write the samples as CSV.")
 @click.option(
@@ -95,7 +95,7 @@ def trace(
 def _check(
     command: tuple[str, ...], csv_path: str | None, json_path: str | None, plot_path: str | None
 ) -> None:
-    """Refuse what cannot work before anything is run."""
+    """Refuse impossible options before anything is run."""
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0]}: no such program, or it may not be run")
     for option, path, suffixes in (("--csv", csv_path, (".csv",)), ("--json", json_path, (".json",))):
@@ -112,7 +112,7 @@ def _check(
 
 
 def _write(found: "ProgramTrace", *paths: str | None) -> list[str]:
-    """Write the trace files; what went wrong, for people."""
+    """Write the trace files, and return messages about failures."""
     problems = []
     recorded = found.recorded()
     for path in paths:
@@ -129,7 +129,7 @@ def _write(found: "ProgramTrace", *paths: str | None) -> list[str]:
 
 
 def _draw(found: "ProgramTrace", path: str | None) -> list[str]:
-    """Draw the picture; what went wrong, for people."""
+    """Draw the plot, and return messages about failures."""
     if path is None:
         return []
     from tuner.report.power import trace_picture
@@ -146,7 +146,7 @@ def _draw(found: "ProgramTrace", path: str | None) -> list[str]:
 
 
 def _say(lines: Iterable[str]) -> None:
-    """To standard error; when nobody reads that any more, the command's exit code is still to be told."""
+    """Print to standard error; a closed one must not change the command's exit code."""
     try:
         for line in lines:
             click.echo(line, err=True)

@@ -1,4 +1,4 @@
-"""``tuner power watch``: what the power readings of a GPU show, as they go."""
+"""``tuner power watch``: live power readings of a GPU."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ Shown = Callable[["PowerSnapshot"], None]
     "sensors",
     metavar="NAME",
     multiple=True,
-    help="A reading of `tuner power sensors`, or replay:FILE; repeatable. Default: the best, and its kin.",
+    help="A reading of `tuner power sensors`, or replay:FILE; repeatable. Default: best and counter.",
 )
 @click.option(
     "--interval",
@@ -43,12 +43,12 @@ Shown = Callable[["PowerSnapshot"], None]
     metavar="SECONDS",
     help="Time between rows.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="End after so many intervals.")
+@click.option("--count", type=click.IntRange(min=1), help="Number of intervals.")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
     callback=finite,
-    help="End after so long. Without --count and --seconds: at Ctrl-C.",
+    help="Duration. Without --count and --seconds: until Ctrl-C.",
 )
 @click.option(
     "--json",
@@ -68,8 +68,8 @@ def watch(
 ) -> None:
     """Show power now, its mean, and the joules since the start, of each reading.
 
-    Watts are corrected where it is known how the sensor follows power; what it shows stands beside them.
-    Ends with a summary, at Ctrl-C too, and when no reading is left: with exit code 1 where they failed.
+    Watts are corrected if the response of the sensor is known; the raw value is beside them. The command ends
+    with a summary, also at Ctrl-C and when no reading is left. The exit code is 1 if the readings failed.
     """
     from tuner.report.power import summary_lines
     from tuner.tracing.choice import gpu_for
@@ -95,7 +95,7 @@ def watch(
 def _snapshots(
     gpu: "Gpu", sensors: tuple[str, ...], interval_s: float, most: float
 ) -> Iterator["PowerSnapshot"]:
-    """So many snapshots, or as many as there are until a signal."""
+    """A limited number of snapshots, or snapshots until a signal."""
     from tuner.devices import power
     from tuner.tracing.choice import opened, readable_clocks
     from tuner.tracing.signals import TO_END, SignalPipe
@@ -118,7 +118,7 @@ def _snapshots(
 
 @contextlib.contextmanager
 def _json_lines(path: str | None, gpu: "Gpu") -> Iterator[Shown]:
-    """Something that writes a snapshot as a line of JSON, at once, for a reader that follows."""
+    """A function that writes a snapshot as a line of JSON and flushes it."""
     if path is None:
         yield lambda _: None
         return
@@ -171,7 +171,7 @@ def _record(snapshot: "PowerSnapshot", gpu: "Gpu") -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _display(out: "Console", gpu: "Gpu") -> Iterator[Shown]:
-    """Something that shows a snapshot: a table that stays in its place on a terminal, lines elsewhere."""
+    """A function that shows a snapshot: a live table on a terminal, lines elsewhere."""
     from tuner.report.power import lines, table
 
     if not out.is_terminal:

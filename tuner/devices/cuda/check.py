@@ -1,4 +1,4 @@
-"""Is the answer right: one run on fresh random inputs, compared row by row and as a whole."""
+"""The answer check: one run on fresh random inputs, compared row by row and as a whole."""
 
 from collections.abc import Mapping
 from types import ModuleType
@@ -15,7 +15,7 @@ _OUTPUT_ROLES = ("out", "inout")
 
 
 class AnswerCheck:
-    """Runs plans once and judges what they leave behind."""
+    """Runs plans once and checks their outputs."""
 
     def __init__(self, cp: ModuleType, pool: BufferPool, code: CodeCache, runner: RoundRunner) -> None:
         self._cp = cp

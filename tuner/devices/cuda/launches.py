@@ -1,4 +1,4 @@
-"""What one run of a plan puts into a stream: zeros for some buffers, then the launches of its stages."""
+"""One run of a plan in a stream: clearing of buffers, then the launches of its stages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The few things of CuPy that the CUDA device uses, as protocols: CuPy ships no type information."""
+"""Protocols for the parts of CuPy that the CUDA device uses, since CuPy has no type information."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol

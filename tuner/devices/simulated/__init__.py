@@ -1,4 +1,4 @@
-"""Simulated GPUs in virtual time: what they say is modelled, and labelled so."""
+"""Simulated GPUs in virtual time; their numbers are modelled, and labelled so."""
 
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.faults import Faults

@@ -1,4 +1,4 @@
-"""Failures a simulated device is told to have, so that handling them needs no broken kernel."""
+"""Injected failures of a simulated device, so that tests need no broken kernel."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a launch asks for, in the units of the model of time: bytes, instructions, steps, words, blocks.
+"""The demands of a launch in the units of the time model: bytes, instructions, steps, words, blocks.
 
 The model sees only what a plan states (bytes, operations, steps, launch geometry) and what the compiler
 reports (registers, shared memory, spills); bank conflicts, coalescing and scheduling luck are beyond it.

@@ -1,4 +1,4 @@
-"""What the plans of a simulated device take of an SM: compiled where NVRTC is, else declared."""
+"""The SM resources of plans on a simulated device: compiled with NVRTC, else declared."""
 
 import logging
 from collections.abc import Sequence

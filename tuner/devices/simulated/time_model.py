@@ -1,4 +1,4 @@
-"""How long one kernel launch takes on a modelled GPU, alone.
+"""The time of a single kernel launch on a modelled GPU.
 
 A launch is bound by whichever is slowest: device memory, what passes L2 and crossbar, instruction issue, the
 single-precision lanes, the shared memory of the SMs, the rate at which blocks are started, or the life of its
