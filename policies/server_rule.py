@@ -84,7 +84,7 @@ _SHARED_PROBLEM = (
         launched,
     ),
     Criterion("more bytes in flight", lambda one: (-one.bytes_in_flight,), _bytes),
-    Criterion("blocks that stay, or half of the warps", _staying, _stays),
+    Criterion("persistent blocks, or half of the warps", _staying, _stays),
     Criterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),
     Criterion("smaller blocks", lambda one: (0,) if one.stays else (one.threads_per_block,), _threads),
     Criterion("more shared memory", lambda one: (-sum(one.shared_bytes),), shared),

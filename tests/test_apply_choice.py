@@ -176,7 +176,7 @@ def test_database_that_cannot_be_read(bench: Bench, caplog: pytest.LogCaptureFix
     x = bench.array(16, 64)
     assert np.array_equal(bench.apply("sums", x), np.cumsum(x, axis=1))
     (warning,) = (r for r in caplog.records if r.levelno == logging.WARNING)
-    assert "no stored configuration is looked for" in warning.getMessage()
+    assert "stored configurations are not used" in warning.getMessage()
     assert "not a database" in warning.getMessage()
 
 
@@ -191,7 +191,7 @@ def test_database_that_may_not_be_seen(
     monkeypatch.setattr("tuner.application.choice.Path.exists", denied)
     assert configuration(bench) == {"P": 2, "L": 64}
     (warning,) = caplog.messages
-    assert "no stored configuration is looked for: [Errno 13]" in warning
+    assert "stored configurations are not used: [Errno 13]" in warning
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,7 @@ def test_ctrl_c_stops_following_not_the_job(daemon: Daemon) -> None:
         stdout, stderr = process.communicate(timeout=PATIENCE_S)
 
     assert (process.returncode, stdout) == (130, "")
-    assert "not following any more; job 1 goes on" in stderr
+    assert "stopped following; job 1 goes on" in stderr
     assert {request.method for request in daemon.asked} == {"GET"}
 
 

@@ -436,7 +436,7 @@ def test_check_says_what_would_be_done(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "where nobody says otherwise: energy by auto, clocks off, energy to ± 1 % (95 %)"),
+        ("", "defaults: energy by auto, clocks off, energy to ± 1 % (95 %)"),
         ("", "clients may choose clocks: off, no others"),
         ('[tuning]\nclocks = "all"', "clients may choose clocks: off and all, no others"),
         ("[tuning]\nclient_clocks = true", "clients may choose clocks: any"),

@@ -319,7 +319,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
         RecordingFile(tmp_path / "empty.zip")
 
     wrong = _archive(tmp_path, json.dumps(document(samples.space())), "fft:N=64.json")
-    with pytest.raises(InputError, match="as its name does not say"):
+    with pytest.raises(InputError, match="which is not what its name says"):
         RecordingFile(wrong).space(("fft:N=64",))
 
 

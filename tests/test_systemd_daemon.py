@@ -133,7 +133,7 @@ def test_installing_again_changes_nothing(site: Site) -> None:
     pid = site.ready()
     said = site.tuner("install-service")
 
-    assert "keep /etc/tuner/daemon.toml, which is not as it was installed" in said
+    assert "keep /etc/tuner/daemon.toml, which has changed since the installation" in said
     assert not [line for line in said.splitlines() if line.startswith(("write", "replace", "remove"))]
     assert site.ready() == pid
 
@@ -355,7 +355,7 @@ def test_removing_leaves_results_alone(site: Site) -> None:
     said = site.tuner("install-service", "--uninstall")
 
     assert "keep /var/lib/tuner; --purge removes it" in said
-    assert "keep /etc/tuner/daemon.toml, which is not as it was installed" in said
+    assert "keep /etc/tuner/daemon.toml, which has changed since the installation" in said
     for unit in (SERVICE, SOCKET, HELPER, "tuner-clockd.socket"):
         assert site.show("ActiveState", unit) in ("inactive", "failed")
         assert not site.machine.path(f"/etc/systemd/system/{unit}").exists()

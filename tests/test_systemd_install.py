@@ -178,9 +178,9 @@ def test_edited_settings_are_kept(tmp_path: Path) -> None:
     mine.write_text("# mine\n")
 
     words = do(plan.install(site, Systemd()))
-    assert f"keep {mine}, which is not as it was installed" in words
+    assert f"keep {mine}, which has changed since the installation" in words
     words = do(plan.uninstall(site, Systemd()))
-    assert f"keep {mine}, which is not as it was installed" in words
+    assert f"keep {mine}, which has changed since the installation" in words
     assert tree(site.root) == {
         "etc/tuner/daemon.toml": "# mine\n",
         "etc/tuner/clockd.toml": "# from before\n",
@@ -398,7 +398,7 @@ def test_a_dry_run_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert result.exit_code == 0, result.output
     assert f"write {tmp_path}/systemd/user/tuner.service" in result.output
     assert "run systemctl --user enable --now tuner.socket tuner.service" in result.output
-    assert result.output.endswith("nothing of this was done: --dry-run\n")
+    assert result.output.endswith("nothing was changed: --dry-run\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -145,7 +145,7 @@ class Advisor:
         except (TunerError, OSError) as error:
             self._note(error)
         except (LookupError, TypeError) as error:
-            self._note(DaemonError(f"its status makes no sense: {error!r}"))
+            self._note(DaemonError(f"its status is invalid: {error!r}"))
 
     def _note(self, error: Exception) -> None:
         """Say once what the trouble is; a daemon in trouble is left alone for a while."""

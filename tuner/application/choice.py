@@ -130,7 +130,7 @@ def _of_database(
             stored = _stored(query, source.of_set([str(workload)]))
             return stored, None if stored is not None else _lent(query, source)
     except (StoreError, OSError) as error:
-        _LOG.warning("no stored configuration is looked for: %s", error)
+        _LOG.warning("stored configurations are not used: %s", error)
         return None, None
 
 

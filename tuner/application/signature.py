@@ -99,7 +99,7 @@ def check_count(kernel: KernelFile, count: int) -> None:
     """
     names = [buffer.name for buffer in taken(kernel)]
     if not names:
-        raise InputError(f"{kernel.name} takes no arrays, so nothing tells its sizes; it cannot be applied")
+        raise InputError(f"{kernel.name} takes no arrays, so its sizes are unknown; it cannot be applied")
     if count == len(names):
         return
     missing = f": {', '.join(names[count:])} missing" if count < len(names) else ""

@@ -77,7 +77,7 @@ def _tcp(tcp: TcpTable) -> str:
 def _tuning(tuning: TuningTable) -> Iterator[str]:
     found = f"{tuning.objective} by {tuning.policy}, clocks {tuning.clocks}"
     precision = 100 * tuning.options["energy_precision"]
-    yield f"where nobody says otherwise: {found}, energy to ± {precision:g} % (95 %)"
+    yield f"defaults: {found}, energy to ± {precision:g} % (95 %)"
     others = "" if tuning.clocks == "off" else f" and {tuning.clocks}"
     yield f"clients may choose clocks: {'any' if tuning.client_clocks else f'off{others}, no others'}"
 
@@ -91,7 +91,7 @@ def _search(spec: JobSpec) -> str:
 def _online(online: OnlineTable) -> Iterator[str]:
     hours = online.sample_every_hours
     yield f"answers in use are measured again: {f'every {hours:g} h' if hours else 'never'}"
-    yield f"what is asked for and was never tuned: {'is searched' if online.refine else 'is not searched'}"
+    yield f"requests that were never tuned: {'is searched' if online.refine else 'is not searched'}"
     yield f"stale answers: {'are searched again' if online.retune_stale else 'are not searched again'}"
 
 
@@ -110,7 +110,7 @@ def _limits(settings: Settings) -> Iterator[str]:
     if idle.test:
         yield f"idle test: every {idle.look_every_s:g} s; a job begins after {idle.calm_s:g} s of a free GPU"
     else:
-        yield "idle test: off, others on the GPU are not looked for"
+        yield "idle test: off, other users of the GPU are ignored"
 
 
 def _window(window: WindowTable) -> str:

@@ -50,7 +50,7 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
                 _tell(event, progress)
     except KeyboardInterrupt:
         click.echo(
-            f"not following any more; job {job.id} goes on (`tuner follow {job.id}` shows it again,"
+            f"stopped following; job {job.id} goes on (`tuner follow {job.id}` shows it again,"
             f" `tuner cancel {job.id}` ends it)",
             err=True,
         )

@@ -84,10 +84,10 @@ def install_service(
             if not dry_run:
                 step.action()
     if dry_run:
-        click.echo("nothing of this was done: --dry-run")
+        click.echo("nothing was changed: --dry-run")
     elif not uninstall and not user and root == _ROOT:
-        click.echo("who may ask the daemon: members of the group tuner")
-        click.echo("who may set GPU clocks without asking it: members of the group tuner-clocks")
+        click.echo("users of the daemon: members of the group tuner")
+        click.echo("users who set GPU clocks without it: members of the group tuner-clocks")
         click.echo("next: `sudo usermod -aG tuner YOU`, log in again, then `tuner status`")
     elif not uninstall and user:
         click.echo("next: `tuner status`")

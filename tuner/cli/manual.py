@@ -11,10 +11,10 @@ from tuner import __version__
 
 _SECTION = "1"
 _EXIT_STATUS = (
-    ("0", "it did what was asked for"),
-    ("1", "it could not, for a reason that is printed"),
-    ("2", "a word, a value or a file of the user is wrong"),
-    ("130", "it was interrupted; what was measured is stored"),
+    ("0", "success"),
+    ("1", "failure; the reason is printed"),
+    ("2", "a wrong option, value or file"),
+    ("130", "interrupted; measured trials are stored"),
 )
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _CODE = re.compile(r"`([^`]+)`")

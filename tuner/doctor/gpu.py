@@ -52,7 +52,7 @@ def _state(state: GpuClockState) -> Iterator[Finding]:
     for trouble in state.trouble:
         yield Finding(check, "warning", trouble, "see `tuner clocks show`")
     if state.stale:
-        left = f"left at {state.announced_mhz} MHz by a process that is gone"
+        left = f"left at {state.announced_mhz} MHz by a dead process"
         yield Finding(check, "error", left, _MEND)
     elif state.owner:
         yield Finding(check, "warning", f"held by {state.owner}", "wait for it, or end it")
@@ -194,7 +194,7 @@ def _mode(check: str, facts: GpuFacts) -> Iterator[Finding]:
             "nvidia-smi -mig 0 (as root), or measure time only",
         )
     if facts.virtual:
-        yield Finding(check, "warning", "a virtual GPU: power and clocks are the host's to know and to set")
+        yield Finding(check, "warning", "a virtual GPU: only the host reads its power and sets its clocks")
 
 
 def _heat(check: str, facts: GpuFacts) -> Iterator[Finding]:
@@ -206,7 +206,7 @@ def _heat(check: str, facts: GpuFacts) -> Iterator[Finding]:
 
 def _others(check: str, facts: GpuFacts, proc: Path) -> Iterator[Finding]:
     if facts.processes is None:
-        yield Finding(check, "note", "which processes compute on it cannot be seen")
+        yield Finding(check, "note", "the processes that compute on it cannot be listed")
         return
     if not facts.processes:
         yield Finding(check, "ok", "no process computes on it now")

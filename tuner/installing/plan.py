@@ -86,9 +86,9 @@ def _placed(item: Item, had: Record) -> Iterator[Step]:
     if not item.path.exists():
         yield steps.write(item.path, item.text, program=item.program)
     elif record.digest_of(item.path) == record.digest(item.text):
-        yield steps.say(f"leave {item.path}, which is as it should be")
+        yield steps.say(f"leave {item.path}, which is up to date")
     elif item.settings and not _may_write(item, had):
-        yield steps.say(f"keep {item.path}, which is not as it was installed")
+        yield steps.say(f"keep {item.path}, which has changed since the installation")
     else:
         yield steps.write(item.path, item.text, "replace", program=item.program)
 
@@ -97,7 +97,7 @@ def _removed(path: Path, had: Record) -> Iterator[Step]:
     if not path.exists():
         return
     if str(path) in had.settings and not had.is_ours(path):
-        yield steps.say(f"keep {path}, which is not as it was installed")
+        yield steps.say(f"keep {path}, which has changed since the installation")
     else:
         yield steps.remove(path)
 
@@ -131,4 +131,4 @@ def _results(site: Site, *, remove: bool) -> Iterator[Step]:
     for path in map(site.at, STATE):
         if path.exists():
             yield steps.purge(path) if remove else steps.say(f"keep {path}; --purge removes it")
-    yield steps.say("keep the user tuner and the groups tuner and tuner-clocks: who was in them still is")
+    yield steps.say("keep the user tuner, and the groups tuner and tuner-clocks with their members")

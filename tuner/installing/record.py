@@ -46,13 +46,13 @@ def read(path: Path) -> Record | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise InstallError(f"{path}: the list of what was installed cannot be read: {error}") from error
+        raise InstallError(f"{path}: the list of installed files cannot be read: {error}") from error
     match document:
         case {"files": dict(files), "settings": list(settings)} if all(
             isinstance(word, str) for word in (*files, *files.values(), *settings)
         ):
             return Record(files, tuple(settings))
-    raise InstallError(f"{path}: is no list of what was installed; remove it, and install again")
+    raise InstallError(f"{path}: not a list of installed files; remove it, and install again")
 
 
 def digest(text: str) -> str:

@@ -71,7 +71,7 @@ class RecordingFile:
             raise InputError(f"{self.path}: {member}: {error}") from error
         if space.names != tuple(names):
             raise InputError(
-                f"{self.path}: {member}: holds {' + '.join(space.names)}, as its name does not say"
+                f"{self.path}: {member}: holds {' + '.join(space.names)}, which is not what its name says"
             )
         return space
 

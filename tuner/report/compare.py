@@ -112,10 +112,11 @@ def _legend(document: Mapping[str, Any]) -> Iterator[str]:
         f" {document['seeds']} seeds, and their lowest – highest"
     )
     yield (
-        f"evaluations: median of all plays, and the most of any, {document['budget']} allowed;"
-        f" to {100 * CLOSE:.0f} %: until the best was so near; – where most plays never were"
+        f"evaluations: median and maximum of all searches, {document['budget']} allowed;"
+        f" to {100 * CLOSE:.0f} %: evaluations until the answer was so near to the best;"
+        " – if most searches never were"
     )
-    yield "search of a trial: CPU time that the policy itself takes for each evaluation"
+    yield "search of a trial: CPU time of the policy itself for each evaluation"
     rows = [row for operation in document["operations"] for row in operation["policies"].values()]
     if any(row["energy_j"] is not None for row in rows):
         yield "performance and energy: means over sizes; energy over those with joules, ± is a 95 % interval"

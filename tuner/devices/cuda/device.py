@@ -217,7 +217,7 @@ class CudaDevice:
         elif isinstance(error, InputError | cuda.runtime.CUDARuntimeError | cuda.driver.CUDADriverError):
             detail = str(error)
         else:
-            _LOG.info("no failure of a known kind", exc_info=error)
+            _LOG.info("unexpected exception", exc_info=error)
             detail = f"{type(error).__name__}: {error}"
         return self._verdict(_Failure(Status.LAUNCH_ERROR, detail))
 
