@@ -42,7 +42,7 @@ _KEPT = 512  # calls worked out; the oldest goes first
 
 @dataclass(frozen=True)
 class ApplicationCall:
-    """What a caller wants to be run; see ``tuner.apply``."""
+    """The arguments of a call; see ``tuner.apply``."""
 
     kernel: str
     arrays: Sequence[Array]
@@ -56,7 +56,7 @@ class ApplicationCall:
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        """What the arrays look like."""
+        """The forms of the arrays."""
         return tuple(Form(array.shape, array.dtype.name) for array in self.arrays)
 
     def key(self) -> tuple[object, ...]:

@@ -74,7 +74,7 @@ def checked_stream(stream: Stream, device: int) -> Stream:
 
 
 class Form(NamedTuple):
-    """What an array looks like; ``dtype`` is NumPy's name of it."""
+    """The form of an array; ``dtype`` is NumPy's name of it."""
 
     shape: tuple[int, ...]
     dtype: str

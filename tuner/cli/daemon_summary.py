@@ -1,4 +1,4 @@
-"""What ``daemon.toml`` means, in sentences, for ``tuner daemon --check``."""
+"""The meaning of ``daemon.toml`` in sentences, for ``tuner daemon --check``."""
 
 import grp
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _EVERY_DEVICE = "every GPU found"
 
 
 def sentences(options: StartOptions) -> Iterator[str]:
-    """What a daemon with these options would do, line by line.
+    """Describe the behaviour of a daemon with these options, line by line.
 
     Raises:
         InputError: a file, or a set in it, is wrong.

@@ -1,4 +1,4 @@
-"""How commands start and end: imported on use, stopped in order, output written."""
+"""Start and end of commands: import on use, orderly stop, flushed output."""
 
 import contextlib
 import errno

@@ -66,15 +66,15 @@ class RunProgress:
         self._display.stop()
 
     def compiled(self, done: int, total: int) -> None:
-        """Told by the device while it compiles."""
+        """Called by the device while it compiles."""
         self._show("compiling", done, total, "")
 
     def warming(self, watts: float, seconds: float) -> None:
-        """Told after every window of the warm-up."""
+        """Called after every window of the warm-up."""
         self._show("warming up", round(seconds), None, f"s, {si(watts, 'W')}")
 
     def measured(self, event: "TrialEvent") -> None:
-        """Told by the driver after every trial."""
+        """Called by the driver after every trial."""
         self.trial(
             number=event.number,
             status=event.measurement.status.value,
@@ -109,7 +109,7 @@ class RunProgress:
         self._show("confirming" if confirming else "measuring", number, expected, detail)
 
     def told(self, sentence: str) -> None:
-        """Told by the policy: what it does, and why."""
+        """Called by the policy with a choice and its reason."""
         self._console.print(sentence, markup=False, highlight=False)
 
     def _cost(self, value: float | None) -> str:
@@ -146,13 +146,13 @@ class CompareProgress(RunProgress):
         self._space = ""
 
     def space(self, name: str, number: int, total: int) -> None:
-        """Told before each ground truth is taken."""
+        """Called before each ground truth is taken."""
         self._space = f"{name} ({number}/{total}): "
 
     def played(self, done: int, total: int, detail: str) -> None:
-        """Told after every play."""
+        """Called after every evaluation."""
         self._space = ""
-        self._show("playing", done, total, detail)
+        self._show("evaluating", done, total, detail)
 
     def _show(self, phase: str, done: int, total: int | None, detail: str) -> None:
         super()._show(f"{self._space}{phase}", done, total, detail)

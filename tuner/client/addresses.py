@@ -1,4 +1,4 @@
-"""Where the daemon listens: a Unix socket, or a port of this machine."""
+"""Addresses of the daemon: a Unix socket, or a port of this machine."""
 
 import os
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _NAME = Path("tuner/tunerd.sock")
 
 @dataclass(frozen=True)
 class Address:
-    """Where to connect to: a path, or a host and a port.
+    """The address of a daemon: a path, or a host and a port.
 
     Attributes:
         path: Unix socket; None over TCP.

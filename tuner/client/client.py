@@ -89,7 +89,7 @@ class Client:
 
     @property
     def address(self) -> Address:
-        """Where the daemon is asked."""
+        """The address of the daemon."""
         return self._transport.address
 
     def status(self) -> dict[str, Any]:

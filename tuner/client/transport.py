@@ -241,7 +241,7 @@ def _gone(address: Address) -> DaemonUnavailableError:
 
 
 def _unreachable(address: Address, error: OSError) -> DaemonUnavailableError:
-    """Why there is no connection, and what to do about it."""
+    """The reason why there is no connection, and the remedy."""
     if error.errno in (errno.EACCES, errno.EPERM) and address.path is not None:
         return DaemonUnavailableError(f"permission denied on {address}: {_who_may(address.path)}")
     if error.errno in (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR, errno.ENOTSOCK):
@@ -255,7 +255,7 @@ def _unreachable(address: Address, error: OSError) -> DaemonUnavailableError:
 
 
 def _who_may(path: Path) -> str:
-    """Which group may use a socket, or how to get into a directory that hides it."""
+    """Name the group that may use a socket, or the remedy for a directory that hides it."""
     try:
         group = path.stat().st_gid
     except OSError:

@@ -130,7 +130,7 @@ class Best:
 
 @dataclass(frozen=True)
 class Use:
-    """Uses of an answer, told to the daemon: what is used most is tuned first.
+    """Uses of an answer, reported to the daemon, which tunes the most used first.
 
     Attributes:
         workloads: what was asked for, as are the next four.

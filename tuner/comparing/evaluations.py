@@ -77,7 +77,7 @@ def play(
 
 
 def efficiency(best: float, cost: float) -> float:
-    """The best known cost by the cost of an answer: 1 for the best, 0 for a failed one."""
+    """The best known cost divided by the cost of an answer: 1 for the best, 0 for a failed one."""
     return best / cost if math.isfinite(cost) else 0.0
 
 
@@ -97,7 +97,7 @@ def phi(efficiencies: Sequence[float]) -> float:
 
 
 def improvements(costs: Iterable[float]) -> tuple[tuple[int, float], ...]:
-    """Where a sequence of costs gets lower: (evaluations so far, lowest cost), failures left out."""
+    """The improvements in a sequence of costs: (evaluations so far, lowest cost), without failures."""
     steps: list[tuple[int, float]] = []
     for count, cost in enumerate(costs, start=1):
         if math.isfinite(cost) and (not steps or cost < steps[-1][1]):
@@ -121,10 +121,10 @@ class Rules:
     """Settings common to all evaluations.
 
     Attributes:
-        policies: who plays.
-        seeds: each policy plays with the seeds 0 to ``seeds - 1``.
+        policies: the policies.
+        seeds: each policy is evaluated with the seeds 0 to ``seeds - 1``.
         objective: name of what is minimised.
-        budget: evaluations of a play at most; None for as many as the policy wants.
+        budget: maximum evaluations of a search; None for no limit.
     """
 
     policies: tuple[PolicyChoice, ...]
@@ -207,7 +207,7 @@ def play_all(spaces: Sequence[RecordedSpace], rules: Rules, processes: int) -> G
             yield from (future.result() for future in as_completed(futures))
         except BrokenProcessPool as error:
             raise ChildCrashedError(
-                "a process that played a policy died, perhaps of memory; try --jobs 1"
+                "an evaluation process died, perhaps for lack of memory; try --jobs 1"
             ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -35,12 +35,12 @@ class Truth:
 
     @property
     def operation(self) -> str:
-        """What this group is a size of."""
+        """The operation of this group, which is one of its sizes."""
         return operation(self.group)
 
     @cached_property
     def trials(self) -> Mapping[Trial, Measurement]:
-        """What policies can find: where some trials ran at clocks that were set, those alone."""
+        """The trials that policies can find; if some ran at set clocks, only those."""
         if not self.space.clocks_mhz:
             return self.space.trials
         return {trial: m for trial, m in self.space.trials.items() if trial.clock_mhz is not None}
@@ -118,7 +118,7 @@ class Field:
         return ordered[(len(ordered) - 1) // 2]
 
     def answer(self, play: Play) -> Record | None:
-        """What a play found; None where no trial was valid."""
+        """The answer of an evaluation; None if no trial was valid."""
         if play.answer is None:
             return None
         return self.described(play.answer, self.truth.space.look(play.answer))

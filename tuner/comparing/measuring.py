@@ -51,7 +51,7 @@ def _relative(word: str) -> str:
 
 @dataclass(frozen=True)
 class TruthProgress:
-    """Who hears of the making of a ground truth.
+    """Receives the progress of measuring a ground truth.
 
     Attributes:
         compiled: told how many configurations are compiled.

@@ -1,4 +1,4 @@
-"""The document of a comparison: what ``--json`` writes, and tables and pictures show."""
+"""The document of a comparison, for ``--json``, tables and plots."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

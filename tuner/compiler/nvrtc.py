@@ -1,4 +1,4 @@
-"""NVRTC through ctypes: where its libraries are, what they serve, and one compilation.
+"""NVRTC through ctypes: its libraries, their architectures, and one compilation.
 
 It is bound here, not through CuPy, because two versions must serve side by side (CUDA 13 dropped what is
 below sm_75, CUDA 12.9 still reaches sm_50), because a compile child must start fast, and because resources
@@ -24,7 +24,7 @@ LOADER_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
 
 @dataclass(frozen=True)
 class Output:
-    """What one compilation gave.
+    """The result of one compilation.
 
     Attributes:
         cubin: the code; None where it does not compile.

@@ -106,7 +106,7 @@ class Assignment:
 
 
 def environment(recipe: Recipe, workload: Workload, configuration: Configuration) -> Environment:
-    """What expressions of a launch see: sizes, batch, tunables and derived names."""
+    """The names for expressions of a launch: sizes, batch, tunables and derived names."""
     env: dict[str, TunableValue | NoValue] = {**dict(workload.sizes), "batch": workload.batch}
     env.update(configuration.items())
     for name, condition in recipe.conditions.items():

@@ -34,7 +34,7 @@ def default_search_path() -> tuple[Path, ...]:
 
 
 def origin(path: Path) -> str:
-    """Where a kernel file belongs: ``shipped``, ``system``, ``user`` or ``file``."""
+    """The origin of a kernel file: ``shipped``, ``system``, ``user`` or ``file``."""
     names = ("shipped", "system", "user")
     for name, folder in zip(names, default_search_path(), strict=True):
         if folder in path.parents:

@@ -66,7 +66,7 @@ class ChangeWatcher:
         self._devices = self._devices_seen()
 
     def look(self) -> Changes:
-        """What has changed since the last look; reads some small files and asks for the times of others."""
+        """Return the changes since the last look; reads small files and the times of others."""
         sources, devices = sources_seen(self._folders), self._devices_seen()
         changes = Changes(sources != self._sources, devices != self._devices)
         self._sources, self._devices = sources, devices

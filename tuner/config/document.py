@@ -110,7 +110,7 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
 
 
 def worded(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noqa: ANN401 - a dict of pydantic
-    """What one detail of pydantic says, in words for those who write the file.
+    """Word one detail of a pydantic error for the author of the file.
 
     Args:
         name: the key.

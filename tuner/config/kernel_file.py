@@ -70,7 +70,7 @@ class KernelFile:
 
     @property
     def tunables(self) -> Mapping[str, tuple[TunableValue, ...]]:
-        """What may be varied: name -> values."""
+        """The tunables: name -> values."""
         return self.recipe.tunables
 
     @property

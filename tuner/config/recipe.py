@@ -1,4 +1,4 @@
-"""A kernel file with every expression parsed: what ``KernelFile.plan`` evaluates."""
+"""A kernel file with all expressions parsed, for ``KernelFile.plan``."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The form of a kernel file: its tables, keys and types. What its expressions mean is in ``config``."""
+"""The schema of a kernel file: its tables, keys and types; ``config`` evaluates its expressions."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ MAX_SIZE = 2**53  # beyond it a size is no longer exact as a fraction
 
 
 class KernelTable(FileTable):
-    """What the kernel is and where its code stands."""
+    """Name, description and source of the kernel."""
 
     name: str = Field(
         pattern=r"^[a-z0-9][a-z0-9-]*$", description="Name on the command line: a-z, 0-9 and -."
@@ -64,7 +64,7 @@ Sizes = Annotated[
 
 
 class ProblemTable(FileTable):
-    """What is computed, how large, and how the answer is checked."""
+    """The problem, its sizes, and the check of the answer."""
 
     name: Literal["scan", "tridiagonal", "fft", "expression", "consistent"] = Field(
         default="consistent",
@@ -114,7 +114,7 @@ class LaunchTable(FileTable):
 
 
 class ResourcesTable(FileTable):
-    """What a block takes where no compiler can tell."""
+    """Resources of a block, for machines without a compiler."""
 
     registers: int | str = Field(description="Registers of a thread.")
     static_shared_bytes: int | str = Field(
@@ -146,7 +146,7 @@ Values = Annotated[list[bool | int | float | str], Field(min_length=1)]
 
 
 class TunableTable(FileTable):
-    """A tunable that does not always have a value."""
+    """A tunable with a condition."""
 
     values: Values = Field(description="What it may be.")
     when: Formula | None = Field(
@@ -174,7 +174,7 @@ Tunables = dict[
 
 
 class VariantTable(FileTable):
-    """What belongs to one form of a kernel."""
+    """Tunables, rules and stages of one form of a kernel."""
 
     when: str = Field(description="Condition, as of a tunable; all else in the table holds where it is true.")
     tunables: Tunables = Field(default={}, description="Tunables that have a value only there.")
@@ -189,7 +189,7 @@ class VariantTable(FileTable):
 
 
 class RolesTable(FileTable):
-    """Which tunable is what the tuning methods ask for."""
+    """Roles of tunables for the tuning methods."""
 
     elements_per_thread: Name | None = Field(default=None, description="Elements one thread handles (P).")
     threads_per_block: Name | None = Field(default=None, description="Threads of a block (L).")
@@ -201,7 +201,7 @@ class RolesTable(FileTable):
 
 
 class ConstraintsTable(FileTable):
-    """Which combinations of tunables are allowed."""
+    """The allowed combinations of tunables."""
 
     rules: list[str] = Field(default=[], description="Conditions; a configuration must satisfy all of them.")
     spills: bool = Field(
@@ -211,7 +211,7 @@ class ConstraintsTable(FileTable):
 
 
 class WorkTable(FileTable):
-    """What one run must do, whatever the configuration."""
+    """The work of one run, the same for every configuration."""
 
     bytes: int | float | str = Field(description="Device memory that must move once, in bytes.")
     operations: int | float | str = Field(description="Arithmetic operations.")
@@ -225,7 +225,7 @@ class WorkTable(FileTable):
 
 
 class OccupancyTable(FileTable):
-    """How much of a multiprocessor a configuration must fill to be tried."""
+    """The least occupancy of a configuration that is tried."""
 
     min: float = Field(ge=0, le=1, description="Smallest occupancy, 0 to 1; 0.8 where the table is left out.")
 

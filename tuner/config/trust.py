@@ -99,7 +99,7 @@ class _TrustCheck:
         self._assumed = frozenset(below.parents)
 
     def resolved(self, path: Path) -> Path:
-        """Where a path leads; every step of it, links included, is found trusted."""
+        """Resolve a path; every step of it, links included, must be trusted."""
         if not path.is_absolute():
             raise InputError(f"{path}: must be a path from the root")
         left, here, links = list(reversed(path.parts[1:])), ROOT, 0

@@ -73,7 +73,7 @@ def _declared(document: KernelDocument, at: Callable[[str], Place]) -> Iterator[
 
 
 class TunableReader:
-    """Parses what is said of the tunables.
+    """Parses the declarations of tunables.
 
     Args:
         at: the place of a key.

@@ -49,7 +49,7 @@ _Z95 = 1.96  # standard uncertainties to either side hold 95 % of a normal distr
 def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, json_path: str | None) -> None:
     """Identify how the power readings of a GPU follow its power.
 
-    Plays a known load (steps, pulses of random lengths, square waves) for about a minute, with no clock or
+    Runs a known load (steps, pulses of random lengths, square waves) for about a minute, with no clock or
     other setting changed, fits every model to what each reading shows, and stores the best for this GPU and
     driver. The GPU must have nothing else to do.
     """
@@ -105,7 +105,7 @@ def _gpu(spec: str | None) -> "Gpu":
     """The GPU to calibrate, on which CUDA can run a load.
 
     Raises:
-        InputError: the device is named in a way that no load can be played by.
+        InputError: the name of the device is none on which a load can run.
         DeviceUnavailableError: there is no such GPU.
     """
     from tuner.errors import DeviceUnavailableError, UnknownNameError
@@ -182,7 +182,7 @@ def _progress(seconds: float) -> Iterator[Callable[[float, float], None]]:
         disable=not err.is_terminal,
     )
     with bar:
-        task = bar.add_task("playing the load", total=seconds)
+        task = bar.add_task("running the load", total=seconds)
         yield lambda done_s, total_s: bar.update(task, completed=done_s, total=total_s)
 
 
