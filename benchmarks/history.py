@@ -26,7 +26,7 @@ from tuner.model import (
     Workload,
     WorkloadResult,
 )
-from tuner.model.run import Conditions
+from tuner.model.records import Conditions
 
 RUNS, TRIALS = 1000, 100
 LOOKS = 200

@@ -6,7 +6,7 @@ from tuner.interfaces import Search
 from tuner.model import Measurement, Trial
 
 from .descent import Memory
-from .ranks import Ranks, all_ranks
+from .ordering import Ranks, all_ranks
 
 Point = tuple[int, ...]
 """A candidate's row for every workload, then the place of the clock, lowest first."""

@@ -9,7 +9,7 @@ from tuner.interfaces import Search
 from tuner.model import Measurement, Trial
 
 from .descent import Memory, with_kernel
-from .ranks import Ranks, all_ranks
+from .ordering import Ranks, all_ranks
 from .sampling import shuffled, trial_at
 
 CLIMBS = 10  # in a row that find nothing better end the search: of ten chances none was a better basin

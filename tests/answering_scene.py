@@ -27,8 +27,7 @@ from tuner.model import (
     WorkloadResult,
 )
 from tuner.model.objective import described
-from tuner.model.records import measurement_record
-from tuner.model.run import Conditions
+from tuner.model.records import Conditions, measurement_record
 
 TX1 = DeviceIdentity(
     "sim:jetson-tx1", "NVIDIA Jetson TX1 (modelled)", "sim:jetson-tx1", "model-2", "12.9", modelled=True

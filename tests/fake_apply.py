@@ -14,7 +14,7 @@ from tuner.application.calls import Application, ApplicationCall
 from tuner.application.choice import Chosen
 from tuner.compiler import CompiledStage
 from tuner.config.catalog import Catalog
-from tuner.devices.cuda import direct, probe
+from tuner.devices.cuda import code, probe
 from tuner.errors import CompileError
 from tuner.model import DeviceIdentity, Resources, Stage
 
@@ -198,7 +198,7 @@ class Bench:
 def fake_bench(patch: pytest.MonkeyPatch, folder: Path) -> Bench:
     cp = FakeCupy({"sums": Kernel(sums, 1e-3), "blend": Kernel(blend, 1e-3)})
     FakeCompiler.compiled = []
-    patch.setattr(direct, "Compiler", FakeCompiler)
+    patch.setattr(code, "Compiler", FakeCompiler)
     patch.setattr(probe, "import_cupy", lambda _: cp)
     patch.setattr(probe, "gpu_limits", lambda *_: LIMITS)
     patch.setattr(probe, "gpu_name", lambda *_: GPU.name)

@@ -15,7 +15,7 @@ from fake_apply import GPU, Bench, fake_bench
 from tuner.database import Store
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import Configuration, DeviceIdentity, RunStatus
-from tuner.model.run import Conditions
+from tuner.model.records import Conditions
 
 
 @pytest.fixture

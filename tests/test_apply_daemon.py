@@ -16,7 +16,7 @@ from tuner.application.calls import Application
 from tuner.client import Client
 from tuner.database import Store
 from tuner.model import RunStatus
-from tuner.model.run import Conditions
+from tuner.model.records import Conditions
 
 HERE = {**vars(GPU), "uuid": "GPU-0", "spec": "cuda:3"}  # the daemon sees more GPUs than this process
 TWO, FOUR, EIGHT = ({"P": P, "L": 32} for P in (2, 4, 8))

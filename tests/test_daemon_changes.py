@@ -19,7 +19,7 @@ from tuner.daemon.interface import Question
 from tuner.daemon.settings.tables import SetTable, Settings, TuningTable
 from tuner.database import Store
 from tuner.model import DeviceIdentity
-from tuner.model.run import PROTOCOL
+from tuner.model.records import PROTOCOL
 
 SCAN = "scan-lf:N=64"
 

@@ -12,7 +12,7 @@ import pytest
 
 from tuner.database import Store
 from tuner.database.best_known import DatabaseSource
-from tuner.database.check import mirror_of
+from tuner.database.faults import mirror_of
 from tuner.database.ranking import AnswerQuery, served_answer
 from tuner.errors import InputError, StoreDamagedError, StoreError
 from tuner.model import (
@@ -27,7 +27,7 @@ from tuner.model import (
     Workload,
     WorkloadResult,
 )
-from tuner.model.run import Conditions
+from tuner.model.records import Conditions
 
 DEVICE = DeviceIdentity("cuda:0", "GPU", "GPU-1", "580.1", "13.0", modelled=False)
 CONDITIONS = Conditions(

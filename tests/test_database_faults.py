@@ -13,7 +13,7 @@ import pytest
 from mirrored import ENTRIES, content, filled
 
 from tuner.database import MIGRATIONS, Database, Jobs, Ledger, Store
-from tuner.database.check import check_database, mirror_of
+from tuner.database.faults import check_database, mirror_of
 from tuner.errors import (
     StoreBusyError,
     StoreDamagedError,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mirrored import ENTRIES, content, filled
 
 from tuner.database import Database, Jobs, Ledger
-from tuner.database.check import check_mirror, mirror_of
+from tuner.database.faults import check_mirror, mirror_of
 from tuner.database.files import make_like, side_file
 from tuner.errors import (
     StoreDamagedError,

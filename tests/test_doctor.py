@@ -14,7 +14,7 @@ from tuner.power.clocks.journal import JournalPlace
 from tuner.power.clocks.ownership import Ownership
 
 from tuner.database import Store
-from tuner.database.check import check_database, check_mirror, mirror_of
+from tuner.database.faults import check_database, check_mirror, mirror_of
 from tuner.doctor import Finding, Surroundings, examine, host, software, worst
 from tuner.doctor.host import jetson, power_mode
 from tuner.errors import StoreError

@@ -20,7 +20,7 @@ from tuner.database import Database, Jobs, Ledger, Store
 from tuner.errors import JobStateError, QueueFullError, UnknownJobError
 from tuner.model import Configuration, DeviceIdentity, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.model.jobs import NEXT, JobKind, JobRecord, JobSpec, JobState, Origin
-from tuner.model.run import Conditions
+from tuner.model.records import Conditions
 
 ORDER = JobSpec(
     ("scan-lf:N=4", "fft:N=4"), "time", "random", "off", "sim:k40c", JobKind.SAMPLE, {"budget": 3, "seed": 1}

@@ -3,8 +3,7 @@
 import numpy as np
 from policy_driver import candidate
 from small_spaces import forms, recorded_forms
-from tuner.policies.ordering import Order
-from tuner.policies.ranks import Ranks
+from tuner.policies.ordering import Order, Ranks
 from tuner.policies.surrogate.encoding import encoding
 
 from tuner.recordings.decoding import space_of

@@ -12,7 +12,7 @@ from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.interfaces import PriorRun
 from tuner.model.objective import Objective
-from tuner.model.run import PROTOCOL
+from tuner.model.records import PROTOCOL
 from tuner.recordings.files import write
 from tuner.search import prior_runs as knowledge_module
 from tuner.search.exporting import stored_space

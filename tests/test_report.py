@@ -17,7 +17,7 @@ from tuner.config.catalog import Catalog
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability
 from tuner.model import Energy, Flag, FlagKind, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.model.objective import COVERAGE, Objective, choose
-from tuner.model.run import Conditions
+from tuner.model.records import Conditions
 from tuner.report.tables import show_run
 from tuner.report.words import percent, si, significant, with_uncertainty
 from tuner.search.candidates import PreparedWorkload, prepare

@@ -34,10 +34,13 @@
     │   ├── DaemonRefusedError    it does not do that now: the job has ended, the queue is full
     │   └── DaemonUnavailableError  none answers there in time, or not to this user: names the group
     ├── InstallError              the service cannot be installed or removed; calling again goes on
-    └── RunInterrupted               the user or the system asked to stop; results so far are stored
+    └── RunInterrupted            the user or the system asked to stop; results so far are stored
 
 Vendor exceptions (CuPy, NVML, SQLite, OS) are translated at the border they enter by, with ``from``.
 """
+
+import difflib
+from collections.abc import Iterable
 
 
 class TunerError(Exception):
@@ -195,3 +198,9 @@ class RunInterrupted(TunerError):  # noqa: N818 - an order, not a fault
     """The run was asked to stop; what was measured is stored."""
 
     exit_code = 130
+
+
+def suggestion(name: str, choices: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"`` for the choice nearest to ``name``, or an empty text."""
+    near = difflib.get_close_matches(name, list(choices), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -30,7 +30,7 @@ from tuner.application.signature import (
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
 from tuner.devices.cuda import probe
-from tuner.devices.cuda.direct import DirectGpu, enqueue
+from tuner.devices.cuda.code import DirectGpu, enqueue
 from tuner.devices.cuda.launches import Program
 from tuner.errors import DeviceError, InputError
 from tuner.model import Plan, TunableValue, Workload

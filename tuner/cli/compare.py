@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tuner.comparing.evaluations import Play, Rules
     from tuner.comparing.ground_truth import Truth
     from tuner.model.objective import Objective
-    from tuner.model.run import Conditions
+    from tuner.model.records import Conditions
     from tuner.search.request import Request
     from tuner.search.session import SearchOutcome
     from tuner.search.task import Task

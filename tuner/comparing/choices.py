@@ -8,11 +8,10 @@ from typing import Any
 
 from tuner import registry
 from tuner.config.catalog import Catalog
-from tuner.errors import InputError, UnknownNameError
+from tuner.errors import InputError, UnknownNameError, suggestion
 from tuner.interfaces import Policy
 from tuner.model import WorkloadName
 from tuner.recordings.opening import listed
-from tuner.system.names import suggestion
 
 TOGETHER = "+"  # between the workloads of a co-run
 

@@ -20,8 +20,7 @@ from tuner.database import Store
 from tuner.errors import RunInterrupted
 from tuner.interfaces import Progress
 from tuner.model import Measurement, RunStatus, Trial
-from tuner.model.records import digest
-from tuner.model.run import Conditions
+from tuner.model.records import Conditions, digest
 from tuner.search import session
 from tuner.search.driver import Observer
 from tuner.search.exporting import recorded_space

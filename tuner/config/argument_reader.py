@@ -19,7 +19,7 @@ from tuner.config.recipe import (
     TensorMapRecipe,
     known_dtype,
 )
-from tuner.system.names import suggestion
+from tuner.errors import suggestion
 
 Arguments = dict[str, ArgumentRecipe]
 

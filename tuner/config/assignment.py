@@ -4,10 +4,9 @@ from collections.abc import Mapping
 
 from tuner.config.formulas import Environment, Place
 from tuner.config.recipe import Recipe, with_derived
-from tuner.errors import InputError, UnknownNameError
+from tuner.errors import InputError, UnknownNameError, suggestion
 from tuner.expressions import NoValue
 from tuner.model import Configuration, TunableValue, Workload
-from tuner.system.names import suggestion
 
 
 class Assignment:

@@ -12,9 +12,8 @@ from pathlib import Path
 from platformdirs import user_config_path
 
 from tuner.config import KernelFile, load_kernel_file
-from tuner.errors import InputError, KernelFileError, UnknownNameError
+from tuner.errors import InputError, KernelFileError, UnknownNameError, suggestion
 from tuner.model import Workload, WorkloadName
-from tuner.system.names import suggestion
 
 MAX_DIGITS = 18  # of a batch
 SYSTEM_DIRECTORY = Path("/etc/tuner/kernels.d")

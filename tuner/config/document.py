@@ -10,8 +10,7 @@ from pydantic import BaseModel, ValidationError
 from tuner.config import argument_schema, schema
 from tuner.config.schema import KernelDocument
 from tuner.config.source_folder import read_text
-from tuner.errors import KernelFileError
-from tuner.system.names import suggestion
+from tuner.errors import KernelFileError, suggestion
 
 MAX_SHOWN = 5
 _MODELS: dict[str, type[BaseModel]] = {

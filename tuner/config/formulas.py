@@ -3,10 +3,9 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tuner.errors import ExpressionError, KernelFileError
+from tuner.errors import ExpressionError, KernelFileError, suggestion
 from tuner.expressions import Expression, NoValue
 from tuner.model import TunableValue
-from tuner.system.names import suggestion
 
 Environment = Mapping[str, TunableValue | NoValue]
 

@@ -18,10 +18,16 @@ from tuner.config.reader import read_recipe
 from tuner.config.recipe import Recipe
 from tuner.config.schema import KernelDocument
 from tuner.config.sizes import SizeValues, chosen, described, listed
-from tuner.errors import ConditionError, EmptySpaceError, InputError, KernelFileError, UnknownNameError
+from tuner.errors import (
+    ConditionError,
+    EmptySpaceError,
+    InputError,
+    KernelFileError,
+    UnknownNameError,
+    suggestion,
+)
 from tuner.model import Configuration, Plan, ProblemSpec, Stage, TunableValue, Workload
 from tuner.space import Space
-from tuner.system.names import suggestion
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from tuner.config.schema import KernelDocument, LaunchTable, SizeRange, StageTab
 from tuner.config.sizes import SizeValues, is_text, listed
 from tuner.config.source_folder import SourceFolder
 from tuner.config.tunable_reader import TunableReader, declarations
+from tuner.errors import suggestion
 from tuner.expressions import is_free_name
 from tuner.model import ProblemSpec, Source, TunableValue
-from tuner.system.names import suggestion
 
 MAX_WORKLOADS = 10_000  # commands list them all
 _SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}

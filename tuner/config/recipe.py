@@ -10,7 +10,7 @@ import numpy as np
 from tuner.config.argument_schema import DTYPES, MAPPED_DTYPES
 from tuner.config.formulas import Environment, Formula, Place, Template
 from tuner.config.sizes import SizeValues
-from tuner.errors import ExpressionError, KernelFileError, NoValueError
+from tuner.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.expressions import Expression, NoValue
 from tuner.model import (
     Buffer,
@@ -25,7 +25,6 @@ from tuner.model import (
     Work,
 )
 from tuner.space import Condition
-from tuner.system.names import suggestion
 
 # CUDA driver API, cuTensorMapEncodeTiled
 MAX_BOX = 256

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from tuner.config.formulas import Formula, Place, parsed
 from tuner.config.recipe import ConditionRecipe
 from tuner.config.schema import KernelDocument, TunableTable
-from tuner.errors import EmptySpaceError, InputError
+from tuner.errors import EmptySpaceError, InputError, suggestion
 from tuner.expressions import Expression
 from tuner.model import TunableValue
 from tuner.space import Space
 from tuner.space.enumeration import checked_values
-from tuner.system.names import suggestion
 
 MAX_TRIED = 2**16  # combinations of values for which a condition is tried before any size is known
 _TEXT = re.compile(r"'([^']*)'|\"([^\"]*)\"")

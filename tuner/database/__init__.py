@@ -6,7 +6,7 @@ from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.runs import RESUMABLE, Store, workload_key
-from tuner.model.run import StoredRun
+from tuner.model.records import StoredRun
 
 __all__ = [
     "BUSY_TIMEOUT_S",

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from tuner.model import DeviceIdentity, RunStatus, TunableValue, WorkloadName
-from tuner.model.run import PROTOCOL, StoredRun
+from tuner.model.records import PROTOCOL, StoredRun
 
 ANALYSIS_VERSION = 1
 """Of the analytical model and what is kept of it; raised when either changes."""

@@ -26,7 +26,7 @@ from tuner.database.ranking import (
 )
 from tuner.database.runs import Store
 from tuner.model import Configuration, TunableValue, Workload
-from tuner.model.run import StoredRun
+from tuner.model.records import StoredRun
 
 ORIGINS = ("stored", "analytical", "nearest", "default")
 """From the best to the least."""

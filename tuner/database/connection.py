@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import platformdirs
 
-from tuner.database.check import mirror_of
-from tuner.database.faults import MovedError, SuspectError, advice, damaged, translated
+from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated
 from tuner.database.mirror import put_right
 from tuner.database.pair import Pair, Transaction
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError

@@ -14,8 +14,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.database.check import mirror_of
-from tuner.database.faults import advice, damaged, translated
+from tuner.database.faults import advice, damaged, mirror_of, translated
 from tuner.database.files import SIDE_FILES, connect, cut_off, locked, make_like, now, side_file
 from tuner.database.migrations import MIGRATIONS
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuner.database.check import mirror_of
-from tuner.database.faults import MovedError, SuspectError
+from tuner.database.faults import MovedError, SuspectError, mirror_of
 from tuner.database.files import connect, cut_off, locked, side_file
 from tuner.database.migrations import MIGRATIONS
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from tuner.errors import InputError, StoreBusyError, StoreError, StoreFullError
 from tuner.interfaces import TrialStore
 from tuner.model import Measurement, RunStatus, Trial
-from tuner.model.run import Conditions, StoredRun
+from tuner.model.records import Conditions, StoredRun
 from tuner.system.signals import StopRequest
 
 T = TypeVar("T")

@@ -17,6 +17,8 @@ from tuner.database.pair import Row, Transaction
 from tuner.errors import InputError, StoreDamagedError
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.records import (
+    Conditions,
+    StoredRun,
     canonical,
     digest,
     measurement_from,
@@ -24,7 +26,6 @@ from tuner.model.records import (
     trial_from,
     trial_record,
 )
-from tuner.model.run import Conditions, StoredRun
 from tuner.system.owner import is_alive, pid_of, this_process
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuner.database.check import check_database, check_mirror, mirror_of
+from tuner.database.faults import check_database, check_mirror, mirror_of
 from tuner.devices.sensors import is_jetson
 from tuner.doctor.finding import Finding
 from tuner.errors import StoreError

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.errors import suggestion
 from tuner.expressions.arithmetic import (
     PLAIN,
     Operation,
@@ -26,7 +27,6 @@ from tuner.expressions.arithmetic import (
     truth,
 )
 from tuner.expressions.operations import BINARY_FUNCTIONS, EQUAL, OPERATIONS, UNARY_FUNCTIONS
-from tuner.system.names import suggestion
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 60

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from tuner.model import Measurement, Plan, RunStatus, Trial, Workload
-from tuner.model.run import Conditions, StoredRun
+from tuner.model.records import Conditions, StoredRun
 
 
 class Measurer(Protocol):

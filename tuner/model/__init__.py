@@ -22,7 +22,7 @@ from tuner.model.plan import (
     shown_values,
     tunable_names,
 )
-from tuner.model.run import RunStatus
+from tuner.model.records import RunStatus
 from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
 from tuner.model.uncertainty import Part, contracted, expanded, student_factor
 from tuner.model.workload_name import WorkloadName

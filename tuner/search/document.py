@@ -9,8 +9,7 @@ from tuner.interfaces import Candidate
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, Ratio
 from tuner.model import Energy, Measurement, Trial
 from tuner.model.objective import COVERAGE, Objective
-from tuner.model.records import Record, trial_record
-from tuner.model.run import Conditions
+from tuner.model.records import Conditions, Record, trial_record
 from tuner.search.break_even import break_even
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.session import SearchOutcome

@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tuner import registry
-from tuner.errors import ClockError, InputError
+from tuner.errors import ClockError, InputError, suggestion
 from tuner.model.jobs import JobSpec
 from tuner.model.objective import NAMES
 from tuner.options import JOB_OPTIONS, OPTIONS
-from tuner.system.names import suggestion
 
 _RANGE = re.compile(r"([1-9]\d*):([1-9]\d*)(?::([1-9]\d*))?")
 _LIST = re.compile(r"[1-9]\d*(?:,[1-9]\d*)*")

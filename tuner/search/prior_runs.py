@@ -10,7 +10,7 @@ from tuner.database.neighbours import distance, size_point, sizes_named
 from tuner.interfaces import PriorRun, TrialStore
 from tuner.model import Configuration, DeviceIdentity, Workload
 from tuner.model.objective import Objective
-from tuner.model.run import PROTOCOL, StoredRun
+from tuner.model.records import PROTOCOL, StoredRun
 from tuner.recordings import RecordedKernel
 from tuner.search.candidates import PreparedWorkload
 

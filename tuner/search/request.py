@@ -17,7 +17,7 @@ from tuner.errors import ClockError, InputError
 from tuner.interfaces import ClockControl, Device, Progress
 from tuner.model import Workload
 from tuner.model.objective import described
-from tuner.model.run import Conditions
+from tuner.model.records import Conditions
 from tuner.options import OPTIONS, SearchOptions
 from tuner.recordings import RecordedKernel
 from tuner.search import replaying

@@ -14,7 +14,7 @@ from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repea
 from tuner.measurement.window import MOST_S
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.objective import COVERAGE, Objective, choose
-from tuner.model.run import Conditions
+from tuner.model.records import Conditions
 from tuner.search.driver import Driver, LimitReachedError, Observer
 from tuner.search.prior_runs import knowledge
 from tuner.search.task import SearchContext, Task, default_configuration

@@ -13,10 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import ConditionError, EmptySpaceError, ExpressionError, InputError, NoValueError
+from tuner.errors import (
+    ConditionError,
+    EmptySpaceError,
+    ExpressionError,
+    InputError,
+    NoValueError,
+    suggestion,
+)
 from tuner.expressions import Expression, NoValue, is_free_name
 from tuner.model import TunableValue
-from tuner.system.names import suggestion
 
 CHUNK_ROWS = 2**18
 MAX_ROWS = 10_000_000

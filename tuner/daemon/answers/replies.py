@@ -15,14 +15,13 @@ from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import BestKnown, BestWorkload, best_known, worked_out
 from tuner.database.ranking import AnswerQuery, ServedAnswer, served_answer
 from tuner.devices.gpus import limits_of
-from tuner.errors import InputError, UnknownNameError
+from tuner.errors import InputError, UnknownNameError, suggestion
 from tuner.model import DeviceIdentity, RunStatus, WorkloadName
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.objective import described
 from tuner.model.records import canonical
 from tuner.options import LIMITS
 from tuner.search.option_checks import check_options
-from tuner.system.names import suggestion
 
 MOST_COUNT = 1e9
 """The most uses that one question may report: more than a client makes between two questions."""

@@ -7,13 +7,12 @@ from typing import Any
 from tuner.config.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS
 from tuner.daemon.settings.tables import SetTable, Settings, TuningTable
-from tuner.errors import DeviceUnavailableError, InputError, UnknownNameError
+from tuner.errors import DeviceUnavailableError, InputError, UnknownNameError, suggestion
 from tuner.model import Workload, WorkloadName
 from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
 from tuner.model.records import canonical
 from tuner.options import METHODS
 from tuner.search.option_checks import check_options, job_options
-from tuner.system.names import suggestion
 
 WITHDRAWN = "daemon.toml does not name it any more"
 """Why the daemon cancels a job of a set; a set that is named again is queued again."""

@@ -1,4 +1,7 @@
-"""Kernels on the device: cubins loaded once, with the attributes and the grids that their stages ask for."""
+"""Kernels on the device: cubins loaded once, with the attributes and the grids that their stages ask for.
+
+``DirectGpu`` is a GPU in this process, for arrays, streams and memory that belong to the caller.
+"""
 
 import math
 from collections import OrderedDict
@@ -9,12 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tuner.compiler import CompiledStage
+from tuner.compiler import CompiledStage, Compiler
+from tuner.devices.cuda import probe
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.launches import LaunchRefusedError, LoadedStage, Program, Step
 from tuner.devices.cuda.types import Array, CudaFunction
-from tuner.errors import CompileError
-from tuner.model import DeviceLimits, Plan, Scalar, Stage, Status, TensorMap
+from tuner.errors import CompileError, DeviceError
+from tuner.model import DeviceIdentity, DeviceLimits, Plan, Scalar, Stage, Status, TensorMap
 
 _KEPT = 512  # loaded functions; a module takes tens of kilobytes of device memory
 _SHARED_WITHOUT_ASKING = 48 * 1024
@@ -210,3 +214,70 @@ def _refused(stage: Stage, message: str) -> LaunchRefusedError:
 
 def _argument(item: str | Scalar | TensorMap) -> "str | np.generic[Any] | TensorMap":
     return np.dtype(item.dtype).type(item.value) if isinstance(item, Scalar) else item
+
+
+class DirectGpu:
+    """GPU ``index`` as the caller's CuPy has it; its context, streams and memory pool are left alone.
+
+    Args:
+        cp: CuPy.
+        index: as CUDA counts.
+
+    Raises:
+        DeviceUnavailableError: the driver does not tell who the GPU is.
+        CompilerUnavailableError: no NVRTC compiles for it.
+    """
+
+    def __init__(self, cp: ModuleType, index: int) -> None:
+        self._cp = cp
+        self.limits = probe.gpu_limits(cp, index)
+        compiler = _BriefCompiler(self.limits.architecture)
+        self._code = CodeCache(cp, compiler, self.limits)
+        self.identity = DeviceIdentity(
+            spec=f"cuda:{index}",
+            name=probe.gpu_name(cp, index),
+            uuid=probe.gpu_uuid(index),
+            driver=probe.driver_version(cp),
+            runtime=compiler.nvrtc_version,
+            modelled=False,
+        )
+
+    def program(self, plan: Plan) -> Program:
+        """The plan, compiled and loaded, for any arrays; the GPU must be current.
+
+        Raises:
+            CompileError: a stage does not compile.
+            DeviceError: a stage asks for more than the GPU has.
+        """
+        try:
+            return self._code.program(plan)
+        except LaunchRefusedError as error:
+            kind = CompileError if error.status is Status.COMPILE_ERROR else DeviceError
+            raise kind(f"{plan.label()}: {error}") from error
+
+
+class _BriefCompiler:
+    """Compiles in children that end with each call, so that none is left behind in a caller's program."""
+
+    def __init__(self, architecture: str) -> None:
+        self._architecture = architecture
+        with Compiler(architecture) as compiler:
+            self.nvrtc_version = compiler.nvrtc_version
+
+    def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
+        """See ``Compiler.compile``."""
+        with Compiler(self._architecture) as compiler:
+            return compiler.compile(stages)
+
+
+def enqueue(cp: ModuleType, steps: Sequence[Step]) -> None:
+    """Put steps into CuPy's current stream.
+
+    Raises:
+        DeviceError: the driver refuses one, or reports what an earlier kernel did.
+    """
+    try:
+        for step in steps:
+            step.enqueue(None)
+    except (cp.cuda.driver.CUDADriverError, cp.cuda.runtime.CUDARuntimeError) as error:
+        raise DeviceError(f"the GPU refuses the launch: {error}") from error

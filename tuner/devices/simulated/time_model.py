@@ -1,4 +1,4 @@
-"""The time of a single kernel launch on a modelled GPU.
+"""The time of a single kernel launch on a modelled GPU, and the virtual time of a simulated device.
 
 A launch is bound by whichever is slowest: device memory, what passes L2 and crossbar, instruction issue, the
 single-precision lanes, the shared memory of the SMs, the rate at which blocks are started, or the life of its
@@ -11,11 +11,13 @@ H200 at half of the recorded sizes; `docs/simulated-devices.md` tells how the ot
 """
 
 import math
+from collections import deque
 from dataclasses import dataclass
 
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.simulated.launch_model import WORD, LaunchModel
 
+_PIECES = 16384
 # Cycles of a block's life beside its loads.
 _START_CYCLES = 530.0  # start, first addresses, last stores
 _SHUFFLE_CYCLES = 28.0
@@ -32,6 +34,44 @@ _CROWD = 9.0  # bytes in flight by those that hide the latency; more only open m
 _CROWD_LOSS = 0.02  # of the bandwidth for each doubling past it
 _HANDED_LOSS = 0.45  # of a launch whose blocks wait for what others hand to them
 _NORM = 8.0
+
+
+class Timeline:
+    """A clock that moves only when told, and the power of each piece of time that passed.
+
+    The last 16384 pieces are kept, far more than one recording spans.
+    """
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._pieces: deque[tuple[float, float, float]] = deque(maxlen=_PIECES)
+
+    def pass_time(self, seconds: float, watts: float) -> None:
+        """Let virtual time pass at constant power."""
+        if seconds <= 0:
+            return
+        start, self.now_s = self.now_s, self.now_s + seconds
+        if self._pieces and self._pieces[-1][2] == watts:
+            start = self._pieces.pop()[0]
+        self._pieces.append((start, self.now_s, watts))
+
+    def since(self, since_s: float, before_w: float) -> list[tuple[float, float, float]]:
+        """(start, end, watts) pieces from ``since_s`` to now, in order, without gaps.
+
+        Args:
+            since_s: where the first piece starts.
+            before_w: power before the oldest piece that is kept.
+        """
+        found: list[tuple[float, float, float]] = []
+        for start, end, watts in reversed(self._pieces):
+            if end <= since_s:
+                break
+            found.append((max(start, since_s), end, watts))
+        found.reverse()
+        oldest = found[0][0] if found else self.now_s
+        if since_s < oldest:
+            found.insert(0, (since_s, oldest, before_w))
+        return found
 
 
 @dataclass(frozen=True)
