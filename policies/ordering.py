@@ -141,6 +141,8 @@ class Ranks:
         Only tunables that have a value in both count. Where the new value gives others a value, or takes it
         from them, the first such candidate stands for all.
         """
+        if not self.ranks.shape[1]:  # nothing to tune
+            return []
         present = self.ranks[self._rows[configuration]]
         differs = (self.ranks != present) & (self.ranks >= 0) & (present >= 0)
         near = np.flatnonzero(differs.sum(axis=1) == 1)

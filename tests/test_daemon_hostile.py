@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from tuner.daemon.interface import Peer
 from tuner.model.jobs import JobSpec
 
 QUICK_S = 0.1  # for a request to arrive: an attack that stops in the middle costs so long
+STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 CODE = (".py", ".pyc", ".so")
 
 
@@ -36,7 +38,12 @@ class Watch(logging.Handler):
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         watched = event in ("open", "os.listdir", "os.exec", "subprocess.Popen", "os.system")
-        if watched and threading.get_ident() == self.thread and not str(arguments[0]).endswith(CODE):
+        if not watched or threading.get_ident() != self.thread:
+            return
+        path = str(arguments[0])
+        if not path.endswith(CODE) and not path.startswith(
+            STANDARD_LIBRARY
+        ):  # Python reads codecs when first used
             self.faults.append(f"{event} {arguments[0]!r}")
 
 

@@ -32,6 +32,7 @@ Lookup = Callable[[Trial], Measurement]
 CLOSE = 0.98  # an answer within 2 % of the best is as good: trials of one configuration repeat to about 1 %
 # Set in playing processes: as many threads as CPUs in each of as many processes would only wait for each
 # other, and sums in another order would be other numbers on another machine.
+_REAPED_S = 0.01  # a look at a killed process
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -213,7 +214,8 @@ def play_all(spaces: Sequence[RecordedSpace], rules: Rules, processes: int) -> G
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(multiprocessing.active_children()) - before:
                 child.kill()  # one that only begins heeds nothing less
-                child.join()
+                while child.exitcode is None:  # the pool's own thread may be the one that reaps it
+                    child.join(_REAPED_S)
 
 
 @contextlib.contextmanager
