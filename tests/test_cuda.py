@@ -11,7 +11,7 @@ from tuner.devices.cuda import CudaDevice
 from tuner.devices.cuda.buffers import is_cold, rotation_sets
 from tuner.devices.cuda.device import median_and_spread, uncertainty
 from tuner.devices.cuda.rounds import WARM_S
-from tuner.devices.hosted import HostedDevice
+from tuner.devices.device_server import HostedDevice
 from tuner.model import FlagKind, Status
 
 

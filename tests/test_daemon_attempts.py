@@ -27,7 +27,7 @@ from tuner.daemon.attempts.messages import (
     spec_json,
 )
 from tuner.database import Store
-from tuner.database.retry import RetryingStore
+from tuner.database.retrying_store import RetryingStore
 from tuner.devices.gpu_users import Contention
 from tuner.errors import (
     ChildCrashedError,
@@ -319,7 +319,7 @@ def test_a_trial_is_stored_in_the_end(
         real(self, *args)
 
     monkeypatch.setattr(Store, "add", add)
-    monkeypatch.setattr("tuner.database.retry._FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr("tuner.database.retrying_store._FIRST_WAIT_S", 0.001)
 
     assert workshop.here().status == "limited"
     assert workshop.runs()[0].trials == 5

@@ -17,8 +17,8 @@ from tuner.power.clocks import devfreq
 from tuner.daemon.process import machine
 from tuner.daemon.process.machine import ContentionMonitor
 from tuner.devices.gpu_users import FREE, Contention, ContentionProbe
-from tuner.devices.occupants import VARIABLE, Occupant, is_present, present
 from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated_users import VARIABLE, Occupant, is_present, present
 from tuner.system.process import Child
 
 

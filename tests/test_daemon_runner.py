@@ -18,7 +18,7 @@ from tuner.config.catalog import kernels_root
 from tuner.daemon.attempts import attempt, runner
 from tuner.daemon.attempts.messages import AttemptResult, spec_json
 from tuner.database import Store
-from tuner.devices.occupants import VARIABLE, present
+from tuner.devices.simulated_users import VARIABLE, present
 from tuner.model import Status
 from tuner.model.records import measurement_from
 from tuner.system import owner
@@ -44,7 +44,7 @@ def played(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Workshop:
 @contextlib.contextmanager
 def foreground() -> Iterator[None]:
     """Another process computes on the GPU."""
-    enter = "from tuner.devices.occupants import Occupant; Occupant('jetson-tx1').enter()"
+    enter = "from tuner.devices.simulated_users import Occupant; Occupant('jetson-tx1').enter()"
     code = f"{enter}; print(flush=True); input()"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

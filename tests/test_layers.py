@@ -1,4 +1,4 @@
-"""The import rule of the house: each module may use what stands to its right, never back."""
+"""The import rule: a room uses the rooms below it, never one above or beside it."""
 
 import ast
 from collections.abc import Iterator
@@ -12,7 +12,8 @@ ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.cli",),
     ("tuner.daemon", "tuner.doctor"),
-    ("tuner.comparing", "tuner.report", "tuner.installing"),
+    ("tuner.report", "tuner.installing"),
+    ("tuner.comparing",),
     ("tuner.search",),
     ("tuner.measurement", "tuner.application"),
     ("tuner.tracing",),
@@ -23,6 +24,18 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.interfaces", "tuner.expressions", "tuner.system"),
     ("tuner.model",),
     ("tuner.errors", "tuner.options"),
+)
+# The rooms of the daemon and its modules beside them, in the same way.
+DAEMON = (
+    ("process",),
+    ("service",),
+    ("api", "status"),
+    ("devices",),
+    ("attempts", "backlog", "metrics"),
+    ("answers",),
+    ("queue",),
+    ("interface", "state"),
+    ("settings",),
 )
 CORE_OF_PLUGINS = {"tuner", "tuner.interfaces", "tuner.model", "tuner.errors"}
 CORE_OF_POWER = CORE_OF_PLUGINS | {"tuner.system.owner", "tuner.system.service_manager"}
@@ -84,6 +97,19 @@ def test_imports_point_down(path: Path) -> None:
             depth = layer(name)
             assert depth is not None, f"{name} has no layer"
             assert depth >= own, f"{name_of(path)} imports {name}, which stands above it"
+            same = name.split(".")[:2] == name_of(path).split(".")[:2]
+            assert depth > own or same or own == 0, f"{name_of(path)} imports {name}, which stands beside it"
+
+
+@pytest.mark.parametrize("path", modules("tuner/daemon"), ids=name_of)
+def test_imports_of_the_daemon_point_down(path: Path) -> None:
+    """A room of the daemon imports only deeper ones."""
+    depths = {room: depth for depth, row in enumerate(DAEMON) for room in row}
+    room = [*name_of(path).split("."), ""][2]
+    for name in imports(path):
+        other = [*name.split("."), "", ""][2]
+        if name.startswith("tuner.daemon.") and room and other != room:
+            assert depths[other] > depths[room], f"{name_of(path)} imports {name}"
 
 
 @pytest.mark.parametrize("path", modules("tuner"), ids=name_of)

@@ -20,10 +20,10 @@ from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.model.records import Conditions
 from tuner.report.tables import show_run
 from tuner.report.words import percent, si, significant, with_uncertainty
+from tuner.search.answer import SearchOutcome
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.document import WallTime, document, energy_share
 from tuner.search.driver import SearchLimits
-from tuner.search.session import SearchOutcome
 from tuner.search.task import Task
 
 PREFIXES = {"": 1.0, "m": 1e-3, "µ": 1e-6, "n": 1e-9}

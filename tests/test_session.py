@@ -11,8 +11,8 @@ from tuning_runs import REQUEST, tune
 from tuner.database import Store
 from tuner.errors import RunInterrupted
 from tuner.model import Status
+from tuner.search.answer import SearchOutcome
 from tuner.search.driver import TrialEvent
-from tuner.search.session import SearchOutcome
 
 
 @pytest.fixture

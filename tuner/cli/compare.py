@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tuner.comparing.ground_truth import Truth
     from tuner.model.objective import Objective
     from tuner.model.records import Conditions
+    from tuner.search.answer import SearchOutcome
     from tuner.search.request import Request
-    from tuner.search.session import SearchOutcome
     from tuner.search.task import Task
 
 _REPLAY = "replay:"
@@ -229,7 +229,7 @@ def _tell(found: _ComparisonSetup, rules: "Rules", json_path: str | None, plot_p
         if json_path is not None:
             write_json(json_path, record)
         if plot_path is not None and found.plays:
-            from tuner.report.compare_plot import draw_comparison
+            from tuner.report.compare import draw_comparison
 
             draw_comparison(record, Path(plot_path))
     finally:  # a full disk costs no tables

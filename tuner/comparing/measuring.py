@@ -22,10 +22,10 @@ from tuner.interfaces import Progress
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.records import Conditions, digest
 from tuner.search import session
+from tuner.search.answer import SearchOutcome
 from tuner.search.driver import Observer
 from tuner.search.exporting import recorded_space
 from tuner.search.request import Request, conditions_of, make_task, resolve
-from tuner.search.session import SearchOutcome
 from tuner.search.setup import open_setup
 from tuner.search.task import Task
 

@@ -6,7 +6,7 @@ Processes are counted, not named: in a container they have other numbers than th
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.devices import occupants, power
+from tuner.devices import power, simulated_users
 from tuner.errors import DeviceError, SensorUnavailableError
 from tuner.interfaces.gpu_state import GpuUsage
 
@@ -66,7 +66,7 @@ class ContentionProbe:
         """
         our_load = our_load or ours > 0
         if device.startswith("sim:"):
-            return self._by_count(len(occupants.present(device)), ours)
+            return self._by_count(len(simulated_users.present(device)), ours)
         if not device.startswith("cuda"):
             return FREE  # a recording
         try:

@@ -206,7 +206,9 @@ class WorkerDevice:
         if self._closed:
             raise DeviceError(f"{self._spec}: the device is closed")
         self._drop()
-        child = Child("tuner.devices.hosted:DeviceServer", *self._server, name=f"worker of {self._spec}")
+        child = Child(
+            "tuner.devices.device_server:DeviceServer", *self._server, name=f"worker of {self._spec}"
+        )
         try:
             described: tuple[DeviceIdentity, DeviceLimits] = child.call("describe", timeout_s=_START_S)
         except ChildError as error:

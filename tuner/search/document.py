@@ -10,9 +10,9 @@ from tuner.measurement.paired import ASSUMED_REPEATABILITY, Ratio
 from tuner.model import Energy, Measurement, Trial
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.records import Conditions, Record, trial_record
+from tuner.search.answer import SearchOutcome
 from tuner.search.break_even import break_even
 from tuner.search.candidates import PreparedWorkload
-from tuner.search.session import SearchOutcome
 from tuner.search.task import Task
 
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 from tuner.config.catalog import Catalog
 from tuner.interfaces import TrialStore
 from tuner.search import session
+from tuner.search.answer import SearchOutcome
 from tuner.search.document import WallTime, document
 from tuner.search.driver import TrialEvent
 from tuner.search.request import Request, asked_batches, choose_run_clocks, conditions_of, make_task, resolve
-from tuner.search.session import SearchOutcome
 from tuner.search.setup import MeasurementSetup
 from tuner.tracing.marks import mark
 

@@ -11,7 +11,7 @@ from tuner.config.catalog import Catalog, kernels_root
 from tuner.config.trust import kernel_directories
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter, Status, parse_spec
 from tuner.database import Jobs, Store
-from tuner.database.retry import RetryingStore
+from tuner.database.retrying_store import RetryingStore
 from tuner.devices.gpu_users import ContentionProbe
 from tuner.devices.sensors import restore_stale_clocks
 from tuner.errors import CompilerUnavailableError, InputError, RunInterrupted, StoreError, TunerError
@@ -19,8 +19,8 @@ from tuner.measurement.guard import GuardedMeasurer
 from tuner.model import RunStatus
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.records import measurement_record
+from tuner.search.drift_sample import measure_again
 from tuner.search.option_checks import job_options
-from tuner.search.repetition import measure_again
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import no_answer, tune

@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.backlog.backlog import MOST_CANDIDATES, Backlog, CandidateJob, priority, worth_of
-from tuner.daemon.devices.admission import Budgets
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.job_specs import WITHDRAWN, missing, reprioritised, topic, unwanted
@@ -183,6 +183,16 @@ class AutoQueue:
         return [] if job is None else [job]
 
 
+class SpendingRecord(Protocol):
+    """What tuning has cost: read at the start, stored when something was spent."""
+
+    async def load(self, day: str, uuids: Iterable[str]) -> None:
+        """Read what was spent on a day on each GPU."""
+
+    async def store(self) -> None:
+        """Store what was spent since the last call."""
+
+
 class Maintenance:
     """What the daemon does by itself, some time after there was a reason.
 
@@ -202,7 +212,7 @@ class Maintenance:
         *,
         storage: Storage,
         board: Board,
-        budgets: Budgets,
+        budgets: SpendingRecord,
         answerer: Answerer,
         backlog: Backlog,
         wall: Callable[[], datetime],

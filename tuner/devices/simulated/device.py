@@ -14,11 +14,11 @@ import numpy as np
 
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.gpus import gpu_model
-from tuner.devices.occupants import Occupant, is_present
 from tuner.devices.simulated.faults import Faults
 from tuner.devices.simulated.resources import ModelResources, ResourceCompiler
 from tuner.devices.simulated.round_model import RoundModel, active_watts, idle_watts, load_watts
 from tuner.devices.simulated.time_model import Timeline
+from tuner.devices.simulated_users import Occupant, is_present
 from tuner.errors import ClockError, CompileError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import (
