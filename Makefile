@@ -48,7 +48,7 @@ test-matrix:
 	  $(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version || exit 1; \
 	done
 
-# Lines that the tests run, in processes that they start too; the figure is in docs/testing.md.
+# Lines that the tests run, in processes that they start too; the figure is in CONTRIBUTING.md.
 coverage: $(VENV)/.test-ready
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest $(SIDE_BY_SIDE)
