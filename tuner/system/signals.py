@@ -51,10 +51,13 @@ def startup_signals() -> Iterator[StartupSignals]:
 
 
 def ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
-    """From here on signals change nothing: the process ends in order."""
+    """From here on signals change nothing: the process ends in order.
+
+    The loop's own removal of a handler puts the default in its place for a moment, in which SIGTERM kills.
+    """
     for number in _ALL:
-        loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
+    vars(loop).get("_signal_handlers", {}).clear()  # so that closing the loop does not bring the default back
 
 
 class StopRequest:
