@@ -5,7 +5,7 @@ each with the samples of the ring, and with the few ticks of the energy counter 
 around a command. Counted is how often the joules of two ways lie within 1.96 of their joint uncertainty; the
 truth is not known. Nothing here needs a GPU. Some ten seconds.
 
-    python benchmarks/program_energy.py --out benchmarks/results/traced-energy.json
+    python benchmarks/traced_energy.py --out benchmarks/results/traced-energy.json
 """
 
 import argparse

@@ -3,19 +3,16 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from tuner.errors import InputError
-
-if TYPE_CHECKING:
-    from tuner.database import Store
-
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tuner.cli.options import database_option, kernel_option
 from tuner.cli.output import console, json_option, writable, write_json
+from tuner.errors import InputError
+
+if TYPE_CHECKING:
+    from tuner.database import Store
 
 _ROOM_FOR_ALL = 110  # characters
 _STARTED = "started (UTC)"

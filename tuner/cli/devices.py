@@ -3,23 +3,16 @@
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.options import database_option
+from tuner.cli.options import database_option, device_option
 from tuner.cli.output import console, json_option, write_json
 
 if TYPE_CHECKING:
-    from tuner.doctor import Finding
-
-
-from typing import TYPE_CHECKING, Any
-
-from tuner.cli.options import device_option
-
-if TYPE_CHECKING:
     from tuner.devices.worker import DeviceReport
+    from tuner.doctor import Finding
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 _MUST_BE_MENDED = 1

@@ -8,14 +8,7 @@ import click
 from tuner.cli import completion
 from tuner.cli.options import finite, search_options
 from tuner.cli.output import console, json_option, write_json
-from tuner.cli.remote import client_of, document_of, one_line, socket_option
-
-if TYPE_CHECKING:
-    from tuner.client import Job
-
-from typing import TYPE_CHECKING
-
-from tuner.cli.remote import show_job, show_jobs
+from tuner.cli.remote import client_of, document_of, one_line, show_job, show_jobs, socket_option
 from tuner.model.jobs import JobState
 
 if TYPE_CHECKING:
