@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from answering_scene import H200, TWIN, TX1, Answers, first_values, known, refresh, shipped, store_run
@@ -22,7 +23,7 @@ from tuner.daemon.backlog.uses import MOST_QUESTIONS
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.settings.tables import OnlineTable, Settings, TuningTable
 from tuner.database import Store
-from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer, analytical_key
+from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer, analytical_key, stored_answer
 from tuner.database.best_known import ORIGINS
 from tuner.database.ranking import allowed
 from tuner.errors import InputError, UnknownNameError
@@ -286,6 +287,32 @@ def test_a_damaged_record_hides_no_other(store: Store, caplog: pytest.LogCapture
     refresh(answers.answerer, store)
     assert answers.reply(Question((SCAN,))).run == good
     assert f"run {bad} is skipped" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("conditions", ("sources",), None),
+        ("conditions", ("workloads", 0, 1), 10**400),
+        ("answer", ("best", "energy_j"), "1"),
+        ("answer", ("default", "energy_j"), 10**400),
+        ("answer", ("best", "time_s"), []),
+        ("answer", ("repeatability",), 1),
+        ("answer", ("repeatability", "time_interval"), "1"),
+    ],
+)
+def test_what_cannot_be_calculated_with_is_a_damaged_record(
+    store: Store, part: str, key: tuple[Any, ...], value: object
+) -> None:
+    """An answer is passed over when it is read, not when it is asked for."""
+    store_run(store, [SCAN], repeats=0.01)
+    (run,) = store.history()
+    assert stored_answer(run) is not None
+    document = getattr(run, part)
+    for step in key[:-1]:
+        document = document[step]
+    document[key[-1]] = value
+    assert stored_answer(run) is None
 
 
 def test_the_answering_process_stays_light() -> None:

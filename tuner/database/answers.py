@@ -5,6 +5,7 @@ Which of several answers is served is decided in ``tuner.database.ranking``.
 
 import functools
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -18,11 +19,11 @@ ANALYSIS_VERSION = 1
 
 _LOG = logging.getLogger(__name__)
 
-_TRIAL = (
-    *("time_s", "time_s_uncertainty", "energy_j", "energy_j_uncertainty", "power_w", "sensor", "scope"),
-    *("clock_seen_mhz", "bursts", "window_s", "flags"),
-)
+_AMOUNTS = ("time_s", "time_s_uncertainty", "energy_j", "energy_j_uncertainty", "power_w")
+_TRIAL = (*_AMOUNTS, "sensor", "scope", "clock_seen_mhz", "bursts", "window_s", "flags")
 _DOCUMENT = ("status", "modelled", "against_default", "trade_off", "repeatability")
+_INTERVALS = ("energy_interval", "time_interval")
+_MOST_BATCH = 2**63 - 1
 _AHEAD = timedelta(hours=1)  # so far in the future a sample was not made: the clock was wrong then
 
 
@@ -219,6 +220,7 @@ def stored_answer(run: StoredRun, samples: Sequence[Mapping[str, Any]] = ()) -> 
         if best is None:
             return None
         batches = _batches(run.conditions["workloads"])
+        _check_amounts(document.get("repeatability") or {}, _INTERVALS)
         return StoredAnswer(
             run=run.id,
             status=run.status,
@@ -243,21 +245,31 @@ def stored_answer(run: StoredRun, samples: Sequence[Mapping[str, Any]] = ()) -> 
 
 def _batches(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     batches = {str(name): int(batch) for name, batch in pairs}
-    if min(batches.values()) < 1:
+    if min(batches.values()) < 1 or max(batches.values()) > _MOST_BATCH:
         raise ValueError(f"batches are {batches}")
     return batches
 
 
 def _bound(conditions: Mapping[str, Any]) -> dict[str, Any]:
     """What staleness looks at; raises LookupError where something is missing."""
-    bound = {name: conditions[name] for name in ("workloads", "sources", "device", "clocks")}
+    bound = {name: conditions[name] for name in ("workloads", "device", "clocks")}
+    bound["sources"] = dict(conditions["sources"])
     for key in ("uuid", "name", "modelled"):
         bound["device"][key]
     return bound | {"asked": dict(conditions.get("asked", {})), "protocol": conditions.get("protocol")}
 
 
 def _trial(record: Mapping[str, Any]) -> dict[str, Any]:
+    _check_amounts(record, _AMOUNTS)
     return {name: record.get(name) for name in _TRIAL}
+
+
+def _check_amounts(record: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise TypeError, ValueError or OverflowError where one is there and is no finite number."""
+    for name in names:
+        value = record.get(name)
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"{name} is {value}")
 
 
 def analytical_key(name: str, device: DeviceIdentity, source: str, version: int = ANALYSIS_VERSION) -> str:
