@@ -133,6 +133,21 @@ def test_a_recording_does_not_hear_of_the_runs_it_was_made_of(store: Store, tmp_
     assert [one.sizes["N"] for one in Begun(store, of(2)).known()] == [4, 8]
 
 
+def test_replays_of_near_sizes_are_known_first(store: Store, tmp_path: Path) -> None:
+    """Sizes that names leave out, as scans leave out their type, set no two sizes of a recording apart."""
+    workloads = ("scan-lf:N=8", "scan-lf:N=16,batch=64", "scan-lf:N=2")
+    requests = [replace(SHORT, workloads=(workload,)) for workload in workloads]
+    for request in requests:
+        tune(request, store, spec=TX1)
+    spaces = [stored_space(store, Catalog.load(), run_id).space for run_id in (1, 2, 3)]
+    write(tmp_path / "scan.zip", spaces)
+    replayed = f"replay:{tmp_path / 'scan.zip'}"
+    for size in (16, 2):
+        tune(of(size), store, spec=replayed)
+
+    assert sizes(Begun(store, of(8), replayed).known()) == [16, 2]
+
+
 @pytest.mark.parametrize(
     ("was", "stored"),
     [

@@ -63,7 +63,8 @@ def _told(
 ) -> Iterator[tuple[dict[str, int | str], str, Points]]:
     """Sizes, GPU and points of every run that tells something of a workload, nearest first."""
     kernel, batch = item.kernel, item.workload.batch
-    own = size_point(item.workload, kernel.workload(dict(item.workload.sizes)).batch)
+    here = kernel.workload(sizes_named(str(item.workload)))  # as runs are read: names leave some sizes out
+    own = size_point(here, here.batch)
     found: list[tuple[tuple[object, ...], StoredRun, str, Workload]] = []
     for run in store.finished_before(run_id, kernel.name, objective):
         conditions = run.conditions
@@ -74,8 +75,8 @@ def _told(
         there = kernel.workload(sizes_named(name))
         asked = conditions.get("asked", {}).get(name, measured)
         apart = distance(own, batch, size_point(there, there.batch), measured, asked)
-        here = bool(conditions["device"]["name"] == device.name)
-        found.append(((not here, apart, -run.id), run, name, there))
+        elsewhere = bool(conditions["device"]["name"] != device.name)
+        found.append(((elsewhere, apart, -run.id), run, name, there))
     for _, run, name, there in sorted(found, key=lambda one: one[0]):
         points = _points(store, run, name, Objective(objective))
         if points:
