@@ -197,7 +197,7 @@ class Maintenance:
     """What the daemon does by itself, some time after there was a reason.
 
     Args:
-        situation: settings and kernels.
+        state: settings and kernels.
         storage: the database.
         board: of jobs.
         budgets: what was spent.
@@ -208,7 +208,7 @@ class Maintenance:
 
     def __init__(
         self,
-        situation: State,
+        state: State,
         *,
         storage: Storage,
         board: Board,
@@ -217,14 +217,14 @@ class Maintenance:
         backlog: Backlog,
         wall: Callable[[], datetime],
     ) -> None:
-        self._situation = situation
+        self._state = state
         self._storage = storage
         self._board = board
         self._budgets = budgets
         self._answerer = answerer
         self._backlog = backlog
         self._wall = wall
-        self._auto_queue = AutoQueue(board, lambda: situation.settings.limits.queue)
+        self._auto_queue = AutoQueue(board, lambda: state.settings.limits.queue)
         self._debouncer = Debouncer()
 
     async def begin(self) -> None:
@@ -233,7 +233,7 @@ class Maintenance:
         Raises:
             StoreError: the database cannot be used just now.
         """
-        uuids = [identity.uuid for identity in self._situation.identities.values()]
+        uuids = [identity.uuid for identity in self._state.identities.values()]
         await self._budgets.load(self._wall().date().isoformat(), uuids)
         uses = await self._storage.run(lambda books: books.ledger.uses())
         self._answerer.remember(await self._storage.run(lambda books: books.ledger.analytical()))
@@ -317,21 +317,21 @@ class Maintenance:
 
     async def queue_sets(self) -> None:
         """Queue what daemon.toml wants tuned and never was; take back what it wants no more."""
-        situation = self._situation
+        state = self._state
         try:
             known = await self._storage.run(lambda books: books.jobs.jobs())
         except StoreError:
             self._debouncer.soon("sets", _RETRY_S, self.queue_sets)
             return
-        specs, situation.troubles["sets"] = missing(
-            situation.settings, situation.catalog, situation.devices, known
+        specs, state.troubles["sets"] = missing(
+            state.settings, state.catalog, state.devices, known
         )
-        for number in unwanted(situation.settings, situation.catalog, situation.devices, self._board.jobs):
+        for number in unwanted(state.settings, state.catalog, state.devices, self._board.jobs):
             with contextlib.suppress(TunerError):  # it has ended just now
                 await self._board.change(number, JobState.CANCELLED, WITHDRAWN)
         with contextlib.suppress(StoreError):  # at the next look
             await self._board.prioritise(
-                reprioritised(situation.settings, situation.catalog, self._board.jobs)
+                reprioritised(state.settings, state.catalog, self._board.jobs)
             )
         for spec, rank in specs:
             if self._answerer.answering_run(spec) is not None:
@@ -348,7 +348,7 @@ class Maintenance:
 
     async def _forget(self) -> None:
         """Remove jobs that ended long ago."""
-        before = self._wall() - timedelta(days=self._situation.settings.limits.keep_days)
+        before = self._wall() - timedelta(days=self._state.settings.limits.keep_days)
         try:
             count = await self._storage.run(lambda books: books.jobs.forget(before))
         except StoreError:
