@@ -358,3 +358,23 @@ def test_a_child_dies_with_its_parent(method: str) -> None:
             assert ends(pidfd)
         finally:
             os.close(pidfd)
+
+
+def test_a_loop_whose_signals_are_ignored_leaves_no_descriptor_to_write_to() -> None:
+    """After the loop is closed, signals stay ignored, and none writes where its descriptor was."""
+    code = """
+import asyncio, signal
+from tuner.system.signals import ignore_signals
+
+async def listen():
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, print)
+    ignore_signals(loop)
+
+asyncio.run(listen())
+signal.raise_signal(signal.SIGTERM)
+print(signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, signal.set_wakeup_fd(-1))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "-1"]

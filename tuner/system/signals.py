@@ -58,6 +58,7 @@ def ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
     for number in _ALL:
         signal.signal(number, signal.SIG_IGN)
     vars(loop).get("_signal_handlers", {}).clear()  # so that closing the loop does not bring the default back
+    signal.set_wakeup_fd(-1)  # the loop closes its own, whose number another file may get
 
 
 class StopRequest:
