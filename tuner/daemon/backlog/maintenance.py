@@ -323,16 +323,12 @@ class Maintenance:
         except StoreError:
             self._debouncer.soon("sets", _RETRY_S, self.queue_sets)
             return
-        specs, state.troubles["sets"] = missing(
-            state.settings, state.catalog, state.devices, known
-        )
+        specs, state.troubles["sets"] = missing(state.settings, state.catalog, state.devices, known)
         for number in unwanted(state.settings, state.catalog, state.devices, self._board.jobs):
             with contextlib.suppress(TunerError):  # it has ended just now
                 await self._board.change(number, JobState.CANCELLED, WITHDRAWN)
         with contextlib.suppress(StoreError):  # at the next look
-            await self._board.prioritise(
-                reprioritised(state.settings, state.catalog, self._board.jobs)
-            )
+            await self._board.prioritise(reprioritised(state.settings, state.catalog, self._board.jobs))
         for spec, rank in specs:
             if self._answerer.answering_run(spec) is not None:
                 continue
