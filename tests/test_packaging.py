@@ -1,6 +1,7 @@
 """The distribution: one import name, all data files, and a wheel that runs on its own."""
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -43,8 +44,11 @@ def test_every_package_folder_is_listed() -> None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy of the tree so that nothing is left in it."""
     build = tmp_path_factory.mktemp("wheel")
+    tree = build / "tree"
+    left_out = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
+    shutil.copytree(ROOT, tree, ignore=left_out)  # a build in place would pack modules of earlier builds, too
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", build, ROOT],
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", build, tree],
         check=True,
         env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "TMPDIR": str(build)},
     )
