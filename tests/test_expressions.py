@@ -135,7 +135,7 @@ def test_numpy_scalars_and_float_arrays_are_values() -> None:
     [
         ("P.real", "attribute access is not allowed"),
         ("P[0]", "indexing is not allowed"),
-        ("(lambda: 1)()", "call of lambda: 1 is not allowed"),
+        ("(lambda: 1)()", "is not allowed; functions:"),
         ("__import__('os')", "call of __import__ is not allowed"),
         ("open('x')", "functions: ceil_div"),
         ("loge(P)", "did you mean 'log2'"),
