@@ -1,8 +1,13 @@
-"""The CUDA device over a fake CuPy, with kernels that behave well and badly."""
+"""The CUDA device over a fake CuPy, with kernels that behave well and badly.
 
+The kernels of answer checks are the real ones, compiled for the host.
+"""
+
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import host_build
 import numpy as np
 import pytest
 from fake_cupy import DeviceArray, FakeCupy, Kernel
@@ -11,6 +16,7 @@ from fake_driver import FakeLibrary
 from tuner.compiler import CompiledStage
 from tuner.devices.cuda import CudaDevice, probe
 from tuner.devices.cuda import device as cuda
+from tuner.devices.cuda.answer_kernels import answer_stage
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.rounds import RoundRunner
 from tuner.errors import CompileError
@@ -31,6 +37,25 @@ from tuner.space.occupancy import device_limits
 
 ROWS, N = 64, 128
 LIMITS = device_limits((9, 0), multiprocessors=132, memory_bytes=2**30, l2_bytes=2**17)
+
+
+class HostKernel(Kernel):
+    """A kernel of answer checks, run on the host in no time."""
+
+    def __init__(self, entry: str) -> None:
+        super().__init__(lambda *_: None, 0.0)
+        self._entry = entry
+
+    def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
+        plain = [np.asarray(arg) if isinstance(arg, DeviceArray) else arg for arg in args]
+        host_build.run(answer_stage().source, self._entry, tuple(grid), tuple(block), 0, plain)
+
+
+def answer_kernels() -> dict[str, Kernel]:
+    """The kernels of ``answers.cu`` by name."""
+    names = re.findall(r'extern "C" __global__ void (\w+)', answer_stage().source.text)
+    host_build.build(answer_stage().source, names)
+    return {name: HostKernel(name) for name in names}
 
 
 class FakeCompiler:
@@ -137,6 +162,7 @@ def kernels(cp: Callable[[], FakeCupy]) -> dict[str, Kernel]:
         y[17, 5] += 1
 
     return {
+        **answer_kernels(),
         "scan": Kernel(scan, 1e-3),
         "slow": Kernel(scan, 3e-3),
         "very_slow": Kernel(scan, 0.5),

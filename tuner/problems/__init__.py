@@ -6,7 +6,7 @@ Comparisons are written so that NaN fails.
 
 from tuner.errors import KernelFileError, UnknownNameError
 from tuner.model import Plan, ProblemSpec
-from tuner.problems.base import Deviation, Problem, poison, same, sample_rows, take_rows
+from tuner.problems.base import Deviation, Draw, Norm, Problem, poison, same, sample_rows, take_rows, to_host
 from tuner.problems.fft import Fft
 from tuner.problems.generic import Consistent, Elementwise
 from tuner.problems.scan import Scan
@@ -14,13 +14,20 @@ from tuner.problems.tridiagonal import Tridiagonal
 
 __all__ = [
     "NAMES",
+    "Consistent",
     "Deviation",
+    "Draw",
+    "Fft",
+    "Norm",
     "Problem",
+    "Scan",
+    "Tridiagonal",
     "poison",
     "problem_for",
     "same",
     "sample_rows",
     "take_rows",
+    "to_host",
     "validate_plan",
 ]
 

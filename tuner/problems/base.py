@@ -1,10 +1,11 @@
-"""Common parts of problems: the deviation of an answer, sampling of rows, chunked sweeps over arrays."""
+"""Common parts of problems: inputs, deviations of answers, sampling of rows, chunked sweeps over arrays."""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from enum import Enum
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,32 @@ Arrays: TypeAlias = Mapping[str, Array]
 
 CHUNK_ELEMENTS = 2**20
 """Elements handled at a time, so that float64 temporaries stay at some 8 MiB each."""
+
+
+class Norm(Enum):
+    """How the differences of an answer from the right one become one error.
+
+    The first two are relative to the same norm of a row of the right answer.
+    """
+
+    MAXIMUM = "largest element of a row"
+    EUCLIDEAN = "length of a row"
+    ELEMENT = "elements, by themselves or the mean around them"
+    COUNT = "number of differences in a row"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How random values of one input are drawn; complex numbers by their real and imaginary parts.
+
+    Attributes:
+        kind: ``uniform`` in [low, low + width), ``normal`` for the standard normal distribution, ``whole``
+            for uniform whole numbers ``low`` ... ``low + width - 1``.
+    """
+
+    kind: Literal["uniform", "normal", "whole"] = "uniform"
+    low: float = -1.0
+    width: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -102,6 +129,17 @@ class Problem(ABC):
         """
 
     @abstractmethod
+    def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
+        """How every ``in`` and ``inout`` buffer is filled, in the order of the kernel file."""
+
+    @abstractmethod
+    def norm(self, output: Array) -> Norm:
+        """How an output is compared with the right one."""
+
+    @abstractmethod
+    def allowed(self, output: Array) -> float:
+        """Largest error of an output that rounding explains, or the tolerance of the kernel file."""
+
     def inputs(
         self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
     ) -> dict[str, Array]:
@@ -110,6 +148,19 @@ class Problem(ABC):
         Raises:
             KernelFileError: the buffers are not those of this problem.
         """
+        del sizes
+        self.validate(buffers)
+        given = {buffer.name: buffer for buffer in buffers}
+        arrays = {
+            name: fill(xp.empty(given[name].shape, given[name].dtype), rng, draw)
+            for name, draw in self.draws(buffers).items()
+        }
+        self.settle(xp, arrays)
+        return arrays
+
+    def settle(self, xp: Namespace, inputs: Arrays) -> None:
+        """Give inputs drawn one by one what the problem asks of them together; nothing here."""
+        del xp, inputs
 
     @abstractmethod
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
@@ -164,31 +215,21 @@ def chunks(rows: int, elements_per_row: int) -> Iterator[slice]:
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
-def fill(array: Array, draw: Callable[..., Array]) -> Array:
-    """Fill a new array piece by piece, complex ones by their real and imaginary parts.
-
-    Args:
-        array: contiguous; returned.
-        draw: called with ``(count, dtype=...)``; the dtype is float64 where the parts are, else float32.
-    """
+def fill(array: Array, rng: Generator, draw: Draw) -> Array:
+    """Fill a new contiguous array piece by piece, and return it."""
     real = array.real.dtype
     flat = array.view(real).reshape(-1)
-    drawn = np.dtype(np.float64 if real == np.float64 else np.float32)
+    drawn = np.dtype(np.float32 if real.kind == "f" and real != np.float64 else np.float64)
     for piece in chunks(flat.size, 1):
-        flat[piece] = draw(piece.stop - piece.start, dtype=drawn)
+        count = piece.stop - piece.start
+        if draw.kind == "normal":
+            flat[piece] = rng.standard_normal(count, dtype=drawn)
+            continue
+        values = rng.random(count, dtype=drawn)
+        values *= draw.width
+        values += draw.low
+        flat[piece] = np.floor(values) if draw.kind == "whole" else values
     return array
-
-
-def uniform(rng: Generator) -> Callable[..., Array]:
-    """A ``draw`` of ``fill``: uniform values in [-1, 1)."""
-
-    def draw(count: int, dtype: np.dtype[Any]) -> Array:
-        values = rng.random(count, dtype=dtype)
-        values *= 2
-        values -= 1
-        return values
-
-    return draw
 
 
 def unit_roundoff(array: Array) -> float:
@@ -241,6 +282,13 @@ def _excess(deviation: Deviation) -> float:
     return math.inf if deviation.error else 0.0
 
 
+def allowed_difference(answer: Array, tolerance: float | None) -> float:
+    """The tolerance, or where it is None 100 units of roundoff of the answer's dtype, 0 for whole numbers."""
+    if tolerance is not None:
+        return tolerance
+    return 100 * unit_roundoff(answer) if np.issubdtype(answer.dtype, np.inexact) else 0.0
+
+
 def agreement(reference: Array, answer: Array, tolerance: float | None, name: str) -> Deviation:
     """Compare two equally shaped arrays of the same device element by element.
 
@@ -250,11 +298,10 @@ def agreement(reference: Array, answer: Array, tolerance: float | None, name: st
     Args:
         reference: right values.
         answer: values to judge.
-        tolerance: allowed error; None takes 100 units of roundoff of the answer's dtype, 0 for integers.
+        tolerance: see ``allowed_difference``.
         name: of the buffer, for the metric's words.
     """
-    inexact = np.issubdtype(answer.dtype, np.inexact)
-    allowed = tolerance if tolerance is not None else 100 * unit_roundoff(answer) if inexact else 0.0
+    allowed = allowed_difference(answer, tolerance)
     wide = np.result_type(answer.dtype, reference.dtype, np.float64)
     worst = Deviation(-1.0, allowed, f"relative error of {name}", 0)
     with np.errstate(all="ignore"):

@@ -11,11 +11,11 @@ from tuner.problems.base import (
     Array,
     Arrays,
     Deviation,
-    Generator,
+    Draw,
     Namespace,
+    Norm,
     Problem,
     expect_buffers,
-    fill,
     relative,
     sweep,
     unit_roundoff,
@@ -41,14 +41,14 @@ class Fft(Problem):
         """See ``Problem.validate``."""
         expect_buffers(self.spec, buffers, 1, "c", "one complex input and one output of shape [batch, N]")
 
-    def inputs(
-        self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
-    ) -> dict[str, Array]:
-        """See ``Problem.inputs``."""
-        del sizes
-        self.validate(buffers)
-        (x,) = (buffer for buffer in buffers if buffer.role in ("in", "inout"))
-        return {x.name: fill(xp.empty(x.shape, x.dtype), rng.standard_normal)}
+    def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
+        """See ``Problem.draws``."""
+        return {buffer.name: Draw("normal") for buffer in buffers if buffer.role in ("in", "inout")}
+
+    def norm(self, output: Array) -> Norm:
+        """See ``Problem.norm``."""
+        del output
+        return Norm.EUCLIDEAN
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Relative L2 error of a row against the transform in complex128."""
@@ -60,7 +60,7 @@ class Fft(Problem):
 
         (x,), (y,) = inputs_rows.values(), outputs_rows.values()
         what = "relative L2 error of the transform"
-        return sweep(np, (x, y), errors, allowed=self._allowed(y), what=what)
+        return sweep(np, (x, y), errors, allowed=self.allowed(y), what=what)
 
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Parseval's law and one random linear functional of every row, in complex128.
@@ -69,12 +69,9 @@ class Fft(Problem):
         for an equation in which every element of y has weight one. For a right answer both deviations stay
         below its relative L2 error (the functional's by ``FUNCTIONAL_SPREAD`` times that).
         """
-        inverse = self._is_inverse(sizes)
         (x,), (y,) = inputs.values(), outputs.values()
-        length = x.shape[1]
-        phases = np.exp(2j * np.pi * np.random.default_rng(length).random(length))
-        v, w = xp.asarray(phases), xp.asarray((np.fft.ifft if inverse else np.fft.fft)(phases))
-        growth = math.sqrt(1 / length if inverse else length)
+        phases, transformed, growth = self.functional(x.shape[1], sizes)
+        v, w = xp.asarray(phases), xp.asarray(transformed)
 
         def errors(x: Array, y: Array) -> Array:
             x, y = x.astype(xp.complex128), y.astype(xp.complex128)
@@ -85,16 +82,23 @@ class Fft(Problem):
             return relative(xp, xp.maximum(parseval, functional / FUNCTIONAL_SPREAD), right)
 
         what = "deviation of the transform from Parseval's law and a random functional"
-        return sweep(xp, (x, y), errors, allowed=self._allowed(y), what=what)
+        return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=what)
+
+    def functional(self, length: int, sizes: Mapping[str, Any]) -> tuple[Array, Array, float]:
+        """Random phases and their transform (complex128), and by what a transform lengthens a row."""
+        phases = np.exp(2j * np.pi * np.random.default_rng(length).random(length))
+        if self._is_inverse(sizes):
+            return phases, np.fft.ifft(phases), math.sqrt(1 / length)
+        return phases, np.fft.fft(phases), math.sqrt(length)
 
     def _is_inverse(self, sizes: Mapping[str, Any]) -> bool:
         return self.word("direction", sizes) == "inverse"
 
-    def _allowed(self, y: Array) -> float:
+    def allowed(self, output: Array) -> float:
         """Two units of roundoff per radix-2 level (1.2e-7 log2 N in single precision)."""
         if self.spec.tolerance is not None:
             return self.spec.tolerance
-        return 2 * unit_roundoff(y) * max(1.0, math.log2(y.shape[1]))
+        return 2 * unit_roundoff(output) * max(1.0, math.log2(output.shape[1]))
 
 
 def norm(xp: Namespace, rows: Array) -> Array:

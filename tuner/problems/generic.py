@@ -12,15 +12,15 @@ from tuner.problems.base import (
     Array,
     Arrays,
     Deviation,
-    Generator,
+    Draw,
     Namespace,
+    Norm,
     Problem,
     agreement,
+    allowed_difference,
     chunks,
-    fill,
     sweep,
     to_host,
-    uniform,
     worst_of,
 )
 
@@ -28,16 +28,31 @@ INTEGERS = 16
 """Integer inputs are uniform in 0 ... INTEGERS - 1: small enough for sums, and indices of small tables."""
 
 
-def random_array(xp: Namespace, rng: Generator, buffer: Buffer) -> Array:
-    """Random values by dtype: parts of numbers in [-1, 1), integers in 0 ... 15, booleans either way."""
-    array = xp.empty(buffer.shape, buffer.dtype)
-    if array.dtype.kind in "fc":
-        return fill(array, uniform(rng))
-    below = 2 if array.dtype.kind == "b" else INTEGERS
-    return fill(array, lambda count, dtype: (rng.random(count, dtype=dtype) * below).astype(np.int32))
+def draw_of(dtype: np.dtype[Any]) -> Draw:
+    """Parts of numbers in [-1, 1), integers in 0 ... 15, booleans either way."""
+    if dtype.kind in "fc":
+        return Draw()
+    return Draw("whole", 0, 2 if dtype.kind == "b" else INTEGERS)
 
 
-class Elementwise(Problem):
+class _Generic(Problem):
+    """What has no law of its own: values by dtype, compared element by element."""
+
+    def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
+        """See ``Problem.draws``."""
+        return {b.name: draw_of(np.dtype(b.dtype)) for b in buffers if b.role in ("in", "inout")}
+
+    def norm(self, output: Array) -> Norm:
+        """See ``Problem.norm``."""
+        del output
+        return Norm.ELEMENT
+
+    def allowed(self, output: Array) -> float:
+        """See ``Problem.allowed``."""
+        return allowed_difference(output, self.spec.tolerance)
+
+
+class Elementwise(_Generic):
     """Outputs given as expressions over the input buffers and the sizes, evaluated element by element.
 
     Reals are evaluated in float64, integers in int64. The error of an element is relative to the larger of
@@ -62,14 +77,6 @@ class Elementwise(Problem):
                         f"[problem.reference] {name}: {used!r} of shape {list(shapes[used])} cannot be taken "
                         f"element by element with {name!r} of shape {list(shapes[name])}"
                     )
-
-    def inputs(
-        self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
-    ) -> dict[str, Array]:
-        """See ``Problem.inputs``."""
-        del sizes
-        self.validate(buffers)
-        return {b.name: random_array(xp, rng, b) for b in buffers if b.role in ("in", "inout")}
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Largest relative error of an element over all outputs."""
@@ -114,7 +121,7 @@ def _stretches(shape: tuple[int, ...], onto: tuple[int, ...]) -> bool:
     return all(one in (1, other) for one, other in zip(shape, onto[axes:], strict=True))
 
 
-class Consistent(Problem):
+class Consistent(_Generic):
     """No reference of its own: outputs must agree with the default configuration's on the same inputs.
 
     ``compare`` and ``residual`` only tell that real and complex outputs are finite; ``compare_outputs``
@@ -129,14 +136,6 @@ class Consistent(Problem):
             raise KernelFileError(
                 "[[argument]]: no buffer has role 'out' or 'inout', so nothing can be checked"
             )
-
-    def inputs(
-        self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
-    ) -> dict[str, Array]:
-        """See ``Problem.inputs``."""
-        del sizes
-        self.validate(buffers)
-        return {b.name: random_array(xp, rng, b) for b in buffers if b.role in ("in", "inout")}
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """See ``residual``."""

@@ -1,7 +1,7 @@
 """Prefix sums of rows, inclusive or exclusive."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,14 +11,13 @@ from tuner.problems.base import (
     Array,
     Arrays,
     Deviation,
-    Generator,
+    Draw,
     Namespace,
+    Norm,
     Problem,
     expect_buffers,
-    fill,
     relative,
     sweep,
-    uniform,
     unit_roundoff,
 )
 
@@ -41,15 +40,15 @@ class Scan(Problem):
         needs = "one input and one output of shape [batch, N], both real or both signed whole numbers"
         expect_buffers(self.spec, buffers, 1, "i" if kinds == {"i"} else "f", needs)
 
-    def inputs(
-        self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
-    ) -> dict[str, Array]:
-        """See ``Problem.inputs``."""
-        del sizes
-        self.validate(buffers)
-        (x,) = (buffer for buffer in buffers if buffer.role in ("in", "inout"))
-        array = xp.empty(x.shape, x.dtype)
-        return {x.name: fill(array, uniform(rng) if array.dtype.kind == "f" else _whole(rng, array.dtype))}
+    def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
+        """See ``Problem.draws``."""
+        return {
+            buffer.name: _draw(np.dtype(buffer.dtype)) for buffer in buffers if buffer.role in ("in", "inout")
+        }
+
+    def norm(self, output: Array) -> Norm:
+        """See ``Problem.norm``."""
+        return Norm.MAXIMUM if output.dtype.kind == "f" else Norm.COUNT
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Largest error of a row by the row's largest sum, against sums in float64.
@@ -65,7 +64,7 @@ class Scan(Problem):
             return relative(np, abs(given - reference).max(axis=1), abs(reference).max(axis=1))
 
         (x,), (y,) = inputs_rows.values(), outputs_rows.values()
-        return sweep(np, (x, y), errors, allowed=self._allowed(y), what=_metric(y, "error"))
+        return sweep(np, (x, y), errors, allowed=self.allowed(y), what=_metric(y, "error"))
 
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Half of the largest ``|y[i] - y[i-1] - x[i]|`` or ``|y[N-1] - sum of x|``, by the largest sum.
@@ -86,7 +85,7 @@ class Scan(Problem):
             return relative(xp, xp.maximum(abs(jumps).max(axis=1), abs(total)) / 2, abs(sums).max(axis=1))
 
         (x,), (y,) = inputs.values(), outputs.values()
-        return sweep(xp, (x, y), errors, allowed=self._allowed(y), what=_metric(y, "residual"))
+        return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=_metric(y, "residual"))
 
     def _inclusive(self, xp: Namespace, x: Array, y: Array, sizes: Mapping[str, Any]) -> Array:
         """The sums with their own elements: in float64, or in the type of whole numbers, where they wrap."""
@@ -95,25 +94,21 @@ class Scan(Problem):
             sums += x
         return sums
 
-    def _allowed(self, y: Array) -> float:
+    def allowed(self, output: Array) -> float:
         """Twice what serial summation may lose: N roundings of random sign, each of half the largest sum."""
         if self.spec.tolerance is not None:
             return self.spec.tolerance
-        return unit_roundoff(y) * (4 + 2 * math.sqrt(y.shape[1])) if y.dtype.kind == "f" else 0.0
+        if output.dtype.kind != "f":
+            return 0.0
+        return unit_roundoff(output) * (4 + 2 * math.sqrt(output.shape[1]))
 
 
-def _whole(rng: Generator, dtype: np.dtype[Any]) -> Callable[..., Array]:
-    """A ``draw`` of ``fill``: whole numbers of 32 bits, or as many as the type has."""
+def _draw(dtype: np.dtype[Any]) -> Draw:
+    """Reals in [-1, 1), whole numbers of 32 bits or as many as the type has."""
+    if dtype.kind == "f":
+        return Draw()
     bound = min(2**31, 1 + int(np.iinfo(dtype).max))
-
-    def draw(count: int, dtype: np.dtype[Any]) -> Array:
-        del dtype  # single precision would leave the last bits zero
-        values = rng.random(count, dtype=np.float64)
-        values *= 2 * bound
-        values -= bound
-        return values
-
-    return draw
+    return Draw("whole", -bound, 2 * bound)
 
 
 def _metric(y: Array, what: str) -> str:

@@ -4,22 +4,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_banded
 
 from tuner.model import Buffer
 from tuner.problems.base import (
     Array,
     Arrays,
     Deviation,
-    Generator,
+    Draw,
     Namespace,
+    Norm,
     Problem,
     chunks,
     expect_buffers,
-    fill,
     relative,
     sweep,
-    uniform,
     unit_roundoff,
 )
 
@@ -46,24 +44,24 @@ class Tridiagonal(Problem):
         )
         expect_buffers(self.spec, buffers, 4, "f", needs)
 
-    def inputs(
-        self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
-    ) -> dict[str, Array]:
-        """See ``Problem.inputs``."""
-        del sizes
-        self.validate(buffers)
-        given = [buffer for buffer in buffers if buffer.role in ("in", "inout")]
-        arrays = [xp.empty(buffer.shape, buffer.dtype) for buffer in given]
-        for array in arrays:
-            fill(array, uniform(rng))
-        a, b, c, _ = arrays
+    def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
+        """See ``Problem.draws``."""
+        return {buffer.name: Draw() for buffer in buffers if buffer.role in ("in", "inout")}
+
+    def norm(self, output: Array) -> Norm:
+        """See ``Problem.norm``."""
+        del output
+        return Norm.MAXIMUM
+
+    def settle(self, xp: Namespace, inputs: Arrays) -> None:
+        """Make the systems diagonally dominant."""
+        a, b, c, _ = inputs.values()
         a[:, 0] = 0
         c[:, -1] = 0
         for part in chunks(*b.shape):
             negative = b[part] < 0
             b[part] = abs(2 * b[part]) % 1 + MARGIN + abs(a[part]) + abs(c[part])
             b[part] = xp.where(negative, -b[part], b[part])
-        return {buffer.name: array for buffer, array in zip(given, arrays, strict=True)}
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Largest error of a row by the row's largest unknown, against LAPACK in float64."""
@@ -75,7 +73,7 @@ class Tridiagonal(Problem):
 
         (x,) = outputs_rows.values()
         what = "error of the solution by the row's largest unknown"
-        return sweep(np, (*inputs_rows.values(), x), errors, allowed=self._allowed(x), what=what)
+        return sweep(np, (*inputs_rows.values(), x), errors, allowed=self.allowed(x), what=what)
 
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Normwise backward error ``max |A x - d| / (max |A| max |x|)`` of a row, in float64.
@@ -95,17 +93,19 @@ class Tridiagonal(Problem):
 
         (x,) = outputs.values()
         what = "backward error of the solution"
-        return sweep(xp, (*inputs.values(), x), errors, allowed=self._allowed(x), what=what)
+        return sweep(xp, (*inputs.values(), x), errors, allowed=self.allowed(x), what=what)
 
-    def _allowed(self, x: Array) -> float:
+    def allowed(self, output: Array) -> float:
         """Condition number times four units of roundoff, the backward error of an elimination step."""
         if self.spec.tolerance is not None:
             return self.spec.tolerance
-        return 4 * unit_roundoff(x) * NORM / MARGIN
+        return 4 * unit_roundoff(output) * NORM / MARGIN
 
 
 def solve(a: Array, b: Array, c: Array, d: Array) -> Array:
     """Solve rows of tridiagonal systems in float64, as one long system whose pieces are not coupled."""
+    from scipy.linalg import solve_banded  # noqa: PLC0415 - takes long, and most processes solve nothing
+
     a, b, c = (np.array(array, dtype=np.float64) for array in (a, b, c))
     a[:, 0] = 0
     c[:, -1] = 0

@@ -1,7 +1,7 @@
 """Device arrays of workloads: allocated once, shared by all configurations, guarded, rotated past the L2."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -10,7 +10,8 @@ import numpy as np
 from tuner.devices.cuda.types import Array
 from tuner.model import Buffer, Plan, Workload
 
-_GUARD_BYTES = 4096  # before and after every array; keeps the arrays aligned like an allocation of their own
+INPUT_ROLES = ("in", "inout")
+GUARD_BYTES = 4096  # before and after every array; keeps the arrays aligned like an allocation of their own
 _GUARD_VALUE = 0xA5
 _POISON = 0xFF  # a NaN in every floating-point format, -1 in every signed integer
 _COLD = 3  # bytes touched between two uses of an array, in sizes of the L2
@@ -32,7 +33,7 @@ class BufferPool:
     def __init__(self, cp: ModuleType) -> None:
         self._cp = cp
         self._arrays: dict[_Key, list[_GuardedArray]] = {}
-        self._loaded: set[_Key] = set()
+        self._loaded: dict[_Key, int] = {}  # seed of the inputs in the first set
 
     def sets(self, plan: Plan, count: int) -> list[dict[str, Array]]:
         """``count`` sets of the plan's arrays; arrays of all but the first begin as copies of the first's."""
@@ -48,38 +49,40 @@ class BufferPool:
             for index in range(count)
         ]
 
-    def load(self, plan: Plan, inputs: Mapping[str, Array], count: int) -> None:
-        """Put inputs into the first ``count`` sets."""
-        for arrays in self.sets(plan, count):
-            for name, array in inputs.items():
-                self._cp.copyto(arrays[name], array)
-        self._loaded |= {(plan.workload, buffer) for buffer in plan.buffers if buffer.name in inputs}
+    def spread(self, plan: Plan, count: int) -> None:
+        """Copy what the plan reads from the first set into the next, ``count`` in all."""
+        first, *others = self.sets(plan, count)
+        for arrays in others:
+            for buffer in plan.buffers:
+                if buffer.role in INPUT_ROLES:
+                    self._cp.copyto(arrays[buffer.name], first[buffer.name])
 
-    def poison(self, plan: Plan, inputs: Iterable[str]) -> None:
+    def loaded(self, plan: Plan, seed: int) -> None:
+        """Note that the first set now holds the inputs of a seed."""
+        self._loaded.update({key: seed for key in _keys([plan]) if key[1].role in INPUT_ROLES})
+
+    def poison(self, plan: Plan) -> None:
         """Fill what is not an input of the first set with NaN (-1), and write its guards anew."""
-        clean = set(inputs)
         for buffer in plan.buffers:
             guarded = self._arrays[plan.workload, buffer][0]
-            if buffer.name not in clean:
+            if buffer.role not in INPUT_ROLES:
                 guarded.array.data.memset_async(_POISON, guarded.array.nbytes)
-            guarded.raw[:_GUARD_BYTES] = guarded.raw[-_GUARD_BYTES:] = _GUARD_VALUE
+            for edge in (guarded.raw[:GUARD_BYTES], guarded.raw[-GUARD_BYTES:]):
+                edge.data.memset_async(_GUARD_VALUE, GUARD_BYTES)
 
-    def holds(self, plan: Plan) -> bool:
-        """True when every buffer that the plan reads has been given inputs."""
-        return all((plan.workload, b) in self._loaded for b in plan.buffers if b.role in ("in", "inout"))
+    def holds(self, plan: Plan, seed: int | None = None) -> bool:
+        """True when every buffer that the plan reads has inputs in the first set, of any seed or of one."""
+        found = {self._loaded.get((plan.workload, b)) for b in plan.buffers if b.role in INPUT_ROLES}
+        return None not in found if seed is None else found <= {seed}
 
     def forget(self, plan: Plan) -> None:
         """Count nothing of the plan as an input: its run wrote where it must not."""
-        self._loaded -= _keys([plan])
+        for key in _keys([plan]):
+            self._loaded.pop(key, None)
 
-    def overrun(self, plan: Plan) -> str | None:
-        """Name of a buffer of the first set whose surroundings were written to, or None."""
-        for buffer in plan.buffers:
-            raw = self._arrays[plan.workload, buffer][0].raw
-            edges = (raw[:_GUARD_BYTES].get(), raw[-_GUARD_BYTES:].get())
-            if any((edge != _GUARD_VALUE).any() for edge in edges):
-                return buffer.name
-        return None
+    def raw(self, plan: Plan) -> dict[str, Array]:
+        """The bytes of the first set's arrays with their guards, ``GUARD_BYTES`` at both ends."""
+        return {b.name: self._arrays[plan.workload, b][0].raw for b in plan.buffers}
 
     def held_bytes(self, plans: Sequence[Plan]) -> int:
         """Device memory held for the buffers of some plans."""
@@ -104,12 +107,12 @@ class BufferPool:
 
     def _keep(self, arrays: dict[_Key, list[_GuardedArray]]) -> None:
         self._arrays = arrays
-        self._loaded &= arrays.keys()
+        self._loaded = {key: seed for key, seed in self._loaded.items() if key in arrays}
 
     def _allocate(self, buffer: Buffer) -> _GuardedArray:
         size = buffer.elements * np.dtype(buffer.dtype).itemsize
-        raw = self._cp.empty(size + 2 * _GUARD_BYTES, dtype="uint8")
-        array = raw[_GUARD_BYTES : _GUARD_BYTES + size].view(buffer.dtype).reshape(buffer.shape)
+        raw = self._cp.empty(size + 2 * GUARD_BYTES, dtype="uint8")
+        array = raw[GUARD_BYTES : GUARD_BYTES + size].view(buffer.dtype).reshape(buffer.shape)
         return _GuardedArray(raw, array)
 
 

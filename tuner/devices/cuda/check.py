@@ -1,27 +1,87 @@
-"""The answer check: one run on fresh random inputs, compared row by row and as a whole."""
+"""The answer check: one run on random inputs, judged by a law, by sampled rows, and by a right answer.
+
+The first right answer of a workload is judged thoroughly: by the law of its problem on the complete arrays,
+and by rows in float64 on the host. It is then kept as *reference*: every element of later answers is compared
+with it. Two answers that are each within the allowed error of the truth may differ by twice that. So where one
+differs by more than the allowed error, its worst row is judged in float64 on the host, and so is the
+reference's: the truth tells which of the two is wrong.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
-from tuner.devices.cuda.buffers import BufferPool
+from tuner.devices.cuda.answer_kernels import AnswerKernels, Rows, worst_row
+from tuner.devices.cuda.buffers import GUARD_BYTES, BufferPool
 from tuner.devices.cuda.code import CodeCache
+from tuner.devices.cuda.inputs import Inputs
+from tuner.devices.cuda.laws import Laws
 from tuner.devices.cuda.rounds import RoundRunner
 from tuner.devices.cuda.types import Array
-from tuner.model import Plan, Status
-from tuner.problems import Problem, problem_for, same, sample_rows, take_rows, validate_plan
+from tuner.model import Buffer, Configuration, Plan, Status, Workload
+from tuner.problems import (
+    Deviation,
+    Norm,
+    Problem,
+    problem_for,
+    sample_rows,
+    take_rows,
+    to_host,
+    validate_plan,
+)
+from tuner.problems.base import CHUNK_ELEMENTS, worst_of
 
 _OUTPUT_ROLES = ("out", "inout")
+_REFERENCE_PART = 8  # a reference takes no more than this part of the free memory: rounds need theirs
+
+_Key = tuple[Workload, int, tuple[Buffer, ...]]
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A right answer.
+
+    Attributes:
+        configuration: whose it is.
+        outputs: copies of the outputs.
+        sums: of magnitudes, of the outputs that are compared by ``Norm.ELEMENT``.
+    """
+
+    configuration: Configuration
+    outputs: dict[str, Array]
+    sums: dict[str, Array] = field(default_factory=dict)
 
 
 class AnswerCheck:
-    """Runs plans once and checks their outputs."""
+    """Runs plans once and checks their outputs.
 
-    def __init__(self, cp: ModuleType, pool: BufferPool, code: CodeCache, runner: RoundRunner) -> None:
+    Args:
+        cp: CuPy, with the device current.
+        pool: the buffers of plans.
+        code: the functions of plans.
+        runner: runs them.
+        kernels: make inputs and compare.
+        inputs: of the plans in the pool.
+    """
+
+    def __init__(  # noqa: PLR0917 - the parts of one device
+        self,
+        cp: ModuleType,
+        pool: BufferPool,
+        code: CodeCache,
+        runner: RoundRunner,
+        kernels: AnswerKernels,
+        inputs: Inputs,
+    ) -> None:
         self._cp = cp
         self._pool = pool
         self._code = code
         self._runner = runner
+        self._kernels = kernels
+        self._inputs = inputs
+        self._laws = Laws(cp, kernels)
+        self._references: dict[_Key, _Reference] = {}
 
     def check(self, plan: Plan, seed: int) -> tuple[Status, str]:
         """Status and words for it; the words of a right answer state its error too.
@@ -29,68 +89,71 @@ class AnswerCheck:
         Raises:
             LaunchRefusedError: a stage cannot be compiled, loaded or launched.
             KernelFileError: the buffers are not those of the problem.
+            CompilerUnavailableError: the kernels of checks do not compile.
         """
         validate_plan(plan)
         self._pool.evict([plan] if plan.baseline is None else [plan, plan.baseline])
-        problem = problem_for(plan.problem)
-        inputs = self.inputs(plan, seed)
-        reference: Mapping[str, Array] | None = None
-        if problem.needs_baseline and plan.baseline is not None:
-            self._run(plan.baseline, inputs)
-            reference = {name: array.copy() for name, array in self._outputs(plan.baseline).items()}
-        self._run(plan, inputs)
-        strayed = self._strayed(plan, inputs)
+        problem, key = problem_for(plan.problem), _key(plan, seed)
+        reference = self._references.get(key)
+        if reference is None and problem.needs_baseline and plan.baseline is not None:
+            self._run(plan.baseline, seed)
+            reference = self._reference(problem, plan.baseline)
+            self._keep(key, reference)
+        self._run(plan, seed)
+        strayed = self._strayed(plan, seed)
         if strayed:
             self._pool.forget(plan)
             return Status.WRONG_ANSWER, strayed
-        return self._judge(problem, plan, inputs, reference, seed)
+        if reference is not None:
+            found = self._compared(problem, plan, seed, reference)
+            if found is not None:
+                return found
+            del self._references[key]  # it is the reference that was wrong
+        status, words = self._thorough(problem, plan, seed)
+        if status is Status.OK and self._has_room(plan):
+            self._keep(key, self._reference(problem, plan))
+        return status, words
 
-    def inputs(self, plan: Plan, seed: int) -> dict[str, Array]:
-        """Random inputs of the plan's problem, made on the device."""
-        random = self._cp.random
-        rng = random.Generator(random.Philox4x3210(seed))
-        made: dict[str, Array] = problem_for(plan.problem).inputs(self._cp, rng, plan.buffers, _sizes(plan))
-        return made
+    def forget(self) -> None:
+        """Give the memory of the references back."""
+        self._references.clear()
 
-    def _run(self, plan: Plan, inputs: Mapping[str, Array]) -> None:
+    # --- one run ---------------------------------------------------------------------------------
+
+    def _run(self, plan: Plan, seed: int) -> None:
         arrays = self._pool.sets(plan, 1)[0]
         launches = self._code.launches(plan, arrays)
-        self._pool.load(plan, inputs, 1)
-        self._pool.poison(plan, inputs)
+        self._inputs.prepare(plan, seed)
+        self._pool.poison(plan)
         self._cp.cuda.runtime.deviceSynchronize()  # the rounds' streams do not wait for the default one
         self._runner.once(launches)
 
-    def _strayed(self, plan: Plan, inputs: Mapping[str, Array]) -> str:
+    def _strayed(self, plan: Plan, seed: int) -> str:
         """Where a run wrote that it must not, or nothing."""
-        buffer = self._pool.overrun(plan)
-        if buffer is not None:
-            return f"wrote outside of buffer {buffer!r}"
-        arrays = self._pool.sets(plan, 1)[0]
-        for b in plan.buffers:
-            if b.role == "in" and not same(inputs[b.name], arrays[b.name]):
-                return f"wrote to buffer {b.name!r}, whose role is 'in'"
-        return ""
+        guards = {name: self._kernels.guarded(raw, GUARD_BYTES) for name, raw in self._pool.raw(plan).items()}
+        slots = self._inputs.begin_look(plan)
+        found = self._kernels.read()
+        overrun = next((name for name, slot in guards.items() if found[slot]), None)
+        if overrun is not None:
+            return f"wrote outside of buffer {overrun!r}"
+        written = self._inputs.written(
+            plan, seed, {buffer: int(found[slot]) for buffer, slot in slots.items()}
+        )
+        return "" if written is None else f"wrote to buffer {written!r}, whose role is 'in'"
 
-    def _outputs(self, plan: Plan) -> dict[str, Any]:
+    def _outputs(self, plan: Plan) -> dict[str, Array]:
         arrays = self._pool.sets(plan, 1)[0]
         return {b.name: arrays[b.name] for b in plan.buffers if b.role in _OUTPUT_ROLES}
 
-    def _judge(
-        self,
-        problem: Problem,
-        plan: Plan,
-        inputs: Mapping[str, Array],
-        reference: Mapping[str, Array] | None,
-        seed: int,
-    ) -> tuple[Status, str]:
-        outputs, sizes = self._outputs(plan), _sizes(plan)
-        if reference is not None:
-            deviations = [problem.compare_outputs(reference, outputs)]
-        else:
-            deviations = [problem.residual(self._cp, inputs, outputs, sizes)]
+    # --- without a reference ---------------------------------------------------------------------
+
+    def _thorough(self, problem: Problem, plan: Plan, seed: int) -> tuple[Status, str]:
+        """Judge complete outputs by the law of the problem, and some rows by values in float64."""
+        inputs, outputs, sizes = self._inputs.copies(plan, seed), self._outputs(plan), _sizes(plan)
+        deviations = [self._laws.judge(problem, inputs, outputs, sizes)]
         if not problem.needs_baseline and deviations[0].ok:
             rows = sample_rows(plan.workload.batch, seed)
-            axes = max(array.ndim for array in (*inputs.values(), *outputs.values()))
+            axes = _axes(inputs, outputs)
             taken = (take_rows(inputs, rows, axes), take_rows(outputs, rows, axes))
             sampled = problem.compare(*taken, sizes)
             deviations.append(sampled)
@@ -100,6 +163,92 @@ class AnswerCheck:
         if wrong is not None:
             return Status.WRONG_ANSWER, str(wrong)
         return Status.OK, "; ".join(map(str, deviations))
+
+    # --- with a reference ------------------------------------------------------------------------
+
+    def _compared(
+        self, problem: Problem, plan: Plan, seed: int, reference: _Reference
+    ) -> tuple[Status, str] | None:
+        """Judge outputs by a right answer; None where that turns out to be the wrong one."""
+        found = {
+            name: self._difference(problem, reference, name, output)
+            for name, output in self._outputs(plan).items()
+        }
+        worst = worst_of(list(found.values()))
+        if worst.ok:
+            return Status.OK, str(worst)
+        if problem.needs_baseline:
+            return Status.WRONG_ANSWER, str(worst)
+        return self._judged(problem, plan, seed, reference, worst)
+
+    def _difference(self, problem: Problem, reference: _Reference, name: str, output: Array) -> Deviation:
+        norm, rows = problem.norm(output), _rows(problem, output)
+        slot = self._kernels.compare(reference.outputs[name], output, rows, norm, reference.sums.get(name))
+        error, row = worst_row(self._kernels.read()[slot])
+        what = f"difference of {name} from the answer of [{reference.configuration}]"
+        return Deviation(error, problem.allowed(output), what, row * _problems_in(rows, output))
+
+    def _judged(
+        self, problem: Problem, plan: Plan, seed: int, reference: _Reference, worst: Deviation
+    ) -> tuple[Status, str] | None:
+        """Which of two answers is wrong where they differ most, by values in float64."""
+        inputs, outputs, sizes = self._inputs.copies(plan, seed), self._outputs(plan), _sizes(plan)
+        axes, output = _axes(inputs, outputs), next(iter(outputs.values()))
+        part = slice(worst.row, worst.row + _problems_in(_rows(problem, output), output))
+        given = _part(inputs, part, axes)
+        deviation = problem.compare(given, _part(outputs, part, axes), sizes)
+        if not deviation.ok:
+            return Status.WRONG_ANSWER, str(replace(deviation, row=deviation.row + worst.row))
+        if not problem.compare(given, _part(reference.outputs, part, axes), sizes).ok:
+            return None
+        return Status.OK, f"{deviation}; {worst}"
+
+    def _reference(self, problem: Problem, plan: Plan) -> _Reference:
+        """Copies of the present outputs."""
+        reference = _Reference(plan.configuration, {})
+        for name, output in self._outputs(plan).items():
+            copy = self._cp.empty(output.shape, dtype=output.dtype)
+            self._cp.copyto(copy, output)
+            reference.outputs[name] = copy
+            if problem.norm(output) is Norm.ELEMENT:
+                reference.sums[name] = self._kernels.magnitudes(copy, _rows(problem, output))
+        return reference
+
+    def _keep(self, key: _Key, reference: _Reference) -> None:
+        """Keep the reference instead of others of its workload."""
+        self._references = {other: kept for other, kept in self._references.items() if other[0] != key[0]}
+        self._references[key] = reference
+
+    def _has_room(self, plan: Plan) -> bool:
+        free, _ = self._cp.cuda.runtime.memGetInfo()
+        free += self._cp.get_default_memory_pool().free_bytes()
+        return _REFERENCE_PART * sum(output.nbytes for output in self._outputs(plan).values()) <= free
+
+
+def _key(plan: Plan, seed: int) -> _Key:
+    judged = tuple(buffer for buffer in plan.buffers if buffer.role in ("in", "inout", "out"))
+    return plan.workload, seed, judged
+
+
+def _rows(problem: Problem, output: Array) -> Rows:
+    """What has a scale of its own: problems, or chunks of whole problems as in ``agreement``."""
+    size = output.size // len(output)
+    if problem.norm(output) is Norm.ELEMENT:
+        size *= max(1, CHUNK_ELEMENTS // max(1, size))
+    return Rows(output.size, size)
+
+
+def _problems_in(rows: Rows, output: Array) -> int:
+    return rows.length // (output.size // len(output))
+
+
+def _axes(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> int:
+    return max(array.ndim for array in (*inputs.values(), *outputs.values()))
+
+
+def _part(arrays: Mapping[str, Array], part: slice, axes: int) -> dict[str, Any]:
+    """Some problems on the host; arrays with fewer axes hold no problems and come whole."""
+    return {name: to_host(array[part] if array.ndim == axes else array) for name, array in arrays.items()}
 
 
 def _sizes(plan: Plan) -> dict[str, Any]:

@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from scipy.special import stdtrit
 
 from tuner.compiler import Compiler
 from tuner.compiler.compiler import plan_resources
 from tuner.devices.cuda import probe
+from tuner.devices.cuda.answer_kernels import AnswerKernels
 from tuner.devices.cuda.buffers import BufferPool, is_cold, rotation_sets, set_bytes
 from tuner.devices.cuda.check import AnswerCheck
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.driver import DriverCalls
+from tuner.devices.cuda.inputs import Inputs
 from tuner.devices.cuda.launches import LaunchRefusedError, Step
 from tuner.devices.cuda.pulses import PulsePlayer
 from tuner.devices.cuda.rounds import RoundRunner, Rounds
@@ -32,7 +33,12 @@ from tuner.model import DeviceIdentity, DeviceLimits, Flag, FlagKind, Plan, Reso
 
 _BLOCKS = 8
 _LEAST = 2  # a scatter needs two values
-_ONE_SIGMA = 0.8413447460685429  # a normal distribution lies below its mean and one deviation this often
+_ONE_SIGMA = (1.8373, 1.3213, 1.1969, 1.1416, 1.1105, 1.0906, 1.0767)
+"""Half widths that hold 68.27 % of Student's distributions of 1 to 7 degrees of freedom.
+
+Two decimals of them are in table G.2 of JCGM 100:2008.
+"""
+
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _RUN_SEED = 1  # inputs of a run that no check has provided with inputs
@@ -55,8 +61,7 @@ def uncertainty(values: Sequence[float]) -> float:
     if len(blocks) < _LEAST:
         return 0.0
     means = [float(block.mean()) for block in blocks]
-    factor = float(stdtrit(len(means) - 1, _ONE_SIGMA))
-    return factor * float(np.std(means, ddof=1)) / math.sqrt(len(means))
+    return _ONE_SIGMA[len(means) - 2] * float(np.std(means, ddof=1)) / math.sqrt(len(means))
 
 
 class CudaDevice:
@@ -84,10 +89,12 @@ class CudaDevice:
             runtime=self._compiler.nvrtc_version,
             modelled=False,
         )
+        kernels = AnswerKernels(self._cp, self._compiler)
         self._pool = BufferPool(self._cp)
+        self._inputs = Inputs(self._cp, self._pool, kernels)
         self._code = CodeCache(self._cp, self._compiler, self._limits, DriverCalls())
         self._runner = RoundRunner(self._cp)
-        self._answers = AnswerCheck(self._cp, self._pool, self._code, self._runner)
+        self._answers = AnswerCheck(self._cp, self._pool, self._code, self._runner, kernels, self._inputs)
         self._dead = ""
 
     @property
@@ -154,6 +161,7 @@ class CudaDevice:
     def close(self) -> None:
         """See ``Device.close``."""
         if not self._dead:
+            self._answers.forget()
             self._pool.keep_only((), 0)
         if self._own_compiler:
             self._compiler.close()
@@ -183,7 +191,7 @@ class CudaDevice:
         fresh = not self._pool.holds(plan)
         sets = self._pool.sets(plan, count)
         if fresh or any(buffer.role == "inout" for buffer in plan.buffers):
-            self._pool.load(plan, self._answers.inputs(plan, _RUN_SEED), count)
+            self._inputs.load(plan, _RUN_SEED, count)
         return sets
 
     def _launches(self, plan: Plan, lane: int, arrays: dict[str, Array]) -> tuple[Step, ...]:
@@ -200,6 +208,7 @@ class CudaDevice:
         try:
             with suppress(self._cp.cuda.memory.OutOfMemoryError):  # holds temporaries until the block is left
                 return action()
+            self._answers.forget()
             self._pool.keep_only(plans, 1)
             return action()
         except Exception as error:  # noqa: BLE001 - inputs and reference of a user's kernel may raise anything

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-from tuner.config.catalog import kernels_root
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.launches import LaunchRefusedError, Step
 from tuner.devices.cuda.types import CudaEvent, Stream
@@ -98,5 +97,7 @@ class PulsePlayer:
 
 
 def _source() -> Source:
+    from tuner.config.catalog import kernels_root  # noqa: PLC0415 - reading kernel files takes long to import
+
     path = kernels_root() / "common" / "load.cu"
     return Source(str(path), path.read_text(encoding="utf-8"))

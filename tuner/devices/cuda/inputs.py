@@ -1,0 +1,94 @@
+"""Random inputs of workloads on the device: made once per workload and seed, shared by its configurations."""
+
+import hashlib
+from collections.abc import Mapping
+from types import ModuleType
+
+from tuner.devices.cuda.answer_kernels import AnswerKernels
+from tuner.devices.cuda.buffers import INPUT_ROLES, BufferPool
+from tuner.devices.cuda.types import Array
+from tuner.model import Buffer, Plan, Workload
+from tuner.problems import Tridiagonal, problem_for
+from tuner.problems.tridiagonal import MARGIN
+
+
+class Inputs:
+    """Fills the buffers that plans read, and knows whether they were left alone.
+
+    Args:
+        cp: CuPy, with the device current.
+        pool: the buffers.
+        kernels: fill them.
+    """
+
+    def __init__(self, cp: ModuleType, pool: BufferPool, kernels: AnswerKernels) -> None:
+        self._cp = cp
+        self._pool = pool
+        self._kernels = kernels
+        self._digests: dict[tuple[Workload, Buffer, int], int] = {}
+
+    def load(self, plan: Plan, seed: int, count: int = 1) -> None:
+        """Make the inputs of a seed in the first ``count`` sets of the plan's buffers.
+
+        Raises:
+            KernelFileError: the buffers are not those of the problem.
+        """
+        first = self._pool.sets(plan, count)[0]
+        self._fill(plan, {name: first[name] for name in _names(plan)}, seed)
+        self._pool.loaded(plan, seed)
+        self._pool.spread(plan, count)
+
+    def prepare(self, plan: Plan, seed: int) -> None:
+        """See that the first set holds the inputs of a seed, and remember what unwritten ones look like."""
+        if not self._pool.holds(plan, seed) or any(buffer.role == "inout" for buffer in plan.buffers):
+            self.load(plan, seed)
+        first = self._pool.sets(plan, 1)[0]
+        unknown = [b for b in _read_only(plan) if (plan.workload, b, seed) not in self._digests]
+        if unknown:
+            slots = [self._kernels.digest(first[buffer.name]) for buffer in unknown]
+            found = self._kernels.read()
+            for buffer, slot in zip(unknown, slots, strict=True):
+                self._digests[plan.workload, buffer, seed] = int(found[slot])
+
+    def copies(self, plan: Plan, seed: int) -> dict[str, Array]:
+        """The inputs as they were before a run; arrays of their own where the plan writes to them."""
+        first = self._pool.sets(plan, 1)[0]
+        inputs = {name: first[name] for name in _names(plan)}
+        if any(buffer.role == "inout" for buffer in plan.buffers):
+            inputs = {name: self._cp.empty(array.shape, dtype=array.dtype) for name, array in inputs.items()}
+            self._fill(plan, inputs, seed)
+        return inputs
+
+    def begin_look(self, plan: Plan) -> dict[Buffer, int]:
+        """Slots that tell of each buffer whether it was written to; ``written`` says so."""
+        first = self._pool.sets(plan, 1)[0]
+        return {buffer: self._kernels.digest(first[buffer.name]) for buffer in _read_only(plan)}
+
+    def written(self, plan: Plan, seed: int, digests: Mapping[Buffer, int]) -> str | None:
+        """Name of an ``in`` buffer whose digest is not that of the seed's inputs, or None."""
+        for buffer, digest in digests.items():
+            if digest != self._digests[plan.workload, buffer, seed]:
+                return buffer.name
+        return None
+
+    def _fill(self, plan: Plan, arrays: Mapping[str, Array], seed: int) -> None:
+        problem = problem_for(plan.problem)
+        problem.validate(plan.buffers)
+        for name, draw in problem.draws(plan.buffers).items():
+            self._kernels.fill(arrays[name], draw, _seed_of(name, seed))
+        if isinstance(problem, Tridiagonal):
+            a, b, c, _ = arrays.values()
+            self._kernels.dominate(a, b, c, MARGIN)
+
+
+def _seed_of(name: str, seed: int) -> int:
+    """Another sequence for every buffer."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}|{name}".encode(), digest_size=8).digest(), "little")
+
+
+def _names(plan: Plan) -> list[str]:
+    return [buffer.name for buffer in plan.buffers if buffer.role in INPUT_ROLES]
+
+
+def _read_only(plan: Plan) -> list[Buffer]:
+    return [buffer for buffer in plan.buffers if buffer.role == "in"]

@@ -1,0 +1,88 @@
+"""The laws of right answers, tested on complete arrays by the kernels of ``answers.cu``.
+
+They are the ``residual`` of the problems. A problem or a type without a kernel is judged by its own
+``residual`` in CuPy.
+"""
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from tuner.devices.cuda.answer_kernels import AnswerKernels, Rows, worst_row
+from tuner.devices.cuda.types import Array
+from tuner.problems import Consistent, Deviation, Fft, Norm, Problem, Scan, Tridiagonal
+from tuner.problems.base import worst_of
+from tuner.problems.fft import FUNCTIONAL_SPREAD
+
+_Arrays = Mapping[str, Array]
+_Sizes = Mapping[str, Any]
+
+
+class Laws:
+    """Judges complete outputs by the laws of their problems.
+
+    Args:
+        cp: CuPy, with the device current.
+        kernels: of answer checks.
+    """
+
+    def __init__(self, cp: ModuleType, kernels: AnswerKernels) -> None:
+        self._cp = cp
+        self._kernels = kernels
+        self._known: dict[type[Problem], Callable[[Any, _Arrays, _Arrays, _Sizes], Deviation]] = {
+            Scan: self._scan,
+            Tridiagonal: self._tridiagonal,
+            Fft: self._fft,
+            Consistent: self._consistent,
+        }
+
+    def judge(self, problem: Problem, inputs: _Arrays, outputs: _Arrays, sizes: _Sizes) -> Deviation:
+        """The deviation of complete outputs, see ``Problem.residual``."""
+        law = self._known.get(type(problem))
+        if law is None:
+            return problem.residual(self._cp, inputs, outputs, sizes)
+        return law(problem, inputs, outputs, sizes)
+
+    def _scan(self, problem: Scan, inputs: _Arrays, outputs: _Arrays, sizes: _Sizes) -> Deviation:
+        (x,), (y,) = inputs.values(), outputs.values()
+        slot = self._kernels.sums_law(x, y, exclusive=problem.word("form", sizes) == "exclusive")
+        what = (
+            "residual of the sums by the row's largest sum"
+            if y.dtype.kind == "f"
+            else "wrong sums (residual)"
+        )
+        return self._found(slot, problem.allowed(y), what)
+
+    def _tridiagonal(
+        self, problem: Tridiagonal, inputs: _Arrays, outputs: _Arrays, sizes: _Sizes
+    ) -> Deviation:
+        a, b, c, d = inputs.values()
+        (x,) = outputs.values()
+        if len({array.dtype for array in (a, b, c, d, x)}) > 1:
+            return problem.residual(self._cp, inputs, outputs, sizes)
+        slot = self._kernels.system_law((a, b, c, d, x))
+        return self._found(slot, problem.allowed(x), "backward error of the solution")
+
+    def _fft(self, problem: Fft, inputs: _Arrays, outputs: _Arrays, sizes: _Sizes) -> Deviation:
+        (x,), (y,) = inputs.values(), outputs.values()
+        if x.dtype != y.dtype:
+            return problem.residual(self._cp, inputs, outputs, sizes)
+        phases, transformed, growth = problem.functional(x.shape[1], sizes)
+        functional = (self._cp.asarray(phases), self._cp.asarray(transformed))
+        slot = self._kernels.transform_law(x, y, functional, growth, FUNCTIONAL_SPREAD)
+        what = "deviation of the transform from Parseval's law and a random functional"
+        return self._found(slot, problem.allowed(y), what)
+
+    def _consistent(self, problem: Consistent, inputs: _Arrays, outputs: _Arrays, sizes: _Sizes) -> Deviation:
+        """An output differs from itself where it is not finite."""
+        del problem, inputs, sizes
+        deviations = []
+        for name, output in outputs.items():
+            length = output[0].size
+            slot = self._kernels.compare(output, output, Rows(output.size, length), Norm.MAXIMUM)
+            deviations.append(self._found(slot, 0.0, f"{name} finite"))
+        return worst_of(deviations)
+
+    def _found(self, slot: int, allowed: float, what: str) -> Deviation:
+        error, row = worst_row(self._kernels.read()[slot])
+        return Deviation(error, allowed, what, row)
