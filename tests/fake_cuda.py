@@ -14,8 +14,8 @@ from fake_cupy import DeviceArray, FakeCupy, Kernel
 from fake_driver import FakeLibrary
 
 from tuner.compiler import CompiledStage
-from tuner.devices.cuda import CudaDevice, probe
 from tuner.devices.cuda import device as cuda
+from tuner.devices.cuda import probe
 from tuner.devices.cuda.answer_kernels import answer_stage
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.rounds import RoundRunner
@@ -186,7 +186,7 @@ def kernels(cp: Callable[[], FakeCupy]) -> dict[str, Kernel]:
     }
 
 
-def fake_device(patch: pytest.MonkeyPatch, limits: DeviceLimits = LIMITS) -> tuple[FakeCupy, CudaDevice]:
+def fake_device(patch: pytest.MonkeyPatch, limits: DeviceLimits = LIMITS) -> tuple[FakeCupy, cuda.CudaDevice]:
     """A CUDA device of virtual time, and the CuPy it stands on."""
     made: list[FakeCupy] = []
     fake = FakeCupy(kernels(lambda: made[0]))
@@ -198,4 +198,4 @@ def fake_device(patch: pytest.MonkeyPatch, limits: DeviceLimits = LIMITS) -> tup
     patch.setattr(probe, "driver_version", lambda _: "580.1")
     patch.setattr(cuda, "DriverCalls", lambda: DriverCalls(lambda: FakeLibrary(fake)))
     patch.setattr(cuda, "RoundRunner", lambda module: RoundRunner(module, lambda: fake.now_s))
-    return fake, CudaDevice(0, FakeCompiler())  # type: ignore[arg-type]  # compiles what is asked here
+    return fake, cuda.CudaDevice(0, FakeCompiler())  # type: ignore[arg-type]  # compiles what is asked here

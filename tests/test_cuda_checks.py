@@ -6,8 +6,8 @@ import pytest
 from fake_cuda import ROWS, N, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy
 
-from tuner.devices.cuda import CudaDevice
 from tuner.devices.cuda.code import CodeCache
+from tuner.devices.cuda.device import CudaDevice
 from tuner.errors import CompilerUnavailableError
 from tuner.model import Buffer, Plan, Status
 from tuner.problems import Deviation

@@ -9,7 +9,7 @@ import pytest
 from fake_cuda import LIMITS, ROWS, N, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy
 
-from tuner.devices.cuda import CudaDevice
+from tuner.devices.cuda.device import CudaDevice
 from tuner.model import Buffer, Plan, Status, TensorMap
 
 SMS = LIMITS.multiprocessors

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tuner.devices.cuda import CudaDevice
+from tuner.devices.cuda.device import CudaDevice
 from tuner.model import (
     Buffer,
     Configuration,

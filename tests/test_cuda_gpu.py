@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from tuner.config.catalog import Catalog
-from tuner.devices.cuda import CudaDevice
+from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.rounds import WARM_S
 from tuner.devices.worker import WorkerDevice, describe_devices, open_device
 from tuner.interfaces import Check

@@ -6,7 +6,7 @@ from pathlib import Path
 import host_build
 import pytest
 
-from tuner.devices.cuda import CudaDevice
+from tuner.devices.cuda.device import CudaDevice
 from tuner.model import Buffer, Configuration, Plan, ProblemSpec, Scalar, Stage, Status, Work, Workload
 
 pytestmark = pytest.mark.gpu

@@ -72,7 +72,9 @@ class WorkerDevice:
         compiler: Compiler | None = None,
     ) -> None:
         self._spec = spec
-        self._server = (target, *args) if target else ("tuner.devices.cuda:CudaDevice", _cuda_index(spec))
+        self._server = (
+            (target, *args) if target else ("tuner.devices.cuda.device:CudaDevice", _cuda_index(spec))
+        )
         self._run_timeout_s = run_timeout_s
         self._compiler = compiler
         self._own_compiler = compiler is None

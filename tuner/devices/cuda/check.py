@@ -1,8 +1,8 @@
 """The answer check: one run on random inputs, judged by a law, by sampled rows, and by a right answer.
 
 The first right answer of a workload is judged thoroughly: by the law of its problem on the complete arrays,
-and by rows in float64 on the host. It is then kept as *reference*: every element of later answers is compared
-with it. Two answers that are each within the allowed error of the truth may differ by twice that. So where one
+and by rows in float64 on the host. It is then kept as *reference*: every element of later answers is
+compared with it. Two answers within the allowed error of the truth may differ by twice that. So where one
 differs by more than the allowed error, its worst row is judged in float64 on the host, and so is the
 reference's: the truth tells which of the two is wrong.
 """
