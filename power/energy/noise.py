@@ -7,7 +7,6 @@ load. ``sample_variances_w2`` takes them for nothing: power may jump anywhere be
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import fdtri
 
 from tuner.interfaces import SensorInfo
 
@@ -44,6 +43,8 @@ class Spread:
         """True when this variance is larger than the other by more than chance (2 %)."""
         if self.degrees <= 0 or other.degrees <= 0:
             return False
+        from scipy.special import fdtri  # noqa: PLC0415 - takes 0.2 s, which the first trial need not wait for
+
         return self.variance > other.variance * float(fdtri(self.degrees, other.degrees, _SURELY))
 
 

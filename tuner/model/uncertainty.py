@@ -35,10 +35,10 @@ def student_factor(degrees: float | None) -> float:
     Args:
         degrees: degrees of freedom, at least a fraction; None for many.
     """
-    from scipy.special import stdtrit  # noqa: PLC0415 - takes 0.2 s, which `tuner --help` need not wait for
-
     if degrees is None or degrees >= _MANY:
         return 1.0
+    from scipy.special import stdtrit  # noqa: PLC0415 - takes 0.2 s, which `tuner --help` need not wait for
+
     return float(stdtrit(degrees, _UPPER)) / _NORMAL
 
 

@@ -98,7 +98,8 @@ class AnswerCheck:
         if reference is None and problem.needs_baseline and plan.baseline is not None:
             self._run(plan.baseline, seed)
             reference = self._reference(problem, plan.baseline)
-            self._keep(key, reference)
+            if self._has_room(plan):
+                self._keep(key, reference)
         self._run(plan, seed)
         strayed = self._strayed(plan, seed)
         if strayed:
@@ -108,7 +109,7 @@ class AnswerCheck:
             found = self._compared(problem, plan, seed, reference)
             if found is not None:
                 return found
-            del self._references[key]  # it is the reference that was wrong
+            self._references.pop(key, None)  # it is the reference that was wrong
         status, words = self._thorough(problem, plan, seed)
         if status is Status.OK and self._has_room(plan):
             self._keep(key, self._reference(problem, plan))
@@ -220,8 +221,8 @@ class AnswerCheck:
         self._references[key] = reference
 
     def _has_room(self, plan: Plan) -> bool:
-        free, _ = self._cp.cuda.runtime.memGetInfo()
-        free += self._cp.get_default_memory_pool().free_bytes()
+        free = int(self._cp.cuda.runtime.memGetInfo()[0])
+        free += int(self._cp.get_default_memory_pool().free_bytes())
         return _REFERENCE_PART * sum(output.nbytes for output in self._outputs(plan).values()) <= free
 
 

@@ -41,9 +41,15 @@ class Array(Protocol):
     """A device array; ``data`` is what a kernel is given."""
 
     data: Any
+    dtype: Any
     nbytes: int
     ndim: int
+    real: Any
     shape: tuple[int, ...]
+    size: int
+
+    def __len__(self) -> int:
+        """Extent of the first axis."""
 
     def get(self) -> Any:  # noqa: ANN401 - a NumPy array of whatever dtype
         """A copy on the host."""
