@@ -73,7 +73,7 @@ class Device(Protocol):
         """
 
     def check(self, plan: Plan, seed: int) -> Check:
-        """Run a plan once on fresh random inputs and compare; never raises for the plan."""
+        """Run a plan once on the random inputs of a seed and compare; never raises for the plan."""
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """Run the plans together, round after round, for about ``window_s`` seconds.
