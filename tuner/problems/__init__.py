@@ -6,7 +6,8 @@ Comparisons are written so that NaN fails.
 
 from tuner.errors import KernelFileError, UnknownNameError
 from tuner.model import Plan, ProblemSpec
-from tuner.problems.base import Deviation, Draw, Norm, Problem, poison, same, sample_rows, take_rows, to_host
+from tuner.problems.arrays import Draw, poison, sample_rows, take_rows, to_host
+from tuner.problems.base import Deviation, Norm, Problem
 from tuner.problems.fft import Fft
 from tuner.problems.generic import Consistent, Elementwise
 from tuner.problems.scan import Scan
@@ -24,7 +25,6 @@ __all__ = [
     "Tridiagonal",
     "poison",
     "problem_for",
-    "same",
     "sample_rows",
     "take_rows",
     "to_host",

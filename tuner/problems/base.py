@@ -1,32 +1,17 @@
-"""Common parts of problems: inputs, deviations of answers, sampling of rows, chunked sweeps over arrays."""
+"""Common parts of problems: what they offer, deviations of answers, chunked sweeps over arrays."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.errors import KernelFileError
 from tuner.model import Buffer, ProblemSpec
-
-Array: TypeAlias = Any
-"""``numpy.ndarray`` or ``cupy.ndarray``: they share operators and methods, but no type."""
-
-Namespace: TypeAlias = Any
-"""The module ``numpy`` or ``cupy``."""
-
-Generator: TypeAlias = Any
-"""``xp.random.default_rng()``; only ``random`` and ``standard_normal`` with size and dtype are used."""
-
-Arrays: TypeAlias = Mapping[str, Array]
-"""Arrays by buffer name, in the order of the kernel file."""
-
-CHUNK_ELEMENTS = 2**20
-"""Elements handled at a time, so that float64 temporaries stay at some 8 MiB each."""
+from tuner.problems.arrays import Array, Arrays, Draw, Generator, Namespace, chunks, fill
 
 
 class Norm(Enum):
@@ -39,20 +24,6 @@ class Norm(Enum):
     EUCLIDEAN = "length of a row"
     ELEMENT = "elements, by themselves or the mean around them"
     COUNT = "number of differences in a row"
-
-
-@dataclass(frozen=True)
-class Draw:
-    """How random values of one input are drawn; complex numbers by their real and imaginary parts.
-
-    Attributes:
-        kind: ``uniform`` in [low, low + width), ``normal`` for the standard normal distribution, ``whole``
-            for uniform whole numbers ``low`` ... ``low + width - 1``.
-    """
-
-    kind: Literal["uniform", "normal", "whole"] = "uniform"
-    low: float = -1.0
-    width: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -84,13 +55,13 @@ class Deviation:
 class Problem(ABC):
     """Makes inputs for a workload and judges its outputs.
 
-    How a device checks one configuration: make ``inputs``, ``poison`` the outputs, run once, then
+    How a device checks configurations: make ``inputs`` once, ``poison`` the outputs before every run, then
 
-    - ``needs_baseline`` False: ``compare`` on the rows of ``sample_rows`` (taken to the host by
-      ``take_rows``) and ``residual`` on the complete arrays; both must be ok;
-    - ``needs_baseline`` True: the default configuration runs first on inputs of the same seed, its outputs
-      are kept, and ``compare_outputs`` judges the complete outputs of every other configuration;
-      ``residual`` tells whether the default's own outputs are complete.
+    - the first right answer: ``compare`` on the rows of ``sample_rows`` (taken to the host by ``take_rows``)
+      and ``residual`` on the complete arrays; both must be ok;
+    - later ones are compared with it by ``norm``, element by element, and may differ by what is ``allowed``;
+    - ``needs_baseline`` True: the default configuration's outputs are what all others are compared with;
+      ``residual`` only tells whether they are complete.
 
     Where a buffer is ``inout``, ``inputs`` of the checks are the values before the run.
 
@@ -169,67 +140,6 @@ class Problem(ABC):
     @abstractmethod
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Test complete arrays of namespace ``xp`` by a law that right answers obey, chunk by chunk."""
-
-    def compare_outputs(self, reference_outputs: Arrays, outputs: Arrays) -> Deviation:
-        """Compare complete outputs with those of another run on the same inputs (see ``agreement``)."""
-        deviations = [
-            agreement(reference, outputs[name], self.spec.tolerance, name)
-            for name, reference in reference_outputs.items()
-        ]
-        return worst_of(deviations)
-
-
-def sample_rows(batch: int, seed: int, count: int = 16) -> NDArray[np.int64]:
-    """Sorted indices of the first, the last and some random problems of a batch, each once."""
-    drawn = np.random.default_rng(seed).integers(0, batch, size=max(count - 2, 0))
-    return np.unique(np.concatenate([[0, batch - 1], drawn])).astype(np.int64)
-
-
-def take_rows(arrays: Arrays, rows: NDArray[np.int64], axes: int) -> dict[str, NDArray[Any]]:
-    """Copy rows to the host; arrays with fewer axes than ``axes`` hold no problems and come whole."""
-    return {
-        name: np.stack([to_host(array[int(row)]) for row in rows]) if array.ndim == axes else to_host(array)
-        for name, array in arrays.items()
-    }
-
-
-def same(before: Array, after: Array) -> bool:
-    """True when two contiguous arrays of one shape and device are equal, element by element."""
-    old, new = before.reshape(-1), after.reshape(-1)
-    return all(bool((old[part] == new[part]).all()) for part in chunks(old.size, 1))
-
-
-def to_host(array: Array) -> NDArray[Any]:
-    """The array as NumPy array, copied from the device if it lies there."""
-    return np.asarray(array.get() if hasattr(array, "get") else array)
-
-
-def poison(array: Array) -> None:
-    """Fill an array with one-bits: NaN for real and complex numbers, -1 for signed integers."""
-    array.view(np.uint8).fill(0xFF)
-
-
-def chunks(rows: int, elements_per_row: int) -> Iterator[slice]:
-    """Slices of whole rows that together cover all, each of about ``CHUNK_ELEMENTS``."""
-    step = max(1, CHUNK_ELEMENTS // max(1, elements_per_row))
-    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
-
-
-def fill(array: Array, rng: Generator, draw: Draw) -> Array:
-    """Fill a new contiguous array piece by piece, and return it."""
-    real = array.real.dtype
-    flat = array.view(real).reshape(-1)
-    drawn = np.dtype(np.float32 if real.kind == "f" and real != np.float64 else np.float64)
-    for piece in chunks(flat.size, 1):
-        count = piece.stop - piece.start
-        if draw.kind == "normal":
-            flat[piece] = rng.standard_normal(count, dtype=drawn)
-            continue
-        values = rng.random(count, dtype=drawn)
-        values *= draw.width
-        values += draw.low
-        flat[piece] = np.floor(values) if draw.kind == "whole" else values
-    return array
 
 
 def unit_roundoff(array: Array) -> float:

@@ -8,19 +8,14 @@ import numpy as np
 from tuner.errors import KernelFileError
 from tuner.expressions import Expression
 from tuner.model import Buffer
+from tuner.problems.arrays import Array, Arrays, Draw, Namespace, chunks, to_host
 from tuner.problems.base import (
-    Array,
-    Arrays,
     Deviation,
-    Draw,
-    Namespace,
     Norm,
     Problem,
     agreement,
     allowed_difference,
-    chunks,
     sweep,
-    to_host,
     worst_of,
 )
 

@@ -7,12 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tuner.model import Buffer
+from tuner.problems.arrays import Array, Arrays, Draw, Namespace
 from tuner.problems.base import (
-    Array,
-    Arrays,
     Deviation,
-    Draw,
-    Namespace,
     Norm,
     Problem,
     expect_buffers,

@@ -6,15 +6,11 @@ from typing import Any
 import numpy as np
 
 from tuner.model import Buffer
+from tuner.problems.arrays import Array, Arrays, Draw, Namespace, chunks
 from tuner.problems.base import (
-    Array,
-    Arrays,
     Deviation,
-    Draw,
-    Namespace,
     Norm,
     Problem,
-    chunks,
     expect_buffers,
     relative,
     sweep,

@@ -30,7 +30,8 @@ from tuner.problems import (
     to_host,
     validate_plan,
 )
-from tuner.problems.base import CHUNK_ELEMENTS, worst_of
+from tuner.problems.arrays import CHUNK_ELEMENTS
+from tuner.problems.base import worst_of
 
 _OUTPUT_ROLES = ("out", "inout")
 _REFERENCE_PART = 8  # a reference takes no more than this part of the free memory: rounds need theirs
