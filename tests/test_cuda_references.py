@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import host_build
 import numpy as np
 import pytest
 from fake_cuda import ROWS, N, fake_device, plan
@@ -12,8 +11,6 @@ from fake_cupy import DeviceArray, FakeCupy
 from tuner.devices.cuda.device import CudaDevice
 from tuner.model import Plan, Status
 from tuner.problems import Scan, sample_rows
-
-pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 
 SEED = 1
 UNSAMPLED = next(row for row in range(ROWS) if row not in sample_rows(ROWS, SEED))
@@ -219,6 +216,21 @@ def test_without_room_every_answer_is_judged_thoroughly(cp: FakeCupy, device: Cu
         assert check.status is status
         assert "difference of" not in check.detail
     assert with_reference - (cp.allocated_bytes - held) >= ROWS * N * 4
+
+
+def test_a_default_that_is_not_finite_judges_nothing_right(cp: FakeCupy, device: CudaDevice) -> None:
+    """Where the default configuration leaves NaN, no other configuration is right beside it."""
+
+    def holed(x: DeviceArray, y: DeviceArray, _: int) -> None:
+        np.multiply(x, 2, out=y)
+        y[UNSAMPLED, 5] = np.nan
+
+    cp.kernels["reading"].action = holed
+    default = plan("reading", problem="consistent")
+    assert device.check(default, SEED).status is Status.WRONG_ANSWER
+    for entry in ("double", "slow"):
+        other = plan(entry, problem="consistent", baseline=default)
+        assert device.check(other, SEED).status is Status.WRONG_ANSWER
 
 
 def test_stale_answers_do_not_pass(device: CudaDevice) -> None:
