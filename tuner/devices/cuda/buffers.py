@@ -89,6 +89,10 @@ class BufferPool:
         wanted = _keys(plans)
         return sum(guarded.raw.nbytes for key in wanted for guarded in self._arrays.get(key, ()))
 
+    def held_sets(self, plans: Sequence[Plan]) -> int:
+        """Complete sets of arrays of the plans."""
+        return min(len(self._arrays.get(key, ())) for key in _keys(plans))
+
     def evict(self, plans: Sequence[Plan]) -> None:
         """Drop arrays of these plans' workloads that the plans do not name.
 

@@ -6,6 +6,7 @@ A candidate may kill the context it runs in, so outside of tests this lives in a
 
 import logging
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -171,8 +172,7 @@ class CudaDevice:
     def _rounds(self, plans: Sequence[Plan], window_s: float) -> tuple[Rounds, tuple[Flag, ...]]:
         self._pool.evict(plans)
         one_set = set_bytes(plans)
-        available = self.free_memory_bytes() + self._pool.held_bytes(plans)
-        count = rotation_sets(one_set, self._limits.l2_bytes, available)
+        count = self._sets_to_go_round(plans, one_set)
         sets = [self._sets(plan, count) for plan in plans]
         rotation = [
             [self._launches(plan, lane, sets[lane][index]) for lane, plan in enumerate(plans)]
@@ -185,6 +185,21 @@ class CudaDevice:
             told = f"{count} sets of {one_set} bytes do not reach past the L2"
             flags.append(Flag(FlagKind.WARM_L2, told))
         return rounds, tuple(flags)
+
+    def _sets_to_go_round(self, plans: Sequence[Plan], one_set: int) -> int:
+        """As many sets as are wanted, or as there is memory for, that of right answers included."""
+        l2_bytes = self._limits.l2_bytes
+        wanted = rotation_sets(one_set, l2_bytes, sys.maxsize)
+        if self._pool.held_sets(plans) >= wanted:
+            return wanted
+        count = rotation_sets(one_set, l2_bytes, self._available_bytes(plans))
+        if count < wanted:
+            self._answers.forget()
+            count = rotation_sets(one_set, l2_bytes, self._available_bytes(plans))
+        return count
+
+    def _available_bytes(self, plans: Sequence[Plan]) -> int:
+        return self.free_memory_bytes() + self._pool.held_bytes(plans)
 
     def _sets(self, plan: Plan, count: int) -> list[dict[str, Array]]:
         """Sets of arrays with inputs in them; what a run overwrites begins anew."""
