@@ -5,7 +5,6 @@ while the first trial waits.
 """
 
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,11 +261,6 @@ def worst_row(found: "np.uint64 | int") -> tuple[float, int]:
     bits = int(found)
     error = np.array(bits >> 32, np.uint32).view(np.float32)
     return float(error), 0xFFFFFFFF - (bits & 0xFFFFFFFF)
-
-
-def supported(arrays: Mapping[str, Array]) -> bool:
-    """True when the kernels know the types of all arrays."""
-    return all(array.real.dtype.name in _KINDS for array in arrays.values())
 
 
 def _kind(array: Array) -> tuple[int, int]:
