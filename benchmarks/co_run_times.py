@@ -110,13 +110,16 @@ def short_windows(
 
 
 def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Median and range over the runs, in relative terms."""
+    """Median and range over the runs, in relative terms; at its power limit a GPU changes its clock."""
     series = {"makespan": [run["makespan_s"] for run in runs]}
     for place in range(len(runs[0]["own"])):
         series[f"workload {place + 1}"] = [run["own"][place][0] for run in runs]
+        series[f"workload {place + 1} by makespan"] = [
+            run["own"][place][0] / run["makespan_s"] for run in runs
+        ]
     return {
         name: {
-            "median_s": statistics.median(values),
+            "median": statistics.median(values),
             "lowest": min(values) / statistics.median(values) - 1.0,
             "highest": max(values) / statistics.median(values) - 1.0,
         }

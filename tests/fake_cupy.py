@@ -110,7 +110,7 @@ class FakeCupy(ModuleType):
         self.allocated_bytes = 0
         self.capture_works = True
         self.captured: list[Callable[[], None]] | None = None
-        self.launched = 0
+        self.launched = self.stamped = 0
         self.unjoined: set[int] = set()
         self.most_queued_s = 0.0
         self.host_call_s = 0.0
@@ -268,9 +268,14 @@ class Event:
         """In a capture it only orders streams: it can neither be timed nor waited for."""
         self.lane = id(stream)
         assert self._cp.captured is None or not self.timed
-        self.stamp(stream)
+        self._record(stream)
 
     def stamp(self, stream: "Stream") -> None:
+        """Recorded as a node of the graph that is captured."""
+        self._cp.stamped += 1
+        self._record(stream)
+
+    def _record(self, stream: "Stream") -> None:
         def run() -> None:
             self.at_s = max(stream.ready_s, self._cp.now_s)
 
@@ -282,12 +287,13 @@ class Event:
 
 
 class Graph:
-    """What was captured, ``launches`` of kernels among its actions."""
+    """What was captured, ``launches`` of kernels and ``stamps`` of events to be timed among its actions."""
 
-    def __init__(self, cp: FakeCupy, actions: list[Callable[[], None]], launches: int) -> None:
+    def __init__(self, cp: FakeCupy, actions: list[Callable[[], None]], launches: int, stamps: int) -> None:
         self._cp = cp
         self.actions = actions
         self.launches = launches
+        self.stamps = stamps
         cp.graphs.append(self)
 
     def launch(self, stream: "Stream") -> None:
@@ -345,14 +351,14 @@ class Stream:
         if not self._cp.capture_works:
             raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted")
         self._cp.captured = []
-        self._cp.launched = 0
+        self._cp.launched = self._cp.stamped = 0
         self._cp.unjoined = {id(self)}
 
     def end_capture(self) -> Graph:
         actions, self._cp.captured = self._cp.captured, None
         if actions is None or self._cp.unjoined != {id(self)}:
             raise CUDARuntimeError("cudaErrorStreamCaptureUnjoined: capture has unjoined work")
-        return Graph(self._cp, actions, self._cp.launched)
+        return Graph(self._cp, actions, self._cp.launched, self._cp.stamped)
 
     def synchronize(self) -> None:
         self._cp.synchronize()

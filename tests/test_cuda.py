@@ -153,12 +153,24 @@ def test_own_times_are_medians_over_the_window(cp: FakeCupy, device: CudaDevice)
 
 
 def test_a_lone_workload_is_one_stream(cp: FakeCupy, device: CudaDevice) -> None:
-    """Launches of a lone workload follow one another, with no fork, no join and two events in a graph."""
+    """Launches of a lone workload follow one another, with no fork, no join and no event in their graphs."""
     device.run([plan("quick")], 0.1)
     assert len(cp.kernels["quick"].streams) == 1
-    assert {len(graph.actions) - graph.launches for graph in cp.graphs} == {2}
-    device.run([plan("quick"), plan("rest", kernel="other")], 0.1)
-    assert len(cp.kernels["quick"].streams | cp.kernels["rest"].streams) == 3
+    assert {len(graph.actions) - graph.launches for graph in cp.graphs} == {0}
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(2e-5, 16), (1e-3, 6), (5e-3, 1)])
+def test_events_are_in_graphs_of_single_rounds(
+    cp: FakeCupy, device: CudaDevice, seconds: float, rounds: int
+) -> None:
+    """Graphs of several rounds hold launches, forks and joins only; they are short, since forks are dear."""
+    cp.kernels["rest"].seconds = cp.kernels["nap"].seconds = seconds
+    device.run([plan("rest"), plan("nap", kernel="other")], 0.1)
+    sizes = {graph.launches // 2 for graph in cp.graphs}
+    assert max(sizes) <= rounds
+    assert 1 in sizes
+    for graph in cp.graphs:
+        assert graph.stamps == (3 if graph.launches == 2 else 0)
 
 
 @pytest.mark.parametrize("seconds", [3e-6, 3e-5, 3e-4, 2e-3, 2e-2])

@@ -475,8 +475,8 @@ def test_every_key_is_documented(prepared: tuple[PreparedWorkload, ...]) -> None
     text = (Path(__file__).parent.parent / "docs" / "run.md").read_text()
     record = make(prepared, GOOD, paired=[GOOD], alone=[(GOOD[0], [alone(0.004, 1.0), alone(0.008, 1.5)])])
     workload, co_run = record["workloads"][0], record["one_after_another"]
-    parts = (record, record["best"], record["trade_off"], record["repeatability"], record["wall"], workload)
-    parts = (*parts, co_run, co_run["in_turn"])
+    parts = [record, record["best"], record["trade_off"], record["repeatability"], record["wall"], workload]
+    parts += [co_run, co_run["in_turn"]]
 
     for part in (*parts, workload["best"]):
         assert [key for key in part if f"`{key}`" not in text] == []

@@ -1,18 +1,19 @@
 """Rounds on the device: all workloads forked from one event, joined at the end, again and again.
 
 A *round* starts every workload together, each in its own stream, and ends when all have ended; a lone
-workload is one stream of launches. Short rounds are replayed from CUDA graphs, long ones launched one by one
-(``replays``). Warm-up and window follow each other without a gap: after idling, power and clocks of a GPU
-take some tenths of a second to settle, and the first milliseconds draw a few percent more.
+workload is one stream of launches. Rounds are replayed from CUDA graphs (``replays``). Warm-up and window
+follow each other without a gap: after idling, power and clocks of a GPU take some tenths of a second to
+settle, and the first milliseconds draw a few percent more.
 
-Makespan and the workloads' own times come from the same rounds: every replay of the window tells its mean
-round, and for its first one the part of it until each workload had ended.
+The mean round of the replays is the makespan. Among them are samples: single rounds that tell which *share*
+of a round had passed when each workload ended. Share times makespan is its own time.
 """
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 from tuner.devices.cuda.driver import DriverCalls
@@ -27,12 +28,12 @@ WARM_S = 0.2
 
 _WARM_PART = 1 / 6  # of the window at most, so that a run spends its time in windows
 _LONG_ROUND_S = 0.1  # a first round this long is not made of loading code
-_REPLAY_S = 3e-3  # long against the few microseconds between two replays
-_REPLAY_PART = 1 / 8  # of the window at most: its blocks tell how sure it is
-_STRETCH = 5  # a kept replay serves until one this many times as long is wanted
-_LAUNCHES, _FEW_LAUNCHES = 1536, 512  # captured for a window, and for one too short to make up for more
 _SHORT_WINDOW_S = 0.05
+_REPLAY_S, _SHORT_REPLAY_S = 3e-3, 5e-4  # long against the few microseconds between two; in a short window
+_LAUNCHES, _FEW_LAUNCHES = 1024, 512  # captured for a window, and for one too short to make up for more
 _LEAST_REPLAYS, _LEAST_LONG_ROUNDS = 5, 3
+_SAMPLE_S = 0.01  # between two samples, which take some microseconds more than other rounds
+_LEAST_SAMPLES = 5
 _KEPT = 8  # rotations whose graphs are kept: contenders take turns
 
 
@@ -41,7 +42,7 @@ class Rounds:
     """What was timed.
 
     Attributes:
-        shares: per workload, the part of a round until it had ended, 0 to 1, of a round of each replay.
+        shares: per workload, the part of a round until it had ended, 0 to 1, of several rounds.
         makespan_s: mean round of each replay, in the order of time.
         rounds: rounds of the window.
         start_s: begin of the window on the monotonic clock, under load.
@@ -64,14 +65,12 @@ class _Known:
     Attributes:
         functions: keeps them loaded, so that no other code gets their addresses.
         round_s: time of a round.
-        cycle: its graphs; they hold no arrays.
-        wanted_s: the time of a replay that they were made for.
+        cycles: its graphs by the time of a replay that they were made for; they hold no arrays.
     """
 
     functions: list[CudaFunction]
     round_s: float
-    cycle: ReplayCycle | None = None
-    wanted_s: float = 0.0
+    cycles: dict[float, ReplayCycle] = field(default_factory=dict)
 
 
 class RoundRunner:
@@ -109,7 +108,8 @@ class RoundRunner:
         """Warm up, and fill a window with replays.
 
         At least five replays of one or more rounds are made, three of rounds above 0.1 s. The graphs of
-        the last few rotations are kept, so that another window of the same is had for little.
+        the last few rotations are kept, so that another window of the same is had for little. Of a window too
+        short for five samples the others follow behind it.
 
         Args:
             rotation: the launches, by set and workload.
@@ -121,35 +121,41 @@ class RoundRunner:
         workloads = len(rotation[0])
         if self._lanes.count < workloads:
             self._lanes.open(workloads)
-        begun_s = self._now_s()
         known = self._of(rotation)
         cycle = self._cycle(known, rotation, window_s)
-        if known.round_s < _REPLAY_S:
-            begun_s = self._now_s()  # the device idled while graphs were made
-        least = _LEAST_LONG_ROUNDS if known.round_s >= _LONG_ROUND_S else _LEAST_REPLAYS
-        queue = ReplayQueue(self._lanes, cycle)
+        queue = ReplayQueue(self._lanes, cycle, max(1, round(_SAMPLE_S / cycle.replay_s)))
+        begun_s = self._now_s()  # the device idled while graphs were made
         warm_s = min(WARM_S, _WARM_PART * window_s)
         while queue.pushed == 0 or self._now_s() - begun_s + queue.ahead_s < warm_s:
             queue.push()
-        before = queue.pushed
-        opened = self._lanes.event()
-        opened.record(self._lanes.main)
-        queue.push()  # something must lie behind an event before it is waited for
-        opened.synchronize()
-        start_s = self._now_s()
-        enough_s = window_s - cycle.replay_s / 2  # another replay would bring it farther from what was asked
-        while queue.pushed < before + least or self._now_s() - start_s + queue.ahead_s < enough_s:
-            queue.push()
-        closed = queue.drain()
-        window = queue.readings[before:]
+        before, sampled = queue.queued, queue.sampled
+        start_s = self._fill(queue, cycle, window_s)
+        after = queue.queued
+        for _ in range(_LEAST_SAMPLES - (queue.sampled - sampled)):
+            queue.sample()  # behind the window
+        queue.land()
+        window = queue.readings[before:after]
+        told = [one.shares for one in queue.readings[before:] if one.shares is not None] or [(1.0,)]
         return Rounds(
-            [list(shares) for shares in zip(*(one.shares for one in window), strict=True)],
-            [one.makespan_s for one in window],
+            [list(shares) for shares in zip(*told, strict=True)],
+            [one.seconds / one.rounds for one in window if not one.sample],
             sum(one.rounds for one in window),
             start_s,
-            start_s + self._lanes.elapsed_s(opened, closed),
+            start_s + math.fsum(one.seconds for one in window),
             cycle.flag,
         )
+
+    def _fill(self, queue: ReplayQueue, cycle: ReplayCycle, window_s: float) -> float:
+        """Push until a window is full that begins behind what was pushed before; its begin."""
+        before, first = queue.queued, queue.pushed
+        queue.push()  # something must lie behind the warm-up before its end is waited for
+        queue.land(before)
+        start_s = self._now_s()
+        least = _LEAST_LONG_ROUNDS if cycle.round_s >= _LONG_ROUND_S else _LEAST_REPLAYS
+        enough_s = window_s - cycle.replay_s / 2  # another replay would bring it farther from what was asked
+        while queue.pushed < first + least or self._now_s() - start_s + queue.ahead_s < enough_s:
+            queue.push()
+        return start_s
 
     # --- preparing -------------------------------------------------------------------------------
 
@@ -181,25 +187,26 @@ class RoundRunner:
         return max(elapsed_s, 1e-6)
 
     def _cycle(self, known: _Known, rotation: Rotation, window_s: float) -> ReplayCycle:
-        """Replays for a window; those of a window before serve where they are not much too short."""
-        if known.round_s >= _REPLAY_S:
-            return self._builder.single_rounds(rotation, known.round_s)
-        wanted_s = min(_REPLAY_S, _REPLAY_PART * window_s)
-        if known.cycle is not None and wanted_s <= _STRETCH * known.wanted_s:
-            return known.cycle
+        """Replays for a window: those of a window before, or new ones."""
         short = window_s < _SHORT_WINDOW_S
-        most = _FEW_LAUNCHES if short else _LAUNCHES
-        cycle = self._played(self._builder.graphs(rotation, known.round_s, wanted_s, most))
-        if not short and cycle.replay_s < wanted_s / 2:  # a single round was a bad guide
-            cycle = self._played(self._builder.graphs(rotation, cycle.round_s, wanted_s, most))
+        wanted_s, most = (_SHORT_REPLAY_S, _FEW_LAUNCHES) if short else (_REPLAY_S, _LAUNCHES)
+        cycle = known.cycles.get(wanted_s)
+        if cycle is not None:
+            return cycle
+        cycle = self._played(self._builder.cycle(rotation, known.round_s, wanted_s, most), wanted_s)
+        if not short and cycle.round_s < known.round_s / 2:  # a single round was a bad guide
+            cycle = self._played(self._builder.cycle(rotation, cycle.round_s, wanted_s, most), wanted_s)
         known.round_s = cycle.round_s
         if cycle.flag is None:
-            known.cycle, known.wanted_s = cycle, wanted_s
+            known.cycles[wanted_s] = cycle
         return cycle
 
-    def _played(self, cycle: ReplayCycle) -> ReplayCycle:
-        """Replays with the time that a round takes in them."""
+    def _played(self, cycle: ReplayCycle, wanted_s: float) -> ReplayCycle:
+        """Replays with the time that a round takes in them; long rounds are known already."""
+        if cycle.round_s >= wanted_s:
+            return cycle
         queue = ReplayQueue(self._lanes, cycle)
         queue.push()
-        queue.drain()
-        return replace(cycle, round_s=max(queue.readings[0].makespan_s, 1e-6))
+        queue.land()
+        first = queue.readings[0]
+        return replace(cycle, round_s=max(first.seconds / first.rounds, 1e-6))
