@@ -7,6 +7,7 @@ graphs are new. Short windows are held against the long ones: how far off they a
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -19,11 +20,13 @@ from provenance import provenance
 from tuner.config.catalog import Catalog
 from tuner.devices.worker import open_device
 from tuner.interfaces import Device, RunRecord
-from tuner.model import Plan
+from tuner.model import Plan, Status
 from tuner.search.request import resolve
 
 SHORT_S = (0.003, 0.012)
 SHORT_WINDOWS = 12
+PAUSE_S = 1.0  # in which the GPU cools down: at its power limit it would lower its clock within a window
+FRESH = 6
 
 
 def main() -> None:
@@ -38,6 +41,7 @@ def main() -> None:
     options = parser.parse_args()
     runs, names = [], []
     short: dict[str, list[dict[str, float]]] = {}
+    fresh: dict[str, list[float]] = {}
     for process in range(options.processes):
         device, _ = open_device(options.device)
         plans = default_plans(options.workloads, device)
@@ -45,6 +49,7 @@ def main() -> None:
         device.resources(plans)
         device.run(plans, options.window)
         for _ in range(options.windows):
+            device.sleep(PAUSE_S)
             runs.append(times(device.run(plans, options.window)))
             told = "  ".join(f"{1e6 * t:8.1f} ± {1e6 * s:6.1f}" for t, s in runs[-1]["own"])
             print(f"process {process}: {1e6 * runs[-1]['makespan_s']:8.2f} us: {told}", flush=True)
@@ -53,9 +58,11 @@ def main() -> None:
                 for window_s in SHORT_S:
                     key = f"{len(chosen)} workloads, {1e3 * window_s:g} ms"
                     short[key] = short_windows(device, chosen, window_s, options.window)
+            for count in (1, len(plans)):
+                fresh[f"{count} workloads"] = fresh_windows(device, options.workloads, count)
         device.close()
     result = {"provenance": provenance(), "workloads": names, "runs": runs, "summary": summary(runs)}
-    result |= {"short_windows": short}
+    result |= {"short_windows": short, "outside_of_fresh_short_windows_s": fresh}
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result["summary"], indent=1))
 
@@ -107,6 +114,27 @@ def short_windows(
         f"{len(plans)} workloads, {1e3 * window_s:g} ms: scatter {scatter:.3%}, medians {middle}", flush=True
     )
     return found
+
+
+def fresh_windows(device: Device, specs: Sequence[str], count: int) -> list[float]:
+    """Seconds beside the short window of configurations that were checked and never measured."""
+    pairs, _ = resolve(Catalog.load(), specs, device)
+    plans = [
+        [kernel.plan(workload, one) for one in itertools.islice(kernel.space(workload), 7, 7 + FRESH)]
+        for kernel, workload in pairs[:count]
+    ]
+    outside = []
+    device.resources([plan for same in plans for plan in same])
+    for chosen in zip(*plans, strict=True):
+        if any(device.check(plan, 1).status is not Status.OK for plan in chosen):
+            continue
+        begun = time.monotonic()
+        record = device.run(chosen, SHORT_S[0])
+        outside.append(time.monotonic() - begun - (record.end_s - record.start_s))
+    print(
+        f"{count} workloads, outside of fresh windows: {[round(1e3 * s, 1) for s in outside]} ms", flush=True
+    )
+    return outside
 
 
 def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:

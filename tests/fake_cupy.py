@@ -110,7 +110,8 @@ class FakeCupy(ModuleType):
         self.allocated_bytes = 0
         self.capture_works = True
         self.captured: list[Callable[[], None]] | None = None
-        self.launched = self.stamped = 0
+        self.launched: list[str] = []
+        self.stamped = 0
         self.unjoined: set[int] = set()
         self.most_queued_s = 0.0
         self.host_call_s = 0.0
@@ -183,6 +184,9 @@ class FakeCupy(ModuleType):
             self.current.append(Stream(self, non_blocking=True))
         return self.current[-1]
 
+    def kernel_name(self, kernel: Kernel) -> str:
+        return next(name for name, one in self.kernels.items() if one is kernel)
+
     def pointer(self, name: str) -> int:
         return 1 + list(self.kernels).index(name)
 
@@ -250,7 +254,7 @@ class Function:
             cp.busy_until_s = max(cp.busy_until_s, lane.ready_s)
             cp.most_queued_s = max(cp.most_queued_s, lane.ready_s - cp.now_s)
 
-        cp.launched += 1
+        cp.launched.append(cp.kernel_name(kernel))
         cp.do(run)
 
 
@@ -287,12 +291,14 @@ class Event:
 
 
 class Graph:
-    """What was captured, ``launches`` of kernels and ``stamps`` of events to be timed among its actions."""
+    """What was captured: launches of ``kernels`` and ``stamps`` of events to be timed among its actions."""
 
-    def __init__(self, cp: FakeCupy, actions: list[Callable[[], None]], launches: int, stamps: int) -> None:
+    def __init__(
+        self, cp: FakeCupy, actions: list[Callable[[], None]], kernels: list[str], stamps: int
+    ) -> None:
         self._cp = cp
         self.actions = actions
-        self.launches = launches
+        self.kernels = kernels
         self.stamps = stamps
         cp.graphs.append(self)
 
@@ -351,7 +357,7 @@ class Stream:
         if not self._cp.capture_works:
             raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted")
         self._cp.captured = []
-        self._cp.launched = self._cp.stamped = 0
+        self._cp.launched, self._cp.stamped = [], 0
         self._cp.unjoined = {id(self)}
 
     def end_capture(self) -> Graph:

@@ -50,14 +50,25 @@ class Lanes:
         """Workloads there are streams for."""
         return len(self._lanes)
 
-    def round(self, parts: Sequence[Sequence[Step]], stamps: RoundStamps | None = None) -> None:
+    def round(
+        self,
+        parts: Sequence[Sequence[Step]],
+        stamps: RoundStamps | None = None,
+        *,
+        behind_another: bool = False,
+    ) -> None:
         """Put a round into the streams; it begins and ends in the main one.
 
         A lone workload stays in the main stream: a fork and a join would take longer than a short kernel.
 
+        The workload that starts first gets the multiprocessors first. A graph starts the branches of its
+        first fork as they were captured, and those of a fork that follows a join in reverse (seen with driver
+        580). So the latter are captured in reverse, and all rounds start alike.
+
         Args:
             parts: per workload, its launches in order.
             stamps: times the round.
+            behind_another: the round follows another in the same graph.
 
         Raises:
             LaunchRefusedError: a launch was refused.
@@ -70,10 +81,11 @@ class Lanes:
                 self.stamp(stamps.ends[0])
             return
         self._fork.record(self.main)
-        for index, steps in enumerate(parts):
+        order = range(len(parts))
+        for index in reversed(order) if behind_another and self._capturing else order:
             lane = self._lanes[index]
             lane.wait_event(self._fork)
-            self.enqueue(steps, lane, index)
+            self.enqueue(parts[index], lane, index)
             if stamps is not None:
                 self.stamp(stamps.ends[index], lane)
             self._joins[index].record(lane)

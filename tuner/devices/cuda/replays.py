@@ -5,6 +5,7 @@ within it. Those make a graph of several rounds slow, and without a graph it is 
 are dispatched first; so single rounds are *samples*: graphs with events in them, now and then in between.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -96,9 +97,9 @@ class ReplayBuilder:
         if not single:
             launches = sum(len(steps) for steps in rotation[0])
             most = most_launches / launches if lone else _FORKED_ROUNDS
-            turns = max(1, round(min(replay_s / round_s, most) / len(rotation)))
+            turns = max(1, math.ceil(min(replay_s / round_s, most) / len(rotation)))
         rounds = [*rotation] * turns
-        length = 1 if single else max(1, round(replay_s / round_s))
+        length = 1 if single else math.ceil(replay_s / round_s)
         parts = _cut(rounds, length if lone else min(length, _FORKED_ROUNDS))
         samples = [] if lone or single else [rotation[len(rotation) // 2]] * _SAMPLES
         try:
@@ -127,13 +128,13 @@ class ReplayBuilder:
         return Replay(lambda: self._put(rounds, stamps), len(rounds), stamps)
 
     def _put(self, rounds: Sequence[RoundParts], stamps: RoundStamps | None) -> None:
-        for parts in rounds:
-            self._lanes.round(parts, stamps)
+        for index, parts in enumerate(rounds):
+            self._lanes.round(parts, stamps, behind_another=index > 0)
 
 
 def _cut(rounds: Sequence[RoundParts], length: int) -> list[Sequence[RoundParts]]:
-    """About equal parts of about so many rounds, in order."""
-    count = min(max(round(len(rounds) / length), 1), len(rounds))
+    """About equal parts of at least so many rounds, in order."""
+    count = max(len(rounds) // length, 1)
     return [rounds[begin:end] for begin, end in pairwise(len(rounds) * i // count for i in range(count + 1))]
 
 

@@ -10,6 +10,7 @@ of a round had passed when each workload ended. Share times makespan is its own 
 """
 
 import math
+import statistics
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -21,19 +22,21 @@ from tuner.devices.cuda.lanes import Lanes
 from tuner.devices.cuda.launches import Launch, Step
 from tuner.devices.cuda.replays import ReplayBuilder, ReplayCycle, ReplayQueue, Rotation
 from tuner.devices.cuda.types import CudaFunction
-from tuner.model import Flag
+from tuner.model import Flag, FlagKind
 
 WARM_S = 0.2
 """Rounds back to back before a window: a GPU that idled for milliseconds needs this long to settle."""
 
 _WARM_PART = 1 / 6  # of the window at most, so that a run spends its time in windows
 _LONG_ROUND_S = 0.1  # a first round this long is not made of loading code
-_SHORT_WINDOW_S = 0.05
+_SHORT_WINDOW_S = 0.03
 _REPLAY_S, _SHORT_REPLAY_S = 3e-3, 5e-4  # long against the few microseconds between two; in a short window
 _LAUNCHES, _FEW_LAUNCHES = 1024, 512  # captured for a window, and for one too short to make up for more
 _LEAST_REPLAYS, _LEAST_LONG_ROUNDS = 5, 3
 _SAMPLE_S = 0.01  # between two samples, which take some microseconds more than other rounds
 _LEAST_SAMPLES = 5
+_FORK_S = 0.4e-6  # per workload of a co-run, to start and join it: on an H100 (benchmarks/round_overhead.py)
+_NOTABLE = 0.01  # of a round
 _KEPT = 8  # rotations whose graphs are kept: contenders take turns
 
 
@@ -135,14 +138,15 @@ class RoundRunner:
             queue.sample()  # behind the window
         queue.land()
         window = queue.readings[before:after]
+        makespans = [one.seconds / one.rounds for one in window if not one.sample]
         told = [one.shares for one in queue.readings[before:] if one.shares is not None] or [(1.0,)]
         return Rounds(
             [list(shares) for shares in zip(*told, strict=True)],
-            [one.seconds / one.rounds for one in window if not one.sample],
+            makespans,
             sum(one.rounds for one in window),
             start_s,
             start_s + math.fsum(one.seconds for one in window),
-            cycle.flag,
+            cycle.flag or _too_short(workloads, statistics.median(makespans)),
         )
 
     def _fill(self, queue: ReplayQueue, cycle: ReplayCycle, window_s: float) -> float:
@@ -210,3 +214,12 @@ class RoundRunner:
         queue.land()
         first = queue.readings[0]
         return replace(cycle, round_s=max(first.seconds / first.rounds, 1e-6))
+
+
+def _too_short(workloads: int, makespan_s: float) -> Flag | None:
+    """A flag where starting and joining the workloads takes more than a hundredth of a round."""
+    forked_s = _FORK_S * workloads
+    if workloads == 1 or forked_s <= _NOTABLE * makespan_s:
+        return None
+    part = f"about {1e6 * forked_s:.1f} us of {1e6 * makespan_s:.1f} us"
+    return Flag(FlagKind.SHORT_ROUND, f"{part} a round start and join the workloads")
