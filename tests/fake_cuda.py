@@ -198,6 +198,7 @@ def fake_device(patch: pytest.MonkeyPatch, limits: DeviceLimits = LIMITS) -> tup
     patch.setattr(probe, "gpu_name", lambda *_: "Fake GPU")
     patch.setattr(probe, "gpu_uuid", lambda _: "GPU-1")
     patch.setattr(probe, "driver_version", lambda _: "580.1")
-    patch.setattr(cuda, "DriverCalls", lambda: DriverCalls(lambda: FakeLibrary(fake)))
-    patch.setattr(cuda, "RoundRunner", lambda module: RoundRunner(module, lambda: fake.now_s))
+    driver = DriverCalls(lambda: FakeLibrary(fake))
+    patch.setattr(cuda, "DriverCalls", lambda: driver)
+    patch.setattr(cuda, "RoundRunner", lambda module: RoundRunner(module, lambda: fake.now_s, driver))
     return fake, cuda.CudaDevice(0, FakeCompiler())  # type: ignore[arg-type]  # compiles what is asked here

@@ -6,6 +6,7 @@ is replayed, launches may be refused, faults kill the context, memory runs out.
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -24,11 +25,19 @@ class OutOfMemoryError(MemoryError):
     pass
 
 
+@dataclass(frozen=True)
+class Address:
+    """A pointer that keeps nothing alive."""
+
+    ptr: int
+
+
 class Pointer:
     """What ``array.data`` is: a kernel argument that can be filled, at once or in a stream's turn."""
 
     def __init__(self, array: "DeviceArray") -> None:
         self.array = array
+        _ARRAYS[self.ptr] = array
 
     @property
     def device_id(self) -> int:
@@ -48,6 +57,9 @@ class Pointer:
             fill()
         else:
             stream.do(fill)
+
+
+_ARRAYS: "weakref.WeakValueDictionary[int, DeviceArray]" = weakref.WeakValueDictionary()
 
 
 class DeviceArray(np.ndarray[Any, Any]):
@@ -103,11 +115,16 @@ class FakeCupy(ModuleType):
         self.allocated_bytes = 0
         self.capture_works = True
         self.captured: list[Callable[[], None]] | None = None
+        self.launched: list[str] = []
+        self.stamped = 0
         self.unjoined: set[int] = set()
         self.most_queued_s = 0.0
         self.host_call_s = 0.0
         self.busy_until_s = 0.0
+        self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
+        self.streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
         self.idle: list[tuple[float, float]] = []
+        self.graphs: list[Graph] = []
         self.random = SimpleNamespace(Philox4x3210=np.random.Philox, Generator=np.random.Generator)
         self.cuda = SimpleNamespace(
             Stream=lambda non_blocking: Stream(self, non_blocking),
@@ -172,6 +189,9 @@ class FakeCupy(ModuleType):
             self.current.append(Stream(self, non_blocking=True))
         return self.current[-1]
 
+    def kernel_name(self, kernel: Kernel) -> str:
+        return next(name for name, one in self.kernels.items() if one is kernel)
+
     def pointer(self, name: str) -> int:
         return 1 + list(self.kernels).index(name)
 
@@ -221,13 +241,17 @@ class Function:
             raise CUDADriverError("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested")
         if shared_mem > 48 * 1024 and kernel.attributes.get("shared") != shared_mem:
             raise CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
-        arrays = [getattr(item, "array", item) for item in args]
+        arrays: list[Any] = [getattr(item, "array", item) for item in args]
+        if cp.captured is not None:  # a graph holds addresses: the memory may be gone when it is replayed
+            arrays = [item.data if isinstance(item, DeviceArray) else item for item in arrays]
+            arrays = [Address(item.ptr) if isinstance(item, Pointer) else item for item in arrays]
 
         def run() -> None:
+            held = [_ARRAYS[item.ptr] if isinstance(item, Address) else item for item in arrays]
             kernel.runs += 1
             kernel.grids.add(tuple(grid))
             kernel.streams.add(lane)
-            kernel.launch(grid, block, arrays)
+            kernel.launch(grid, block, held)
             begin_s = max(lane.ready_s, cp.now_s)
             if begin_s > cp.busy_until_s + 1e-9:
                 cp.idle.append((cp.busy_until_s, begin_s))
@@ -235,6 +259,7 @@ class Function:
             cp.busy_until_s = max(cp.busy_until_s, lane.ready_s)
             cp.most_queued_s = max(cp.most_queued_s, lane.ready_s - cp.now_s)
 
+        cp.launched.append(cp.kernel_name(kernel))
         cp.do(run)
 
 
@@ -244,10 +269,22 @@ class Event:
         self._cp = cp
         self.at_s = 0.0
         self.lane = 0
+        self.timed = not disable_timing
+        self.ptr = id(self)
+        cp.events[self.ptr] = self
 
     def record(self, stream: "Stream") -> None:
+        """In a capture it only orders streams: it can neither be timed nor waited for."""
         self.lane = id(stream)
+        assert self._cp.captured is None or not self.timed
+        self._record(stream)
 
+    def stamp(self, stream: "Stream") -> None:
+        """Recorded as a node of the graph that is captured."""
+        self._cp.stamped += 1
+        self._record(stream)
+
+    def _record(self, stream: "Stream") -> None:
         def run() -> None:
             self.at_s = max(stream.ready_s, self._cp.now_s)
 
@@ -259,9 +296,16 @@ class Event:
 
 
 class Graph:
-    def __init__(self, cp: FakeCupy, actions: list[Callable[[], None]]) -> None:
+    """What was captured: launches of ``kernels`` and ``stamps`` of events to be timed among its actions."""
+
+    def __init__(
+        self, cp: FakeCupy, actions: list[Callable[[], None]], kernels: list[str], stamps: int
+    ) -> None:
         self._cp = cp
         self.actions = actions
+        self.kernels = kernels
+        self.stamps = stamps
+        cp.graphs.append(self)
 
     def launch(self, stream: "Stream") -> None:
         del stream
@@ -291,6 +335,7 @@ class Stream:
         assert non_blocking
         self._cp = cp
         self.ptr = id(self)
+        cp.streams[self.ptr] = self
         self.device_id = cp.gpu
         self.ready_s = 0.0
 
@@ -317,13 +362,14 @@ class Stream:
         if not self._cp.capture_works:
             raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted")
         self._cp.captured = []
+        self._cp.launched, self._cp.stamped = [], 0
         self._cp.unjoined = {id(self)}
 
     def end_capture(self) -> Graph:
         actions, self._cp.captured = self._cp.captured, None
         if actions is None or self._cp.unjoined != {id(self)}:
             raise CUDARuntimeError("cudaErrorStreamCaptureUnjoined: capture has unjoined work")
-        return Graph(self._cp, actions)
+        return Graph(self._cp, actions, self._cp.launched, self._cp.stamped)
 
     def synchronize(self) -> None:
         self._cp.synchronize()

@@ -8,6 +8,7 @@ from fake_cupy import FakeCupy
 INVALID_VALUE = 1
 ALIGNMENT = 16
 LARGEST_BOX = 256
+EXTERNAL = 1
 
 
 class FakeLibrary:
@@ -56,6 +57,12 @@ class FakeLibrary:
         content = (ctypes.c_uint64 * 16)(address.value, *dims, *box, promotion)
         ctypes.memmove(encoded.value, content, ctypes.sizeof(content))
         self.maps.append({"type": kind.value, "dims": list(dims), "box": list(box), "promotion": promotion})
+        return 0
+
+    def cuEventRecordWithFlags(self, event: Any, stream: Any, flags: Any) -> int:  # noqa: N802 - the driver's name
+        if flags.value != EXTERNAL or self._cp.captured is None:
+            return INVALID_VALUE
+        self._cp.events[event.value].stamp(self._cp.streams[stream.value])
         return 0
 
     def cuGetErrorName(self, code: int, name: Any) -> int:  # noqa: N802 - the driver's name

@@ -9,10 +9,15 @@ import time
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from tuner.config.catalog import Catalog
 from tuner.devices.cuda.device import CudaDevice
+from tuner.devices.cuda.driver import DriverCalls
+from tuner.devices.cuda.lanes import Lanes
+from tuner.devices.cuda.launches import Launch
+from tuner.devices.cuda.replays import ReplayBuilder
 from tuner.devices.cuda.rounds import WARM_S
 from tuner.devices.worker import WorkerDevice, describe_devices, open_device
 from tuner.interfaces import Check
@@ -193,6 +198,114 @@ def test_co_run(device: CudaDevice) -> None:
     for result, alone_s in zip(record.results, alone, strict=True):
         assert result.time_s is not None
         assert 0.8 * alone_s < result.time_s <= 1.02 * record.makespan_s
+
+
+def test_own_times_repeat(device: CudaDevice) -> None:
+    """Each workload has the same part of a co-run in window after window, whatever ran in between."""
+    parts = [scan(), scan(kernel="other", rows=2 * ROWS), twice()]
+    found = []
+    for window_s in (0.3, 0.3, 0.003, 0.3):
+        record = device.run(parts, window_s)
+        assert record.makespan_s is not None
+        found.append([(result.time_s or 0.0) / record.makespan_s for result in record.results])
+        device.run(parts[:1], 0.02)
+    for shares in found[1:]:
+        assert shares == pytest.approx(found[0], abs=0.08)
+    assert max(found[0]) > 0.95
+
+
+@pytest.mark.parametrize("parts", [[scan(rows=1024)], [scan()], [scan(), scan(kernel="other"), twice()]])
+def test_short_windows(device: CudaDevice, parts: list[Plan]) -> None:
+    """A window of 3 ms has five rounds or more, and tells the makespan of a long one and how sure it is."""
+    whole = device.run(parts, 0.3)
+    short = [device.run(parts, 0.003) for _ in range(5)]
+    assert whole.makespan_s is not None
+    for record in short:
+        assert record.rounds >= 5
+        assert record.makespan_s is not None
+        assert record.makespan_uncertainty_s < 0.05 * record.makespan_s
+        assert record.makespan_s == pytest.approx(whole.makespan_s, rel=0.1)
+
+
+def test_a_lone_workload_takes_as_long_as_its_launches(device: CudaDevice) -> None:
+    """Rounds of a kernel of some microseconds last as long as launches back to back in one stream do."""
+    plan = scan(rows=1024)
+    record = device.run([plan], 0.3)
+    assert record.makespan_s is not None
+    back_to_back_s = launch_s(plan)
+    assert record.makespan_s < back_to_back_s + 1e-6
+
+
+def launch_s(plan: Plan) -> float:
+    """Seconds of a launch among 500, behind a long one that lets the host get ahead of the device."""
+    cp: Any = pytest.importorskip("cupy")
+    (only,) = plan.stages
+    module = cp.RawModule(code=CODE, options=("--std=c++17",), name_expressions=(only.entry,))
+    function, stream = module.get_function(only.entry), cp.cuda.Stream(non_blocking=True)
+    x, y = (cp.zeros((64, *plan.buffers[0].shape), cp.float32) for _ in range(2))
+    begin, end = cp.cuda.Event(), cp.cuda.Event()
+    many = cp.zeros((2**20, N), cp.float32)
+    cp.cuda.runtime.deviceSynchronize()
+    for _ in range(12):
+        function((2**15,), (1024,), (many, many, cp.int32(2**20)), stream=stream)
+    begin.record(stream)
+    for index in range(500):
+        arguments = (x[index % 64], y[index % 64], cp.int32(plan.workload.batch))
+        function(only.grid, only.block, arguments, stream=stream)
+    end.record(stream)
+    end.synchronize()
+    return float(cp.cuda.get_elapsed_time(begin, end)) * 1e-3 / 500
+
+
+BUSY = """
+extern "C" __global__ void busy(unsigned long long* first, int count) {
+    unsigned long long now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    if (threadIdx.x == 0) atomicMin(first, now);
+    float value = threadIdx.x;
+    for (int i = 0; i < count; ++i) value = value * 1.0001f + 0.5f;
+    if (value == 0.25f) *first = 0;
+}
+"""
+
+
+@pytest.mark.parametrize("replay_s", [1e-5, 1e-2])
+def test_every_round_starts_in_the_order_of_the_trial(device: CudaDevice, replay_s: float) -> None:
+    """Workloads that fill the GPU are served in their order, in samples and in each round of a graph."""
+    cp: Any = pytest.importorskip("cupy")
+    sets, workloads = 8, 3
+    first = cp.full((sets, workloads), 2**62, cp.uint64)
+    function = cp.RawModule(code=BUSY).get_function("busy")
+    blocks = device.limits.multiprocessors * 8 * 3
+    rotation = [
+        [
+            (
+                Launch(
+                    function,
+                    (blocks, 1, 1),
+                    (256, 1, 1),
+                    0,
+                    (first[place, lane : lane + 1].data, np.int32(9000)),
+                ),
+            )
+            for lane in range(workloads)
+        ]
+        for place in range(sets)
+    ]
+    lanes = Lanes(cp, DriverCalls())
+    lanes.open(workloads)
+    cycle = ReplayBuilder(cp, lanes).cycle(rotation, 1e-3, replay_s, 1000)
+    assert cycle.flag is None
+    assert {replay.rounds for replay in cycle.replays} == {1 if replay_s < 1e-3 else sets * 2}
+    for replay in (*cycle.replays, *cycle.samples):
+        first[...] = 2**62
+        cp.cuda.runtime.deviceSynchronize()
+        replay.put()
+        lanes.main.synchronize()
+        seen = first.get()
+        started = seen[seen[:, 0] < 2**62]
+        assert len(started) == min(replay.rounds, sets)
+        assert (np.diff(started.astype(np.int64), axis=1) > 0).all()
 
 
 def test_window_is_full_of_rounds(device: CudaDevice) -> None:

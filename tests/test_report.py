@@ -14,6 +14,7 @@ from modelled import device
 from rich.console import Console
 
 from tuner.config.catalog import Catalog
+from tuner.measurement.co_run import compared
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability
 from tuner.model import Energy, Flag, FlagKind, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.model.objective import COVERAGE, Objective, choose
@@ -158,6 +159,7 @@ def make(
     resumed: int = 0,
     modelled: bool = True,
     paired: Sequence[Sequence[Measurement]] = (),
+    alone: Sequence[tuple[Measurement, Sequence[Measurement]]] = (),
 ) -> dict[str, Any]:
     """The document of a run that measured these, the default trial first."""
     first = Trial(tuple(item.default for item in prepared))
@@ -195,6 +197,7 @@ def make(
             tuple(dict(zip((trial for trial, _ in trials), repeat, strict=True)) for repeat in paired)
         ),
         repeatability={"energy": Repeatability(0.02, 3)} if paired else {},
+        co_run=compared(trials[0][0], alone),
         notices=["a notice [with] brackets"],
     )
     return document(task, conditions, outcome, WallTime(1.0, outcome.wall_s))
@@ -269,10 +272,37 @@ def test_savings_are_turn_by_turn_where_they_can_be(prepared: tuple[PreparedWork
     assert "trials repeat to ± 2 % in energy (95 %, modelled): 3 contenders" in text
 
 
+def alone(time_s: float, joules: float) -> Measurement:
+    """One workload of two by itself, with joules."""
+    both = measured((time_s, time_s), joules)
+    return replace(both, results=both.results[:1])
+
+
+def test_a_line_says_what_co_running_brings(prepared: tuple[PreparedWorkload, ...]) -> None:
+    """The answer together against its workloads one after another, in time and joules where there are any."""
+    parts = [alone(0.004, 1.0), alone(0.008, 1.5)]
+    record = make(prepared, GOOD, alone=[(GOOD[0], parts), (GOOD[0], parts)])
+
+    text = " ".join(shown(record).split())
+    assert "co-run: 10.00 ms a round, one after another 12.00 ms (-16.7 % ± " in text
+    assert " J, one after another 2.50" in text
+    assert " J (-20.0 % ± " in text
+    assert "measured in turn (95 %, modelled)" in text
+    found = record["one_after_another"]
+    assert (found["time_change"], found["energy_change"]) == pytest.approx((-1 / 6, -0.2))
+    assert list(found["workloads"]) == [workload["name"] for workload in record["workloads"]]
+
+    no_joules = [replace(part, energy=None) for part in parts]
+    brief = make(prepared, GOOD, alone=[(replace(GOOD[0], energy=None), no_joules)])
+    assert brief["one_after_another"]["energy_change"] is None
+    assert "one after another 12.00 ms" in shown(brief)
+    assert "one after another" not in shown(make(prepared, GOOD))
+
+
 def test_documents_of_old_answers_are_shown(prepared: tuple[PreparedWorkload, ...]) -> None:
     """An answer that was stored before trials were compared in paired repeats has fewer lines."""
     record = make(prepared, GOOD)
-    for key in ("against_default", "repeatability"):
+    for key in ("against_default", "repeatability", "one_after_another"):
         del record[key]
     del record["trade_off"]["turn_by_turn"]
 
@@ -443,9 +473,10 @@ def test_an_answer_that_spills_is_a_warning(prepared: tuple[PreparedWorkload, ..
 def test_every_key_is_documented(prepared: tuple[PreparedWorkload, ...]) -> None:
     """docs/run.md names each key of the document, of a trial, of a comparison and of a workload."""
     text = (Path(__file__).parent.parent / "docs" / "run.md").read_text()
-    record = make(prepared, GOOD, paired=[GOOD])
-    workload = record["workloads"][0]
-    parts = (record, record["best"], record["trade_off"], record["repeatability"], record["wall"], workload)
+    record = make(prepared, GOOD, paired=[GOOD], alone=[(GOOD[0], [alone(0.004, 1.0), alone(0.008, 1.5)])])
+    workload, co_run = record["workloads"][0], record["one_after_another"]
+    parts = [record, record["best"], record["trade_off"], record["repeatability"], record["wall"], workload]
+    parts += [co_run, co_run["in_turn"]]
 
     for part in (*parts, workload["best"]):
         assert [key for key in part if f"`{key}`" not in text] == []

@@ -36,6 +36,20 @@ def test_session_walk() -> None:
     as_device.close()
 
 
+def test_short_windows() -> None:
+    """A window of 3 ms holds five rounds or more after a short warm-up; times are those of a long one."""
+    plans = [scan(4, 256), scan(8, 128, kernel="other")]
+    for name in ("h200", "gtx580"):
+        sim = device(name, noise=0.003)
+        whole = sim.run(plans, 1.0)
+        begun_s = sim.now_s()
+        record = sim.run(plans, 0.003)
+        assert record.makespan_s == whole.makespan_s
+        assert record.results == whole.results
+        assert record.rounds >= 5
+        assert record.start_s - begun_s < 0.006 + 2 * (record.makespan_s or 0.0)
+
+
 def test_unknown_gpu() -> None:
     """A GPU that is not in the table is refused by name."""
     with pytest.raises(UnknownNameError, match="did you mean 'h200'"):

@@ -18,6 +18,7 @@ class FlagKind(Enum):
     UNSETTLED = "unsettled"  # energy still changed when the warm-up ended
     NO_ENERGY = "no-energy"
     NO_GRAPH = "no-graph"  # the rounds were not replayed from a graph
+    SHORT_ROUND = "short-round"  # starting and joining the workloads is a part of it that counts
     WARM_L2 = "warm-l2"  # the arrays do not reach past the second-level cache
     ALIASING = "aliasing"
     SENSOR_GAP = "sensor-gap"

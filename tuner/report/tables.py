@@ -146,6 +146,7 @@ def _answer(document: Mapping[str, Any]) -> Iterator[str]:
         clock += f" ({best['clock_seen_mhz']:.0f} MHz seen)"
     yield f"answer ({document['objective']}{modelled}): {_totals(best)} per round, clock {clock}"
     yield from _comparisons(document)
+    yield from _co_run(document)
     yield from _net(best, default)
     if best["sensor"]:
         yield f"energy: {best['sensor']}, scope {best['scope']}; intervals are 95 %, the sensor's gain apart"
@@ -182,6 +183,34 @@ def _comparisons(document: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
+def _co_run(document: Mapping[str, Any]) -> Iterator[str]:
+    """What running the workloads together brings; answers stored before that was measured lack it."""
+    found = document.get("one_after_another")
+    if found is None:
+        return
+    together, in_turn = found["together"], found["in_turn"]
+    modelled = f", {label(document)}" if label(document) else ""
+    line = (
+        f"co-run: {si(together['time_s'], 's')} a round, one after another {si(in_turn['time_s'], 's')}"
+        f" ({_change_with_interval(found['time_change'], found['time_change_interval'])})"
+    )
+    if found["energy_change"] is not None:
+        joules = [
+            with_uncertainty(one["energy_j"], _interval(one["energy_j_uncertainty"]), "J")
+            for one in (together, in_turn)
+        ]
+        line += (
+            f"; {joules[0]}, one after another {joules[1]}"
+            f" ({_change_with_interval(found['energy_change'], found['energy_change_interval'])})"
+        )
+    yield f"{line}, measured in turn (95 %{modelled})"
+
+
+def _change_with_interval(change: float, half: float) -> str:
+    digits = 1 if half == 0 or half >= _A_TENTH else 2
+    return f"{percent(change, digits)} ± {100 * half:.{digits}f} %"
+
+
 def _same(trial: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """True for a trial and itself, of which no comparison tells anything."""
     return all(trial[key] == other[key] for key in ("configurations", "clock_mhz"))
@@ -189,11 +218,10 @@ def _same(trial: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _saving(against: Mapping[str, Any], sign: int = 1) -> str:
     """A saving, or with sign -1 a change, with its 95 % interval."""
-    change, half = sign * against["energy_saving"] + 0.0, against["energy_saving_interval"]
-    digits = 1 if half == 0 or half >= _A_TENTH else 2
+    change = sign * against["energy_saving"] + 0.0
     paired = against.get("turn_by_turn")  # null where the answer is held against itself
     how = "" if paired is None else ", turn by turn" if paired else ", of single windows"
-    return f"{percent(change, digits)} ± {100 * half:.{digits}f} % (95 %{how})"
+    return f"{_change_with_interval(change, against['energy_saving_interval'])} (95 %{how})"
 
 
 def _net(best: Mapping[str, Any], default: Mapping[str, Any] | None) -> Iterator[str]:

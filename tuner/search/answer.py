@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tuner.measurement.co_run import CoRunComparison
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability, near, repeatability
 from tuner.measurement.window import MOST_S
 from tuner.model import Measurement, RunStatus, Trial
@@ -33,6 +34,7 @@ class SearchOutcome:
         wall_s: wall-clock time of the search.
         paired: the paired repeats of the contenders.
         repeatability: how well trials repeat, by the name of an objective; without those not known.
+        co_run: the answer against its workloads one after another; None where that was not measured.
         notices: what the user should know.
     """
 
@@ -49,6 +51,7 @@ class SearchOutcome:
     wall_s: float = 0.0
     paired: PairedRepeats = field(default_factory=PairedRepeats)
     repeatability: Mapping[str, Repeatability] = field(default_factory=dict)
+    co_run: CoRunComparison | None = None
     notices: list[str] = field(default_factory=list)
 
 

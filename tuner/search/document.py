@@ -13,6 +13,7 @@ from tuner.model.records import Conditions, Record, trial_record
 from tuner.search.answer import SearchOutcome
 from tuner.search.break_even import break_even
 from tuner.search.candidates import PreparedWorkload
+from tuner.search.solo import record_of
 from tuner.search.task import Task
 
 
@@ -57,6 +58,7 @@ def document(
         "fastest": None if outcome.fastest is None else _trial(outcome.trials[outcome.fastest], names),
         "against_default": _against(outcome, outcome.default),
         "trade_off": _against(outcome, outcome.fastest),
+        "one_after_another": record_of(outcome.co_run, names),
         "repeatability": _repeatability(outcome),
         **_tuning_energy(outcome),
         "resumed": outcome.resumed,

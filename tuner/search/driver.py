@@ -177,6 +177,27 @@ class Driver:
         finally:
             generator.close()
 
+    def measure_beside(self, trial: Trial, place: int | None) -> Measurement:
+        """Measure a trial once more, or one workload of it alone; nothing is stored or told, its cost counts.
+
+        Args:
+            trial: all that is run together.
+            place: of the workload; None for the trial.
+        """
+        plans = self._plans(trial)
+        if place is not None:
+            trial, plans = replace(trial, configurations=(trial.configurations[place],)), [plans[place]]
+        measurement = replace(self._measurer.measure(trial, plans), ended_s=self._device.now_s())
+        self._measurements.append(measurement)
+        self.joules += measurement.energy_total_j
+        return measurement
+
+    @property
+    def out_of_time(self) -> bool:
+        """True once the time limit of the run is reached."""
+        time_limit_s = self._limits.time_limit_s
+        return time_limit_s is not None and self._device.now_s() - self._started_s >= time_limit_s
+
     @property
     def asked(self) -> dict[Trial, Measurement]:
         """What was asked for so far, in order: the same in a resumed run as in one that never stopped."""
@@ -268,8 +289,9 @@ class Driver:
         ]
 
     def _stop_at_limits(self) -> None:
-        budget, time_limit_s = self._limits.budget, self._limits.time_limit_s
+        budget = self._limits.budget
         if budget is not None and len(self.trials) >= budget:
             raise LimitReachedError(f"the budget of {budget} trials is used up")
-        if time_limit_s is not None and self._device.now_s() - self._started_s >= time_limit_s:
-            raise LimitReachedError(f"the time limit of {time_limit_s:g} s is reached", out_of_time=True)
+        if self.out_of_time:
+            limit = f"the time limit of {self._limits.time_limit_s:g} s is reached"
+            raise LimitReachedError(limit, out_of_time=True)

@@ -15,6 +15,7 @@ from tuner.model.records import Conditions
 from tuner.search.answer import SearchOutcome, confirm_contenders, default_trial, final_objective, outcome_of
 from tuner.search.driver import Driver, LimitReachedError, Observer
 from tuner.search.prior_runs import knowledge
+from tuner.search.solo import compare_answer
 from tuner.search.task import SearchContext, Task
 
 _WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is measured
@@ -81,12 +82,13 @@ def run(
         tell_once,
     )
     status = RunStatus.FAILED
-    paired, confirmed = PairedRepeats(), dict[Trial, Measurement]()
+    paired, confirmed, co_run = PairedRepeats(), dict[Trial, Measurement](), None
     try:
         driver.recall(known)
         limit = _search(task, driver, context)
         if not device.identity.recorded and (limit is None or not limit.out_of_time):
             paired, confirmed = confirm_contenders(task, driver)
+            co_run = compare_answer(task, driver, paired, confirmed)
         if limit is not None:
             notices.append(f"stopped: {limit}")
         status = RunStatus.FINISHED if limit is None else RunStatus.LIMITED
@@ -97,7 +99,7 @@ def run(
     finally:
         outcome = outcome_of(status, task, driver, paired, confirmed)
         outcome.notices[:0] = [*told, *notices, *driver.notices]
-        outcome.resumed = len(known)
+        outcome.resumed, outcome.co_run = len(known), co_run
         outcome.wall_s = time.monotonic() - begun
         store.end(run_id, status, None if outcome.answer is None else document(outcome))
     return outcome

@@ -1,7 +1,7 @@
-"""The calls of the CUDA driver that CuPy does not offer: occupancy of clusters, and tensor maps.
+"""The calls of the CUDA driver that CuPy lacks: occupancy of clusters, tensor maps, events in graphs.
 
-Structures and numbers are those of ``cuda.h``; the CUDA Driver API describes the calls under "Occupancy" and
-"Tensor Map Object Management".
+Structures and numbers are those of ``cuda.h``; the CUDA Driver API describes the calls under "Occupancy",
+"Tensor Map Object Management" and "Event Management".
 """
 
 import ctypes
@@ -14,6 +14,7 @@ from tuner.errors import DeviceError
 from tuner.model import TensorMap
 
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_RECORD_EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL
 _NONE = 0  # no interleaving, no swizzling; zeros for what lies beyond the matrix
 
 _MAP_BYTES = 128
@@ -121,6 +122,25 @@ class DriverCalls:
                 f", boxes of {_product(wanted.box)}): {error}"
             ) from error
         return encoded
+
+    def record_in_graph(self, event: int, stream: int) -> None:
+        """Make the recording of an event a node of the graph that a stream is captured into.
+
+        Every replay of the graph records it anew, and unlike one that only orders streams it can be timed.
+
+        Args:
+            event: the CUevent.
+            stream: the CUstream, in a capture.
+
+        Raises:
+            DriverCallError: the stream is in no capture.
+        """
+        self._call(
+            "cuEventRecordWithFlags",
+            ctypes.c_void_p(event),
+            ctypes.c_void_p(stream),
+            ctypes.c_uint(_RECORD_EXTERNAL),
+        )
 
     def _call(self, name: str, *arguments: object) -> None:
         if self._library is None:

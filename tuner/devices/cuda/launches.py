@@ -1,6 +1,6 @@
 """One run of a plan in a stream: clearing of buffers, then the launches of its stages."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,17 @@ class Launch:
         """Put the launch into a stream; None is CuPy's current one."""
         self.function(self.grid, self.block, self.arguments, shared_mem=self.shared_bytes, stream=stream)
 
+    @property
+    def identity(self) -> Hashable:
+        """Equal for launches of one function, while it is loaded, that do the same to the same memory."""
+        return (
+            self.function.ptr,
+            self.grid,
+            self.block,
+            self.shared_bytes,
+            tuple(_identity(argument) for argument in self.arguments),
+        )
+
 
 @dataclass(frozen=True)
 class Clearing:
@@ -51,9 +62,19 @@ class Clearing:
         """Put the zeros into a stream; None is CuPy's current one."""
         self.array.data.memset_async(0, self.array.nbytes, stream)
 
+    @property
+    def identity(self) -> Hashable:
+        """Equal for clearings of the same memory."""
+        return (self.array.data.ptr, self.array.nbytes)
+
 
 Step = Launch | Clearing
 """One piece of work of a run."""
+
+
+def _identity(argument: Any) -> Hashable:  # noqa: ANN401 - a pointer of CuPy's, or what NumPy holds
+    """An address, or the bytes of a value."""
+    return argument.ptr if hasattr(argument, "ptr") else (argument.dtype.str, argument.tobytes())
 
 
 @dataclass(frozen=True)

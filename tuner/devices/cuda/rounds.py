@@ -1,42 +1,43 @@
 """Rounds on the device: all workloads forked from one event, joined at the end, again and again.
 
-A *round* starts every workload together on its own stream and ends when all have ended. Short rounds are
-replayed from a CUDA graph of whole rotations (one round per set of arrays), long ones launched one by one.
-Warm-up, window and the single rounds that tell the workloads apart follow each other without a gap: after
-idling, power and clocks of a GPU take some tenths of a second to settle, and the first milliseconds draw a
-few percent more.
+A *round* starts every workload together, each in its own stream, and ends when all have ended; a lone
+workload is one stream of launches. Rounds are replayed from CUDA graphs (``replays``). Warm-up and window
+follow each other without a gap: after idling, power and clocks of a GPU take some tenths of a second to
+settle, and the first milliseconds draw a few percent more.
 
-The mean round of the replays is the makespan. A graph cannot hold events that are timed, and a single round
-from streams lasts some microseconds longer than one of a graph. So the single rounds only tell a workload's
-*share*: its end by the end of the last, both from the fork. Share times makespan is its own time.
+The mean round of the replays is the makespan. Among them are samples: single rounds that tell which *share*
+of a round had passed when each workload ended. Share times makespan is its own time.
 """
 
+import math
+import statistics
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import cycle, pairwise
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 
-from tuner.devices.cuda.launches import LaunchRefusedError, Step
-from tuner.devices.cuda.types import CudaEvent, Graph, Stream
-from tuner.model import Flag, FlagKind, Status
-
-Rotation = Sequence[Sequence[tuple[Step, ...]]]
-"""For every set of arrays, for every workload, its launches in order."""
+from tuner.devices.cuda.driver import DriverCalls
+from tuner.devices.cuda.lanes import Lanes
+from tuner.devices.cuda.launches import Launch, Step
+from tuner.devices.cuda.replays import ReplayBuilder, ReplayCycle, ReplayQueue, Rotation
+from tuner.devices.cuda.types import CudaFunction
+from tuner.model import Flag, FlagKind
 
 WARM_S = 0.2
 """Rounds back to back before a window: a GPU that idled for milliseconds needs this long to settle."""
 
 _WARM_PART = 1 / 6  # of the window at most, so that a run spends its time in windows
 _LONG_ROUND_S = 0.1  # a first round this long is not made of loading code
-_SHARE_S = 0.03  # single rounds behind the window: so long, within these counts
-_SHARE_ROUNDS = (3, 10)
-_LEAD_S = 0.01  # replays between window and single rounds, for the host to get ahead of the device
-_REPLAY_S = 3e-3  # long against the few microseconds between two replays
-_REPLAY_ROUNDS = 512  # unrolled in one graph, unless one rotation is longer
-_LEAST_REPLAYS = 3
-_IN_FLIGHT = 4
+_SHORT_WINDOW_S = 0.03
+_REPLAY_S, _SHORT_REPLAY_S = 3e-3, 5e-4  # long against the few microseconds between two; in a short window
+_LAUNCHES, _FEW_LAUNCHES = 1024, 512  # captured for a window, and for one too short to make up for more
+_LEAST_REPLAYS, _LEAST_LONG_ROUNDS = 5, 3
+_SAMPLE_S = 0.01  # between two samples, which take some microseconds more than other rounds
+_LEAST_SAMPLES = 5
+_FORK_S = 0.4e-6  # per workload of a co-run, to start and join it: on an H100 (benchmarks/round_overhead.py)
+_NOTABLE = 0.01  # of a round
+_KEPT = 8  # rotations whose graphs are kept: contenders take turns
 
 
 @dataclass(frozen=True)
@@ -60,38 +61,41 @@ class Rounds:
     flag: Flag | None = None
 
 
-@dataclass(frozen=True)
-class _TimedRound:
-    begin: CudaEvent
-    ends: list[CudaEvent]
+@dataclass
+class _Known:
+    """What is kept of a rotation.
 
-
-@dataclass(frozen=True)
-class _Replay:
-    """Something that puts whole rotations into the main stream.
-
-    Where it puts single rounds, ``timed`` keeps the latest of them; a graph cannot.
+    Attributes:
+        functions: keeps them loaded, so that no other code gets their addresses.
+        round_s: time of a round.
+        cycles: its graphs by the time of a replay that they were made for; they hold no arrays.
     """
 
-    enqueue: Callable[[], None]
-    rounds: int
-    seconds: float
-    flag: Flag | None = None
-    timed: deque[_TimedRound] | None = None
+    functions: list[CudaFunction]
+    round_s: float
+    cycles: dict[float, ReplayCycle] = field(default_factory=dict)
 
 
 class RoundRunner:
-    """The streams of a device and the rounds in them.
+    """The rounds of a device.
 
     Args:
         cp: CuPy.
         now_s: the clock of windows.
+        driver: the calls of the driver that CuPy lacks; those of the system if not given.
     """
 
-    def __init__(self, cp: ModuleType, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._cp = cp
+    def __init__(
+        self,
+        cp: ModuleType,
+        now_s: Callable[[], float] = time.monotonic,
+        driver: DriverCalls | None = None,
+    ) -> None:
         self._now_s = now_s
-        self._open(0)
+        self._lanes = Lanes(cp, driver or DriverCalls())
+        self._builder = ReplayBuilder(cp, self._lanes)
+        self._launched: set[int] = set()  # functions whose code is on the device
+        self._known: OrderedDict[Hashable, _Known] = OrderedDict()
 
     def once(self, launches: Sequence[Step]) -> None:
         """Run launches in order and wait for them.
@@ -99,205 +103,123 @@ class RoundRunner:
         Raises:
             LaunchRefusedError: a launch was refused.
         """
-        self._enqueue(launches, self._main, 0)
-        self._main.synchronize()
+        self._lanes.enqueue(launches, self._lanes.main, 0)
+        self._lanes.main.synchronize()
+        self._launched.update(one.function.ptr for one in launches if isinstance(one, Launch))
 
     def measure(self, rotation: Rotation, window_s: float) -> Rounds:
-        """Warm up, fill a window with replays, and time single rounds behind it.
+        """Warm up, and fill a window with replays.
+
+        At least five replays of one or more rounds are made, three of rounds above 0.1 s. The graphs of
+        the last few rotations are kept, so that another window of the same is had for little. Of a window too
+        short for five samples the others follow behind it.
 
         Args:
             rotation: the launches, by set and workload.
-            window_s: length of the window; at least three replays are made.
+            window_s: length of the window.
 
         Raises:
             LaunchRefusedError: a launch was refused.
         """
-        lanes = len(rotation[0])
-        if len(self._lanes) < lanes:
-            self._open(lanes)
-        begun_s = self._now_s()
-        replay = self._prepare(rotation, self._trial_s(rotation))
-        if replay.timed is None:
-            begun_s = self._now_s()  # the device idled while the graph was made
+        workloads = len(rotation[0])
+        if self._lanes.count < workloads:
+            self._lanes.open(workloads)
+        known = self._of(rotation)
+        cycle = self._cycle(known, rotation, window_s)
+        queue = ReplayQueue(self._lanes, cycle, max(1, round(_SAMPLE_S / cycle.replay_s)))
+        begun_s = self._now_s()  # the device idled while graphs were made
         warm_s = min(WARM_S, _WARM_PART * window_s)
-        self._pump(replay, lambda queued: queued > 0 and self._past(begun_s, queued, replay) >= warm_s)
-        edges, start_s, end_s, timed = self._fill(replay, window_s, rotation)
-        makespans = [self._elapsed_s(a, b) / replay.rounds for a, b in pairwise(edges)]
-        shares = [self._shares(one) for one in timed] or [[1.0]]
+        while queue.pushed == 0 or self._now_s() - begun_s + queue.ahead_s < warm_s:
+            queue.push()
+        before, sampled = queue.queued, queue.sampled
+        start_s = self._fill(queue, cycle, window_s)
+        after = queue.queued
+        for _ in range(_LEAST_SAMPLES - (queue.sampled - sampled)):
+            queue.sample()  # behind the window
+        queue.land()
+        window = queue.readings[before:after]
+        makespans = [one.seconds / one.rounds for one in window if not one.sample]
+        told = [one.shares for one in queue.readings[before:] if one.shares is not None] or [(1.0,)]
         return Rounds(
-            [[one[lane] for one in shares] for lane in range(lanes)],
+            [list(shares) for shares in zip(*told, strict=True)],
             makespans,
-            replay.rounds * len(makespans),
+            sum(one.rounds for one in window),
             start_s,
-            end_s,
-            replay.flag,
+            start_s + math.fsum(one.seconds for one in window),
+            cycle.flag or _too_short(workloads, statistics.median(makespans)),
         )
 
-    # --- one round -------------------------------------------------------------------------------
+    def _fill(self, queue: ReplayQueue, cycle: ReplayCycle, window_s: float) -> float:
+        """Push until a window is full that begins behind what was pushed before; its begin."""
+        before, first = queue.queued, queue.pushed
+        queue.push()  # something must lie behind the warm-up before its end is waited for
+        queue.land(before)
+        start_s = self._now_s()
+        least = _LEAST_LONG_ROUNDS if cycle.round_s >= _LONG_ROUND_S else _LEAST_REPLAYS
+        enough_s = window_s - cycle.replay_s / 2  # another replay would bring it farther from what was asked
+        while queue.pushed < first + least or self._now_s() - start_s + queue.ahead_s < enough_s:
+            queue.push()
+        return start_s
 
-    def _round(self, parts: Sequence[tuple[Step, ...]], ends: Sequence[CudaEvent] = ()) -> None:
-        self._fork.record(self._main)
-        for index, launches in enumerate(parts):
-            lane = self._lanes[index]
-            lane.wait_event(self._fork)
-            self._enqueue(launches, lane, index)
-            if ends:
-                ends[index].record(lane)
-            self._joins[index].record(lane)
-        for join in self._joins[: len(parts)]:
-            self._main.wait_event(join)
+    # --- preparing -------------------------------------------------------------------------------
 
-    def _enqueue(self, launches: Sequence[Step], stream: Stream, workload: int) -> None:
-        cuda = self._cp.cuda
-        try:
-            for launch in launches:
-                launch.enqueue(stream)
-        except (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError) as error:
-            raise LaunchRefusedError(Status.LAUNCH_ERROR, str(error), workload) from error
+    def _of(self, rotation: Rotation) -> _Known:
+        """What is known of a rotation; one that is new is timed."""
+        key = tuple(tuple(tuple(step.identity for step in steps) for steps in parts) for parts in rotation)
+        known = self._known.get(key)
+        if known is None:
+            functions = [step.function for steps in rotation[0] for step in steps if isinstance(step, Launch)]
+            known = self._known[key] = _Known(functions, self._round_s(rotation, functions))
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return known
 
-    def _timed_round(self, parts: Sequence[tuple[Step, ...]]) -> _TimedRound:
-        timed = _TimedRound(self._event(), [self._event() for _ in parts])
-        timed.begin.record(self._main)
-        self._round(parts, timed.ends)
-        return timed
-
-    def _lane_times_s(self, one: _TimedRound) -> list[float]:
-        for end in one.ends:
-            end.synchronize()
-        return [self._elapsed_s(one.begin, end) for end in one.ends]
-
-    def _shares(self, one: _TimedRound) -> list[float]:
-        times_s = self._lane_times_s(one)
-        return [time_s / max(*times_s, 1e-9) for time_s in times_s]
-
-    def _trial_s(self, rotation: Rotation) -> float:
-        """Time of a round. The first also loads code and tells of faults; it counts if it is long."""
+    def _round_s(self, rotation: Rotation, functions: Sequence[CudaFunction]) -> float:
+        """Time of a round. The first of new code also loads it; it counts if it is long."""
+        pointers = {function.ptr for function in functions}
         elapsed_s = 0.0
-        for index in range(2):
-            elapsed_s = max(self._lane_times_s(self._timed_round(rotation[index % len(rotation)])))
+        for index in range(1 if pointers <= self._launched else 2):
+            stamps = self._lanes.stamps(len(rotation[0]))
+            self._lanes.round(rotation[index % len(rotation)], stamps)
+            for end in stamps.ends:
+                end.synchronize()
+            elapsed_s = max(self._lanes.elapsed_s(stamps.begin, end) for end in stamps.ends)
             if elapsed_s >= _LONG_ROUND_S:
                 break
+        self._launched |= pointers
         return max(elapsed_s, 1e-6)
 
-    # --- many rounds -----------------------------------------------------------------------------
+    def _cycle(self, known: _Known, rotation: Rotation, window_s: float) -> ReplayCycle:
+        """Replays for a window: those of a window before, or new ones."""
+        short = window_s < _SHORT_WINDOW_S
+        wanted_s, most = (_SHORT_REPLAY_S, _FEW_LAUNCHES) if short else (_REPLAY_S, _LAUNCHES)
+        cycle = known.cycles.get(wanted_s)
+        if cycle is not None:
+            return cycle
+        cycle = self._played(self._builder.cycle(rotation, known.round_s, wanted_s, most), wanted_s)
+        if not short and cycle.round_s < known.round_s / 2:  # a single round was a bad guide
+            cycle = self._played(self._builder.cycle(rotation, cycle.round_s, wanted_s, most), wanted_s)
+        known.round_s = cycle.round_s
+        if cycle.flag is None:
+            known.cycles[wanted_s] = cycle
+        return cycle
 
-    def _prepare(self, rotation: Rotation, round_s: float) -> _Replay:
-        """A replay of a few milliseconds; built anew when single rounds were a bad guide to its time.
-
-        Rounds that long by themselves take turns, launched one by one: the host is far ahead of the device
-        then, and a graph would gain nothing.
-        """
-        if round_s >= _REPLAY_S:
-            turns, timed = cycle(rotation), deque[_TimedRound](maxlen=_SHARE_ROUNDS[1])
-            return _Replay(lambda: timed.append(self._timed_round(next(turns))), 1, round_s, timed=timed)
-        replay = self._build(rotation, round_s)
-        begin, end = self._event(), self._event()
-        begin.record(self._main)
-        replay.enqueue()
-        end.record(self._main)
-        end.synchronize()
-        seconds = max(self._elapsed_s(begin, end), 1e-6)
-        if seconds < _REPLAY_S / 2:
-            return self._build(rotation, seconds / replay.rounds)
-        return replace(replay, seconds=seconds)
-
-    def _build(self, rotation: Rotation, round_s: float) -> _Replay:
-        turns = _within(_REPLAY_S / (round_s * len(rotation)), 1, max(1, _REPLAY_ROUNDS // len(rotation)))
-        rounds = turns * len(rotation)
-
-        def enqueue() -> None:
-            for _ in range(turns):
-                for parts in rotation:
-                    self._round(parts)
-
-        try:
-            graph = self._capture(enqueue)
-        except (self._cp.cuda.runtime.CUDARuntimeError, LaunchRefusedError) as error:
-            self._open(len(self._lanes))  # the old streams may still be in a broken capture
-            return _Replay(
-                enqueue,
-                rounds,
-                rounds * round_s,
-                Flag(FlagKind.NO_GRAPH, f"rounds launched one by one ({error})"),
-            )
-        return _Replay(lambda: graph.launch(self._main), rounds, rounds * round_s)
-
-    def _capture(self, enqueue: Callable[[], None]) -> Graph:
-        self._main.begin_capture()
-        try:
-            enqueue()
-        finally:
-            graph = self._main.end_capture()
-        return graph
-
-    def _fill(
-        self, replay: _Replay, window_s: float, rotation: Rotation
-    ) -> tuple[list[CudaEvent], float, float, list[_TimedRound]]:
-        """Replay until the window is full: the events between replays, begin and end, and timed rounds."""
-        first = self._event()
-        first.record(self._main)
-        started: list[float] = []
-
-        def full(queued: int) -> bool:
-            if queued == 0:
-                return False  # something must lie behind the edge before the edge is waited for
-            if not started:
-                first.synchronize()
-                started.append(self._now_s())
-            return queued >= _LEAST_REPLAYS and self._past(started[0], queued, replay) >= window_s
-
-        edges = [first, *self._pump(replay, full)]
-        single = replay.timed is None and len(rotation[0]) > 1
-        for _ in range(max(1, round(_LEAD_S / replay.seconds)) if single else 0):
-            replay.enqueue()  # keeps the device busy while the host sees the end and launches what follows
-        edges[-1].synchronize()
-        end_s = self._now_s()
-        return edges, started[0], end_s, self._timed(replay, rotation, len(edges) - 1, single)
-
-    def _timed(self, replay: _Replay, rotation: Rotation, replays: int, single: bool) -> list[_TimedRound]:
-        """Rounds that tell workloads apart: of the window where they were timed there, else behind it."""
-        if replay.timed is not None:
-            return list(replay.timed)[-replays:]
-        if not single:
-            return []  # a lone workload is its round
-        count = _within(_SHARE_S * replay.rounds / replay.seconds, *_SHARE_ROUNDS)
-        return [self._timed_round(rotation[i % len(rotation)]) for i in range(count)]
-
-    def _past(self, begun_s: float, queued: int, replay: _Replay) -> float:
-        """Seconds from ``begun_s`` until what is queued now will have ended."""
-        return self._now_s() - begun_s + min(queued, _IN_FLIGHT) * replay.seconds
-
-    def _pump(self, replay: _Replay, enough: Callable[[int], bool]) -> list[CudaEvent]:
-        """Replay until ``enough(replays queued)``, a few in flight; returns the event behind each."""
-        edges: list[CudaEvent] = []
-        in_flight: deque[CudaEvent] = deque()
-        while not enough(len(edges)):
-            replay.enqueue()
-            edge = self._event()
-            edge.record(self._main)
-            edges.append(edge)
-            in_flight.append(edge)
-            if len(in_flight) >= _IN_FLIGHT:
-                in_flight.popleft().synchronize()
-        return edges
-
-    # --- streams and events ----------------------------------------------------------------------
-
-    def _open(self, lanes: int) -> None:
-        cuda = self._cp.cuda
-        self._main: Stream = cuda.Stream(non_blocking=True)
-        self._fork: CudaEvent = cuda.Event(disable_timing=True)
-        self._lanes: list[Stream] = [cuda.Stream(non_blocking=True) for _ in range(lanes)]
-        self._joins: list[CudaEvent] = [cuda.Event(disable_timing=True) for _ in range(lanes)]
-
-    def _event(self) -> CudaEvent:
-        """A timing event that is waited for asleep: a spinning host would take power and a core."""
-        event: CudaEvent = self._cp.cuda.Event(block=True)
-        return event
-
-    def _elapsed_s(self, begin: CudaEvent, end: CudaEvent) -> float:
-        return float(self._cp.cuda.get_elapsed_time(begin, end)) * 1e-3
+    def _played(self, cycle: ReplayCycle, wanted_s: float) -> ReplayCycle:
+        """Replays with the time that a round takes in them; long rounds are known already."""
+        if cycle.round_s >= wanted_s:
+            return cycle
+        queue = ReplayQueue(self._lanes, cycle)
+        queue.push()
+        queue.land()
+        first = queue.readings[0]
+        return replace(cycle, round_s=max(first.seconds / first.rounds, 1e-6))
 
 
-def _within(count: float, least: int, most: int) -> int:
-    return max(least, min(most, round(count)))
+def _too_short(workloads: int, makespan_s: float) -> Flag | None:
+    """A flag where starting and joining the workloads takes more than a hundredth of a round."""
+    forked_s = _FORK_S * workloads
+    if workloads == 1 or forked_s <= _NOTABLE * makespan_s:
+        return None
+    part = f"about {1e6 * forked_s:.1f} us of {1e6 * makespan_s:.1f} us"
+    return Flag(FlagKind.SHORT_ROUND, f"{part} a round start and join the workloads")

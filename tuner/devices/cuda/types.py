@@ -7,6 +7,8 @@ from typing import Any, Protocol
 class CudaEvent(Protocol):
     """A point in a stream; with timing, its time can be told from another's."""
 
+    ptr: int
+
     def record(self, stream: "Stream") -> None:
         """Put the event into a stream."""
 
@@ -23,6 +25,8 @@ class Graph(Protocol):
 
 class Stream(Protocol):
     """A queue of the device."""
+
+    ptr: int
 
     def wait_event(self, event: CudaEvent) -> None:
         """Hold back later work until the event has passed."""

@@ -32,7 +32,9 @@ from tuner.model import (
 
 MODEL_VERSION = "model-2"  # another number makes stored results of the model stale
 _HOST_GAP_S = 0.005  # the GPU idles while the host prepares a check or a run
-_WARM_UP_S = 0.05
+_WARM_UP_S, _WARM_PART = 0.05, 1 / 6  # of the window at most
+_LEAST_ROUNDS, _LEAST_LONG_ROUNDS = 5, 3  # as on a real GPU
+_LONG_ROUND_S = 0.1
 _SCATTER = 1.3  # scatter of a round against that of a trial's median
 
 
@@ -152,6 +154,8 @@ class SimulatedDevice:
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """Run rounds of the plans together for about ``window_s`` virtual seconds, after a warm-up.
 
+        At least five rounds are run, three of rounds above 0.1 s.
+
         The median time of a round and its power carry noise that depends on the seed and the trial only, so
         a resumed run sees the same numbers.
         """
@@ -170,8 +174,9 @@ class SimulatedDevice:
         times = [end * (1.0 + self._noise * draw) for end, draw in zip(modelled.ends_s, draws, strict=False)]
         watts = modelled.watts * (1.0 + self._noise * draws[-1])
         makespan = max(times)
-        rounds = max(1, round(window_s / makespan))
-        self._timeline.pass_time(max(_WARM_UP_S, makespan), watts)
+        least = _LEAST_LONG_ROUNDS if makespan >= _LONG_ROUND_S else _LEAST_ROUNDS
+        rounds = max(least, round(window_s / makespan))
+        self._timeline.pass_time(max(min(_WARM_UP_S, _WARM_PART * window_s), makespan), watts)
         start = self.now_s()
         self._timeline.pass_time(rounds * makespan, watts)
         spread = _SCATTER * self._noise

@@ -1,0 +1,142 @@
+"""The streams of a device: a round put into them, work captured from them, events stamped in them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from tuner.devices.cuda.driver import DriverCalls
+from tuner.devices.cuda.launches import LaunchRefusedError, Step
+from tuner.devices.cuda.types import CudaEvent, Graph, Stream
+from tuner.model import Status
+
+
+@dataclass(frozen=True)
+class RoundStamps:
+    """Timing events of a round.
+
+    Attributes:
+        begin: its fork; all workloads start behind it.
+        ends: per workload, behind its last launch.
+    """
+
+    begin: CudaEvent
+    ends: tuple[CudaEvent, ...]
+
+
+class Lanes:
+    """The main stream of a device, and one more for every workload of a co-run.
+
+    Args:
+        cp: CuPy.
+        driver: records events in a graph, which CuPy does not offer.
+    """
+
+    def __init__(self, cp: ModuleType, driver: DriverCalls) -> None:
+        self._cp = cp
+        self._driver = driver
+        self._capturing = False
+        self.open(0)
+
+    def open(self, count: int) -> None:
+        """Streams for so many workloads, all new: after a capture that broke, the old ones are of no use."""
+        cuda = self._cp.cuda
+        self.main: Stream = cuda.Stream(non_blocking=True)
+        self._fork: CudaEvent = cuda.Event(disable_timing=True)
+        self._lanes: list[Stream] = [cuda.Stream(non_blocking=True) for _ in range(count)]
+        self._joins: list[CudaEvent] = [cuda.Event(disable_timing=True) for _ in range(count)]
+
+    @property
+    def count(self) -> int:
+        """Workloads there are streams for."""
+        return len(self._lanes)
+
+    def round(
+        self,
+        parts: Sequence[Sequence[Step]],
+        stamps: RoundStamps | None = None,
+        *,
+        behind_another: bool = False,
+    ) -> None:
+        """Put a round into the streams; it begins and ends in the main one.
+
+        A lone workload stays in the main stream: a fork and a join would take longer than a short kernel.
+
+        The workload that starts first gets the multiprocessors first. A graph starts the branches of its
+        first fork as they were captured, and those of a fork that follows a join in reverse (seen with driver
+        580). So the latter are captured in reverse, and all rounds start alike.
+
+        Args:
+            parts: per workload, its launches in order.
+            stamps: times the round.
+            behind_another: the round follows another in the same graph.
+
+        Raises:
+            LaunchRefusedError: a launch was refused.
+        """
+        if stamps is not None:
+            self.stamp(stamps.begin)
+        if len(parts) == 1:
+            self.enqueue(parts[0], self.main, 0)
+            if stamps is not None:
+                self.stamp(stamps.ends[0])
+            return
+        self._fork.record(self.main)
+        order = range(len(parts))
+        for index in reversed(order) if behind_another and self._capturing else order:
+            lane = self._lanes[index]
+            lane.wait_event(self._fork)
+            self.enqueue(parts[index], lane, index)
+            if stamps is not None:
+                self.stamp(stamps.ends[index], lane)
+            self._joins[index].record(lane)
+        for join in self._joins[: len(parts)]:
+            self.main.wait_event(join)
+
+    def enqueue(self, steps: Sequence[Step], stream: Stream, workload: int) -> None:
+        """Put launches into a stream.
+
+        Raises:
+            LaunchRefusedError: a launch was refused; it names the workload.
+        """
+        cuda = self._cp.cuda
+        try:
+            for step in steps:
+                step.enqueue(stream)
+        except (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError) as error:
+            raise LaunchRefusedError(Status.LAUNCH_ERROR, str(error), workload) from error
+
+    def stamp(self, event: CudaEvent, stream: Stream | None = None) -> None:
+        """Record a timing event in a stream, the main one if none is named; in a graph as a node of it.
+
+        Raises:
+            DriverCallError: the driver records no events in graphs.
+        """
+        chosen = self.main if stream is None else stream
+        if self._capturing:
+            self._driver.record_in_graph(event.ptr, chosen.ptr)
+        else:
+            event.record(chosen)
+
+    def capture(self, action: Callable[[], None]) -> Graph:
+        """What an action puts into the streams, as a graph; after an error, ``open`` them anew."""
+        self.main.begin_capture()
+        self._capturing = True
+        try:
+            action()
+        finally:
+            self._capturing = False
+            graph = self.main.end_capture()
+        return graph
+
+    def event(self) -> CudaEvent:
+        """A timing event that is waited for asleep: a spinning host would take power and a core."""
+        event: CudaEvent = self._cp.cuda.Event(block=True)
+        return event
+
+    def stamps(self, workloads: int) -> RoundStamps:
+        """Events for a round."""
+        return RoundStamps(self.event(), tuple(self.event() for _ in range(workloads)))
+
+    def elapsed_s(self, begin: CudaEvent, end: CudaEvent) -> float:
+        """Time between two events that the device has passed."""
+        return float(self._cp.cuda.get_elapsed_time(begin, end)) * 1e-3
