@@ -59,6 +59,10 @@ class WarmUp:
         self.cold = True
         self.notices: list[str] = []
 
+    def is_due(self, clock_mhz: int | None) -> bool:
+        """True where power may not be settled at this clock."""
+        return self.cold or clock_mhz != self._clock_mhz
+
     def take_over(self, clock_mhz: int | None) -> None:
         """A virtual GPU goes on as warm as a killed run left it, at this clock."""
         self.cold, self._clock_mhz = False, clock_mhz
@@ -73,7 +77,7 @@ class WarmUp:
         Returns:
             All that was measured; a failed trial, and one without joules, is measured once.
         """
-        if not self.cold and clock_mhz == self._clock_mhz:
+        if not self.is_due(clock_mhz):
             return [measure()]
         limit_s = COLD_S if self.cold else NEW_CLOCK_S
         begun_s = self._now_s()
