@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from tuner.interfaces import Contest
 from tuner.measurement.race import ASSUMED_REPEATABILITY, clearly_higher
-from tuner.model import Measurement, Part, contracted
+from tuner.model import Energy, Measurement, Part, contracted
 from tuner.model.objective import COVERAGE, Objective
 
 LEAST_TRIALS = 5
@@ -51,14 +51,12 @@ class JouleBounds:
     """What a run has shown of power, by clock."""
 
     def __init__(self) -> None:
-        self._seen: dict[int | None, dict[tuple[float, float], float]] = {}
+        self._seen: dict[int | None, list[Energy]] = {}
 
     def add(self, clock_mhz: int | None, measurement: Measurement) -> None:
         """Learn from a trial with joules."""
-        energy = measurement.energy
-        if energy is not None and energy.watts > 0:
-            low_j = energy.joules - COVERAGE * energy.uncertainty_j
-            self._seen.setdefault(clock_mhz, {})[low_j, energy.joules / energy.watts] = energy.watts
+        if measurement.energy is not None and measurement.energy.watts > 0:
+            self._seen.setdefault(clock_mhz, []).append(measurement.energy)
 
     def rules_out(
         self, measurement: Measurement, clock_mhz: int | None, idle: tuple[float, float], contest: Contest
@@ -76,18 +74,17 @@ class JouleBounds:
         least_s = max(0.0, makespan_s - COVERAGE * unsure_s)
         idle_w = max(0.0, idle[0] - COVERAGE * idle[1])
         certain_j = idle_w * least_s
-        seen = self._seen.get(clock_mhz, {})
+        seen = self._seen.get(clock_mhz)
         if not seen or contest.best is None or not contest.objective.needs_energy:
             return None
-        net_j = (
-            min(low_j - idle[0] * round_s for low_j, round_s in seen) if len(seen) >= LEAST_TRIALS else 0.0
-        )
-        plausible_j = certain_j + max(0.0, net_j)
+        least_net_j = min(one.joules * (1.0 - idle[0] / one.watts) for one in seen)
+        net_j = max(0.0, least_net_j) if len(seen) >= LEAST_TRIALS else 0.0
+        plausible_j = certain_j + net_j
         ceiling = _ceiling(contest.objective, contest.best[1])
         factor = least_s**contest.objective.time_exponent
         if plausible_j * factor <= ceiling:
             return None
-        estimate_j = max(plausible_j, statistics.median(seen.values()) * makespan_s)
+        estimate_j = max(plausible_j, statistics.median(one.watts for one in seen) * makespan_s)
         return Bound(plausible_j, estimate_j, certain_j * factor > ceiling)
 
 

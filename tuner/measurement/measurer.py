@@ -255,7 +255,7 @@ class TrialMeasurer:
             if not windows[-1].ok:
                 return windows
             looks.append(windows[-1])
-            if self._race.lost(looks, contest):
+            if self._race.lost(looks, contest) or not self._race.tells_more(looks, contest):
                 break
         self._race.add(trial, looks)
         unsure_s = self._race.honest(windows[-1])

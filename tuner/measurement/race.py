@@ -10,6 +10,9 @@ window to another, t is Student's quantile, nu the degrees of freedom of the sum
 Satterthwaite, and n the number of trials measured before. Windows of one look are equally long and equally
 soon after idling, so what a GPU does differently in longer windows is in both and cancels.
 
+A trial that has not lost takes the next look only where that can tell more: once the variance within the
+windows is a quarter of that between them, longer windows would not.
+
 *The error.* The trial that is truly best is thrown away only if one of its tests errs: one at each look, and
 one against the final best, which chooses whose costs are confirmed: TESTS in all. The best so far is the
 lowest of n measured values, too low by selection. The test would err against it only if it erred against at
@@ -51,6 +54,8 @@ ASSUMED_REPEATABILITY = 0.002
 _BLOCKS_DEGREES = 4.0  # of uncertainties within a window: a device makes at least five rounds
 _ENOUGH = 8.0  # degrees of freedom from which a run's own scatter is believed
 _MANY = 1e6  # degrees of freedom of a variance that is known
+_SMALL = 0.25  # of the variance between windows: with less within them, margins shrink by a tenth at most
+_TIME = Objective("time")
 
 
 def clearly_higher(difference: float, parts: Sequence[Part], measured: int) -> bool:
@@ -65,6 +70,11 @@ def clearly_higher(difference: float, parts: Sequence[Part], measured: int) -> b
     deviation = math.sqrt(contracted(uncertainty, degrees).variance)
     level = ERROR / (TESTS * max(1, measured))
     return difference > -float(stdtrit(_MANY if degrees is None else degrees, level)) * deviation
+
+
+def _within(*windows: Measurement) -> list[Part]:
+    """Relative variances of makespans within their windows."""
+    return [Part(_TIME.relative_uncertainty(one) ** 2, _BLOCKS_DEGREES) for one in windows]
 
 
 class Race:
@@ -86,15 +96,28 @@ class Race:
         """
         if contest.best is None:
             return False
-        trial, measurement = contest.best
-        same = self._looks.get(trial, (measurement,))
-        best, last = same[min(len(looks), len(same)) - 1], looks[-1]
+        last, best = looks[-1], self._opponent(looks, contest.best)
         if last.spoilt - best.spoilt or not (last.makespan_uncertainty_s or last.modelled):
             return False
-        time = Objective("time")
-        difference = time.cost(last) / time.cost(best) - 1.0
-        within = [Part(time.relative_uncertainty(one) ** 2, _BLOCKS_DEGREES) for one in (last, best)]
-        return clearly_higher(difference, [*within, self._between()], contest.measured)
+        difference = _TIME.cost(last) / _TIME.cost(best) - 1.0
+        return clearly_higher(difference, [*_within(last, best), self._between()], contest.measured)
+
+    def tells_more(self, looks: Sequence[Measurement], contest: Contest) -> bool:
+        """True where a longer window may tell more of a trial that has not lost.
+
+        Args:
+            looks: the trial's windows so far, valid ones.
+            contest: the best trial so far.
+        """
+        if contest.best is None or looks[-1].spoilt:
+            return True
+        within = math.fsum(part.variance for part in _within(looks[-1], self._opponent(looks, contest.best)))
+        return within > _SMALL * self._between().variance
+
+    def _opponent(self, looks: Sequence[Measurement], best: tuple[Trial, Measurement]) -> Measurement:
+        """The best trial's window at the same look, or its longest."""
+        same = self._looks.get(best[0], best[1:])
+        return same[min(len(looks), len(same)) - 1]
 
     def add(self, trial: Trial, looks: Sequence[Measurement]) -> None:
         """Keep the looks of a trial, and learn from those behind the first how windows repeat."""

@@ -14,7 +14,7 @@ from tuner.search.driver import Driver
 from tuner.search.task import Task, default_configuration
 
 _CONTENDERS = 4  # confirmed at most, those of lowest cost
-_BRIEF_CONTENDERS = 8  # where a repeat takes some hundredths of a second
+_BRIEF_CONTENDERS = 12  # where a repeat takes some hundredths of a second
 _NOTABLY = 1.05  # times what was asked for: less would be the same in two digits
 
 
@@ -81,15 +81,16 @@ def confirm_contenders(task: Task, driver: Driver) -> tuple[PairedRepeats, dict[
         return PairedRepeats(), {}
     fastest = min(valid, key=lambda trial: Objective("time").cost(valid[trial]))
     kept = tuple(trial for trial in (default_trial(task), fastest) if trial in valid)
-    return driver.confirm(contenders(objective, valid), kept, objective, task.precision)
+    most = _CONTENDERS if objective.needs_energy else _BRIEF_CONTENDERS
+    return driver.confirm(contenders(objective, valid)[:most], kept, objective, task.precision)
 
 
 def contenders(objective: Objective, trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:
     """Trials whose cost may be the lowest, lowest first.
 
-    For joules those whose 95 % interval of the difference from the lowest holds zero; at most four, since
-    each takes several seconds. For times the last test of the race (``tuner.measurement.race``); at most
-    eight. A trial of which only spoilt windows are known may be better than they show.
+    For joules those whose 95 % interval of the difference from the lowest holds zero. For times those that
+    pass the last test of the race (``tuner.measurement.race``). A trial of which only spoilt windows are
+    known may be better than they show.
 
     Args:
         objective: whose cost.
@@ -111,8 +112,7 @@ def contenders(objective: Objective, trials: Mapping[Trial, Measurement]) -> tup
         parts = [Part(variance) for variance in (*own, 2 * RACE_REPEATABILITY**2)]
         return bool(measurement.spoilt - lowest.spoilt) or not clearly_higher(difference, parts, len(costs))
 
-    most = _CONTENDERS if objective.needs_energy else _BRIEF_CONTENDERS
-    return tuple([trial for trial in by_cost if may_be_lowest(trial)][:most])
+    return tuple(trial for trial in by_cost if may_be_lowest(trial))
 
 
 def outcome_of(
