@@ -19,7 +19,7 @@ class TrialEvent:
     Attributes:
         trial: what was run.
         measurement: what it gave.
-        cost: in the unit of the objective; infinity for a failed trial.
+        cost: in the unit of the objective; infinity for a failed trial, and where it was not measured.
         best_cost: lowest cost so far, infinity while there is none.
         number: trials measured so far, this one included.
         expected: how many there will be at most (budget or size of the space); None where a descent decides.
@@ -253,10 +253,10 @@ class Driver:
         *,
         confirming: bool = False,
     ) -> None:
-        cost = objective.cost(measurement)
+        cost = objective.known(measurement)
         if objective not in self._best:
             self._best[objective] = min(objective.known(known) for _, known in self.trials)
-        self._best[objective] = min(objective.known(measurement), self._best[objective])
+        self._best[objective] = min(cost, self._best[objective])
         bounds = [bound for bound in (expected, self._limits.budget) if bound is not None]
         self._observer(
             TrialEvent(

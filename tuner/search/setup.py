@@ -83,7 +83,8 @@ def open_setup(
             stack.callback(clocks.close)
         needs_energy = Objective(request.objective).needs_energy
         meter, no_meter = None, ""
-        if needs_energy or request.joules:
+        every = request.joules or (request.sensor is not None and not needs_energy)
+        if needs_energy or every:
             meter, no_meter = open_meter(device, clocks, request.sensor)
         if meter is not None:
             stack.callback(meter.close)
@@ -99,7 +100,7 @@ def open_setup(
                 needs_energy=needs_energy,
                 warm_up=WarmUp(device.now_s, warming),
                 precision=request.energy_precision,
-                thrifty=request.window_s is None and not request.joules,
+                thrifty=request.window_s is None and not every,
             )
         )
         notices = [notice] if notice else []
