@@ -77,11 +77,6 @@ def test_products_are_bounded_by_their_time_too() -> None:
     assert bounds_of(*SEEN).rules_out(timed(0.9), None, IDLE, held(BEST, product)) is None
 
 
-def test_a_search_for_time_needs_no_bound() -> None:
-    """Under the objective time nothing is ruled out by joules."""
-    assert bounds_of(*SEEN).rules_out(timed(9.0), None, IDLE, held(BEST, Objective("time"))) is None
-
-
 @given(st.floats(1.0, 50.0), st.floats(1.0, 5.0), st.sampled_from(["energy", "edp", "ed2p"]))
 def test_an_estimate_never_looks_better_than_the_best(seconds: float, longer: float, name: str) -> None:
     """What a policy hears of a spared trial is above the best cost, and a slower trial is spared as well."""

@@ -167,6 +167,17 @@ def test_a_trial_that_may_be_the_best_has_joules() -> None:
     assert device.asked_s[-1] == measurer.window_s
 
 
+def test_the_fastest_trial_is_looked_for_with_full_windows() -> None:
+    """A search for time with a meter precedes one for joules, which needs the joules of every trial."""
+    device, meter = Fast(), FakeMeter()
+    measurer, contest = bounded(device, meter)
+    device.slower = 2.0
+    measured = measurer.measure(trial_of(PLANS), PLANS, replace(contest, objective=TIME))
+
+    assert measured.energy is not None
+    assert device.asked_s == [measurer.window_s]
+
+
 def test_a_hang_is_waited_for_once() -> None:
     """A trial that fails in the window before those that count has failed."""
 

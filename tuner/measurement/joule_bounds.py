@@ -67,7 +67,7 @@ class JouleBounds:
             measurement: its time.
             clock_mhz: its clock.
             idle: power of the idle GPU at that clock and its standard uncertainty, in W.
-            contest: the best trial so far.
+            contest: the best trial so far, under an objective that needs energy.
         """
         makespan_s = measurement.makespan_s or 0.0
         unsure_s = math.hypot(measurement.makespan_uncertainty_s, ASSUMED_REPEATABILITY * makespan_s)
@@ -75,7 +75,7 @@ class JouleBounds:
         idle_w = max(0.0, idle[0] - COVERAGE * idle[1])
         certain_j = idle_w * least_s
         seen = self._seen.get(clock_mhz)
-        if not seen or contest.best is None or not contest.objective.needs_energy:
+        if not seen or contest.best is None:
             return None
         least_net_j = min(one.joules * (1.0 - idle[0] / one.watts) for one in seen)
         net_j = max(0.0, least_net_j) if len(seen) >= LEAST_TRIALS else 0.0

@@ -263,9 +263,17 @@ class TrialMeasurer:
         return windows
 
     def _bounded(self, trial: Trial, plans: Sequence[Plan], contest: Contest) -> list[Measurement]:
-        """Windows for joules, as long as the trial may be the best; none where its time rules it out."""
+        """Windows for joules, as long as the trial may be the best; none where its time rules it out.
+
+        In a search for the fastest trial that one for joules follows, every trial takes a full window.
+        """
         idle = None if self._idle is None else self._idle.of(trial.clock_mhz)
-        if contest.best is None or idle is None or self._settling(trial):
+        if (
+            contest.best is None
+            or idle is None
+            or self._settling(trial)
+            or not contest.objective.needs_energy
+        ):
             return self._to_the_end(trial, plans)
         windows = self._steady.run(trial, plans, LOOKS_S[0], joules=False)
         if not windows[-1].ok:

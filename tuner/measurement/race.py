@@ -31,7 +31,6 @@ may then be below the lowest.
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
 
 from scipy.special import stdtrit
 
@@ -77,12 +76,33 @@ def _within(*windows: Measurement) -> list[Part]:
     return [Part(_TIME.relative_uncertainty(one) ** 2, _BLOCKS_DEGREES) for one in windows]
 
 
+class _Scatter:
+    """Values of which only number, mean and scatter are kept.
+
+    Attributes:
+        count: values so far.
+        squares: sum of the squares of their differences from the mean, by Welford's recurrence.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.squares = 0.0
+        self._mean = 0.0
+
+    def add(self, value: float) -> None:
+        """Take in a value."""
+        self.count += 1
+        before = value - self._mean
+        self._mean += before / self.count
+        self.squares += before * (value - self._mean)
+
+
 class Race:
     """The looks of a run's trials, and which trial has lost."""
 
     def __init__(self) -> None:
         self._looks: dict[Trial, tuple[Measurement, ...]] = {}
-        self._steps: list[list[float]] = [[] for _ in LOOKS_S[1:]]
+        self._steps = [_Scatter() for _ in LOOKS_S[1:]]
 
     def lost(self, looks: Sequence[Measurement], contest: Contest) -> bool:
         """True where a trial is clearly worse than the best so far.
@@ -124,7 +144,7 @@ class Race:
         self._looks[trial] = tuple(looks)
         for step, before, after in zip(self._steps, looks, looks[1:], strict=False):
             if before.makespan_s and after.makespan_s and not before.spoilt | after.spoilt:
-                step.append(math.log(after.makespan_s / before.makespan_s))
+                step.add(math.log(after.makespan_s / before.makespan_s))
 
     def honest(self, measurement: Measurement) -> float:
         """Standard uncertainty of a makespan in s: within its window, and from one window to another."""
@@ -137,11 +157,9 @@ class Race:
         Learnt from the steps between the looks of one trial. What is common to all trials in a step, such
         as a GPU that throttles in longer windows, is not scatter.
         """
-        known = [step for step in self._steps if len(step) > 1]
-        degrees = float(sum(len(step) - 1 for step in known))
+        degrees = float(sum(max(0, step.count - 1) for step in self._steps))
         assumed = Part(2 * ASSUMED_REPEATABILITY**2)
         if degrees < _ENOUGH:
             return assumed
-        squares = math.fsum((value - fmean(step)) ** 2 for step in known for value in step)
-        learnt = Part(squares / degrees, degrees)
+        learnt = Part(math.fsum(step.squares for step in self._steps) / degrees, degrees)
         return max(assumed, learnt, key=lambda part: part.variance)
