@@ -131,7 +131,7 @@ def test_objectives_pull_apart(db: Path) -> None:
     """The time answer is no slower than the energy answer, which takes no more joules."""
     words = (*("scan-lf:N=4", "--device", "sim:k40c"), *("--clocks", "all", "--policy", "exhaustive"))
     best = {
-        objective: document("run", *words, "--objective", objective, "--database", db)["best"]
+        objective: document("run", *words, "--joules", "--objective", objective, "--database", db)["best"]
         for objective in ("time", "energy", "edp", "ed2p")
     }
 
@@ -152,7 +152,7 @@ def test_greedy_descent_comes_near_the_optimum(db: Path) -> None:
     words = ("run", "scan-lf:N=2048", "fft:N=256", "--device", "sim:k40c", "--objective", "energy")
 
     def search(policy: str) -> dict[str, Any]:
-        held = ("--clocks", "all", "--min-occupancy", "80%")  # as in the paper: some thousand trials
+        held = ("--clocks", "all", "--min-occupancy", "80%", "--joules")  # as in the paper: some thousands
         return document(*words, *held, "--policy", policy, "--database", db)
 
     greedy, exhaustive = search("greedy"), search("exhaustive")

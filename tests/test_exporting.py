@@ -73,9 +73,9 @@ def test_an_export_replays_to_the_same_best(tmp_path: Path) -> None:
 def test_runs_of_the_same_conditions_are_joined(tmp_path: Path, catalog: Catalog) -> None:
     """Trials of an unfinished run and of another policy are one space; most repeats of a trial count."""
     with Store(tmp_path / "db") as store:
-        tune(replace(WHOLE, policy="random", budget=3), store, spec=GPU)
+        tune(replace(WHOLE, policy="random", budget=3, joules=True), store, spec=GPU)
         unfinished = stored_space(store, catalog)
-        tune(replace(WHOLE, objective="energy"), store, spec=GPU)
+        tune(replace(WHOLE, objective="energy", joules=True), store, spec=GPU)
         tune(replace(WHOLE, workloads=("scan-lf:N=8",), budget=1), store, spec=GPU)
         joined = stored_space(store, catalog, 1)
         other = stored_space(store, catalog)

@@ -105,8 +105,8 @@ def test_killed_run_resumes_to_the_same_answer(objective: str, start: Start, tmp
     assert rows(db, "runs") == 1
     for key in ("configurations", "clock_mhz", "time_s", "status"):
         assert resumed["best"][key] == whole["best"][key]
-    # what the sensor remembers of the seconds before the kill is lost
-    assert resumed["best"]["energy_j"] == pytest.approx(whole["best"]["energy_j"], rel=1e-3)
+    if objective == "energy":  # what the sensor remembers of the seconds before the kill is lost
+        assert resumed["best"]["energy_j"] == pytest.approx(whole["best"]["energy_j"], rel=1e-3)
     assert resumed["trials"][kept - 1] == whole["trials"][kept - 1]
 
 

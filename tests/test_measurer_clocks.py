@@ -37,7 +37,14 @@ def test_windows_at_the_power_limit_are_longer() -> None:
     meter = FakeMeter([THROTTLED, THROTTLED, CLEAN, CLEAN])
     measurer = TrialMeasurer(Watched(), meter)
     lengths = [measurer.measure(trial_of(PLANS), PLANS).window_s for _ in range(3)]
-    assert lengths == pytest.approx([2.0, 2.0, 0.79], rel=0.1)
+    assert lengths == pytest.approx([1.0, 1.0, 0.79], rel=0.1)
+
+
+def test_a_users_window_is_obeyed_at_the_power_limit() -> None:
+    """A window that was asked for is as long as asked for, whatever the GPU does."""
+    measurer = TrialMeasurer(Watched(), FakeMeter([THROTTLED] * 4), window_s=0.5)
+    lengths = [measurer.measure(trial_of(PLANS), PLANS).window_s for _ in range(2)]
+    assert lengths == pytest.approx([0.5, 0.5], rel=0.1)
 
 
 def test_steady_throttling_is_not_measured_twice_for_ever() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tuner.cli import main
 from tuner.model.jobs import JobSpec
-from tuner.options import JOB_OPTIONS, LIMITS, METHODS, OPTIONS, Range, Text
+from tuner.options import JOB_OPTIONS, LIMITS, METHODS, OPTIONS, Range, Switch, Text
 from tuner.search.option_checks import job_options
 from tuner.search.request import Request
 
@@ -88,7 +88,7 @@ def test_defaults_have_the_declared_form() -> None:
 def test_what_options_do_is_declared() -> None:
     """Limits end a search, methods change how is measured, and a job names three options itself."""
     assert {"budget", "time_limit_s", "patience", "runs_per_day", "pay_back_days"} == LIMITS
-    assert {"seed", "sensor", "window_s"} == METHODS
+    assert {"seed", "sensor", "window_s", "joules"} == METHODS
     assert set(OPTIONS) - set(JOB_OPTIONS) == {"objective", "policy", "clocks"}
 
 
@@ -98,11 +98,12 @@ def test_what_options_do_is_declared() -> None:
         (Range(1, 9, whole=True), (1, 9), (0, 10, 2.0, True, "3", None), "a whole number from 1 to 9"),
         (Range(0, 5, above=True), (5, 0.1), (0, 5.1, float("nan")), "a number above 0 and at most 5"),
         (Range(0, 2, share=True), (0, 2.0), (-0.1, float("inf")), "a fraction from 0 to 2 (200%)"),
+        (Switch(), (True, False), (1, 0, "yes", None), "true or false"),
         (Text("[a-z]+", 3, "small letters"), ("abc",), ("", "abcd", "a\n", 3), "small letters"),
     ],
 )
 def test_forms_take_what_they_say(
-    form: Range | Text, right: tuple[object, ...], wrong: tuple[object, ...], words: str
+    form: Range | Text | Switch, right: tuple[object, ...], wrong: tuple[object, ...], words: str
 ) -> None:
     """A value is in the form or not, and the form says of itself what is right."""
     assert all(map(form.holds, right))

@@ -32,13 +32,13 @@ class Bench:
 
 
 def test_a_cold_gpu_is_warmed_until_joules_are_flat() -> None:
-    """Windows go on until two in a row agree within 0.3 %; the last one counts, each is told."""
-    bench = Bench([590.0, 597.0, 600.0, 601.0, 605.0])
+    """Windows go on until two in a row agree within 0.5 %; the last one counts, each is told."""
+    bench = Bench([580.0, 590.0, 598.0, 600.0, 605.0])
     measured = bench.settle()
 
-    assert [m.energy.watts for m in measured if m.energy] == [590.0, 597.0, 600.0, 601.0]
+    assert [m.energy.watts for m in measured if m.energy] == [580.0, 590.0, 598.0, 600.0]
     assert measured[-1].flags == ()
-    assert bench.told == [(590.0, 1.0), (597.0, 2.0), (600.0, 3.0), (601.0, 4.0)]
+    assert bench.told == [(580.0, 1.0), (590.0, 2.0), (598.0, 3.0), (600.0, 4.0)]
     assert bench.warmth.notices == []
 
 
@@ -57,7 +57,7 @@ def rising(step: float) -> list[float | None]:
 
 @pytest.mark.parametrize(("cold", "limit_s"), [(True, COLD_S), (False, NEW_CLOCK_S)])
 def test_what_never_settles_is_flagged(cold: bool, limit_s: float) -> None:
-    """Waiting ends after 20 s of warm-up, or 3 s at a new clock: the measurement says so, and the run."""
+    """Waiting ends after 6 s of warm-up, or 3 s at a new clock: the measurement says so, and the run."""
     bench = Bench([100.0, 100.0] if not cold else rising(0.01))
     if not cold:
         bench.settle()

@@ -103,6 +103,27 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Switch:
+    """An option that is on or off."""
+
+    @property
+    def type(self) -> type:
+        """The Python type of a value."""
+        return bool
+
+    def holds(self, value: object) -> bool:
+        """True for true and false."""
+        return isinstance(value, bool)
+
+    def constraints(self) -> dict[str, Any]:
+        """Pydantic would take 1 and "yes" too."""
+        return {"strict": True}
+
+    def __str__(self) -> str:
+        return "true or false"
+
+
+@dataclass(frozen=True)
 class Option:
     """What is declared of an option.
 
@@ -117,7 +138,7 @@ class Option:
     """
 
     help: str
-    form: Range | Text | None = None
+    form: Range | Text | Switch | None = None
     metavar: str | None = None
     effect: Effect = Effect.ANSWER
     table: str = ""
@@ -134,7 +155,12 @@ class Option:
         return self.form is None or self.form.holds(value)
 
 
-def _option(default: Any, text: str, form: Range | Text | None = None, **declared: Any) -> Any:  # noqa: ANN401 - a field's default, as with dataclasses.field
+def _option(
+    default: Any,  # noqa: ANN401 - a field's default, as with dataclasses.field
+    text: str,
+    form: Range | Text | Switch | None = None,
+    **declared: Any,  # noqa: ANN401 - as above
+) -> Any:  # noqa: ANN401 - as above
     return field(default=default, metadata={"option": Option(text, form, **declared)})
 
 
@@ -204,7 +230,8 @@ class SearchOptions:
     )
     window_s: float | None = _option(
         None,
-        "Measuring window of a trial in seconds. Default: the shortest that gives the energy precision.",
+        "Measuring window of every trial in seconds. Default: short ones, and longer ones"
+        " while a trial may be the best.",
         Range(0.01, 600),
         metavar="SECONDS",
         effect=Effect.METHOD,
@@ -220,6 +247,12 @@ class SearchOptions:
         0,
         "Random seed, of policy and inputs.",
         Range(0, 2**63 - 1, whole=True),
+        effect=Effect.METHOD,
+    )
+    joules: bool = _option(
+        False,
+        "Measure the joules of every trial: also for the objective time, and of trials that bounds rule out.",
+        Switch(),
         effect=Effect.METHOD,
     )
     sensor: str | None = _option(

@@ -11,7 +11,7 @@ import click
 
 from tuner import registry
 from tuner.cli import completion
-from tuner.options import OPTIONS, Option, Range, Text
+from tuner.options import OPTIONS, Option, Range, Switch, Text
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -91,6 +91,8 @@ def search_option(
     option = OPTIONS[name]
     share = isinstance(option.form, Range) and option.form.share
     names = f" Choose from {', '.join(registry.names('policy'))}." if name == "policy" else ""
+    if isinstance(option.form, Switch):
+        return click.option(option.flag, name, is_flag=True, default=default, help=text or option.help)
     return click.option(
         option.flag,
         name,

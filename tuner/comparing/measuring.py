@@ -20,6 +20,7 @@ from tuner.database import Store
 from tuner.errors import RunInterrupted
 from tuner.interfaces import Progress
 from tuner.model import Measurement, RunStatus, Trial
+from tuner.model.objective import Objective
 from tuner.model.records import Conditions, digest
 from tuner.search import session
 from tuner.search.answer import SearchOutcome
@@ -80,7 +81,7 @@ def measured(
     """The exhaustive run of a group: the stored one if it is finished and was made under these conditions.
 
     Else it is made now; one that was stopped before goes on where it ended. It is the run that ``tuner run
-    --policy exhaustive`` makes, and one made by that is taken.
+    --policy exhaustive`` makes (for joules with ``--joules``: of all trials), and one made by that is taken.
 
     Args:
         group: the workloads.
@@ -94,7 +95,8 @@ def measured(
     Raises:
         RunInterrupted: by the user; the trials so far are stored.
     """
-    request = replace(request, workloads=group, policy="exhaustive")
+    joules = Objective(request.objective).needs_energy
+    request = replace(request, workloads=group, policy="exhaustive", joules=joules)
     with open_setup(device_spec, request, watch.warming) as setup:
         pairs, _ = resolve(catalog, group, setup.device)
         conditions = conditions_of(request, pairs, setup.device, measuring=setup.measuring)

@@ -26,13 +26,14 @@ from tuner.interfaces.power import (
     Sample,
     SensorInfo,
 )
-from tuner.interfaces.trials import Measurer, TrialStore
+from tuner.interfaces.trials import Contest, Measurer, TrialStore
 
 __all__ = [
     "Candidate",
     "Check",
     "ClockControl",
     "ClockReading",
+    "Contest",
     "CorrectedPower",
     "Device",
     "EnergyTotal",

@@ -1,10 +1,27 @@
 """The borders of a search: who measures its trials, and who keeps them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.model import Measurement, Plan, RunStatus, Trial, Workload
+from tuner.model.objective import Objective
 from tuner.model.records import Conditions, StoredRun
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What a trial is held against while it is measured, so that no more is measured than needs to be known.
+
+    Attributes:
+        objective: whose lowest cost is looked for.
+        best: the trial of lowest cost so far, with its measurement; None while there is none.
+        measured: trials measured before this one.
+    """
+
+    objective: Objective
+    best: tuple[Trial, Measurement] | None
+    measured: int
 
 
 class Measurer(Protocol):
@@ -18,12 +35,14 @@ class Measurer(Protocol):
     def notices(self) -> tuple[str, ...]:
         """What the user should know."""
 
-    def measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
+    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
         """Measure a trial; failures of a candidate are statuses of the measurement.
 
         Args:
             trial: what is measured.
             plans: its configurations as plans, in its order.
+            contest: what it is held against: measuring may end once it is clearly worse. None to measure it
+                to the end.
 
         Raises:
             ClockError: the trial's clock could not be set, held or restored.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from tuner.devices.gpu_users import ContentionProbe
 from tuner.errors import RunInterrupted
-from tuner.interfaces import Device, Measurer
+from tuner.interfaces import Contest, Device, Measurer
 from tuner.model import Measurement, Plan, Trial, Workload
 from tuner.system.signals import StopRequest
 
@@ -54,7 +54,7 @@ class GuardedMeasurer:
         """See ``Measurer.notices``."""
         return self._inner.notices
 
-    def measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
+    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
         """See ``Measurer.measure``.
 
         Raises:
@@ -63,7 +63,7 @@ class GuardedMeasurer:
         """
         self._stop.check()
         self._check_users()
-        measurement = self._inner.measure(trial, plans)
+        measurement = self._inner.measure(trial, plans, contest)
         self._took(measurement.energy_total_j)
         self._check_users()
         return measurement

@@ -1,26 +1,27 @@
 """From a trial to a measurement: answer checks, clock, settled power, windows measured again where spoilt."""
 
-import logging
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 
 from tuner.devices.sensors import open_clocks, open_meter
-from tuner.interfaces import Check, ClockControl, ClockReading, Device, Meter
+from tuner.interfaces import Check, ClockControl, ClockReading, Contest, Device, Meter
 from tuner.measurement.clock_lock import ClockLock
+from tuner.measurement.joule_bounds import Bound, JouleBounds, is_clearly_worse
+from tuner.measurement.race import LOOKS_S, Race
+from tuner.measurement.steady import SteadyWindows
 from tuner.measurement.verification import AnswerChecks
 from tuner.measurement.warmup import IdlePower, WarmUp
-from tuner.measurement.window import WindowRunner, recording_of, suggested_window_s
-from tuner.model import FlagKind, Measurement, Plan, Status, Trial, Workload, WorkloadResult
+from tuner.measurement.window import WindowRunner, brief_window_s, recording_of, suggested_window_s
+from tuner.model import Flag, FlagKind, Measurement, Plan, Status, Trial, Workload, WorkloadResult
+from tuner.options import SearchOptions
 
 __all__ = ["TrialMeasurer", "open_clocks", "open_meter", "suggested_window_s"]
 
-_LOG = logging.getLogger(__name__)
-_GIVE_UP = 3  # windows measured again in vain before what spoilt them counts as lasting
-_SPOILT = frozenset({FlagKind.THROTTLED, FlagKind.OFF_CLOCK, FlagKind.UNSTEADY})
-_CAPPED_WINDOW_S = 2.0  # there an H200 swings between 500 and 800 W with a period of a second
+_CAPPED_WINDOW_S = 1.0  # at its power limit an H200 swings between 500 and 800 W with a period of a second
+_RAMP_S = 0.03  # of load before short windows: clocks and memory of an idle GPU take some ms to come up
+_IDLE_S = 0.25  # so long may a GPU wait for the host and still be at its clocks
 _ARRIVE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
 
 
@@ -34,12 +35,16 @@ class TrialMeasurer:
         device: where trials run.
         meter: for joules; None measures time only.
         clocks: sets the clocks of trials that name one.
-        window_s: length of the measuring window; None for the sensor's own.
+        window_s: length of every measuring window; None for the sensor's own, and for longer ones where a
+            GPU is at its power limit.
         seed: of the random inputs of answer checks.
         needs_energy: True where measurements without joules are worth nothing: a sensor that is lost then
             ends the run.
         warm_up: has windows repeated until power is settled; the first trial is then followed by a reading of
             idle power. None for single windows.
+        precision: wanted of joules, see ``suggested_window_s``.
+        thrifty: measure a trial in a contest no longer than it may be the best. Times are raced (``race``);
+            for joules, bounds may rule a trial out (``joule_bounds``), or a brief window.
     """
 
     def __init__(
@@ -52,19 +57,25 @@ class TrialMeasurer:
         seed: int = 0,
         needs_energy: bool = False,
         warm_up: WarmUp | None = None,
+        precision: float = SearchOptions.energy_precision,
+        thrifty: bool = False,
     ) -> None:
         self._device = device
         self._meter = meter
         self._clock = ClockLock(clocks)
-        self._window_s = suggested_window_s(None if meter is None else meter.info)
-        if window_s is not None:
-            self._window_s = window_s
-        self._idle = None if meter is None else IdlePower(device, meter, self._window_s)
+        self._obeyed = window_s is not None
+        self.window_s = window_s or suggested_window_s(None if meter is None else meter.info, precision)
+        self._idle = None if meter is None else IdlePower(device, meter, self.window_s)
         self._checks = AnswerChecks(device, seed)
         self._windows = WindowRunner(device, meter, self._clock, needs_energy=needs_energy)
+        self._steady = SteadyWindows(self._windows)
         self._warm_up = warm_up
-        self._vain: Counter[FlagKind] = Counter()
+        self._thrifty = thrifty
+        self._brief_s = self.window_s if meter is None else brief_window_s(meter.info)
+        self._race = Race()
+        self._bounds = JouleBounds()
         self._capped = False
+        self._busy_s = -math.inf  # when a window ended last
 
     @property
     def windows_s(self) -> float:
@@ -76,12 +87,13 @@ class TrialMeasurer:
         """What the user should know."""
         return () if self._warm_up is None else tuple(self._warm_up.notices)
 
-    def measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
+    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
         """Check what was not checked before, then run the plans together at the trial's clock.
 
         Args:
             trial: what is measured.
             plans: its configurations as plans, in its order.
+            contest: what it is held against; None to measure it to the end.
 
         Returns:
             The measurement; failures of a candidate are statuses in it.
@@ -93,7 +105,7 @@ class TrialMeasurer:
         """
         try:
             self._clock.hold(trial.clock_mhz)
-            measurement = self._measure(trial, plans)
+            measurement = self._measure(trial, plans, contest)
             self._clock.confirm()
         except BaseException:
             self.close()
@@ -142,6 +154,7 @@ class TrialMeasurer:
             energy = measurement.energy
             if self._idle is not None and energy is not None and energy.idle_watts is not None:
                 self._idle.recall(trial.clock_mhz, energy.idle_watts, energy.idle_uncertainty_w)
+            self._learn(trial, measurement)
             if self._warm_up is not None and energy is not None and self._device.identity.modelled:
                 self._warm_up.take_over(trial.clock_mhz)
 
@@ -159,7 +172,7 @@ class TrialMeasurer:
 
     # --- one trial -------------------------------------------------------------------------------
 
-    def _measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
+    def _measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None) -> Measurement:
         check_s, spent_j = self._check(plans)
         checks = self._checks.of(plans)
         if any(check.status is not Status.OK for check in checks):
@@ -171,12 +184,13 @@ class TrialMeasurer:
             )
         spent_j += self._arrive(plans)
         cold = self._warm_up is not None and self._warm_up.cold
-        windows = self._settled(trial, plans)
-        self._again_if_spoilt(windows, trial, plans)
+        windows = self._in_windows(trial, plans, contest)
         measurement = windows[-1]
         spent_j += math.fsum(window.energy_total_j for window in windows)
         if cold and measurement.energy is not None and not self.knows_idle(trial.clock_mhz):
             spent_j += self.measure_idle(trial.clock_mhz)  # now that the GPU is warm
+        self._busy_s = self._device.now_s()
+        self._learn(trial, measurement)
         measurement = self.with_idle(measurement, trial.clock_mhz)
         return replace(measurement, check_s=check_s, energy_total_j=spent_j)
 
@@ -206,38 +220,110 @@ class TrialMeasurer:
         self._clock.settle(look, self._device.now_s)
         return spent_j
 
-    def _settled(self, trial: Trial, plans: Sequence[Plan]) -> list[Measurement]:
-        """Windows of a trial until its power is settled; the last one counts."""
+    def _learn(self, trial: Trial, measurement: Measurement) -> None:
+        self._bounds.add(trial.clock_mhz, measurement)
+
+    # --- its windows -----------------------------------------------------------------------------
+
+    def _in_windows(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None) -> list[Measurement]:
+        """All windows of a trial; the last one counts."""
+        if not self._thrifty:
+            return self._to_the_end(trial, plans)
+        ramp = self._ramp(plans)
+        if any(not window.ok for window in ramp):
+            return ramp  # what hangs is not waited for twice
+        if contest is None:
+            return self._to_the_end(trial, plans)
+        if self._meter is None:
+            return self._raced(trial, plans, contest)
+        return self._bounded(trial, plans, contest)
+
+    def _ramp(self, plans: Sequence[Plan]) -> list[Measurement]:
+        """A window that does not count, where the GPU has idled and short windows follow."""
+        if self._meter is not None or self._device.now_s() - self._busy_s <= _IDLE_S:
+            return []
+        return [self._windows.run(plans, _RAMP_S, joules=False)]
+
+    def _raced(self, trial: Trial, plans: Sequence[Plan], contest: Contest) -> list[Measurement]:
+        """Windows for the time, longer and longer while the trial may be the best."""
+        windows: list[Measurement] = []
+        looks: list[Measurement] = []
+        for look_s in LOOKS_S:
+            if looks and look_s <= looks[-1].window_s:
+                break  # rounds as long as that give no more in a longer window
+            windows += self._steady.run(trial, plans, look_s, joules=False)
+            if not windows[-1].ok:
+                return windows
+            looks.append(windows[-1])
+            if self._race.lost(looks, contest) or not self._race.tells_more(looks, contest):
+                break
+        self._race.add(trial, looks)
+        unsure_s = self._race.honest(windows[-1])
+        windows[-1] = replace(windows[-1], makespan_uncertainty_s=unsure_s)
+        return windows
+
+    def _bounded(self, trial: Trial, plans: Sequence[Plan], contest: Contest) -> list[Measurement]:
+        """Windows for joules, as long as the trial may be the best; none where its time rules it out.
+
+        In a search for the fastest trial that one for joules follows, every trial takes a full window.
+        """
+        idle = None if self._idle is None else self._idle.of(trial.clock_mhz)
+        if (
+            contest.best is None
+            or idle is None
+            or self._settling(trial)
+            or not contest.objective.needs_energy
+        ):
+            return self._to_the_end(trial, plans)
+        windows = self._steady.run(trial, plans, LOOKS_S[0], joules=False)
+        if not windows[-1].ok:
+            return windows
+        bound = self._bounds.rules_out(windows[-1], trial.clock_mhz, idle, contest)
+        if bound is not None and not windows[-1].spoilt - contest.best[1].spoilt:
+            windows[-1] = _estimated(windows[-1], bound)
+            return windows
+        if self._brief_s < self.window_s and not self._capped:
+            windows += self._steady.run(trial, plans, self._brief_s, joules=True)
+            brief = windows[-1]
+            if not brief.ok or is_clearly_worse(brief, contest):
+                return windows
+        return windows + self._to_the_end(trial, plans)
+
+    def _settling(self, trial: Trial) -> bool:
+        return self._warm_up is not None and self._warm_up.is_due(trial.clock_mhz)
+
+    def _to_the_end(self, trial: Trial, plans: Sequence[Plan]) -> list[Measurement]:
+        """Windows of full length until power is settled."""
 
         def window() -> Measurement:
             return self._window(plans)
 
-        return [window()] if self._warm_up is None else self._warm_up.settle(trial.clock_mhz, window)
+        def settled() -> list[Measurement]:
+            warm_up = self._warm_up
+            return [window()] if warm_up is None else warm_up.settle(trial.clock_mhz, window)
+
+        return self._steady.settled(trial, settled)
 
     def _window(self, plans: Sequence[Plan]) -> Measurement:
         """One window, a longer one for joules while the GPU is at its power limit."""
-        longer = self._capped and self._meter is not None
-        length_s = max(self._window_s, _CAPPED_WINDOW_S) if longer else self._window_s
+        longer = self._capped and self._meter is not None and not self._obeyed
+        length_s = max(self.window_s, _CAPPED_WINDOW_S) if longer else self.window_s
         measurement = self._windows.run(plans, length_s)
         self._capped = measurement.at_power_limit
         return measurement
 
-    def _again_if_spoilt(self, windows: list[Measurement], trial: Trial, plans: Sequence[Plan]) -> None:
-        """Add another window where the last was spoilt, unless that has been in vain several times."""
-        spoilt = _spoilt(windows[-1])
-        if any(self._vain[kind] < _GIVE_UP for kind in spoilt):
-            together = " | ".join(map(str, trial.configurations))
-            _LOG.debug("measured again: %s: %s", together, "; ".join(map(str, windows[-1].flags)))
-            windows.append(self._window(plans))
-            self._vain.update(spoilt & _spoilt(windows[-1]))
-        for kind in _SPOILT - _spoilt(windows[-1]):
-            self._vain[kind] = 0
+
+def _estimated(measurement: Measurement, bound: Bound) -> Measurement:
+    """A measurement that has joules only for whoever searches."""
+    sure = "idle power alone" if bound.certain else "the lowest net energy so far"
+    flag = Flag(FlagKind.ESTIMATED, f"no joules measured: at least {bound.least_j:.4g} J by {sure}")
+    return replace(
+        measurement,
+        estimated_j=bound.estimate_j,
+        energy_total_j=bound.estimate_j * measurement.rounds,
+        flags=(*measurement.flags, flag),
+    )
 
 
 def _of_check(check: Check) -> WorkloadResult:
     return WorkloadResult(check.status, detail="" if check.status is Status.OK else check.detail)
-
-
-def _spoilt(measurement: Measurement) -> frozenset[FlagKind]:
-    """What makes a window one to measure again."""
-    return _SPOILT & measurement.flag_kinds if measurement.ok else frozenset()

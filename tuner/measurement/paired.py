@@ -127,9 +127,9 @@ def repeatability(
     plain = Objective(objective.name)
     again = {trial: plain.cost(measurement) for trial, measurement in paired.joined().items()}
     squares = [
-        (plain.cost(searched[trial]) / cost - 1.0) ** 2
+        (plain.known(searched[trial]) / cost - 1.0) ** 2
         for trial, cost in again.items()
-        if math.isfinite(cost) and math.isfinite(plain.cost(searched[trial]))
+        if math.isfinite(cost) and math.isfinite(plain.known(searched[trial]))
     ]
     if len(squares) < _FEW:
         return None
@@ -143,5 +143,5 @@ def near(
     """How many trials that were measured once may cost less than all contenders, by how they repeat."""
     joined = paired.joined()
     lowest = min(map(objective.cost, joined.values()))
-    others = (objective.cost(measurement) for trial, measurement in searched.items() if trial not in joined)
+    others = (objective.known(measurement) for trial, measurement in searched.items() if trial not in joined)
     return sum(cost * (1.0 - again.interval) <= lowest for cost in others if math.isfinite(cost))

@@ -1,7 +1,9 @@
 """Settled power: warm-up before windows count, and the power of the idle GPU that net joules are net of.
 
 A GPU that was idle, or had another clock, spends other joules for some seconds. Joules of a round are
-watched, not power: a GPU at its power limit gets slower as it warms up.
+watched, not power: a GPU at its power limit gets slower as it warms up. What is left of the drift is in the
+repeatability that trials of a search are compared with, and in no answer: the default trial, which the
+warm-up measures, is measured again at the end, in turn with the contenders.
 """
 
 import logging
@@ -14,14 +16,17 @@ from tuner.interfaces import Device, Meter, PowerLevel, PowerReading
 from tuner.model import Flag, FlagKind, Measurement
 from tuner.model.objective import COVERAGE
 
-COLD_S = 20.0
+COLD_S = 6.0
 """Longest warm-up. What still changes after it takes minutes, and no window is long enough for that."""
 
 NEW_CLOCK_S = 3.0
 """Longest wait at a new clock. The chip follows within seconds; what its heat sink does takes minutes."""
 
-FLAT = 0.003
-"""Windows that differ by no more are flat. An H200 rose by 1.5 % in seconds, then by 0.005 % a second."""
+FLAT = 0.005
+"""Windows that differ by no more are flat: trials do not repeat better over minutes.
+
+An H200 rose by 1.5 % in seconds, then by 0.005 % a second.
+"""
 
 _APART_S = 0.5  # windows that are held against each other; shorter ones would all look alike
 _CALM_S = 0.3  # after work: power of an H200 has fallen within a tenth of a second
@@ -59,6 +64,10 @@ class WarmUp:
         self.cold = True
         self.notices: list[str] = []
 
+    def is_due(self, clock_mhz: int | None) -> bool:
+        """True where power may not be settled at this clock."""
+        return self.cold or clock_mhz != self._clock_mhz
+
     def take_over(self, clock_mhz: int | None) -> None:
         """A virtual GPU goes on as warm as a killed run left it, at this clock."""
         self.cold, self._clock_mhz = False, clock_mhz
@@ -73,7 +82,7 @@ class WarmUp:
         Returns:
             All that was measured; a failed trial, and one without joules, is measured once.
         """
-        if not self.cold and clock_mhz == self._clock_mhz:
+        if not self.is_due(clock_mhz):
             return [measure()]
         limit_s = COLD_S if self.cold else NEW_CLOCK_S
         begun_s = self._now_s()

@@ -5,28 +5,40 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from tuner.errors import PowerError
-from tuner.interfaces import Device, Meter, PowerReading, Recording, RunRecord, SensorInfo
+from tuner.errors import ClockError, PowerError
+from tuner.interfaces import ClockReading, Device, Meter, PowerReading, Recording, RunRecord, SensorInfo
 from tuner.measurement.clock_lock import ClockLock
+from tuner.measurement.race import LOOKS_S
 from tuner.model import Energy, Flag, FlagKind, Measurement, Plan, Status, WorkloadResult
 from tuner.options import SearchOptions
 
 MOST_S = 10.0
 """The longest window that is chosen, however precise joules are to be."""
 
-_TIME_S = 0.3  # a window without a sensor: time alone is sure sooner
 _LEAST_S = 0.5  # a warm-up is a sixth of its window, and shorter ones would not let power settle
+_BRIEF_PRECISION = 0.05  # of joules that only have to tell a trial that is clearly worse
+_BRIEF_LEAST_S = 0.2
 _COVERAGE = 1.96  # uncertainties in half a 95 % interval
 _TICK_SIGMA = 0.025  # of a counter's period: how well a tick is dated by polling, an H200's to 0.019
 _SAMPLE_SIGMA = 0.01  # of power: noise of one sample, more than any board known here shows
 _SAMPLES = 8  # of fewer a scatter is hardly known
 
+_SYNC_S = 1e-4  # begin and end of a window are seen by the host so late, together
 _UNEVEN = 0.01  # joules are of the mean round, times are medians: where these differ by more, it is told
 _MUTE = 3  # windows in a row that a sensor did not answer for, before it counts as lost
 
 
-def suggested_window_s(info: SensorInfo | None, precision: float = SearchOptions.energy_precision) -> float:
-    """The shortest window whose joules this sensor should give to ``precision``; 0.3 s without a sensor.
+def brief_window_s(info: SensorInfo) -> float:
+    """A window whose joules are known to 5 %: enough to tell a trial that is clearly worse."""
+    return suggested_window_s(info, _BRIEF_PRECISION, _BRIEF_LEAST_S)
+
+
+def suggested_window_s(
+    info: SensorInfo | None,
+    precision: float = SearchOptions.energy_precision,
+    least_s: float = _LEAST_S,
+) -> float:
+    """The shortest window whose joules this sensor should give to ``precision``; 48 ms without a sensor.
 
     For an uncertainty u of precision / 1.96, a sample noise r and a time dt between samples:
 
@@ -38,9 +50,10 @@ def suggested_window_s(info: SensorInfo | None, precision: float = SearchOptions
     Args:
         info: the reading in use; None where only time is measured.
         precision: half-width of the 95 % interval, relative to the joules.
+        least_s: no window for joules is shorter.
     """
     if info is None:
-        return _TIME_S
+        return LOOKS_S[-1]
     wanted = precision / _COVERAGE
     period_s, response = info.period_s, info.response
     if info.kind == "counter":
@@ -51,7 +64,7 @@ def suggested_window_s(info: SensorInfo | None, precision: float = SearchOptions
         needed_s = half + math.sqrt(half**2 + 2.0 * ratio * response.capacitance_s**2)
         needed_s = max(needed_s, _SAMPLES * period_s) + response.window_s
         needed_s = max(needed_s, 2.0 * response.window_s)
-    return min(max(needed_s, _LEAST_S), MOST_S)
+    return min(max(needed_s, least_s), MOST_S)
 
 
 def recording_of(meter: Meter | None) -> AbstractContextManager[Recording | None]:
@@ -82,15 +95,23 @@ class WindowRunner:
         self._mute = 0
         self.total_s = 0.0
 
-    def run(self, plans: Sequence[Plan], window_s: float) -> Measurement:
+    def run(self, plans: Sequence[Plan], window_s: float, *, joules: bool = True) -> Measurement:
         """Measure plans together in a window of about ``window_s`` seconds.
+
+        Args:
+            plans: what is run.
+            window_s: length of the window.
+            joules: False to measure time only, though there is a meter.
 
         Raises:
             PowerError: joules are needed, and the sensor has not answered several times in a row.
         """
-        with recording_of(self._meter) as recording:
+        with recording_of(self._meter if joules else None) as recording:
             record = self._device.run(plans, window_s)
-            self._linger()
+            if recording is not None:
+                self._linger()
+            else:
+                clock = self._present_clock()
         length_s = record.end_s - record.start_s
         self.total_s += length_s
         measurement = Measurement(
@@ -104,7 +125,8 @@ class WindowRunner:
             modelled=self._device.identity.modelled,
         )
         if recording is None:
-            return measurement
+            flags = (*measurement.flags, *self._clock.flags(clock)) if measurement.ok else measurement.flags
+            return replace(measurement, clock_mhz=clock.mhz, flags=flags)
         measurement = replace(measurement, energy_total_j=recording.joules())
         return self._with_power(measurement, record, recording) if measurement.ok else measurement
 
@@ -138,6 +160,13 @@ class WindowRunner:
         self._mute = 0
         return reading, recording.problem
 
+    def _present_clock(self) -> ClockReading:
+        """The clock right behind a window that no meter has watched; None where it is not told."""
+        try:
+            return self._clock.read()
+        except ClockError:
+            return ClockReading(None)
+
     def _linger(self) -> None:
         """Record on until a sensor that is late has shown the end of the window."""
         late_s = 0.0 if self._meter is None else self._meter.info.response.delay_s
@@ -149,7 +178,7 @@ def _unsteady(record: RunRecord) -> tuple[Flag, ...]:
     if not record.rounds or not record.makespan_s:
         return ()
     excess = (record.end_s - record.start_s) / record.rounds / record.makespan_s - 1
-    if abs(excess) <= _UNEVEN:
+    if abs(excess) <= max(_UNEVEN, _SYNC_S / (record.end_s - record.start_s)):
         return ()
     return (Flag(FlagKind.UNSTEADY, f"mean round {excess:+.1%} from the median"),)
 

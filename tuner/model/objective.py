@@ -11,6 +11,7 @@ NAMES = ("time", "energy", "edp", "ed2p")
 UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²"}
 COVERAGE = 1.96  # an interval of ± 1.96 standard uncertainties covers 95 % of a normal distribution
 
+_ESTIMATED = 0.2  # relative uncertainty of estimated joules: so far may powers of configurations differ
 _TIME_EXPONENT = {"energy": 0, "edp": 1, "ed2p": 2}
 
 
@@ -36,7 +37,10 @@ class Objective:
         return self.name != "time"
 
     def cost(self, measurement: Measurement) -> float:
-        """The number to minimise; infinity for a failed trial, one over the limit, or one without joules."""
+        """The number to minimise; infinity for a failed trial, one over the limit, or one without joules.
+
+        Of a trial that was spared a window for joules it is an estimate.
+        """
         makespan_s = measurement.makespan_s
         if not measurement.ok or makespan_s is None or not math.isfinite(makespan_s):
             return math.inf
@@ -44,9 +48,20 @@ class Objective:
             return math.inf
         if self.name == "time":
             return makespan_s
-        if measurement.energy is None or not math.isfinite(measurement.energy.joules):
+        joules = measurement.estimated_j if measurement.energy is None else measurement.energy.joules
+        if joules is None or not math.isfinite(joules):
             return math.inf
-        return measurement.energy.joules * makespan_s ** _TIME_EXPONENT[self.name]
+        return joules * makespan_s**self.time_exponent
+
+    def known(self, measurement: Measurement) -> float:
+        """The cost, as far as it was measured: infinity where it is an estimate."""
+        estimated = self.needs_energy and measurement.energy is None
+        return math.inf if estimated else self.cost(measurement)
+
+    @property
+    def time_exponent(self) -> int:
+        """How often the makespan is a factor of the cost beside the joules; 0 for the objective time."""
+        return _TIME_EXPONENT.get(self.name, 0)
 
     def uncertainty(self, measurement: Measurement) -> float:
         """Standard uncertainty of the cost, in its unit."""
@@ -54,10 +69,12 @@ class Objective:
         if not math.isfinite(cost) or cost == 0.0 or measurement.makespan_s is None:
             return 0.0
         relative_time = measurement.makespan_uncertainty_s / measurement.makespan_s
-        if self.name == "time" or measurement.energy is None:
+        if self.name == "time":
             return cost * relative_time
+        if measurement.energy is None:
+            return cost * _ESTIMATED
         relative_energy = measurement.energy.uncertainty_j / measurement.energy.joules
-        return cost * math.hypot(relative_energy, _TIME_EXPONENT[self.name] * relative_time)
+        return cost * math.hypot(relative_energy, self.time_exponent * relative_time)
 
     def relative_uncertainty(self, measurement: Measurement) -> float:
         """Standard uncertainty of the cost, by the cost; 0 where there is none."""
@@ -86,7 +103,7 @@ def choose(
     Returns:
         Index into ``trials``, or None when no trial has a finite cost.
     """
-    costs = [objective.cost(measurement) for _, measurement in trials]
+    costs = [objective.known(measurement) for _, measurement in trials]
     finite = [i for i, cost in enumerate(costs) if math.isfinite(cost)]
     if not finite:
         return None

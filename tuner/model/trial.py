@@ -20,6 +20,7 @@ class FlagKind(Enum):
     NO_GRAPH = "no-graph"  # the rounds were not replayed from a graph
     SHORT_ROUND = "short-round"  # starting and joining the workloads is a part of it that counts
     WARM_L2 = "warm-l2"  # the arrays do not reach past the second-level cache
+    ESTIMATED = "estimated"  # a bound has shown that its joules need not be measured
     ALIASING = "aliasing"
     SENSOR_GAP = "sensor-gap"
     SENSOR_VALUES = "sensor-values"
@@ -28,6 +29,9 @@ class FlagKind(Enum):
     UNCHECKED = "unchecked"
     OTHER = ""  # text of no known kind
 
+
+SPOILING = frozenset({FlagKind.THROTTLED, FlagKind.OFF_CLOCK, FlagKind.UNSTEADY})
+"""Kinds of flags that make a window one to measure again."""
 
 _BY_TEXT = {kind.value: kind for kind in FlagKind if kind is not FlagKind.OTHER}
 
@@ -156,7 +160,9 @@ class Measurement:
         makespan_spread_s: half the 16-84 % range of the makespan.
         makespan_uncertainty_s: standard uncertainty of the makespan.
         repeats: measuring windows these numbers were joined from (contenders for the answer get several).
-        energy: energy of a round; None where no sensor answers or the trial failed.
+        energy: energy of a round; None where it was not measured.
+        estimated_j: joules of a round that a search is told in place of ``energy`` where a bound has shown
+            that the trial cannot be the best, so that none were measured; None otherwise.
         rounds: rounds of the measuring window.
         window_s: length of the measuring window.
         clock_mhz: median GPU clock seen during the window, if it can be read.
@@ -173,6 +179,7 @@ class Measurement:
     makespan_uncertainty_s: float = 0.0
     repeats: int = 1
     energy: Energy | None = None
+    estimated_j: float | None = None
     rounds: int = 0
     window_s: float = 0.0
     clock_mhz: float | None = None
@@ -196,6 +203,11 @@ class Measurement:
     def flag_kinds(self) -> frozenset[FlagKind]:
         """Kinds of the flags."""
         return frozenset(flag.kind for flag in self.flags)
+
+    @property
+    def spoilt(self) -> frozenset[FlagKind]:
+        """What makes the window of a valid trial one to measure again."""
+        return SPOILING & self.flag_kinds if self.ok else frozenset()
 
     @property
     def at_power_limit(self) -> bool:

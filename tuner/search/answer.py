@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 
 from tuner.measurement.co_run import CoRunComparison
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability, near, repeatability
+from tuner.measurement.race import ASSUMED_REPEATABILITY as RACE_REPEATABILITY
+from tuner.measurement.race import clearly_higher
 from tuner.measurement.window import MOST_S
-from tuner.model import Measurement, RunStatus, Trial
+from tuner.model import Measurement, Part, RunStatus, Trial
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.search.driver import Driver
 from tuner.search.task import Task, default_configuration
 
-_CONTENDERS = 4  # of lowest cost, confirmed beside the default trial and the fastest
+_CONTENDERS = 4  # confirmed at most, those of lowest cost
+_BRIEF_CONTENDERS = 12  # where a repeat takes some hundredths of a second
 _NOTABLY = 1.05  # times what was asked for: less would be the same in two digits
 
 
@@ -70,16 +73,49 @@ def default_trial(task: Task) -> Trial:
 
 
 def confirm_contenders(task: Task, driver: Driver) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
-    """Fresh repeats for the contenders: the default trial, the fastest, and those of lowest cost."""
+    """Fresh repeats of the trials whose cost may be the lowest, and of the default trial and the fastest."""
     objective = final_objective(task, driver)
-    valid = [(trial, m) for trial, m in driver.trials if math.isfinite(Objective("time").cost(m))]
+    valid = {
+        trial: measurement
+        for trial, measurement in driver.trials
+        if math.isfinite(Objective("time").cost(measurement)) and measurement.estimated_j is None
+    }
     if not valid:
         return PairedRepeats(), {}
-    by_cost = sorted(valid, key=lambda pair: objective.cost(pair[1]))
-    fastest = min(valid, key=lambda pair: Objective("time").cost(pair[1]))
-    default = [pair for pair in valid if pair[0] == default_trial(task)]
-    contenders = dict([*default, fastest, *by_cost[:_CONTENDERS]])
-    return driver.confirm(tuple(contenders), objective, task.precision)
+    fastest = min(valid, key=lambda trial: Objective("time").cost(valid[trial]))
+    kept = tuple(trial for trial in (default_trial(task), fastest) if trial in valid)
+    most = _CONTENDERS if objective.needs_energy else _BRIEF_CONTENDERS
+    return driver.confirm(contenders(objective, valid)[:most], kept, objective, task.precision)
+
+
+def contenders(objective: Objective, trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:
+    """Trials whose cost may be the lowest, lowest first.
+
+    For joules those whose 95 % interval of the difference from the lowest holds zero. For times those that
+    pass the last test of the race (``tuner.measurement.race``). A trial of which only spoilt windows are
+    known may be better than they show.
+
+    Args:
+        objective: whose cost.
+        trials: with their measurements.
+    """
+    costs = {trial: objective.known(measurement) for trial, measurement in trials.items()}
+    by_cost = sorted((trial for trial, cost in costs.items() if math.isfinite(cost)), key=costs.__getitem__)
+    if not by_cost:
+        return ()
+    lowest = trials[by_cost[0]]
+
+    def may_be_lowest(trial: Trial) -> bool:
+        measurement = trials[trial]
+        difference = costs[trial] / costs[by_cost[0]] - 1.0
+        own = [objective.relative_uncertainty(one) ** 2 for one in (measurement, lowest)]
+        if objective.needs_energy:
+            between = 2 * ASSUMED_REPEATABILITY**2
+            return difference <= COVERAGE * math.sqrt(math.fsum((*own, between)))
+        parts = [Part(variance) for variance in (*own, 2 * RACE_REPEATABILITY**2)]
+        return bool(measurement.spoilt - lowest.spoilt) or not clearly_higher(difference, parts, len(costs))
+
+    return tuple(trial for trial in by_cost if may_be_lowest(trial))
 
 
 def outcome_of(
@@ -117,6 +153,7 @@ def outcome_of(
         repeatability={name: one for name, one in found.items() if one is not None},
         notices=[
             *_power_limited(trials),
+            *_spared(objective, trials),
             *_tie(objective, searched, paired),
             *_imprecise(task, None if answer is None else trials[answer][1]),
         ],
@@ -126,15 +163,13 @@ def outcome_of(
 def _tie(objective: Objective, searched: Mapping[Trial, Measurement], paired: PairedRepeats) -> list[str]:
     """A notice where more than one trial may have the lowest cost, contenders and others apart."""
     rivals = paired.rivals(objective)
-    if not objective.needs_energy or not rivals:
-        return []
     notices = []
-    if len(rivals) > 1:
+    if objective.needs_energy and len(rivals) > 1:
         notices.append(
             f"tie: {len(rivals)} contenders may cost least, by 95 % intervals of their costs turn by turn;"
             " the answer is the fastest of them"
         )
-    again = repeatability(searched, paired, objective)
+    again = repeatability(searched, paired, objective) if rivals else None
     others = 0 if again is None else near(searched, paired, objective, again)
     if again is not None and others:
         notices.append(
@@ -142,6 +177,18 @@ def _tie(objective: Objective, searched: Mapping[Trial, Measurement], paired: Pa
             f" below it: trials repeat to ± {100 * again.interval:.2g} %"
         )
     return notices
+
+
+def _spared(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
+    """A notice of the trials without joules."""
+    spared = sum(measurement.estimated_j is not None for _, measurement in trials)
+    if not objective.needs_energy or not spared:
+        return []
+    notice = (
+        f"spared: {spared} of {len(trials)} trials had no window for joules: by their times they cannot cost"
+        " less than the best (--joules measures them too)"
+    )
+    return [notice]
 
 
 def _imprecise(task: Task, answer: Measurement | None) -> list[str]:

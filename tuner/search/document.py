@@ -199,6 +199,7 @@ def _space(task: Task, outcome: SearchOutcome) -> Record:
         "pruned": math.prod(len(item.candidates) for item in task.prepared) * clocks,
         "measured": len(outcome.trials),
         "failed": sum(not measurement.ok for _, measurement in outcome.trials),
+        "spared": sum(measurement.estimated_j is not None for _, measurement in outcome.trials),
         "clocks_mhz": list(task.clocks_mhz),
     }
 

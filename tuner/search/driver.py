@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.interfaces import Device, Measurer, Policy, Search, TrialStore
+from tuner.interfaces import Contest, Device, Measurer, Policy, Search, TrialStore
 from tuner.measurement.paired import LEAST_REPEATS, MOST_REPEATS, PairedRepeats
 from tuner.model import Measurement, Plan, Trial
 from tuner.model.objective import Objective
@@ -19,7 +19,7 @@ class TrialEvent:
     Attributes:
         trial: what was run.
         measurement: what it gave.
-        cost: in the unit of the objective; infinity for a failed trial.
+        cost: in the unit of the objective; infinity for a failed trial, and where it was not measured.
         best_cost: lowest cost so far, infinity while there is none.
         number: trials measured so far, this one included.
         expected: how many there will be at most (budget or size of the space); None where a descent decides.
@@ -36,6 +36,8 @@ class TrialEvent:
     joules: float
     confirming: bool = False
 
+
+_DECIDED = 2  # repeats that tell who cannot be the lowest
 
 Observer = Callable[[TrialEvent], None]
 
@@ -94,6 +96,7 @@ class Driver:
         self._memory: dict[Trial, Measurement] = {}
         self._asked: dict[Trial, Measurement] = {}
         self._best: dict[Objective, float] = {}
+        self._leaders: dict[Objective, tuple[Trial, Measurement] | None] = {}
         self._measurements: list[Measurement] = []  # every window of this process
         self.joules = 0.0  # spent on trials and repeats, those of a killed run included
         self.trials: list[tuple[Trial, Measurement]] = []
@@ -114,7 +117,7 @@ class Driver:
         if trial not in self._memory:
             self._stop_at_limits()
             mark(f"trial {len(self.trials) + 1}")
-            measurement = self._measure(trial)
+            measurement = self._measure(trial, self._contest(objective))
             self._store.add(self._run_id, len(self.trials) + 1, trial, measurement, self._names)
             self._remember(trial, measurement)
             self._tell(trial, measurement, objective, expected)
@@ -122,17 +125,18 @@ class Driver:
         return self._memory[trial]
 
     def confirm(
-        self, trials: Sequence[Trial], objective: Objective, precision: float
+        self, trials: Sequence[Trial], kept: Sequence[Trial], objective: Objective, precision: float
     ) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
         """Measure trials again in paired repeats, so that a drift meets all of them.
 
-        What the search measured is left out: the best of many noisy values is too good to be true. Each trial
-        gets three repeats. Those that may yet be the lowest get more, up to nine, until that is known to the
-        wanted precision. Every other repeat goes in reverse order: a steady drift then cancels, and no trial
-        always follows the same one. Idle power is read once more at their clocks.
+        What the search measured is left out: the best of many noisy values is too good to be true. After two
+        repeats only those go on that may yet be the lowest, up to nine, until that is known to the wanted
+        precision; those that are kept get three. Every other repeat goes in reverse order: a steady drift
+        then cancels, and no trial always follows the same one. Idle power is read once more at their clocks.
 
         Args:
             trials: the contenders.
+            kept: those that the answer is held against, which need not be among them.
             objective: whose cost is compared.
             precision: wanted half-width of the 95 % interval of a cost, relative to the lowest one.
 
@@ -140,7 +144,8 @@ class Driver:
             The paired repeats, and each trial's joined, stored beside what the search measured.
         """
         paired = PairedRepeats()
-        order = list(trials)
+        order = list(dict.fromkeys((*kept, *trials)))
+        clocks_mhz = dict.fromkeys(trial.clock_mhz for trial in order)
         mark("contenders again")
         for count in range(1, MOST_REPEATS + 1):
             repeat = {}
@@ -151,10 +156,13 @@ class Driver:
             if count >= LEAST_REPEATS:
                 going_on = paired.undecided(objective, precision)
                 order = [trial for trial in order if trial in going_on]
+            elif count == _DECIDED:
+                rivals = paired.rivals(objective)
+                order = [trial for trial in order if trial in rivals or trial in kept]
             if not order:
                 break
             order.reverse()
-        for clock_mhz in dict.fromkeys(trial.clock_mhz for trial in trials):
+        for clock_mhz in clocks_mhz:
             self.joules += self._measurer.measure_idle(clock_mhz)
         confirmed = {
             trial: self._measurer.with_idle(measurement, trial.clock_mhz)
@@ -226,8 +234,27 @@ class Driver:
         """Shortest makespan of a valid trial asked for so far; infinity while there is none."""
         return min(map(Objective("time").cost, self._asked.values()), default=math.inf)
 
-    def _measure(self, trial: Trial) -> Measurement:
-        measurement = replace(self._measurer.measure(trial, self._plans(trial)), ended_s=self._device.now_s())
+    def _contest(self, objective: Objective) -> Contest:
+        """What the next trial is held against."""
+        return Contest(objective, self._leader(objective), len(self.trials))
+
+    def _leader(self, objective: Objective) -> tuple[Trial, Measurement] | None:
+        """The trial of lowest cost, as far as that was measured."""
+        if objective not in self._leaders:
+            self._leaders[objective] = None
+            for trial, measurement in self.trials:
+                self._follow(objective, trial, measurement)
+        return self._leaders[objective]
+
+    def _follow(self, objective: Objective, trial: Trial, measurement: Measurement) -> None:
+        leader = self._leaders[objective]
+        lowest = math.inf if leader is None else objective.known(leader[1])
+        if objective.known(measurement) < lowest:
+            self._leaders[objective] = trial, measurement
+
+    def _measure(self, trial: Trial, contest: Contest | None = None) -> Measurement:
+        measured = self._measurer.measure(trial, self._plans(trial), contest)
+        measurement = replace(measured, ended_s=self._device.now_s())
         self._measurements.append(measurement)
         self.joules += measurement.energy_total_j
         return measurement
@@ -235,6 +262,8 @@ class Driver:
     def _remember(self, trial: Trial, measurement: Measurement) -> None:
         self._memory[trial] = measurement
         self.trials.append((trial, measurement))
+        for objective in self._leaders:
+            self._follow(objective, trial, measurement)
 
     def _tell(
         self,
@@ -245,9 +274,9 @@ class Driver:
         *,
         confirming: bool = False,
     ) -> None:
-        cost = objective.cost(measurement)
+        cost = objective.known(measurement)
         if objective not in self._best:
-            self._best[objective] = min(objective.cost(known) for _, known in self.trials)
+            self._best[objective] = min(objective.known(known) for _, known in self.trials)
         self._best[objective] = min(cost, self._best[objective])
         bounds = [bound for bound in (expected, self._limits.budget) if bound is not None]
         self._observer(

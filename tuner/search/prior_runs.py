@@ -112,6 +112,7 @@ def _points(store: TrialStore, run: StoredRun, name: str, objective: Objective) 
     costs = [
         (trial.configurations[0], objective.cost(measurement))
         for trial, measurement in store.trials(run.id, [name])
+        if not (objective.needs_energy and measurement.estimated_j is not None)
     ]
     costs.sort(key=lambda point: point[1])
     if not costs or math.isinf(costs[0][1]):

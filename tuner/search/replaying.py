@@ -8,6 +8,7 @@ import numpy as np
 from tuner.config.catalog import Catalog
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import EmptySpaceError, InputError
+from tuner.interfaces import Contest
 from tuner.model import (
     Configuration,
     Measurement,
@@ -50,7 +51,12 @@ class ReplayMeasurer:
         """There are none."""
         return ()
 
-    def measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:  # noqa: ARG002 - nothing runs
+    def measure(
+        self,
+        trial: Trial,
+        plans: Sequence[Plan],  # noqa: ARG002 - nothing runs
+        contest: Contest | None = None,  # noqa: ARG002 - a recorded window is as long as it is
+    ) -> Measurement:
         """What the trial gave."""
         measurement = self._replay.measurement(trial)
         self._replayed_s += measurement.window_s

@@ -240,6 +240,7 @@ def conditions_of(
             "min_occupancy": request.min_occupancy,
             "window_s": request.window_s,
             "energy_precision": request.energy_precision,
+            **({"joules": True} if request.joules else {}),  # absent in runs of before there was the option
             **request.search_settings,
             **(measuring or {}),
         },

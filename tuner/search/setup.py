@@ -10,7 +10,7 @@ from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
 from tuner.devices.worker import open_device
 from tuner.errors import InputError
 from tuner.interfaces import ClockControl, Device, Measurer, Meter
-from tuner.measurement.measurer import TrialMeasurer, suggested_window_s
+from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.warmup import WarmUp
 from tuner.model.objective import Objective
 from tuner.search.replaying import ReplayMeasurer, measured_as, require_clocks, require_joules
@@ -81,29 +81,32 @@ def open_setup(
         clocks, no_clocks = open_clocks(device)
         if clocks is not None:
             stack.callback(clocks.close)
-        meter, no_meter = open_meter(device, clocks, request.sensor)
+        needs_energy = Objective(request.objective).needs_energy
+        meter, no_meter = None, ""
+        every = request.joules or (request.sensor is not None and not needs_energy)
+        if needs_energy or every:
+            meter, no_meter = open_meter(device, clocks, request.sensor)
         if meter is not None:
             stack.callback(meter.close)
-        elif Objective(request.objective).needs_energy:
+        elif needs_energy:
             raise InputError(f"--objective {request.objective}: {no_meter}; use --objective time")
-        info = None if meter is None else meter.info
-        window_s = request.window_s or suggested_window_s(info, request.energy_precision)
-        needs_energy = Objective(request.objective).needs_energy
         measurer = stack.enter_context(
             TrialMeasurer(
                 device,
                 meter,
                 clocks,
-                window_s,
+                request.window_s,
                 seed=request.seed,
                 needs_energy=needs_energy,
                 warm_up=WarmUp(device.now_s, warming),
+                precision=request.energy_precision,
+                thrifty=request.window_s is None and not every,
             )
         )
         notices = [notice] if notice else []
-        if meter is None:
+        if no_meter:
             notices.append(f"no energy is measured: {no_meter}")
-        yield MeasurementSetup(device, measurer, clocks, no_clocks, meter, window_s, tuple(notices))
+        yield MeasurementSetup(device, measurer, clocks, no_clocks, meter, measurer.window_s, tuple(notices))
 
 
 def _replay_setup(device: ReplayDevice, request: Request) -> MeasurementSetup:

@@ -1,0 +1,205 @@
+"""A thrifty measurer: short windows first, longer ones for contenders, joules where they can decide."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from fake_setup import PLANS, FakeClocks, FakeMeter, Watched, trial_of
+from modelled import scan
+
+from tuner.interfaces import ClockReading, Contest, RunRecord
+from tuner.measurement.measurer import TrialMeasurer
+from tuner.measurement.race import LOOKS_S
+from tuner.model import FlagKind, Measurement, Plan, Status
+from tuner.model.objective import Objective
+
+TIME, ENERGY = Objective("time"), Objective("energy")
+WORSE = (scan(16, 64), PLANS[1])
+THROTTLED = ClockReading(700.0, ("hw-thermal-slowdown",))
+
+
+class Timed(Watched):
+    """A device that notes the windows it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_s: list[float] = []
+
+    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        self.asked_s.append(window_s)
+        return replace(super().run(plans, window_s), flags=())
+
+
+class Fast(Timed):
+    """Its rounds are short against every window.
+
+    Attributes:
+        slower: factor of the time of a round.
+    """
+
+    slower = 1.0
+
+    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        record = super().run(plans, window_s)
+        assert record.makespan_s is not None
+        makespan_s = self.slower * record.makespan_s / 1e3
+        rounds = round(window_s / makespan_s)
+        return replace(
+            record, makespan_s=makespan_s, rounds=rounds, end_s=record.start_s + rounds * makespan_s
+        )
+
+
+def race(device: Timed, clocks: FakeClocks | None = None) -> tuple[TrialMeasurer, Contest]:
+    """A measurer that has measured one trial, and the contest of the next."""
+    measurer = TrialMeasurer(device, clocks=clocks, thrifty=True)
+    trial = trial_of(PLANS)
+    best = measurer.measure(trial, PLANS, Contest(TIME, None, 0))
+    device.asked_s.clear()
+    return measurer, Contest(TIME, (trial, best), 1)
+
+
+def test_the_first_trial_takes_every_look_behind_a_ramp() -> None:
+    """Nothing is known yet: an idle GPU is brought up, and the windows grow."""
+    device = Fast()
+    measurement = TrialMeasurer(device, thrifty=True).measure(trial_of(PLANS), PLANS, Contest(TIME, None, 0))
+
+    assert tuple(device.asked_s[1:]) == LOOKS_S
+    assert measurement.energy is None
+    assert measurement.makespan_uncertainty_s > 0, "from one window to another"
+
+
+def test_a_trial_that_is_clearly_worse_takes_one_look() -> None:
+    """A trial of twice the time is measured for three milliseconds."""
+    device = Fast()
+    measurer, contest = race(device)
+    device.slower = 2.0
+    lost = measurer.measure(trial_of(WORSE), WORSE, contest)
+
+    assert device.asked_s == [LOOKS_S[0]]
+    assert lost.ok
+    assert contest.best is not None
+    assert TIME.cost(lost) > TIME.cost(contest.best[1])
+
+
+def test_a_throttled_window_throws_nobody_away() -> None:
+    """It is measured again, and where that is throttled too the trial goes on to longer windows."""
+    device, seen = Fast(), [ClockReading(875.0)] * 4
+    clocks = FakeClocks(seen=seen)
+    measurer, contest = race(device, clocks)
+    device.slower = 2.0
+    clocks._seen = [THROTTLED, THROTTLED, ClockReading(875.0)]
+    lost = measurer.measure(trial_of(WORSE), WORSE, contest)
+
+    assert device.asked_s == [LOOKS_S[0], LOOKS_S[0], LOOKS_S[1]]
+    assert FlagKind.THROTTLED not in lost.flag_kinds
+    clocks._seen = [THROTTLED] * 99
+    device.asked_s.clear()
+    held_back = measurer.measure(trial_of(WORSE), WORSE, contest)
+    assert set(device.asked_s) == set(LOOKS_S)
+    assert FlagKind.THROTTLED in held_back.flag_kinds
+
+
+def test_confirming_takes_windows_of_full_length() -> None:
+    """Outside a contest nothing is left out."""
+    device = Fast()
+    measurer, _ = race(device)
+    measurer.measure(trial_of(PLANS), PLANS)
+
+    assert device.asked_s == [LOOKS_S[-1]]
+
+
+def test_a_gpu_that_idled_is_brought_up_again() -> None:
+    """Short windows follow a window that does not count, where the host was long in asking."""
+    device = Fast()
+    measurer, contest = race(device)
+    device.sleep(1.0)
+    measurer.measure(trial_of(PLANS), PLANS, contest)
+
+    assert len(device.asked_s) > 1
+    assert device.asked_s[1] == LOOKS_S[0]
+
+
+def test_a_window_that_was_asked_for_is_not_raced() -> None:
+    """Without thrift every trial takes the same window."""
+    device = Fast()
+    measurer = TrialMeasurer(device, window_s=0.2)
+    best = measurer.measure(trial_of(PLANS), PLANS)
+    measurer.measure(trial_of(WORSE), WORSE, Contest(TIME, (trial_of(PLANS), best), 1))
+
+    assert device.asked_s == [0.2, 0.2]
+
+
+def bounded(device: Timed, meter: FakeMeter) -> tuple[TrialMeasurer, Contest]:
+    """A measurer that knows the best trial's joules and the idle power."""
+    measurer = TrialMeasurer(device, meter, thrifty=True)
+    trial = trial_of(PLANS)
+    best = measurer.measure(trial, PLANS, Contest(ENERGY, None, 0))
+    meter.watts = 60.0
+    measurer.measure_idle(None)
+    meter.watts = 100.0
+    device.asked_s.clear()
+    return measurer, Contest(ENERGY, (trial, best), 1)
+
+
+def test_a_trial_that_time_rules_out_has_no_joules() -> None:
+    """At 60 W idle, twice the time is more than the best's joules at 100 W: no window for joules."""
+    device, meter = Fast(), FakeMeter()
+    measurer, contest = bounded(device, meter)
+    device.slower = 2.0
+    recordings = meter.recordings
+    spared = measurer.measure(trial_of(PLANS), PLANS, contest)
+
+    assert device.asked_s == [LOOKS_S[0]]
+    assert meter.recordings == recordings
+    assert spared.energy is None
+    assert FlagKind.ESTIMATED in spared.flag_kinds
+    assert contest.best is not None
+    assert ENERGY.cost(spared) > ENERGY.cost(contest.best[1])
+
+
+def test_a_trial_that_may_be_the_best_has_joules() -> None:
+    """A trial of the same time takes the full window."""
+    device, meter = Fast(), FakeMeter()
+    measurer, contest = bounded(device, meter)
+    measured = measurer.measure(trial_of(PLANS), PLANS, contest)
+
+    assert measured.energy is not None
+    assert device.asked_s[-1] == measurer.window_s
+
+
+def test_the_fastest_trial_is_looked_for_with_full_windows() -> None:
+    """A search for time with a meter precedes one for joules, which needs the joules of every trial."""
+    device, meter = Fast(), FakeMeter()
+    measurer, contest = bounded(device, meter)
+    device.slower = 2.0
+    measured = measurer.measure(trial_of(PLANS), PLANS, replace(contest, objective=TIME))
+
+    assert measured.energy is not None
+    assert device.asked_s == [measurer.window_s]
+
+
+def test_a_hang_is_waited_for_once() -> None:
+    """A trial that fails in the window before those that count has failed."""
+
+    class Hanging(Fast):
+        def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+            record = super().run(plans, window_s)
+            results = tuple(replace(result, status=Status.TIMEOUT) for result in record.results)
+            return RunRecord(results, start_s=record.start_s, end_s=record.start_s)
+
+    device = Hanging()
+    failed: Measurement = TrialMeasurer(device, thrifty=True).measure(
+        trial_of(PLANS), PLANS, Contest(TIME, None, 0)
+    )
+    assert failed.status is Status.TIMEOUT
+    assert len(device.asked_s) == 1
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_rounds_as_long_as_a_window_are_not_measured_thrice(rounds: int) -> None:
+    """Where a short window is as long as the next one, the next one is left out."""
+    device = Timed()
+    TrialMeasurer(device, thrifty=True).measure(trial_of(PLANS), PLANS, Contest(TIME, None, 0))
+
+    assert len(device.asked_s) <= len(LOOKS_S) + rounds
+    assert device.asked_s[1:] == sorted(set(device.asked_s[1:]))

@@ -1,0 +1,114 @@
+"""Joules that a trial cannot be below, from its time alone: who is above the best needs no window for joules.
+
+Two bounds for a round of t seconds at a clock:
+
+- *certain*: idle power x t. No kernel draws less than the idle GPU at the same clock.
+- *plausible*: idle power x t + the lowest net joules that any trial of the run has had there. Net joules move
+  the data and do the arithmetic, which is the same work in all trials: a slower kernel draws less power, but
+  hardly spends fewer net joules.
+
+The risk of the second is a trial with net joules below all measured ones. On the spaces that were recorded on
+an H200 in random order, 35 % of trials were spared by it; of those none had less than its bound, so that no
+answer was other than without it (``benchmarks/racing.py``). Lowest *power* x time, the simpler bound, spared
+50 % with 6 % of them below it.
+
+Times are those of windows of some milliseconds, in which a GPU that would run into its power limit in longer
+ones is faster: the bounds are lower for it, never higher.
+"""
+
+import math
+import statistics
+from dataclasses import dataclass
+
+from tuner.interfaces import Contest
+from tuner.measurement.race import ASSUMED_REPEATABILITY, clearly_higher
+from tuner.model import Energy, Measurement, Part, contracted
+from tuner.model.objective import COVERAGE, Objective
+
+LEAST_TRIALS = 5
+"""Trials with joules at a clock from which the plausible bound is drawn."""
+
+REPEATABILITY = 0.005
+"""Relative standard deviation of joules over minutes: see ``paired.ASSUMED_REPEATABILITY``."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Joules of a round of a trial that was not measured for joules.
+
+    Attributes:
+        least_j: it cannot be below them.
+        estimate_j: what it may be, at the median power of the run.
+        certain: True where idle power alone shows it.
+    """
+
+    least_j: float
+    estimate_j: float
+    certain: bool
+
+
+class JouleBounds:
+    """What a run has shown of power, by clock."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int | None, list[Energy]] = {}
+
+    def add(self, clock_mhz: int | None, measurement: Measurement) -> None:
+        """Learn from a trial with joules."""
+        if measurement.energy is not None and measurement.energy.watts > 0:
+            self._seen.setdefault(clock_mhz, []).append(measurement.energy)
+
+    def rules_out(
+        self, measurement: Measurement, clock_mhz: int | None, idle: tuple[float, float], contest: Contest
+    ) -> Bound | None:
+        """The bound of a trial that cannot be the best; None where it may be.
+
+        Args:
+            measurement: its time.
+            clock_mhz: its clock.
+            idle: power of the idle GPU at that clock and its standard uncertainty, in W.
+            contest: the best trial so far, under an objective that needs energy.
+        """
+        makespan_s = measurement.makespan_s or 0.0
+        unsure_s = math.hypot(measurement.makespan_uncertainty_s, ASSUMED_REPEATABILITY * makespan_s)
+        least_s = max(0.0, makespan_s - COVERAGE * unsure_s)
+        idle_w = max(0.0, idle[0] - COVERAGE * idle[1])
+        certain_j = idle_w * least_s
+        seen = self._seen.get(clock_mhz)
+        if not seen or contest.best is None:
+            return None
+        least_net_j = min(one.joules * (1.0 - idle[0] / one.watts) for one in seen)
+        net_j = max(0.0, least_net_j) if len(seen) >= LEAST_TRIALS else 0.0
+        plausible_j = certain_j + net_j
+        ceiling = _ceiling(contest.objective, contest.best[1])
+        factor = least_s**contest.objective.time_exponent
+        if plausible_j * factor <= ceiling:
+            return None
+        estimate_j = max(plausible_j, statistics.median(one.watts for one in seen) * makespan_s)
+        return Bound(plausible_j, estimate_j, certain_j * factor > ceiling)
+
+
+def is_clearly_worse(measurement: Measurement, contest: Contest) -> bool:
+    """True for a trial whose joules, of a brief window, are clearly above the best's.
+
+    The test of a race, with the repeatability of joules. At the power limit a brief window tells nothing:
+    power swings there, and a trial whose window was spoilt otherwise is not held against one whose was not.
+    """
+    if contest.best is None:
+        return False
+    plain, best = Objective(contest.objective.name), contest.best[1]
+    lowest, cost = plain.known(best), plain.known(measurement)
+    if not (math.isfinite(lowest) and math.isfinite(cost)) or measurement.spoilt:
+        return False
+    parts = [
+        contracted(plain.relative_uncertainty(one), None if one.energy is None else one.energy.degrees)
+        for one in (measurement, best)
+    ]
+    return clearly_higher(cost / lowest - 1.0, [*parts, Part(2 * REPEATABILITY**2)], contest.measured)
+
+
+def _ceiling(objective: Objective, best: Measurement) -> float:
+    """The upper end of the 95 % interval of the lowest cost so far."""
+    plain = Objective(objective.name)
+    cost = plain.known(best)
+    return cost * (1.0 + COVERAGE * math.hypot(plain.relative_uncertainty(best), REPEATABILITY))
