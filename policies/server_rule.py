@@ -62,6 +62,11 @@ def _in_flight(one: CandidateRating) -> str:
     return warps(one) if one.candidate.work is None else f"{_bytes(one)}, {warps(one)}"
 
 
+def _most_shared(one: CandidateRating) -> Key:
+    """What a source declares beside the dynamic shared memory is not known before it is compiled."""
+    return (-len(one.launches) * one.limits.shared_bytes_per_block,)
+
+
 def _threads(one: CandidateRating) -> str:
     return f"L {one.threads_per_block}"
 
@@ -87,5 +92,5 @@ _SHARED_PROBLEM = (
     Criterion("persistent blocks, or half of the warps", _staying, _stays),
     Criterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),
     Criterion("smaller blocks", lambda one: (0,) if one.stays else (one.threads_per_block,), _threads),
-    Criterion("more shared memory", lambda one: (-sum(one.shared_bytes),), shared),
+    Criterion("more shared memory", lambda one: (-sum(one.shared_bytes),), shared, _most_shared),
 )

@@ -35,6 +35,14 @@ _FORMAT = 1  # of cache entries; part of their keys
 _FIRST_WITH_CACHE = (12, 9)  # of NVRTC's own; what it takes from there comes without the reports of ptxas
 
 
+def usual_jobs() -> int:
+    """Compilations at a time, unless told otherwise: the CPUs this process may use, up to `MOST_JOBS`.
+
+    Two at least, so that one that hangs does not hold up all others.
+    """
+    return max(2, min(MOST_JOBS, len(os.sched_getaffinity(0))))
+
+
 @dataclass(frozen=True)
 class CompiledStage:
     """One compiled stage.
@@ -84,7 +92,7 @@ class Compiler:
     ) -> None:
         self._architecture = architecture
         self._cache = CubinCache(default_directory() if cache_dir is None else cache_dir)
-        self._jobs = jobs or min(MOST_JOBS, len(os.sched_getaffinity(0)))
+        self._jobs = jobs or usual_jobs()
         self._timeout_s = timeout_s
         self._library = choose(architecture, libraries, self._cache, server)
         self._children = CompileChildren(server, self._library.path, self._jobs, idle_s)

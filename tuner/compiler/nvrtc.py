@@ -1,8 +1,8 @@
 """NVRTC through ctypes: its libraries, their architectures, and one compilation.
 
 It is bound here, not through CuPy, because two versions must serve side by side (CUDA 13 dropped what is
-below sm_75, CUDA 12.9 still reaches sm_50), because a compile child must start fast and stay small (it imports
-hardly more than this module), and because resources are compiled facts on machines without CuPy too.
+below sm_75, CUDA 12.9 still reaches sm_50), because a compile child must start fast and stay small (it
+imports hardly more than this module), and because resources are compiled facts on machines without CuPy too.
 """
 
 import contextlib
