@@ -221,15 +221,17 @@ def judge(
     return Verdict(found, dropped, spills=bool(spilled))
 
 
-def nothing_left(item: PreparedWorkload, highest: float = 0.0) -> str:
+def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
     """Why no candidate of a workload is left.
 
     Args:
         item: with all that was dropped, and why.
-        highest: occupancy of those dropped for their compiled occupancy; 0 where there are none.
+        highest: occupancy of those dropped for their compiled occupancy; 0 where there are none, None where
+            nothing was compiled.
     """
     path = item.kernel.path if isinstance(item.kernel, KernelFile) else item.kernel.name
-    if highest or set(item.pruned) == {BEFORE_COMPILING}:
+    if highest or (highest is None and item.highest_dropped):
+        highest = highest or 0.0
         at_most = " at most" if item.highest_dropped > highest else ""
         return (
             f"{item.workload}: no configuration reaches an occupancy of {item.min_occupancy:.0%};"
