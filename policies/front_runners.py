@@ -1,18 +1,18 @@
 """Finds the best candidate by a rule without compiling all: bounds prove that no other is ahead.
 
-What the criteria see gets no better with more registers or more shared memory: resident blocks and warps, and
-the bytes that they have in flight. So the key of a candidate that is not compiled, without registers and with
-dynamic shared memory only, is a bound: compiled, it is that or worse. A criterion that wants *more* shared
-memory has a bound of its own (`Criterion.bound`).
+What the criteria see gets no better with more registers or more static shared memory: resident blocks and
+warps, and the bytes that they have in flight. So the key of a candidate that is not compiled, without
+registers and with dynamic shared memory only, is a bound: compiled, it is that or worse.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from tuner.interfaces import Candidate
 from tuner.model import DeviceLimits, TunableValue, tunable_names
 
-from .rating import Criterion, Key, bound, key, rate, without_resources
+from .rating import Criterion, Key, key, rate, without_resources
 
 TOGETHER = 8  # compiled at a time, the same on every machine: so are answers where `MOST` binds
 MOST = 160  # compiled of a workload: a quarter of a minute on two cores
@@ -60,15 +60,12 @@ def front_runners(
     numbered = zip(candidates, places(candidates, limits, roles, criteria), strict=True)
     ranked = {one.configuration: place for one, place in numbered}
 
-    def rank(one: Candidate, its: tuple[Key, ...]) -> tuple[tuple[Key, ...], int]:
-        return its, ranked[one.configuration]
-
-    def compiled(one: Candidate) -> tuple[tuple[Key, ...], int]:
-        return rank(one, key(rate(one, limits, roles), criteria))
+    def numbers(one: Candidate) -> tuple[tuple[Key, ...], int]:
+        return key(rate(one, limits, roles), criteria), ranked[one.configuration]
 
     waiting = in_order(candidates, limits, roles, criteria)
-    bounds = {one.configuration: rank(one, bound(rate(one, limits, roles), criteria)) for one in waiting}
-    compared = {compiled(one): one for one in candidates if not one.declared}
+    bounds = {one.configuration: numbers(one) for one in waiting}
+    compared = {numbers(one): one for one in candidates if not one.declared}
     asked = 0
     while True:
         best = min(compared, default=None)
@@ -77,7 +74,7 @@ def front_runners(
             break
         batch = ahead[:TOGETHER]
         asked += len(batch)
-        compared.update((compiled(one), one) for one in resolve(batch) if one is not None)
+        compared.update((numbers(one), one) for one in resolve(batch) if one is not None)
         gone = {one.configuration for one in batch}
         waiting = [one for one in waiting if one.configuration not in gone]
     return FrontRunners(tuple(compared[rank] for rank in sorted(compared)), len(waiting), len(ahead))
@@ -89,11 +86,10 @@ def in_order(
     roles: Mapping[str, str],
     criteria: Sequence[Criterion],
 ) -> list[Candidate]:
-    """The candidates that are not compiled, the most promising first: by their bounds, then as declared."""
+    """The candidates that are not compiled, those with the best bounds first."""
     ranked = zip(candidates, places(candidates, limits, roles, criteria), strict=True)
-    rated = [(rate(one, limits, roles), place) for one, place in ranked if one.declared]
-    rated.sort(key=lambda pair: (bound(pair[0], criteria), key(pair[0], criteria), pair[1]))
-    return [one.candidate for one, _ in rated]
+    bounds = [(key(rate(one, limits, roles), criteria), place, one) for one, place in ranked if one.declared]
+    return [one for _, _, one in sorted(bounds, key=itemgetter(0, 1))]
 
 
 def places(

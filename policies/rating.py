@@ -54,6 +54,13 @@ class CandidateRating:
         return tuple(launch.shared_bytes for launch in self.launches)
 
     @property
+    def dynamic_shared_bytes(self) -> tuple[int, ...]:
+        """The same without what the source declares; a recording does not tell that apart."""
+        static = [taken.static_shared_bytes for taken in self.candidate.resources]
+        known = static or [0] * len(self.launches)
+        return tuple(bytes_ - own for bytes_, own in zip(self.shared_bytes, known, strict=True))
+
+    @property
     def steps(self) -> float:
         """Dependent communication steps of a block; 0 where the kernel file states none."""
         return 0.0 if self.candidate.work is None else self.candidate.work.steps
@@ -96,17 +103,14 @@ class Criterion:
 
     Attributes:
         name: what it asks for, as a message says it.
-        key: the smaller, the better; no smaller with more registers or more shared memory, unless there is a
-            ``bound``.
+        key: the smaller, the better; no smaller with more registers or more static shared memory, so that the
+            key of a candidate that is not compiled is a bound.
         shown: the numbers behind the key, with units.
-        bound: of a candidate that is not compiled, what its compiled key is not below; None where that is
-            its key by what is declared.
     """
 
     name: str
     key: Callable[[CandidateRating], Key]
     shown: Callable[[CandidateRating], str]
-    bound: Callable[[CandidateRating], Key] | None = None
 
 
 def rate(candidate: Candidate, limits: DeviceLimits, roles: Mapping[str, str]) -> CandidateRating:
@@ -143,13 +147,6 @@ def facts_of(candidates: Iterable[Candidate], roles: Mapping[str, str]) -> Facts
 def key(rated: CandidateRating, criteria: Sequence[Criterion]) -> tuple[Key, ...]:
     """What candidates are ordered by: one criterion after another."""
     return tuple(criterion.key(rated) for criterion in criteria)
-
-
-def bound(rated: CandidateRating, criteria: Sequence[Criterion]) -> tuple[Key, ...]:
-    """What the key of a candidate that is not compiled is not below, once it is."""
-    return tuple(
-        criterion.key(rated) if criterion.bound is None else criterion.bound(rated) for criterion in criteria
-    )
 
 
 def without_resources(candidate: Candidate, limits: DeviceLimits) -> Candidate:
