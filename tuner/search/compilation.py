@@ -181,7 +181,7 @@ class Compilation:
         return replace(
             item,
             candidates=tuple(one for one in candidates if one is not None),
-            pruned={**item.pruned, **reasons},
+            pruned=dict(Counter(item.pruned) + reasons),
             compile_errors=(
                 *item.compile_errors,
                 *(verdict.error for verdict in verdicts.values() if verdict.error),
