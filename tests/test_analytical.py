@@ -401,18 +401,21 @@ fitting = st.lists(
 
 
 def both_of(
-    found: Sequence[Fitting], limits: DeviceLimits, **more: bool
+    found: Sequence[Fitting], limits: DeviceLimits, *, resident: bool = False, stages: int = 1
 ) -> dict[Configuration, list[Candidate]]:
     """Every candidate as it is declared, and as it compiles unless that rules it out."""
     pairs = {}
     for (P, L, registers, shared_bytes), static_bytes, ruled_out in found:
-        values = {"registers": registers, "shared": shared_bytes, "static": static_bytes}
-        declared = built((P, L, 0, shared_bytes), limits=limits, **more, **values)
-        compiled = built((P, L, registers, shared_bytes + static_bytes), limits=limits, **more, **values)
+        taken = built(
+            (P, L, registers, shared_bytes + static_bytes), limits=limits, resident=resident, stages=stages
+        )
+        configuration = Configuration({**taken.configuration, "dynamic": shared_bytes})
+        declared = replace(
+            built((P, L, 0, shared_bytes), limits=limits, resident=resident, stages=stages),
+            configuration=configuration,
+        )
         compiled = replace(
-            compiled,
-            configuration=declared.configuration,
-            resources=(Resources(registers, static_bytes),) * len(compiled.launches),
+            taken, configuration=configuration, resources=(Resources(registers, static_bytes),) * stages
         )
         fits = declared.blocks_per_sm and compiled.blocks_per_sm
         if fits:
@@ -431,7 +434,7 @@ def test_the_choice_is_that_of_all_compiled(
     limits = TX1 if rule == "embedded" else H200
     pairs = both_of(found, limits, resident=resident)
     if several and pairs:
-        pairs |= both_of([(((4, 64, 32, 64)), 0, True)], limits, stages=2)  # type: ignore[arg-type]  # a number
+        pairs |= both_of([(((4, 64, 32, 64)), 0, True)], limits, stages=2)
     asked: list[Candidate] = []
 
     def resolve(some: Sequence[Candidate]) -> list[Candidate | None]:

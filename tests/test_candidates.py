@@ -17,7 +17,7 @@ from tuner.errors import EmptySpaceError, InputError, KernelFileError
 from tuner.interfaces import Progress
 from tuner.model import Plan, Status, Workload
 from tuner.search.candidates import PAPER_MIN_OCCUPANCY, PreparedWorkload, fit_batches, plan_bytes, prepare
-from tuner.search.compilation import Compilation
+from tuner.search.compilation import prepare_compiled
 
 CATALOG = Catalog.load()
 SCAN = CATALOG.kernel("scan-lf")
@@ -29,17 +29,10 @@ def pair(spec: str) -> tuple[KernelFile, Workload]:
     return CATALOG.kernel(workload.kernel), workload
 
 
-def compiled(
-    pairs: Sequence[tuple[KernelFile, Workload]], gpu: SimulatedDevice, min_occupancy: float | None = None
-) -> list[PreparedWorkload]:
-    """The workloads with all that compiling tells of them."""
-    return Compilation(prepare(pairs, gpu, min_occupancy), gpu).resolve_all()
-
-
 def one(
     spec: str = "scan-lf:N=256", gpu: str = "k40c", min_occupancy: float | None = None
 ) -> PreparedWorkload:
-    (found,) = compiled([pair(spec)], device(gpu), min_occupancy)
+    (found,) = prepare_compiled([pair(spec)], device(gpu), min_occupancy)
     return found
 
 
@@ -75,7 +68,7 @@ def test_threshold_of_option_beats_file_beats_paper() -> None:
     assert one(min_occupancy=0.25).min_occupancy == 0.25
     assert one().min_occupancy == SCAN.min_occupancy
     faulty = load_kernel_file(FAULTY)  # states none
-    (found,) = compiled([(faulty, faulty.workload({"N": 256}))], device("k40c"))
+    (found,) = prepare_compiled([(faulty, faulty.workload({"N": 256}))], device("k40c"))
     assert found.min_occupancy == PAPER_MIN_OCCUPANCY == 0.8
 
 
@@ -117,7 +110,7 @@ def broken_from(elements: int) -> Faults:
 
 def test_configuration_that_does_not_compile_is_dropped_and_named() -> None:
     """One message for each, the others stay."""
-    (found,) = compiled([pair("scan-lf:N=256")], device("k40c", faults=broken_from(16)))
+    (found,) = prepare_compiled([pair("scan-lf:N=256")], device("k40c", faults=broken_from(16)))
 
     assert found.compile_errors
     assert found.pruned["does not compile"] == len(found.compile_errors)
@@ -132,12 +125,12 @@ def test_kernel_that_does_not_compile_is_an_error() -> None:
     with pytest.raises(
         EmptySpaceError, match=r"none of \d+ configurations is left .*does not compile.*told to"
     ):
-        compiled([pair("scan-lf:N=256")], device("k40c", faults=broken_from(2)))
+        prepare_compiled([pair("scan-lf:N=256")], device("k40c", faults=broken_from(2)))
 
 
 def test_workloads_are_prepared_side_by_side() -> None:
     """Each workload gets its own resources, in the order asked."""
-    both = compiled([pair("scan-lf:N=256"), pair("fft:N=256")], device("k40c"))
+    both = prepare_compiled([pair("scan-lf:N=256"), pair("fft:N=256")], device("k40c"))
 
     assert [str(item.workload) for item in both] == ["scan-lf:N=256", "fft:N=256"]
     assert both[0].candidates == one("scan-lf:N=256").candidates

@@ -15,8 +15,8 @@ from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import InputError
 from tuner.model import Trial
 from tuner.recordings import RecordingFile
-from tuner.search.candidates import PreparedWorkload, prepare
-from tuner.search.compilation import Compilation
+from tuner.search.candidates import PreparedWorkload
+from tuner.search.compilation import prepare_compiled
 from tuner.search.exporting import covered, recorded_space, stored_space
 from tuner.search.request import Request
 
@@ -34,7 +34,7 @@ def catalog() -> Catalog:
 def item(catalog: Catalog) -> PreparedWorkload:
     device = SimulatedDevice(GPU)
     pairs = [(catalog.kernel("scan-lf"), catalog.workload(SPEC))]
-    (found,) = Compilation(prepare(pairs, device), device).resolve_all()
+    (found,) = prepare_compiled(pairs, device)
     device.close()
     return found
 

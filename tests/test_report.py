@@ -21,8 +21,8 @@ from tuner.model.records import Conditions
 from tuner.report.tables import show_run
 from tuner.report.words import percent, si, significant, with_uncertainty
 from tuner.search.answer import SearchOutcome
-from tuner.search.candidates import PreparedWorkload, prepare
-from tuner.search.compilation import Compilation
+from tuner.search.candidates import PreparedWorkload
+from tuner.search.compilation import Compilation, prepare_compiled
 from tuner.search.document import WallTime, document, energy_share
 from tuner.search.driver import SearchLimits
 from tuner.search.task import Task
@@ -121,7 +121,7 @@ def prepared() -> tuple[PreparedWorkload, ...]:
     catalog = Catalog.load(search_path=None)
     pairs = [(catalog.kernel(spec.partition(":")[0]), catalog.workload(spec)) for spec in SPECS]
     gpu = device("k40c")
-    return tuple(Compilation(prepare(pairs, gpu), gpu).resolve_all())
+    return tuple(prepare_compiled(pairs, gpu))
 
 
 def measured(

@@ -34,11 +34,12 @@ class CubinCache:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._lock = threading.Lock()
-        self._memory: dict[str, Output] | None = None  # set once writing has failed
+        self._memory: dict[str, Output] = {}
+        self._writable = True
 
     def load(self, key: str) -> Output | None:
         """The answer for a key; None where there is none, or its file is damaged."""
-        if self._memory is not None and key in self._memory:
+        if key in self._memory:
             return self._memory[key]
         try:
             data = (self._directory / key).read_bytes()
@@ -56,9 +57,7 @@ class CubinCache:
         text = json.dumps([output.lowered_name, output.log, output.cubin is not None]).encode()
         data = len(text).to_bytes(8, "big") + text + (output.cubin or b"")
         if not self._write(key, hashlib.sha256(data).digest() + data):
-            with self._lock:
-                self._memory = self._memory or {}
-                self._memory[key] = output
+            self._memory[key] = output
 
     def load_libraries(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Version and architectures of NVRTC libraries looked at before, by a stamp of the file."""
@@ -76,7 +75,7 @@ class CubinCache:
 
     def _write(self, name: str, data: bytes) -> bool:
         """Write a file whole or not at all; False where the directory does not take it, said once."""
-        if self._memory is not None:
+        if not self._writable:
             return False
         temporary: str | None = None
         try:
@@ -90,7 +89,7 @@ class CubinCache:
                 with contextlib.suppress(OSError):
                     Path(temporary).unlink()
             with self._lock:
-                first, self._memory = self._memory is None, self._memory or {}
+                first, self._writable = self._writable, False
             if first:
                 _log.warning("cubin cache %s: %s; keeping cubins in memory", self._directory, error)
             return False

@@ -7,9 +7,10 @@ from dataclasses import replace
 from itertools import islice
 
 from tuner.compiler.compiler import usual_jobs
+from tuner.config import KernelFile
 from tuner.errors import DeviceError, EmptySpaceError
 from tuner.interfaces import Candidate, Device, Progress
-from tuner.model import Configuration, Trial
+from tuner.model import Configuration, Trial, Workload
 from tuner.search.candidates import (
     COMPILED_OCCUPANCY,
     PreparedWorkload,
@@ -17,6 +18,7 @@ from tuner.search.candidates import (
     judge,
     limits_of,
     nothing_left,
+    prepare,
 )
 
 _TOGETHER = (
@@ -299,3 +301,24 @@ class Compilation:
 
 def _keys(trials: Iterable[Trial]) -> list[_Key]:
     return list(dict.fromkeys(key for trial in trials for key in enumerate(trial.configurations)))
+
+
+def prepare_compiled(
+    workloads: Sequence[tuple[KernelFile, Workload]],
+    device: Device,
+    min_occupancy: float | None = None,
+    progress: Progress | None = None,
+) -> list[PreparedWorkload]:
+    """``candidates.prepare`` with everything compiled, for those who want to know all of a space.
+
+    Args:
+        workloads: kernel file and workload.
+        device: compiles, and its limits count.
+        min_occupancy: threshold of equation (5), 0 to 1; None takes the kernel file's, or the paper's 0.8.
+        progress: told how many configurations are compiled.
+
+    Raises:
+        DeviceError: the limits of the device are not known.
+        EmptySpaceError: a workload has no configuration left; the message says what dropped them.
+    """
+    return Compilation(prepare(workloads, device, min_occupancy), device, progress=progress).resolve_all()

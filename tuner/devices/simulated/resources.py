@@ -48,6 +48,7 @@ class ModelResources:
         self._owned = compiler is None
         self._opening = threading.Lock()
         self._closed = False
+        self._version = ""
         self._absent = False
         self._why_absent = ""
         self._known: dict[tuple[Workload, Configuration], tuple[Plan, Answer]] = {}
@@ -62,8 +63,10 @@ class ModelResources:
     @property
     def nvrtc_version(self) -> str:
         """Version of the compiler, or empty where there is none."""
-        compiler = self._open()
-        return compiler.nvrtc_version if compiler else ""
+        if not self._closed:
+            compiler = self._open()
+            self._version = compiler.nvrtc_version if compiler else ""
+        return self._version
 
     def of(self, plans: Sequence[Plan], progress: Progress | None = None) -> list[Answer]:
         """Resources of each plan's stages, or the error of a plan that does not compile."""
