@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--device", default="sim:jetson-tx1", help="of the runs and answers")
     parser.add_argument("--architecture", default="sm_90", help="of the spaces compiled as a whole")
     parser.add_argument("--jobs", type=int, nargs="*", default=[1, 2, 4, 8, 12, 16])
+    parser.add_argument("--explain", nargs="*", default=list(EXPLAINED), help="workloads")
     parser.add_argument("--run", action="append", default=[], help="words of a run, as one argument")
     options = parser.parse_args()
     cpus = len(os.sched_getaffinity(0))
@@ -55,7 +56,7 @@ def main() -> None:
         if jobs <= max(2, cpus)
     ]
     document["explain"] = [
-        {"workload": spec, **command("explain", spec, "--device", options.device)} for spec in EXPLAINED
+        {"workload": spec, **command("explain", spec, "--device", options.device)} for spec in options.explain
     ]
     document["runs"] = [
         {"words": words, **command("run", *words.split(), "--device", options.device)}
@@ -83,12 +84,12 @@ def space(spec: str, step: int, jobs: int, architecture: str) -> dict[str, Any]:
         "jobs": jobs,
         "wall_s": wall_s,
         "cpu_s": children_s() - cpu_s,
-        "tree_mib": memory.tree / MIB,
-        "child_mib": memory.child / MIB,
+        **memory.mib(),
     }
     print(
         f"{spec}: {len(plans)} configurations by {jobs}: {wall_s:.2f} s, CPU {row['cpu_s']:.1f} s,"
-        f" PSS {row['tree_mib']:.0f} MiB, of a child {row['child_mib']:.0f} MiB"
+        f" {shown(memory)}",
+        flush=True,
     )
     return row
 
@@ -126,18 +127,27 @@ def command(*words: str) -> dict[str, Any]:
     print(
         f"{' '.join(words)}: {wall_s:.1f} s"
         + ("" if first_s is None else f", first answer after {first_s:.1f} s")
-        + f", CPU {children_s() - cpu_s:.1f} s, PSS {memory.tree / MIB:.0f} MiB, {compiled}"
+        + f", CPU {children_s() - cpu_s:.1f} s, {shown(memory)}, {compiled}",
+        flush=True,
     )
     return {
         "wall_s": wall_s,
         "cpu_s": children_s() - cpu_s,
         "first_answer_s": first_s,
-        "tree_mib": memory.tree / MIB,
-        "child_mib": memory.child / MIB,
+        **memory.mib(),
         "workloads": compiled,
         "wall": document.get("wall"),
         "measured": document.get("space", {}).get("measured"),
     }
+
+
+def shown(memory: "Peak") -> str:
+    """The numbers in a line."""
+    found = memory.mib()
+    return (
+        f"PSS {found['tree_mib']:.0f} MiB (first process {found['root_mib']:.0f},"
+        f" {found['compilers']} compilers {found['compilers_mib']:.0f}; one at most {found['child_mib']:.0f})"
+    )
 
 
 def children_s() -> float:
@@ -147,18 +157,37 @@ def children_s() -> float:
 
 
 class Peak:
-    """The most memory seen, in bytes: of a tree of processes, and of the largest compile child in it."""
+    """The most memory seen, in bytes.
+
+    Attributes:
+        tree: of a tree of processes.
+        child: of the largest compile child in it.
+        compilers: of all compile children when the tree was largest, and their number.
+        root: of the first process then.
+    """
 
     def __init__(self) -> None:
-        self.tree = 0
-        self.child = 0
+        self.tree = self.child = self.root = 0
+        self.compilers = (0, 0)
 
     def look(self, root: int) -> None:
         """Take a sample."""
         sizes = {pid: pss(pid) for pid in tree(root)}
-        self.tree = max(self.tree, sum(sizes.values()))
-        children = (size for pid, size in sizes.items() if maps_nvrtc(pid) and pid != root)
+        children = [size for pid, size in sizes.items() if pid != root and compiles(pid)]
         self.child = max(self.child, max(children, default=0))
+        if sum(sizes.values()) > self.tree:
+            self.tree, self.root = sum(sizes.values()), sizes[root]
+            self.compilers = sum(children), len(children)
+
+    def mib(self) -> dict[str, float]:
+        """The numbers for a document."""
+        return {
+            "tree_mib": self.tree / MIB,
+            "root_mib": self.root / MIB,
+            "compilers_mib": self.compilers[0] / MIB,
+            "compilers": self.compilers[1],
+            "child_mib": self.child / MIB,
+        }
 
 
 @contextmanager
@@ -203,12 +232,13 @@ def pss(pid: int) -> int:
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 
-def maps_nvrtc(pid: int) -> bool:
-    """Whether a process has loaded NVRTC."""
+def compiles(pid: int) -> bool:
+    """Whether a process is a compile child: it has loaded NVRTC, and not the driver."""
     try:
-        return "libnvrtc" in Path(f"/proc/{pid}/maps").read_text()
+        maps = Path(f"/proc/{pid}/maps").read_text()
     except OSError:
         return False
+    return "libnvrtc" in maps and "libcuda.so" not in maps
 
 
 if __name__ == "__main__":
