@@ -17,8 +17,9 @@ from tuner.errors import InputError
 from tuner.interfaces import Candidate, Search
 from tuner.model import Configuration, DeviceLimits, Measurement, Trial, TunableValue, shown_values
 
-from .front_runners import TOGETHER, FrontRunners, Resolve, front_runners, in_order
+from .front_runners import TOGETHER, FrontRunners, front_runners, in_order
 from .guideline import guideline
+from .ordering import Resolve
 from .rating import CandidateRating, Criterion, Facts, decisive, facts_of, rate
 from .server_rule import server_rule
 

@@ -5,21 +5,19 @@ warps, and the bytes that they have in flight. So the key of a candidate that is
 registers and with dynamic shared memory only, is a bound: compiled, it is that or worse.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
 from tuner.interfaces import Candidate
 from tuner.model import DeviceLimits, TunableValue, tunable_names
 
+from .ordering import Resolve
 from .rating import Criterion, Key, key, rate, without_resources
 
 TOGETHER = 8  # compiled at a time, the same on every machine: so are answers where `MOST` binds
 MOST = 160  # compiled of a workload: a quarter of a minute on two cores
 _SHARED_ELEMENTS = "shared_elements"
-
-Resolve = Callable[[Sequence[Candidate]], Sequence[Candidate | None]]
-"""Compiles candidates: each with its compiled resources, or None where these rule it out."""
 
 
 @dataclass(frozen=True)

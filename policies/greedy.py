@@ -19,7 +19,7 @@ from .descent import (
     first_valid,
     with_kernel,
 )
-from .ordering import Order
+from .ordering import Order, all_orders
 
 CLOCKS = 8  # at most so many are tried one by one, about as many as the papers' GPUs have
 WORTHWHILE = 0.01  # relative gain that makes looking at a kernel again worth its trials
@@ -87,7 +87,7 @@ def greedy(search: Search) -> Attempt:
     if search.size == 0:
         return None
     memory = Memory(search)
-    orders = [Order(candidates) for candidates in search.candidates]  # step 1
+    orders = all_orders(search)  # step 1
     delta = yield from first_valid(memory, orders, search)
     if delta is None:
         return None

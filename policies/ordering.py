@@ -4,13 +4,19 @@ The order is step 5 of Algorithm 1 of "Multi-Kernel Auto-Tuning on GPUs: Perform
 Optimization", for kernels that have more tunables than the block size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.interfaces import Candidate, Search
 from tuner.model import Configuration, TunableValue, tunable_names
+
+_TOGETHER = 8  # candidates compiled at a time
+
+Resolve = Callable[[Sequence[Candidate]], Sequence[Candidate | None]]
+"""Compiles candidates: each with its compiled resources, or None where these rule it out."""
 
 Integers = NDArray[np.int64]
 RankArray = NDArray[np.int32]
@@ -24,8 +30,12 @@ class Order:
     holds); then the order of the space. A *distribution* is, as in the paper, a block size; the candidates
     that share it are its *variants*.
 
+    Before they are compiled, candidates are ordered by bounds of their occupancy. Where ``resolve`` is given,
+    the first one is found by compiled occupancy all the same: those before it are compiled, as far as needed.
+
     Args:
         candidates: at least one.
+        resolve: compiles candidates; None to go by their bounds.
 
     Attributes:
         configurations: the candidates' configurations in that order.
@@ -33,10 +43,11 @@ class Order:
             thread, which usually matter most, then the others as they are met.
     """
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
-        ranked = sorted(
-            candidates, key=lambda c: (-c.occupancy, -c.threads_per_block, -c.elements_per_thread)
-        )
+    def __init__(self, candidates: Sequence[Candidate], resolve: Resolve | None = None) -> None:
+        ranked = sorted(candidates, key=_potential)
+        if resolve is not None:
+            first = _first(ranked, resolve)
+            ranked.insert(0, ranked.pop(first))
         self.configurations = [candidate.configuration for candidate in ranked]
         elements = [candidate.elements_per_thread for candidate in ranked]
         self.tunables = tuple(
@@ -95,6 +106,34 @@ class Order:
         by_distance = np.lexsort(keys)  # by the last key first; stable, so that equals stay in order
         _, first = np.unique(group[by_distance], return_index=True)
         return rows[by_distance[first]]
+
+
+def all_orders(search: Search) -> list[Order]:
+    """The candidates of every workload; the first one is compiled of those that a descent may begin at."""
+    alone = len(search.candidates) == 1
+    found = []
+    for place, (candidates, default) in enumerate(zip(search.candidates, search.defaults, strict=True)):
+        begins = alone or default not in {candidate.configuration for candidate in candidates}
+        found.append(Order(candidates, partial(search.resolve, place) if begins else None))
+    return found
+
+
+def _potential(candidate: Candidate) -> tuple[float, int, int]:
+    """The smaller, the better."""
+    return -candidate.occupancy, -candidate.threads_per_block, -candidate.elements_per_thread
+
+
+def _first(ranked: Sequence[Candidate], resolve: Resolve) -> int:
+    """The place of the candidate of the best potential by compiled occupancy, which no bound is below."""
+    best: tuple[tuple[float, int, int], int] | None = None
+    for start in range(0, len(ranked), _TOGETHER):
+        if best is not None and best < (_potential(ranked[start]), start):
+            break
+        some = ranked[start : start + _TOGETHER]
+        for place, compiled in enumerate(resolve(some), start):
+            if compiled is not None and (best is None or (_potential(compiled), place) < best):
+                best = _potential(compiled), place
+    return 0 if best is None else best[1]
 
 
 def _codes(values: Sequence[object]) -> list[int]:

@@ -4,6 +4,7 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -44,6 +45,29 @@ def test_candidates_stand_by_occupancy_then_block_then_elements_then_space() -> 
     given_order = [ordered[i] for i in (3, 2, 1, 4, 0)]
 
     assert Order(given_order).configurations == [c.configuration for c in ordered]
+
+
+def test_the_first_is_that_of_the_best_compiled_occupancy() -> None:
+    """Bounds say in which order to compile; no more is compiled than a bound could put first."""
+    compiled = {1024: 0.5, 512: 0.75, 256: 0.9, 128: None, 64: 0.8, 32: 0.9}
+    declared = [replace(two(threads, 4), declared=True) for threads in compiled]
+    declared += [replace(candidate(0.6, 16 * n, n, L=16 * n), declared=True) for n in range(1, 20)]
+    asked: list[object] = []
+
+    def resolve(some: Sequence[Candidate]) -> list[Candidate | None]:
+        asked.extend(some)
+        found = [compiled.get(one.threads_per_block, one.occupancy) for one in some]
+        return [
+            None if occupancy is None else replace(one, occupancy=occupancy, declared=False)
+            for one, occupancy in zip(some, found, strict=True)
+        ]
+
+    ordered = Order(declared, resolve).configurations
+
+    assert ordered[0]["L"] == 256
+    assert ordered[1:6] == [one.configuration for one in declared[:6] if one.configuration["L"] != 256]
+    assert len(asked) == 8 < len(declared)
+    assert Order(declared).configurations[0]["L"] == 1024
 
 
 def test_distributions_stand_by_block_size() -> None:

@@ -144,7 +144,7 @@ class RunProgress:
         if self._display.disable and now_s - self._told_s >= _PLAIN_INTERVAL_S:
             self._told_s = now_s
             line = f"{phase} {count}: {detail}" if detail else f"{phase} {count}"
-            self._console.print(line, markup=False, highlight=False)
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class CompareProgress(RunProgress):

@@ -99,6 +99,7 @@ class Driver:
         self._started_s = device.now_s()
         self._memory: dict[Trial, Measurement] = {}
         self._asked: dict[Trial, Measurement] = {}
+        self._ruled_out: set[Trial] = set()
         self._best: dict[Objective, float] = {}
         self._measurements: list[Measurement] = []  # every window of this process
         self.joules = 0.0  # spent on trials and repeats, those of a killed run included
@@ -106,8 +107,10 @@ class Driver:
         self.reference_s: float | None = None  # makespan that --max-slowdown compares with
 
     def recall(self, trials: Iterable[tuple[Trial, Measurement]]) -> None:
-        """Take over what a killed run measured, as if this one had."""
-        for trial, measurement in self._as_declared(trials):
+        """Take over what a killed run measured, as if this one had; its configurations are compiled again."""
+        declared = self._as_declared(trials)
+        self._compilation.ahead([trial for trial, _ in declared])
+        for trial, measurement in declared:
             self._compilation.look_at(trial)
             self._remember(trial, measurement)
             self.joules += measurement.energy_total_j
@@ -122,6 +125,7 @@ class Driver:
             self._stop_at_limits()
             refused = self._refused(trial)
             if refused is not None:
+                self._ruled_out.add(trial)
                 return refused
             mark(f"trial {len(self.trials) + 1}")
             measurement = self._measure(trial)
@@ -251,6 +255,8 @@ class Driver:
         if objective not in self._best:
             self._best[objective] = min(objective.cost(known) for _, known in self.trials)
         self._best[objective] = min(cost, self._best[objective])
+        if expected is not None:
+            expected = max(expected - len(self._ruled_out), len(self.trials))
         bounds = [bound for bound in (expected, self._limits.budget) if bound is not None]
         self._observer(
             TrialEvent(
