@@ -74,6 +74,10 @@ class Memory:
         """What a measured trial gave."""
         return self._measurements[trial]
 
+    def is_pruned(self, trial: Trial) -> bool:
+        """True when a trial that was asked for is ruled out by its compiled resources."""
+        return self._measurements[trial].status is Status.PRUNED
+
     def inadmissible(self, trial: Trial) -> bool:
         """True when a measured trial ran well but is slower than the user allows.
 
@@ -106,12 +110,17 @@ def first_minimum(memory: Memory, trials: Iterable[Trial]) -> Attempt:
     return chosen
 
 
-def announced(memory: Memory, lines: Iterable[Iterable[Trial]]) -> Iterator[list[Trial]]:
-    """Lines to walk along one after another, each announced when it is its turn."""
-    for line in lines:
-        trials = list(line)
-        memory.expect(trials)
-        yield trials
+def along(memory: Memory, trial: Trial, i: int, line: Sequence[Sequence[Configuration]]) -> Iterator[Trial]:
+    """A trial with one configuration after another for kernel ``i``: the first of each list.
+
+    Where compiling rules one out, the next of its list stands for it. The line is announced.
+    """
+    memory.expect([*with_kernel(trial, i, (nearest[0] for nearest in line))])
+    for nearest in line:
+        for changed in with_kernel(trial, i, nearest):
+            yield changed
+            if not memory.is_pruned(changed):
+                break
 
 
 def at_clocks(memory: Memory, trial: Trial, clocks: Iterable[int | None]) -> Iterator[Trial]:

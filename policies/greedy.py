@@ -7,17 +7,16 @@ import math
 from collections.abc import Generator, Iterable, Sequence
 
 from tuner.interfaces import Search
-from tuner.model import Measurement, Trial
+from tuner.model import Configuration, Measurement, Trial
 
 from .descent import (
     Attempt,
     Memory,
-    announced,
+    along,
     at_clocks,
     by_own_time,
     first_minimum,
     first_valid,
-    with_kernel,
 )
 from .ordering import Order, all_orders
 
@@ -151,21 +150,24 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[
     present = delta.configurations[i]
     same_work = order.distributions(present)
     same_tunables = order.distributions(present, same_work=False)
-    here = same_work.index(present)  # in both: one entry per block size
-    lines = [
-        with_kernel(delta, i, line) for line in (same_work[here:], same_work[here::-1], same_tunables[here:])
-    ]
-    delta = yield from _along(memory, announced(memory, lines), delta, REPEATABLE)
+    here = _place(same_work, present)  # in both: one entry per block size
+    sides = (same_work[here:], same_work[here::-1], same_tunables[here:])
+    lines = [along(memory, delta, i, side) for side in sides]
+    delta = yield from _along(memory, lines, delta, REPEATABLE)
     distribution = i, order.block(delta.configurations[i])
     if distribution in tuned:
         return delta
     tuned.add(distribution)
     for tunable in order.tunables:
         line = order.line(delta.configurations[i], tunable)
-        here = line.index(delta.configurations[i])
-        sides = [with_kernel(delta, i, side) for side in (line[here::-1], line[here:])]
-        delta = yield from _along(memory, announced(memory, sides), delta)
+        here = _place(line, delta.configurations[i])
+        lines = [along(memory, delta, i, side) for side in (line[here::-1], line[here:])]
+        delta = yield from _along(memory, lines, delta)
     return delta
+
+
+def _place(line: Sequence[Sequence[Configuration]], present: Configuration) -> int:
+    return [nearest[0] for nearest in line].index(present)
 
 
 def _along(memory: Memory, lines: Iterable[Iterable[Trial]], delta: Trial, gain: float = 0.0) -> Descent:

@@ -69,10 +69,12 @@ class Order:
         """The distribution of a candidate: its block size, in threads."""
         return int(self._block[self._position[configuration]])
 
-    def distributions(self, present: Configuration, *, same_work: bool = True) -> list[Configuration]:
-        """The vector D: one candidate of every block size, larger blocks first.
+    def distributions(self, present: Configuration, *, same_work: bool = True) -> list[list[Configuration]]:
+        """The vector D: the candidates of every block size, larger blocks first.
 
-        A distribution is represented by the variant nearest to ``present``, its own by ``present`` itself.
+        A distribution is represented by the variant nearest to ``present``, its own by ``present`` itself:
+        the first of its list. Where compiling rules that out, the next nearest stands for it.
+
         The paper sorts D by occupancy and breaks ties by block size. Its candidates hardly differ in
         occupancy; where they do, that puts 1024 threads between 64 and 32, and a descent ends there.
 
@@ -83,29 +85,30 @@ class Order:
                 fatter threads. Otherwise nearest is what differs in the fewest tunables.
         """
         rows = np.arange(len(self.configurations))
-        nearest = self._nearest(rows, self._block, present, same_work=same_work)
-        return [self.configurations[i] for i in reversed(nearest)]
+        return self._nearest(rows, self._block, present, same_work=same_work)[::-1]
 
-    def line(self, present: Configuration, tunable: str) -> list[Configuration]:
+    def line(self, present: Configuration, tunable: str) -> list[list[Configuration]]:
         """The variants of the distribution of ``present`` along one tunable, largest value first.
 
         Every value is represented as in `distributions`. Texts stand in the order of their best candidates.
         """
         variants = np.flatnonzero(self._block == self._block[self._position[present]])
         values = self._codes[variants, self.tunables.index(tunable)]
-        return [self.configurations[i] for i in self._nearest(variants, values, present)]
+        return self._nearest(variants, values, present)
 
     def _nearest(
         self, rows: Integers, group: Integers, present: Configuration, *, same_work: bool = True
-    ) -> Integers:
-        """Of every group of rows, by rising group number, the (first) row nearest to ``present``."""
+    ) -> list[list[Configuration]]:
+        """The candidates of every group of rows, by rising group number, the nearest to ``present`` first."""
         here = self._position[present]
         resized = np.abs(self._log_elements[rows] - self._log_elements[here])
         differing = (self._codes[rows] != self._codes[here]).sum(axis=1)
         keys = (differing, resized, group) if same_work else (differing, group)
         by_distance = np.lexsort(keys)  # by the last key first; stable, so that equals stay in order
-        _, first = np.unique(group[by_distance], return_index=True)
-        return rows[by_distance[first]]
+        found: dict[int, list[Configuration]] = {number: [] for number in np.unique(group).tolist()}
+        for row, number in zip(rows[by_distance].tolist(), group[by_distance].tolist(), strict=True):
+            found[number].append(self.configurations[row])
+        return list(found.values())
 
 
 def all_orders(search: Search) -> list[Order]:
