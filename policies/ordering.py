@@ -170,6 +170,7 @@ class Ranks:
     ) -> None:
         self.configurations = [candidate.configuration for candidate in candidates]
         self._rows = {configuration: row for row, configuration in enumerate(self.configurations)}
+        self._left = np.ones(len(candidates), dtype=bool)
         names = tunable_names(self.configurations)
         self.ranks: RankArray = np.empty((len(candidates), len(names)), dtype=np.int32)
         for column, name in enumerate(names):
@@ -193,9 +194,14 @@ class Ranks:
         _, first = np.unique(moves, axis=0, return_index=True)
         return [self.configurations[row] for row in near[np.sort(first)]]
 
-    def lowest(self) -> int:
-        """The candidate nearest to all minima, by the sum of its ranks; of equals the first."""
-        return int(self.ranks.sum(axis=1).argmin())
+    def rule_out(self, row: int) -> None:
+        """A candidate that compiling rules out is stepped to no more."""
+        self._left[row] = False
+
+    def lowest(self) -> int | None:
+        """The candidate nearest to all minima, by the sum of its ranks; of equals the first, None of none."""
+        rows = np.flatnonzero(self._left)
+        return int(rows[self.ranks[rows].sum(axis=1).argmin()]) if rows.size else None
 
     def raised(self, row: int) -> list[int]:
         """For every tunable that can be raised, the candidate one step up from one.
@@ -209,7 +215,7 @@ class Ranks:
         up = np.maximum(moved, 0).sum(axis=1)
         steps: dict[int, None] = {}
         for column in range(moved.shape[1]):
-            larger = np.flatnonzero(moved[:, column] > 0)
+            larger = np.flatnonzero((moved[:, column] > 0) & self._left)
             if larger.size:
                 steps[int(larger[np.lexsort((up[larger], down[larger]))[0]])] = None
         return list(steps)
