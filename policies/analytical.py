@@ -119,7 +119,7 @@ def choose(
         limits: of the device; None where they are not known.
         roles: role -> tunable, as in the kernel file; roles the model does not know are ignored.
         rule: ``embedded`` or ``server``; None goes by the device.
-        resolve: compiles ``declared`` candidates; None takes them by their bounds.
+        resolve: compiles ``declared`` candidates; without it they are left out.
 
     Returns:
         The choice; None where limits or launches are missing, or compiling rules out all candidates.
@@ -134,11 +134,16 @@ def choose(
     known = tuple(one for one in candidates if one.launches)
     name, because = rule_for(limits) if rule is None else (rule, "it was asked for")
     criteria = RULES[name](facts_of(known, roles))
-    found = front_runners(known, limits, roles, criteria, resolve or list)
+    found = front_runners(known, limits, roles, criteria, resolve or _uncompiled)
     if not found.compared:
         return None
     best = rate(found.compared[0], limits, roles)
     return Choice(name, because, best, criteria, found, dict(roles))
+
+
+def _uncompiled(candidates: Sequence[Candidate]) -> list[Candidate | None]:
+    """Nobody compiles them."""
+    return [None for _ in candidates]
 
 
 def first_compiled(search: Search) -> list[Trial]:
@@ -209,7 +214,7 @@ def _answer(search: Search, place: int, choice: Choice | None) -> Configuration:
         if choice.found.undecided:
             search.tell(f"analytical: {name}: {choice.proof}")
         return choice.configuration
-    why = missing(candidates, search.limits)
+    why = missing(candidates, search.limits) or "none of its candidates could be compiled"
     search.tell(f"analytical: {name}: no analytical answer, because {why}; its default is taken")
     default = search.defaults[place]
     known = {candidate.configuration for candidate in candidates}

@@ -72,7 +72,8 @@ def front_runners(
             break
         batch = ahead[:TOGETHER]
         asked += len(batch)
-        compared.update((numbers(one), one) for one in resolve(batch) if one is not None)
+        compiled = (one for one in resolve(batch) if one is not None and not one.declared)
+        compared.update((numbers(one), one) for one in compiled)
         gone = {one.configuration for one in batch}
         waiting = [one for one in waiting if one.configuration not in gone]
     return FrontRunners(tuple(compared[rank] for rank in sorted(compared)), len(waiting), len(ahead))

@@ -501,6 +501,18 @@ def test_a_choice_among_too_many_says_what_was_left_out(monkeypatch: pytest.Monk
     assert choice.best.candidate in [pairs[one.configuration][1] for one in asked]
 
 
+def test_bounds_alone_are_no_answer() -> None:
+    """Without somebody to compile, candidates that are not compiled are left out."""
+    pairs = both_of([((8, 64, 32, 0), 0, False), ((8, 128, 32, 0), 0, False)], H200)
+    declared = [pair[0] for pair in pairs.values()]
+    compiled = [pair[1] for pair in pairs.values()]
+
+    assert choose(declared, H200, ROLES) is None
+    assert choose([declared[0], compiled[1]], H200, ROLES).best.candidate is compiled[1]
+    played = play(analytical, replace(search_over(declared), limits=H200), lambda _: result(1.0, [1.0]))
+    assert [trial.configurations[0] for trial in played.trials] == [declared[1].configuration]
+
+
 def test_an_answer_compiles_what_it_needs_and_says_so() -> None:
     """A policy resolves the candidates of its workload; what it did not need is proved, in a sentence."""
     found = [((P, L, 32, 0), 0, False) for P in (2, 4, 8, 16) for L in (32, 64, 128, 256, 512, 1024)]

@@ -97,12 +97,12 @@ def _workload(
     begun_s = time.perf_counter()
     request = Request(workloads=(spec,))
     pairs, notices = resolve(catalog, request.workloads, device)
-    compilation = Compilation(prepared_workloads(request, pairs, device), device, progress=progress)
+    (declared,) = prepared_workloads(request, pairs, device)
     prepared_s = time.perf_counter()
-    (prepared,) = compilation.resolve_all() if shown is None else compilation.known()
-    choice = analytical_choice(prepared, compilation, device.limits, rule=rule)
+    choice, prepared = analytical_choice(
+        declared, device, rule=rule, progress=progress, everything=shown is None
+    )
     chosen_s = time.perf_counter()
-    (prepared,) = compilation.known()
     document = {
         "workload": str(prepared.workload),
         "batch": prepared.workload.batch,
@@ -134,24 +134,47 @@ def _workload(
 
 
 def analytical_choice(
-    prepared: PreparedWorkload,
-    compilation: Compilation,
-    limits: DeviceLimits | None,
+    declared: PreparedWorkload,
+    device: Device,
     *,
     rule: str | None = None,
-) -> Any:  # noqa: ANN401 - a choice of a policy
-    """The analytical answer of a compilation's only workload, None without one; its front-runners compile.
+    progress: Progress | None = None,
+    everything: bool = False,
+) -> tuple[Any, PreparedWorkload]:
+    """The analytical answer of a workload; its front-runners are compiled, and nothing runs.
+
+    Args:
+        declared: the workload, as ``prepare`` has it.
+        device: compiles, and its limits count.
+        rule: ``embedded`` or ``server``; None goes by the device.
+        progress: told how many of the configurations looked at are compiled.
+        everything: compile all candidates.
+
+    Returns:
+        The choice (``tuner.policies.analytical.Choice``), None without one, and the workload with what
+        compiling told.
 
     Raises:
         EmptySpaceError: compiling rules out all candidates.
         InputError: an unknown rule.
     """
-    choose = registry.load("explain", "choose")
-    roles, resolve_some = prepared.kernel.roles, partial(compilation.resolve, 0)
-    choice = choose(prepared.candidates, limits, roles, rule=rule, resolve=resolve_some)
-    if choice is None and limits is not None:
-        compilation.resolve_all()  # says why nothing is left, where that is so
-    return choice
+    compilation = Compilation([declared], device, progress=progress)
+    try:
+        if everything:
+            compilation.resolve_all()
+        choice = registry.load("explain", "choose")(
+            declared.candidates,
+            device.limits,
+            declared.kernel.roles,
+            rule=rule,
+            resolve=partial(compilation.resolve, 0),
+        )
+        if choice is None and device.limits is not None:
+            compilation.resolve_all()  # says why nothing is left, where that is so
+        (known,) = compilation.known()
+        return choice, known
+    finally:
+        compilation.close()
 
 
 def _architecture(prepared: PreparedWorkload) -> str:
