@@ -33,7 +33,8 @@ from tuner.measurement.verification import AnswerChecks
 from tuner.measurement.window import WindowRunner
 from tuner.model import Configuration, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import RecordedSpace, RecordingFile, read, write
-from tuner.search.candidates import PreparedWorkload, prepare
+from tuner.search.candidates import PreparedWorkload
+from tuner.search.compilation import prepare_compiled
 from tuner.search.exporting import recorded_space
 
 TIME_S, ENERGY_S = 0.04, 0.2  # windows
@@ -93,7 +94,7 @@ def compile_ahead(wanted: list[Job], ready: "mp.Queue[Job]") -> None:
     device = WorkerDevice("cuda:0")
     for job in wanted:
         begun = time.monotonic()
-        prepare([_pair(catalog, text) for text in job.workloads], device)
+        prepare_compiled([_pair(catalog, text) for text in job.workloads], device)
         print(f"compiled {job.name} in {time.monotonic() - begun:.1f} s", flush=True)
         ready.put(job)
 
@@ -123,7 +124,7 @@ def record(
     job: Job, catalog: Catalog, device: WorkerDevice, meter: Meter | None, until: float
 ) -> RecordedSpace:
     """Every trial of a job, as far as the time allows."""
-    prepared = prepare([_pair(catalog, text) for text in job.workloads], device)
+    prepared = prepare_compiled([_pair(catalog, text) for text in job.workloads], device)
     joint = len(prepared) > 1
     lists = [block_sizes(i) if joint else tuple(c.configuration for c in i.candidates) for i in prepared]
     trials = [Trial(chosen) for chosen in itertools.product(*lists)]

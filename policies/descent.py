@@ -20,10 +20,14 @@ class Memory:
 
     Args:
         search: what the policy was told; its ``cost`` is the number compared.
+
+    Attributes:
+        expect: see ``Search.expect``.
     """
 
     def __init__(self, search: Search) -> None:
         self._cost = search.cost
+        self.expect = search.expect
         self._costs: dict[Trial, float] = {}
         self._measurements: dict[Trial, Measurement] = {}
         self._best: Trial | None = None
@@ -70,6 +74,10 @@ class Memory:
         """What a measured trial gave."""
         return self._measurements[trial]
 
+    def is_pruned(self, trial: Trial) -> bool:
+        """True when a trial that was asked for is ruled out by its compiled resources."""
+        return self._measurements[trial].status is Status.PRUNED
+
     def inadmissible(self, trial: Trial) -> bool:
         """True when a measured trial ran well but is slower than the user allows.
 
@@ -100,6 +108,19 @@ def first_minimum(memory: Memory, trials: Iterable[Trial]) -> Attempt:
             break
         chosen, lowest = trial, cost
     return chosen
+
+
+def along(memory: Memory, trial: Trial, i: int, line: Sequence[Sequence[Configuration]]) -> Iterator[Trial]:
+    """A trial with one configuration after another for kernel ``i``: the first of each list.
+
+    Where compiling rules one out, the next of its list stands for it. The line is announced.
+    """
+    memory.expect([*with_kernel(trial, i, (nearest[0] for nearest in line))])
+    for nearest in line:
+        for changed in with_kernel(trial, i, nearest):
+            yield changed
+            if not memory.is_pruned(changed):
+                break
 
 
 def at_clocks(memory: Memory, trial: Trial, clocks: Iterable[int | None]) -> Iterator[Trial]:

@@ -7,10 +7,18 @@ import math
 from collections.abc import Generator, Iterable, Sequence
 
 from tuner.interfaces import Search
-from tuner.model import Measurement, Trial
+from tuner.model import Configuration, Measurement, Trial
 
-from .descent import Attempt, Memory, at_clocks, by_own_time, first_minimum, first_valid, with_kernel
-from .ordering import Order
+from .descent import (
+    Attempt,
+    Memory,
+    along,
+    at_clocks,
+    by_own_time,
+    first_minimum,
+    first_valid,
+)
+from .ordering import Order, all_orders
 
 CLOCKS = 8  # at most so many are tried one by one, about as many as the papers' GPUs have
 WORTHWHILE = 0.01  # relative gain that makes looking at a kernel again worth its trials
@@ -78,7 +86,7 @@ def greedy(search: Search) -> Attempt:
     if search.size == 0:
         return None
     memory = Memory(search)
-    orders = [Order(candidates) for candidates in search.candidates]  # step 1
+    orders = all_orders(search)  # step 1
     delta = yield from first_valid(memory, orders, search)
     if delta is None:
         return None
@@ -142,10 +150,9 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[
     present = delta.configurations[i]
     same_work = order.distributions(present)
     same_tunables = order.distributions(present, same_work=False)
-    here = same_work.index(present)  # in both: one entry per block size
-    lines = [
-        with_kernel(delta, i, line) for line in (same_work[here:], same_work[here::-1], same_tunables[here:])
-    ]
+    here = _place(same_work, present)  # in both: one entry per block size
+    sides = (same_work[here:], same_work[here::-1], same_tunables[here:])
+    lines = [along(memory, delta, i, side) for side in sides]
     delta = yield from _along(memory, lines, delta, REPEATABLE)
     distribution = i, order.block(delta.configurations[i])
     if distribution in tuned:
@@ -153,10 +160,14 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[
     tuned.add(distribution)
     for tunable in order.tunables:
         line = order.line(delta.configurations[i], tunable)
-        here = line.index(delta.configurations[i])
-        sides = (line[here::-1], line[here:])
-        delta = yield from _along(memory, (with_kernel(delta, i, side) for side in sides), delta)
+        here = _place(line, delta.configurations[i])
+        lines = [along(memory, delta, i, side) for side in (line[here::-1], line[here:])]
+        delta = yield from _along(memory, lines, delta)
     return delta
+
+
+def _place(line: Sequence[Sequence[Configuration]], present: Configuration) -> int:
+    return [nearest[0] for nearest in line].index(present)
 
 
 def _along(memory: Memory, lines: Iterable[Iterable[Trial]], delta: Trial, gain: float = 0.0) -> Descent:

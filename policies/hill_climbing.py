@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterator, Sequence
 
 from tuner.interfaces import Search
-from tuner.model import Measurement, Trial
+from tuner.model import Measurement, Status, Trial
 
 from .descent import Memory
 from .ordering import Ranks, all_ranks
@@ -28,6 +28,7 @@ def hill_climbing(search: Search) -> Generator[list[Trial], list[Measurement], T
       of ranks. They may forbid a step: it goes to the nearest candidate in which that parameter is larger,
       the one for which the others are lowered least (not at all wherever possible), then the one for which
       all are raised least. A vector that was a base is not stepped to again, so that the climb ends.
+    * A candidate that compiling rules out is none: the step goes to the next nearest.
     * A failed trial is the worst of its K; where all K failed, the climb goes on from the first of them.
 
     Returns:
@@ -37,14 +38,43 @@ def hill_climbing(search: Search) -> Generator[list[Trial], list[Measurement], T
         return None
     memory, grids = Memory(search), all_ranks(search)
     clocks = search.clocks[::-1]
-    base: Point = (*(grid.lowest() for grid in grids), 0)
-    yield from memory.costs([_trial(grids, clocks, base)])
+    base = _lowest(grids)
+    while base is not None:
+        yield from memory.costs([_trial(grids, clocks, base)])
+        if not _ruled_out(memory, grids, clocks, [base]):
+            break
+        base = _lowest(grids)
     bases = {base}
-    while steps := [step for step in _steps(grids, clocks, base) if step not in bases]:
+    while base is not None:
+        steps = [step for step in _steps(grids, clocks, base) if step not in bases]
+        if not steps:
+            break
         costs = yield from memory.costs([_trial(grids, clocks, step) for step in steps])
+        if _ruled_out(memory, grids, clocks, steps):
+            continue
         base = steps[costs.index(min(costs))]
         bases.add(base)
     return memory.best
+
+
+def _lowest(grids: Sequence[Ranks]) -> Point | None:
+    rows = [row for grid in grids if (row := grid.lowest()) is not None]
+    return (*rows, 0) if len(rows) == len(grids) else None
+
+
+def _ruled_out(
+    memory: Memory, grids: Sequence[Ranks], clocks: Sequence[int | None], points: Sequence[Point]
+) -> bool:
+    """Whether compiling rules out any of some points, whose candidates are then stepped to no more."""
+    found = False
+    for point in points:
+        trial = _trial(grids, clocks, point)
+        if memory.is_pruned(trial):
+            found = True
+            for grid, row, result in zip(grids, point, memory.measurement(trial).results, strict=False):
+                if result.status is Status.PRUNED:
+                    grid.rule_out(row)
+    return found
 
 
 def _steps(grids: Sequence[Ranks], clocks: Sequence[int | None], base: Point) -> Iterator[Point]:

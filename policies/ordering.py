@@ -4,13 +4,19 @@ The order is step 5 of Algorithm 1 of "Multi-Kernel Auto-Tuning on GPUs: Perform
 Optimization", for kernels that have more tunables than the block size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.interfaces import Candidate, Search
 from tuner.model import Configuration, TunableValue, tunable_names
+
+_TOGETHER = 8  # candidates compiled at a time
+
+Resolve = Callable[[Sequence[Candidate]], Sequence[Candidate | None]]
+"""Compiles candidates: each with its compiled resources, or None where these rule it out."""
 
 Integers = NDArray[np.int64]
 RankArray = NDArray[np.int32]
@@ -24,8 +30,12 @@ class Order:
     holds); then the order of the space. A *distribution* is, as in the paper, a block size; the candidates
     that share it are its *variants*.
 
+    Before they are compiled, candidates are ordered by bounds of their occupancy. Where ``resolve`` is given,
+    the first one is found by compiled occupancy all the same: those before it are compiled, as far as needed.
+
     Args:
         candidates: at least one.
+        resolve: compiles candidates; None to go by their bounds.
 
     Attributes:
         configurations: the candidates' configurations in that order.
@@ -33,10 +43,11 @@ class Order:
             thread, which usually matter most, then the others as they are met.
     """
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
-        ranked = sorted(
-            candidates, key=lambda c: (-c.occupancy, -c.threads_per_block, -c.elements_per_thread)
-        )
+    def __init__(self, candidates: Sequence[Candidate], resolve: Resolve | None = None) -> None:
+        ranked = sorted(candidates, key=_potential)
+        if resolve is not None:
+            first = _first(ranked, resolve)
+            ranked.insert(0, ranked.pop(first))
         self.configurations = [candidate.configuration for candidate in ranked]
         elements = [candidate.elements_per_thread for candidate in ranked]
         self.tunables = tuple(
@@ -58,10 +69,12 @@ class Order:
         """The distribution of a candidate: its block size, in threads."""
         return int(self._block[self._position[configuration]])
 
-    def distributions(self, present: Configuration, *, same_work: bool = True) -> list[Configuration]:
-        """The vector D: one candidate of every block size, larger blocks first.
+    def distributions(self, present: Configuration, *, same_work: bool = True) -> list[list[Configuration]]:
+        """The vector D: the candidates of every block size, larger blocks first.
 
-        A distribution is represented by the variant nearest to ``present``, its own by ``present`` itself.
+        A distribution is represented by the variant nearest to ``present``, its own by ``present`` itself:
+        the first of its list. Where compiling rules that out, the next nearest stands for it.
+
         The paper sorts D by occupancy and breaks ties by block size. Its candidates hardly differ in
         occupancy; where they do, that puts 1024 threads between 64 and 32, and a descent ends there.
 
@@ -72,29 +85,58 @@ class Order:
                 fatter threads. Otherwise nearest is what differs in the fewest tunables.
         """
         rows = np.arange(len(self.configurations))
-        nearest = self._nearest(rows, self._block, present, same_work=same_work)
-        return [self.configurations[i] for i in reversed(nearest)]
+        return self._nearest(rows, self._block, present, same_work=same_work)[::-1]
 
-    def line(self, present: Configuration, tunable: str) -> list[Configuration]:
+    def line(self, present: Configuration, tunable: str) -> list[list[Configuration]]:
         """The variants of the distribution of ``present`` along one tunable, largest value first.
 
         Every value is represented as in `distributions`. Texts stand in the order of their best candidates.
         """
         variants = np.flatnonzero(self._block == self._block[self._position[present]])
         values = self._codes[variants, self.tunables.index(tunable)]
-        return [self.configurations[i] for i in self._nearest(variants, values, present)]
+        return self._nearest(variants, values, present)
 
     def _nearest(
         self, rows: Integers, group: Integers, present: Configuration, *, same_work: bool = True
-    ) -> Integers:
-        """Of every group of rows, by rising group number, the (first) row nearest to ``present``."""
+    ) -> list[list[Configuration]]:
+        """The candidates of every group of rows, by rising group number, the nearest to ``present`` first."""
         here = self._position[present]
         resized = np.abs(self._log_elements[rows] - self._log_elements[here])
         differing = (self._codes[rows] != self._codes[here]).sum(axis=1)
         keys = (differing, resized, group) if same_work else (differing, group)
         by_distance = np.lexsort(keys)  # by the last key first; stable, so that equals stay in order
-        _, first = np.unique(group[by_distance], return_index=True)
-        return rows[by_distance[first]]
+        found: dict[int, list[Configuration]] = {number: [] for number in np.unique(group).tolist()}
+        for row, number in zip(rows[by_distance].tolist(), group[by_distance].tolist(), strict=True):
+            found[number].append(self.configurations[row])
+        return list(found.values())
+
+
+def all_orders(search: Search) -> list[Order]:
+    """The candidates of every workload; the first one is compiled of those that a descent may begin at."""
+    alone = len(search.candidates) == 1
+    found = []
+    for place, (candidates, default) in enumerate(zip(search.candidates, search.defaults, strict=True)):
+        begins = alone or default not in {candidate.configuration for candidate in candidates}
+        found.append(Order(candidates, partial(search.resolve, place) if begins else None))
+    return found
+
+
+def _potential(candidate: Candidate) -> tuple[float, int, int]:
+    """The smaller, the better."""
+    return -candidate.occupancy, -candidate.threads_per_block, -candidate.elements_per_thread
+
+
+def _first(ranked: Sequence[Candidate], resolve: Resolve) -> int:
+    """The place of the candidate of the best potential by compiled occupancy, which no bound is below."""
+    best: tuple[tuple[float, int, int], int] | None = None
+    for start in range(0, len(ranked), _TOGETHER):
+        if best is not None and best < (_potential(ranked[start]), start):
+            break
+        some = ranked[start : start + _TOGETHER]
+        for place, compiled in enumerate(resolve(some), start):
+            if compiled is not None and (best is None or (_potential(compiled), place) < best):
+                best = _potential(compiled), place
+    return 0 if best is None else best[1]
 
 
 def _codes(values: Sequence[object]) -> list[int]:
@@ -128,6 +170,7 @@ class Ranks:
     ) -> None:
         self.configurations = [candidate.configuration for candidate in candidates]
         self._rows = {configuration: row for row, configuration in enumerate(self.configurations)}
+        self._left = np.ones(len(candidates), dtype=bool)
         names = tunable_names(self.configurations)
         self.ranks: RankArray = np.empty((len(candidates), len(names)), dtype=np.int32)
         for column, name in enumerate(names):
@@ -151,9 +194,14 @@ class Ranks:
         _, first = np.unique(moves, axis=0, return_index=True)
         return [self.configurations[row] for row in near[np.sort(first)]]
 
-    def lowest(self) -> int:
-        """The candidate nearest to all minima, by the sum of its ranks; of equals the first."""
-        return int(self.ranks.sum(axis=1).argmin())
+    def rule_out(self, row: int) -> None:
+        """A candidate that compiling rules out is stepped to no more."""
+        self._left[row] = False
+
+    def lowest(self) -> int | None:
+        """The candidate nearest to all minima, by the sum of its ranks; of equals the first, None of none."""
+        rows = np.flatnonzero(self._left)
+        return int(rows[self.ranks[rows].sum(axis=1).argmin()]) if rows.size else None
 
     def raised(self, row: int) -> list[int]:
         """For every tunable that can be raised, the candidate one step up from one.
@@ -167,7 +215,7 @@ class Ranks:
         up = np.maximum(moved, 0).sum(axis=1)
         steps: dict[int, None] = {}
         for column in range(moved.shape[1]):
-            larger = np.flatnonzero(moved[:, column] > 0)
+            larger = np.flatnonzero((moved[:, column] > 0) & self._left)
             if larger.size:
                 steps[int(larger[np.lexsort((up[larger], down[larger]))[0]])] = None
         return list(steps)

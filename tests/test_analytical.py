@@ -1,5 +1,6 @@
 """The analytical model as a policy: choices, laws, fallbacks, and what the server rule gives on an H200."""
 
+import importlib
 import json
 import math
 from collections.abc import Sequence
@@ -15,13 +16,16 @@ from policy_driver import makespan, play, result, search_over
 from tuner import registry
 from tuner.errors import InputError
 from tuner.interfaces import Candidate, Search
-from tuner.model import Configuration, DeviceLimits, Measurement, Trial, TunableValue, Work
+from tuner.model import Configuration, DeviceLimits, Measurement, Resources, Trial, TunableValue, Work
 from tuner.recordings import RecordingFile
 from tuner.space.launches import candidate, launch
 from tuner.space.occupancy import device_limits
 
 choose = registry.load("explain", "choose")
 analytical = registry.load("policy", "analytical")
+analytical_module = importlib.import_module("tuner.policies.analytical")
+front_runners = importlib.import_module("tuner.policies.front_runners")
+rating = importlib.import_module("tuner.policies.rating")
 TX1 = device_limits((5, 3), multiprocessors=2, memory_bytes=2**32, l2_bytes=2**18)
 H200 = device_limits((9, 0), multiprocessors=132, memory_bytes=2**37, l2_bytes=2**26)
 ROLES = {"elements_per_thread": "P", "threads_per_block": "L", "radix": "r"}
@@ -159,8 +163,8 @@ def test_what_no_criterion_sees_takes_its_middle_value() -> None:
     choice = choose(candidates, H200, ROLES)
 
     assert (choice.configuration["ring"], choice.configuration["how"]) == (40, "chain")
-    assert choice.equals == 12
-    assert "the middle one of 12 equals" in choice.reasons[-1]
+    assert "the rule cannot tell it apart; the one nearer to the middle is taken" in choice.reasons[-1]
+    assert [one.candidate.configuration["ring"] for one in choice.table].count(40) == 4
 
 
 @pytest.mark.parametrize(
@@ -355,7 +359,7 @@ def test_where_bytes_are_not_known_half_of_the_warps_are_enough() -> None:
     """More than that does not count, less does."""
     sparse, half, full = (built((8, 64, registers, 0), work=None) for registers in (128, 64, 32))
 
-    assert best([full, half, sparse]) is full  # the middle of two equals is the one with fewer registers
+    assert best([full, half, sparse]) is not sparse
     assert best([half, sparse]) is half
 
 
@@ -381,3 +385,151 @@ def test_no_candidates_no_trial() -> None:
     """An empty space ends at once."""
     assert play(analytical, search_over([]), constant).trials == []
     assert makespan(constant(Trial(()))) == 1.0
+
+
+# --- front-runners -------------------------------------------------------------------------------
+
+Fitting = tuple[Shape, int, bool]
+"""A shape, its static shared memory in bytes, and whether compiling rules it out."""
+
+fitting = st.lists(
+    st.tuples(shapes, st.integers(0, 4096), st.booleans()),
+    min_size=1,
+    max_size=40,
+    unique_by=lambda one: one[0],
+)
+
+
+def both_of(
+    found: Sequence[Fitting], limits: DeviceLimits, *, resident: bool = False, stages: int = 1
+) -> dict[Configuration, list[Candidate]]:
+    """Every candidate as it is declared, and as it compiles unless that rules it out."""
+    pairs = {}
+    for (P, L, registers, shared_bytes), static_bytes, ruled_out in found:
+        taken = built(
+            (P, L, registers, shared_bytes + static_bytes), limits=limits, resident=resident, stages=stages
+        )
+        configuration = Configuration({**taken.configuration, "dynamic": shared_bytes})
+        declared = replace(
+            built((P, L, 0, shared_bytes), limits=limits, resident=resident, stages=stages),
+            configuration=configuration,
+        )
+        compiled = replace(
+            taken, configuration=configuration, resources=(Resources(registers, static_bytes),) * stages
+        )
+        fits = declared.blocks_per_sm and compiled.blocks_per_sm
+        if fits:
+            pairs[declared.configuration] = [
+                replace(declared, declared=True),
+                *([] if ruled_out else [compiled]),
+            ]
+    return pairs
+
+
+@given(found=fitting, rule=rules, resident=st.booleans(), several=st.booleans())
+def test_the_choice_is_that_of_all_compiled(
+    found: Sequence[Fitting], rule: str, resident: bool, several: bool
+) -> None:
+    """Compiling the front-runners gives what compiling everything gives, ties too, and the rest is proved."""
+    limits = TX1 if rule == "embedded" else H200
+    pairs = both_of(found, limits, resident=resident)
+    if several and pairs:
+        pairs |= both_of([(((4, 64, 32, 64)), 0, True)], limits, stages=2)
+    asked: list[Candidate] = []
+
+    def resolve(some: Sequence[Candidate]) -> list[Candidate | None]:
+        asked.extend(some)
+        return [next(iter(pairs[one.configuration][1:]), None) for one in some]
+
+    declared = [pair[0] for pair in pairs.values()]
+    compiled = {pair[0].configuration: pair[1] for pair in pairs.values() if len(pair) > 1}
+    choice = choose(declared, limits, ROLES, rule=rule, resolve=resolve)
+    assert len(asked) == len({one.configuration for one in asked})
+    if not compiled:
+        assert choice is None
+        return
+    ranked = dict(
+        zip(
+            (one.configuration for one in declared),
+            front_runners.places(declared, limits, ROLES, choice.criteria),
+            strict=True,
+        )
+    )
+    expected = min(
+        compiled.values(),
+        key=lambda one: (
+            rating.key(rating.rate(one, limits, ROLES), choice.criteria),
+            ranked[one.configuration],
+        ),
+    )
+    assert choice.best.candidate is expected
+    assert choice.found.undecided == 0
+    assert choice.found.left_out == len(declared) - len(asked)
+
+
+@given(found=fitting, rule=rules, resident=st.booleans())
+def test_a_bound_is_a_bound(found: Sequence[Fitting], rule: str, resident: bool) -> None:
+    """No criterion of any rule gets better by registers or static shared memory."""
+    limits = TX1 if rule == "embedded" else H200
+    pairs = both_of(found, limits, resident=resident)
+    for several in (False, True):
+        criteria = analytical_module.RULES[rule](rating.Facts(radix_varies=True, several_launches=several))
+        for declared, *compiled in pairs.values():
+            for one in compiled:
+                bound, own = (rating.key(rating.rate(c, limits, ROLES), criteria) for c in (declared, one))
+                assert bound <= own
+
+
+def test_a_choice_among_too_many_says_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where as many are compiled as may be, the answer is the best of those, and the rest is counted."""
+    monkeypatch.setattr(front_runners, "MOST", 8)
+    found = [((8, 64, 128, shared), 0, False) for shared in range(0, 30 * 64, 64)]
+    pairs = both_of(found, TX1)
+    asked: list[Candidate] = []
+
+    def resolve(some: Sequence[Candidate]) -> list[Candidate | None]:
+        asked.extend(some)
+        return [pairs[one.configuration][1] for one in some]
+
+    monkeypatch.setattr(front_runners, "TOGETHER", 4)
+    choice = choose([pair[0] for pair in pairs.values()], TX1, ROLES, rule="embedded", resolve=resolve)
+
+    assert len(asked) == 8
+    assert choice.found.left_out == 22
+    assert 0 < choice.found.undecided <= 22
+    assert f"{choice.found.undecided} may be ahead by their bounds: left out" in choice.reasons[-1]
+    assert choice.best.candidate in [pairs[one.configuration][1] for one in asked]
+
+
+def test_bounds_alone_are_no_answer() -> None:
+    """Without somebody to compile, candidates that are not compiled are left out."""
+    pairs = both_of([((8, 64, 32, 0), 0, False), ((8, 128, 32, 0), 0, False)], H200)
+    declared = [pair[0] for pair in pairs.values()]
+    compiled = [pair[1] for pair in pairs.values()]
+
+    assert choose(declared, H200, ROLES) is None
+    assert choose([declared[0], compiled[1]], H200, ROLES).best.candidate is compiled[1]
+    played = play(analytical, replace(search_over(declared), limits=H200), lambda _: result(1.0, [1.0]))
+    assert [trial.configurations[0] for trial in played.trials] == [declared[1].configuration]
+
+
+def test_an_answer_compiles_what_it_needs_and_says_so() -> None:
+    """A policy resolves the candidates of its workload; what it did not need is proved, in a sentence."""
+    found = [((P, L, 32, 0), 0, False) for P in (2, 4, 8, 16) for L in (32, 64, 128, 256, 512, 1024)]
+    pairs = both_of(found, H200)
+    asked: list[int] = []
+
+    def resolve(place: int, some: Sequence[Candidate]) -> list[Candidate | None]:
+        asked.extend([place] * len(some))
+        return [pairs[one.configuration][1] for one in some]
+
+    search = replace(
+        search_over([pair[0] for pair in pairs.values()]), limits=H200, roles=(ROLES,), resolve=resolve
+    )
+    played = play(analytical, search, lambda _: result(1.0, [1.0]))
+    choice = analytical_module.choice_of(search, 0)
+
+    assert len(played.trials) == 1
+    assert asked == [0] * 16
+    assert "8 candidates were compiled and compared; the bounds of the 16 others prove" in choice.reasons[-1]
+    assert analytical_module.first_compiled(search)[0].configurations == played.trials[0].configurations

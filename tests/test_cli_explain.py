@@ -55,12 +55,12 @@ def test_a_rule_can_be_asked_for() -> None:
 
 def test_each_workload_is_explained_by_itself() -> None:
     """Spaces that were recorded one by one are explained together; several launches stand side by side."""
-    result = tuner("explain", SCAN, "fft-large:N=4194304", *RECORDED)
+    result = tuner("explain", SCAN, "fft-large:N=8388608", *RECORDED)
 
     assert result.exit_code == 0, result.stderr
     assert "scan-lf:N=256\n" in result.stdout
-    assert "fft-large:N=4194304\n" in result.stdout
-    assert "16 + 32" in result.stdout
+    assert "fft-large:N=8388608\n" in result.stdout
+    assert "16 + 16" in result.stdout
 
 
 def test_a_simulated_gpu_compiles_and_says_for_what() -> None:

@@ -1,8 +1,14 @@
 """The compiler: real code through NVRTC, and its rules with a stand-in that hangs and crashes on request."""
 
+import errno
 import logging
 import os
+import subprocess
+import sys
+import tempfile
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -170,15 +176,18 @@ class Bench:
         self,
         architecture: str = "sm_90",
         libraries: tuple[str, ...] = ("old.so",),
+        *,
         cache: Path | None = None,
         jobs: int = 1,
         timeout_s: float = PATIENCE_S,
+        idle_s: float = PATIENCE_S,
     ) -> Compiler:
         return Compiler(
             architecture,
             cache or self.cache,
             jobs=jobs,
             timeout_s=timeout_s,
+            idle_s=idle_s,
             libraries=[self.folder / name for name in libraries],
             server="faked:Fake",
         )
@@ -188,7 +197,11 @@ class Bench:
         return Counter(line.split()[0] for line in self._take())
 
     def pids(self) -> set[int]:
-        return {int(line.split()[1]) for line in self._take()}
+        return {pid for _, pid in self.lines()}
+
+    def lines(self) -> list[tuple[str, int]]:
+        """What was asked, and in which child, since the last question."""
+        return [(line.split()[0], int(line.split()[1])) for line in self._take()]
 
     def _take(self) -> list[str]:
         notes = self.folder / "notes"
@@ -432,3 +445,84 @@ def test_the_users_cache_directory_is_the_default(bench: Bench, monkeypatch: pyt
     with Compiler("sm_90", libraries=[bench.folder / "old.so"], server="faked:Fake") as compiler:
         compiler.compile_one(stage("f"))
     assert len(entries_of(bench.folder / "home" / "tuner" / "cubins")) == 1
+
+
+def gone(pid: int) -> bool:
+    """Whether a child has ended and was reaped."""
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_children_that_idle_end_and_others_start_when_there_is_work(bench: Bench) -> None:
+    """After the time given no child is left; the next compilation has a new one."""
+    with bench.compiler(jobs=2, idle_s=0.05) as compiler:
+        bench.asked()
+        compiler.compile([stage("f"), stage("g")])
+        first = bench.pids()
+        for thread in threading.enumerate():
+            if thread.name == "compile-reaper":
+                thread.join(PATIENCE_S)
+        assert first
+        assert all(map(gone, first))
+        compiler.compile([stage("h")])
+        (second,) = bench.pids()
+        assert second not in first
+
+
+def test_threads_share_the_children_and_compile_the_same_once(bench: Bench) -> None:
+    """However many call at a time, no more children work than asked for, and equal work is done once."""
+    stages = [stage(f"f{i}") for i in range(6)]
+    with bench.compiler(jobs=2) as compiler:
+        bench.asked()
+        with ThreadPoolExecutor(5) as pool:
+            results = list(pool.map(compiler.compile, [stages] * 5))
+    lines = bench.lines()
+    assert all(found == results[0] for found in results)
+    assert Counter(what for what, _ in lines) == {f"compile:f{i}": 1 for i in range(6)}
+    assert len({pid for _, pid in lines}) <= 2
+
+
+def test_one_that_hangs_holds_up_no_other(bench: Bench) -> None:
+    """While a child hangs, another thread's work is done by the other child."""
+    with bench.compiler(jobs=2, timeout_s=PATIENCE_S) as compiler, ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(compiler.compile, [stage("hang")])
+        assert compiled(compiler.compile([stage("f")])[0]).lowered_name == "f"
+        assert not hanging.done()
+        compiler.close()
+        with pytest.raises((CompilerUnavailableError, AssertionError)):
+            compiled(hanging.result(PATIENCE_S)[0])
+    assert all(map(gone, bench.pids()))
+
+
+@pytest.mark.parametrize("entries", [("f",), ("f", "g", "h")])
+def test_a_full_disk_loses_no_compilation(
+    bench: Bench, entries: tuple[str, ...], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever thread meets it first, one warning is given, and each result is kept in memory."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    stages = [stage(entry) for entry in entries]
+    with bench.compiler(jobs=3) as compiler:
+        bench.asked()
+        monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
+        with caplog.at_level(logging.WARNING):
+            first = compiler.compile(stages)
+            assert compiler.compile(stages) == first
+    assert [compiled(result).lowered_name for result in first] == list(entries)
+    assert bench.asked() == {f"compile:{entry}": 1 for entry in entries}
+    assert len(caplog.records) == 1
+
+
+def test_a_compile_child_imports_next_to_nothing() -> None:
+    """It starts in the time of a compilation, and holds what NVRTC needs: no numpy, no model, no pool."""
+    code = "import sys; import tuner.system.process; import tuner.compiler.nvrtc; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
+    ours = {name for name in modules if name.startswith("tuner.")}
+    assert ours == {
+        *("tuner.errors", "tuner.system", "tuner.system.process"),
+        *("tuner.compiler", "tuner.compiler.nvrtc"),
+    }
+    assert not {"numpy", "concurrent.futures", "inspect", "dataclasses"} & set(modules)

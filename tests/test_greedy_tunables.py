@@ -4,6 +4,7 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -14,7 +15,7 @@ from tuner.policies.ordering import Order
 
 from tuner import registry
 from tuner.interfaces import Candidate
-from tuner.model import Configuration, Measurement, Trial
+from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
 
 greedy = registry.load("policy", "greedy")
 exhaustive = registry.load("policy", "exhaustive")
@@ -22,6 +23,11 @@ exhaustive = registry.load("policy", "exhaustive")
 
 def values(configurations: Sequence[Configuration]) -> list[tuple[object, ...]]:
     return [tuple(configuration.values()) for configuration in configurations]
+
+
+def nearest(line: Sequence[Sequence[Configuration]]) -> list[Configuration]:
+    """The first of every list."""
+    return [those[0] for those in line]
 
 
 def two(threads: int, elements: int, **more: int) -> Candidate:
@@ -46,13 +52,36 @@ def test_candidates_stand_by_occupancy_then_block_then_elements_then_space() -> 
     assert Order(given_order).configurations == [c.configuration for c in ordered]
 
 
+def test_the_first_is_that_of_the_best_compiled_occupancy() -> None:
+    """Bounds say in which order to compile; no more is compiled than a bound could put first."""
+    compiled = {1024: 0.5, 512: 0.75, 256: 0.9, 128: None, 64: 0.8, 32: 0.9}
+    declared = [replace(two(threads, 4), declared=True) for threads in compiled]
+    declared += [replace(candidate(0.6, 16 * n, n, L=16 * n), declared=True) for n in range(1, 20)]
+    asked: list[object] = []
+
+    def resolve(some: Sequence[Candidate]) -> list[Candidate | None]:
+        asked.extend(some)
+        found = [compiled.get(one.threads_per_block, one.occupancy) for one in some]
+        return [
+            None if occupancy is None else replace(one, occupancy=occupancy, declared=False)
+            for one, occupancy in zip(some, found, strict=True)
+        ]
+
+    ordered = Order(declared, resolve).configurations
+
+    assert ordered[0]["L"] == 256
+    assert ordered[1:6] == [one.configuration for one in declared[:6] if one.configuration["L"] != 256]
+    assert len(asked) == 8 < len(declared)
+    assert Order(declared).configurations[0]["L"] == 1024
+
+
 def test_distributions_stand_by_block_size() -> None:
     """D has one entry per block size; the 1024 of low occupancy does not come between 256 and 128."""
     space = [candidate(1.0, 256, L=256), candidate(0.5, 1024, L=1024), candidate(0.8, 128, L=128)]
     order = Order(space)
 
     assert order.configurations[0] == space[0].configuration
-    assert values(order.distributions(space[0].configuration)) == [(1024,), (256,), (128,)]
+    assert values(nearest(order.distributions(space[0].configuration))) == [(1024,), (256,), (128,)]
 
 
 def test_a_distribution_is_represented_by_the_variant_nearest_to_the_present_one() -> None:
@@ -61,8 +90,8 @@ def test_a_distribution_is_represented_by_the_variant_nearest_to_the_present_one
     far, near, thin = two(256, 8, r=8, S=4), two(256, 8, r=2, S=4), two(256, 4, r=2, S=0)
     order = Order([other, present, thin, far, near])
 
-    by_work = order.distributions(present.configuration)
-    by_tunables = order.distributions(present.configuration, same_work=False)
+    by_work = nearest(order.distributions(present.configuration))
+    by_tunables = nearest(order.distributions(present.configuration, same_work=False))
 
     assert values(by_work) == [(512, 4, 2, 0), (256, 8, 2, 4)]
     assert values(by_tunables) == [(512, 4, 2, 0), (256, 4, 2, 0)]
@@ -73,15 +102,42 @@ def test_a_line_runs_through_one_distribution_from_large_to_small() -> None:
     space = [two(256, p, r=r) for p in (2, 16, 4) for r in (2, 4) if r <= p] + [two(512, 32, r=2)]
     order = Order(space)
 
-    assert values(order.line(two(256, 4, r=4).configuration, "P")) == [(256, 16, 4), (256, 4, 4), (256, 2, 2)]
-    assert values(order.line(two(256, 4, r=4).configuration, "r")) == [(256, 4, 4), (256, 4, 2)]
+    assert values(nearest(order.line(two(256, 4, r=4).configuration, "P"))) == [
+        (256, 16, 4),
+        (256, 4, 4),
+        (256, 2, 2),
+    ]
+    assert values(nearest(order.line(two(256, 4, r=4).configuration, "r"))) == [(256, 4, 4), (256, 4, 2)]
 
 
 def test_text_values_stand_in_the_order_of_their_best_candidates() -> None:
     """Texts have no size: the order of candidates decides."""
     space = [candidate(how="b"), candidate(how="c"), candidate(how="a")]
 
-    assert values(Order(space).line(space[2].configuration, "how")) == [("b",), ("c",), ("a",)]
+    assert values(nearest(Order(space).line(space[2].configuration, "how"))) == [("b",), ("c",), ("a",)]
+
+
+def test_where_the_nearest_is_ruled_out_the_next_stands_for_its_value() -> None:
+    """A block size is passed over only where compiling leaves none of it, and costs one measurement."""
+    space = [two(256, 4, r=2), two(256, 8, r=2), two(128, 8, r=2), two(128, 16, r=2), two(64, 16, r=2)]
+    pruned = {space[2].configuration, space[4].configuration}
+    cost = {256: 3.0, 128: 2.0, 64: 1.0}
+    expected: list[Trial] = []
+
+    def measure(trial: Trial) -> Measurement:
+        (configuration,) = trial.configurations
+        if configuration in pruned:
+            return Measurement((WorkloadResult(Status.PRUNED),))
+        return result(cost[int(configuration["L"])] + int(configuration["P"]) / 100, [1.0])
+
+    search = replace(search_over(space), expect=expected.extend)
+    played = play(greedy, search, measure)
+    asked = [trial.configurations[0] for trial in played.trials]
+
+    assert played.best == Trial((space[3].configuration,))
+    assert asked.index(space[2].configuration) < asked.index(space[3].configuration)
+    assert len(asked) == len(set(asked)) == len(space)
+    assert set(expected) >= {Trial((space[i].configuration,)) for i in (0, 2, 4)}
 
 
 # --- descent -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from policy_driver import candidate, play, result, search_over
 
 from tuner import registry
 from tuner.interfaces import Candidate, Policy
-from tuner.model import Measurement, Trial
+from tuner.model import Measurement, Status, Trial, WorkloadResult
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,42 @@ def test_the_path_worked_out_by_hand(climb: Policy) -> None:
     assert asked == [[(1, 1)], [(2, 1), (1, 2)], [(2, 2), (1, 3)], [(3, 2), (2, 3)], [(3, 3)]]
     assert played.best is not None
     assert values(played.best) == (2, 3)
+
+
+@given(
+    sizes=st.lists(st.integers(2, 4), min_size=1, max_size=3),
+    weights=st.permutations(range(64)),
+    gone=st.sets(st.integers(0, 63), max_size=6),
+)
+def test_what_compiling_rules_out_is_climbed_around(
+    sizes: list[int], weights: list[int], gone: set[int], climb: Policy
+) -> None:
+    """The climb measures what it would without it, wherever every value remains in some candidate."""
+    space = grid(*sizes)
+    left = [one for number, one in enumerate(space) if number not in gone]
+    every, remaining = (
+        [set(column) for column in zip(*map(tuple_of, some), strict=True)] for some in (space, left)
+    )
+    if every != remaining:
+        return
+    ruled_out = {one.configuration for one in space} - {one.configuration for one in left}
+    costs = {one.configuration: 1.0 + weights[number] for number, one in enumerate(space)}
+
+    def measure(trial: Trial) -> Measurement:
+        if trial.configurations[0] in ruled_out:
+            return Measurement((WorkloadResult(Status.PRUNED),))
+        return result(costs[trial.configurations[0]], [1.0])
+
+    around, without = (play(climb, search_over(some), measure) for some in (space, left))
+    measured = [trial for trial in around.trials if trial.configurations[0] not in ruled_out]
+
+    assert set(measured) == set(without.trials)
+    assert around.best == without.best
+    assert len(set(around.trials)) == len(around.trials)
+
+
+def tuple_of(one: Candidate) -> tuple[Any, ...]:
+    return tuple(one.configuration.values())
 
 
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3), weights=st.permutations(range(64)))

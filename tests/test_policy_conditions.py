@@ -67,7 +67,7 @@ def test_no_value_is_below_all_values_of_a_line() -> None:
     """Greedy descends from the largest value to none; a configuration without one lies on the line, too."""
     order = Order(CANDIDATES)
     assert set(order.tunables) == {"form", "L", "slots", "lag", "radix", "how"}
-    line = order.line(CONFIGURATIONS[found("form=plain L=64 radix=2")], "slots")
+    line = [nearest for nearest, *_ in order.line(CONFIGURATIONS[found("form=plain L=64 radix=2")], "slots")]
     assert [values.get("slots") for values in line] == [8, 4, 2, None]
     assert line[-1] == CONFIGURATIONS[found("form=plain L=64 radix=2")]
 

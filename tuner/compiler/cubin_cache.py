@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import tempfile
+import threading
 from pathlib import Path
 
 from tuner.compiler.nvrtc import Output
@@ -24,17 +25,21 @@ def default_directory() -> Path:
 class CubinCache:
     """NVRTC's answers by key, one file each; in memory from the moment the directory takes no files.
 
+    May be used by several threads.
+
     Args:
         directory: where the files are; made when the first is written.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._memory: dict[str, Output] | None = None  # set once writing has failed
+        self._lock = threading.Lock()
+        self._memory: dict[str, Output] = {}
+        self._writable = True
 
     def load(self, key: str) -> Output | None:
         """The answer for a key; None where there is none, or its file is damaged."""
-        if self._memory is not None and key in self._memory:
+        if key in self._memory:
             return self._memory[key]
         try:
             data = (self._directory / key).read_bytes()
@@ -51,7 +56,7 @@ class CubinCache:
         """Keep an answer for its key."""
         text = json.dumps([output.lowered_name, output.log, output.cubin is not None]).encode()
         data = len(text).to_bytes(8, "big") + text + (output.cubin or b"")
-        if not self._write(key, hashlib.sha256(data).digest() + data) and self._memory is not None:
+        if not self._write(key, hashlib.sha256(data).digest() + data):
             self._memory[key] = output
 
     def load_libraries(self) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -70,7 +75,7 @@ class CubinCache:
 
     def _write(self, name: str, data: bytes) -> bool:
         """Write a file whole or not at all; False where the directory does not take it, said once."""
-        if self._memory is not None:
+        if not self._writable:
             return False
         temporary: str | None = None
         try:
@@ -83,7 +88,9 @@ class CubinCache:
             if temporary is not None:
                 with contextlib.suppress(OSError):
                     Path(temporary).unlink()
-            _log.warning("cubin cache %s: %s; keeping cubins in memory", self._directory, error)
-            self._memory = {}
+            with self._lock:
+                first, self._writable = self._writable, False
+            if first:
+                _log.warning("cubin cache %s: %s; keeping cubins in memory", self._directory, error)
             return False
         return True

@@ -14,7 +14,7 @@ from typing import Any
 from tuner.model import DeviceIdentity, RunStatus, TunableValue, WorkloadName
 from tuner.model.records import PROTOCOL, StoredRun
 
-ANALYSIS_VERSION = 1
+ANALYSIS_VERSION = 2
 """Of the analytical model and what is kept of it; raised when either changes."""
 
 _LOG = logging.getLogger(__name__)

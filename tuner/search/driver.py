@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 from tuner.interfaces import Contest, Device, Measurer, Policy, Search, TrialStore
 from tuner.measurement.paired import LEAST_REPEATS, MOST_REPEATS, PairedRepeats
-from tuner.model import Measurement, Plan, Trial
+from tuner.model import Measurement, Plan, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload
+from tuner.search.compilation import Compilation
 from tuner.tracing.marks import mark
 
 
@@ -70,13 +71,16 @@ class LimitReachedError(Exception):
 class Driver:
     """A search in progress: what was measured, and who must hear of it.
 
-    A trial asked for again is answered from memory; a new one is measured, stored and then told.
+    A trial asked for again is answered from memory; a new one is compiled, measured, stored and then told.
+    One that compiled resources rule out is answered as ``pruned``: it costs nothing, and is not stored.
     """
 
     def __init__(
         self,
         *,
         prepared: Sequence[PreparedWorkload],
+        compilation: Compilation,
+        default: Trial,
         device: Device,
         measurer: Measurer,
         store: TrialStore,
@@ -85,6 +89,8 @@ class Driver:
         observer: Observer,
     ) -> None:
         self._prepared = prepared
+        self._compilation = compilation
+        self._default = default
         self._names = tuple(str(item.workload) for item in prepared)
         self._device = device
         self._measurer = measurer
@@ -95,6 +101,7 @@ class Driver:
         self._started_s = device.now_s()
         self._memory: dict[Trial, Measurement] = {}
         self._asked: dict[Trial, Measurement] = {}
+        self._ruled_out: set[Trial] = set()
         self._best: dict[Objective, float] = {}
         self._leaders: dict[Objective, tuple[Trial, Measurement] | None] = {}
         self._measurements: list[Measurement] = []  # every window of this process
@@ -103,8 +110,11 @@ class Driver:
         self.reference_s: float | None = None  # makespan that --max-slowdown compares with
 
     def recall(self, trials: Iterable[tuple[Trial, Measurement]]) -> None:
-        """Take over what a killed run measured, as if this one had."""
-        for trial, measurement in self._as_declared(trials):
+        """Take over what a killed run measured, as if this one had; its configurations are compiled again."""
+        declared = self._as_declared(trials)
+        self._compilation.ahead([trial for trial, _ in declared])
+        for trial, measurement in declared:
+            self._compilation.look_at(trial)
             self._remember(trial, measurement)
             self.joules += measurement.energy_total_j
         if self.trials:
@@ -116,6 +126,10 @@ class Driver:
         """The measurement of a trial: from memory, or made now and stored at once."""
         if trial not in self._memory:
             self._stop_at_limits()
+            refused = self._refused(trial)
+            if refused is not None:
+                self._ruled_out.add(trial)
+                return refused
             mark(f"trial {len(self.trials) + 1}")
             measurement = self._measure(trial, self._contest(objective))
             self._store.add(self._run_id, len(self.trials) + 1, trial, measurement, self._names)
@@ -178,6 +192,7 @@ class Driver:
         try:
             batch = next(generator)
             while True:
+                self._compilation.ahead([trial for trial in batch if trial not in self._memory])
                 measured = [self.measure(trial, objective, expected) for trial in batch]
                 batch = generator.send(measured)
         except StopIteration:
@@ -234,6 +249,18 @@ class Driver:
         """Shortest makespan of a valid trial asked for so far; infinity while there is none."""
         return min(map(Objective("time").cost, self._asked.values()), default=math.inf)
 
+    def _refused(self, trial: Trial) -> Measurement | None:
+        """The answer to a trial that compiled resources rule out; the default trial is measured anyway."""
+        verdicts = self._compilation.look_at(trial)
+        if trial == self._default or not any(verdict.dropped for verdict in verdicts):
+            return None
+        return Measurement(
+            tuple(
+                WorkloadResult(Status.PRUNED if verdict.dropped else Status.OK, detail=verdict.dropped)
+                for verdict in verdicts
+            )
+        )
+
     def _contest(self, objective: Objective) -> Contest:
         """What the next trial is held against."""
         return Contest(objective, self._leader(objective), len(self.trials))
@@ -278,6 +305,8 @@ class Driver:
         if objective not in self._best:
             self._best[objective] = min(objective.known(known) for _, known in self.trials)
         self._best[objective] = min(cost, self._best[objective])
+        if expected is not None:
+            expected = max(expected - len(self._ruled_out), len(self.trials))
         bounds = [bound for bound in (expected, self._limits.budget) if bound is not None]
         self._observer(
             TrialEvent(

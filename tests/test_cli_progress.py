@@ -1,0 +1,77 @@
+"""The progress of a run: what is compiled, beside the trials."""
+
+import math
+
+import pytest
+from policy_driver import result
+
+from tuner.cli import progress as shown
+from tuner.cli.progress import CompareProgress, RunProgress
+from tuner.model import Configuration, Trial
+from tuner.search.driver import TrialEvent
+
+
+def event(number: int, expected: int | None = None) -> TrialEvent:
+    trial = Trial((Configuration({"P": number}),))
+    return TrialEvent(trial, result(0.5, [0.5]), 0.5, 0.5, number, expected, 3.0)
+
+
+@pytest.fixture(autouse=True)
+def _tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown, "_PLAIN_INTERVAL_S", -math.inf)
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().err.splitlines()
+
+
+def test_before_the_first_trial_what_is_asked_for_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """So many of those that a search begins with."""
+    with RunProgress("energy") as progress:
+        progress.compiled(1, 3)
+        progress.compiled(3, 3)
+
+    assert lines(capsys) == ["compiling 1/3", "compiling 3/3"]
+
+
+def test_trials_say_what_is_compiled_by_then(capsys: pytest.CaptureFixture[str]) -> None:
+    """Compiling goes on during a search, and never takes the place of its trials."""
+    with RunProgress("energy") as progress:
+        progress.compiled(3, 3)
+        progress.measured(event(1))
+        progress.compiled(4, 5)
+        progress.compiled(5, 5)
+        progress.measured(event(2))
+
+    first, second, third = lines(capsys)
+    assert first == "compiling 3/3"
+    assert second.startswith("measuring 1: trial 500.0 mJ")
+    assert "3 compiled" in second
+    assert third.startswith("measuring 2: trial 500.0 mJ")
+    assert "5 compiled" in third
+
+
+def test_a_search_that_compiles_nothing_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Recordings have no code."""
+    with RunProgress("energy") as progress:
+        progress.measured(event(1))
+
+    assert "compiled" not in " ".join(lines(capsys))
+
+
+def test_every_space_of_a_comparison_begins_with_compiling(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was compiled for the space before is not counted again."""
+    with CompareProgress("time") as progress:
+        progress.space("one", 1, 2)
+        progress.compiled(7, 7)
+        progress.measured(event(1))
+        progress.space("two", 2, 2)
+        progress.compiled(1, 2)
+        progress.measured(event(1))
+
+    assert [line.partition(": ")[0] for line in lines(capsys)] == [
+        "one (1/2)",
+        "one (1/2)",
+        "two (2/2)",
+        "two (2/2)",
+    ]

@@ -1,0 +1,430 @@
+"""Compiling on demand: what is looked at, in which order, what that rules out, and how it ends."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from cli_process import COMMAND, PATIENCE_S, await_rows
+from modelled import NoNvrtc, device
+
+from tuner.config.catalog import Catalog
+from tuner.devices.simulated import SimulatedDevice
+from tuner.errors import CompileError, DeviceError, EmptySpaceError
+from tuner.interfaces import Progress, Search
+from tuner.model import Configuration, Measurement, Plan, Resources, Status, Trial, WorkloadResult
+from tuner.model.objective import Objective
+from tuner.search.candidates import PreparedWorkload, prepare
+from tuner.search.compilation import Compilation
+from tuner.search.driver import Driver, SearchLimits, TrialEvent
+
+Answer = tuple[Resources, ...] | CompileError
+LEAN, FAT, SPILLING = Resources(16), Resources(80), Resources(16, spill_bytes=8)
+
+
+class Workshop(SimulatedDevice):
+    """A K40c that compiles as told, notes what it is asked for, and can be made to wait."""
+
+    def __init__(self, answer: Callable[[Configuration], Resources | CompileError] = lambda _: LEAN) -> None:
+        super().__init__("k40c", 0, NoNvrtc())
+        self.answer = answer
+        self.asked: list[Configuration] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.begun = threading.Semaphore(0)
+
+    def resources(self, plans: Sequence[Plan], progress: Progress | None = None) -> list[Answer]:
+        del progress
+        self.asked += [plan.configuration for plan in plans]
+        self.begun.release()
+        assert self.open.wait(PATIENCE_S)
+        found = [self.answer(plan.configuration) for plan in plans]
+        return [one if isinstance(one, CompileError) else (one,) for one in found]
+
+
+def prepared(gpu: SimulatedDevice, *specs: str) -> list[PreparedWorkload]:
+    catalog = Catalog.load(search_path=None)
+    workloads = [catalog.workload(spec) for spec in specs or ("scan-lf:N=64",)]
+    return prepare([(catalog.kernel(workload.kernel), workload) for workload in workloads], gpu, 0.5)
+
+
+def trials(items: Sequence[PreparedWorkload]) -> list[Trial]:
+    """One trial for every candidate of the first workload."""
+    others = tuple(item.default for item in items[1:])
+    return [Trial((one.configuration, *others)) for one in items[0].candidates]
+
+
+def join_threads() -> None:
+    """Wait until no compilation has anything to do."""
+    for thread in threading.enumerate():
+        if thread.name == "compilation":
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+
+
+def fat_from(elements: int) -> Callable[[Configuration], Resources]:
+    """So many elements per thread or more take too many registers."""
+    return lambda configuration: FAT if int(configuration["P"]) >= elements else LEAN
+
+
+# --- what compiling tells ------------------------------------------------------------------------
+
+
+def test_what_is_resolved_is_compiled_and_nothing_else() -> None:
+    """Candidates come back with their resources; the others stay declared, and are counted."""
+    gpu = Workshop()
+    items = prepared(gpu)
+    some = items[0].candidates[3:6]
+    compilation = Compilation(items, gpu)
+    found = compilation.resolve(0, some)
+    (known,) = compilation.known()
+
+    assert sorted(map(str, gpu.asked)) == sorted(str(one.configuration) for one in some)
+    assert [one and one.configuration for one in found] == [one.configuration for one in some]
+    assert all(one is not None and one.resources == (LEAN,) and not one.declared for one in found)
+    assert known.uncompiled == len(items[0].candidates) - 3
+    assert [one.configuration for one in known.candidates] == [c.configuration for c in items[0].candidates]
+    join_threads()
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (FAT, "occupancy, of compiled resources"),
+        (Resources(256), "cannot be launched (registers)"),
+        (SPILLING, "spills registers"),
+        (Resources(16, local_bytes=8), "uses local memory"),
+        (CompileError("it is wrong"), "does not compile"),
+    ],
+)
+def test_compiled_resources_rule_out(bad: Resources | CompileError, reason: str) -> None:
+    """What does not compile, cannot be launched, spills or does not fill the device is counted once."""
+    gpu = Workshop(lambda configuration: bad if configuration["P"] == 4 else LEAN)
+    items = prepared(gpu)
+    compilation = Compilation(items, gpu)
+    for _ in range(2):
+        found = compilation.resolve(0, items[0].candidates)
+    (known,) = compilation.known()
+    count = sum(one.configuration["P"] == 4 for one in items[0].candidates)
+
+    assert [one is None for one in found] == [one.configuration["P"] == 4 for one in items[0].candidates]
+    assert known.pruned[reason] == count
+    assert len(known.candidates) == len(items[0].candidates) - count
+    assert known.compile_errors == (("it is wrong",) * count if isinstance(bad, CompileError) else ())
+    assert len(known.spilling) == (count if reason in ("spills registers", "uses local memory") else 0)
+    assert len(gpu.asked) == len(items[0].candidates), "nothing is compiled twice"
+    join_threads()
+
+
+def test_what_is_known_does_not_depend_on_what_is_compiled_ahead() -> None:
+    """Compiling ahead changes no count and no candidate that a policy or a report sees."""
+    gpu = Workshop(fat_from(8))
+    items = prepared(gpu)
+    compilation = Compilation(items, gpu)
+    compilation.expect(trials(items))
+    join_threads()
+
+    assert len(gpu.asked) == len(items[0].candidates)
+    assert compilation.known() == items
+    assert compilation.resolve_all()[0].uncompiled == 0
+    assert len(gpu.asked) == len(items[0].plans)
+
+
+def test_a_search_begins_with_the_defaults_alone() -> None:
+    """Where every default is a candidate, nothing else is compiled to begin with."""
+    gpu = Workshop()
+    items = prepared(gpu, "scan-lf:N=64", "fft:N=64")
+
+    assert Compilation(items, gpu).begin() == items
+    assert sorted(map(str, gpu.asked)) == sorted(str(item.default) for item in items)
+    join_threads()
+
+
+def test_a_default_that_is_ruled_out_is_no_candidate() -> None:
+    """A policy never sees it, and some other candidate is known to be left."""
+    gpu = Workshop()
+    (item,) = prepared(gpu)
+    gpu.answer = lambda configuration: FAT if configuration == item.default else LEAN
+    compilation = Compilation([item], gpu)
+    (begun,) = compilation.begin()
+
+    assert {one.configuration for one in item.candidates} - {
+        one.configuration for one in begun.candidates
+    } == {item.default}
+    assert all(one.declared for one in begun.candidates)
+    assert any(not one.declared for one in compilation.known()[0].candidates)
+    join_threads()
+
+
+def test_a_space_of_which_nothing_is_left_is_an_error() -> None:
+    """The message says how many were ruled out by what, with the first error."""
+    gpu = Workshop(lambda _: CompileError("it is wrong"))
+    with pytest.raises(
+        EmptySpaceError, match=r"none of .* is left .*does not compile.*first error: it is wrong"
+    ):
+        Compilation(prepared(gpu), gpu).begin()
+    gpu.answer = lambda _: FAT
+    with pytest.raises(EmptySpaceError, match=r"no configuration reaches .*: lower --min-occupancy"):
+        Compilation(prepared(gpu), gpu).begin()
+    join_threads()
+
+
+def test_progress_is_told_in_the_thread_that_waits() -> None:
+    """The numbers rise to what was asked for so far."""
+    gpu = Workshop()
+    items = prepared(gpu)
+    told: list[tuple[int, int, str]] = []
+    name = threading.current_thread().name
+    compilation = Compilation(
+        items, gpu, progress=lambda done, total: told.append((done, total, threading.current_thread().name))
+    )
+    compilation.resolve(0, items[0].candidates[:3])
+    compilation.resolve(0, items[0].candidates[3:5])
+
+    assert {thread for _, _, thread in told} == {name}
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+    assert [pair for *pair, _ in told if pair[0] == pair[1]] == [[3, 3], [5, 5]]
+    join_threads()
+
+
+# --- in which order ------------------------------------------------------------------------------
+
+
+def test_what_is_waited_for_goes_before_the_next_trials_and_these_before_what_is_expected() -> None:
+    """One thread, held up in its first compilation, takes the rest in the order of their need."""
+    gpu = Workshop()
+    items = prepared(gpu)
+    asked = trials(items)
+    compilation = Compilation(items, gpu, jobs=1)
+    gpu.open.clear()
+    compilation.expect(asked[:1])
+    assert gpu.begun.acquire(timeout=PATIENCE_S)
+    compilation.expect(asked[7:9])
+    compilation.ahead(asked[5:6])
+    waiter = threading.Thread(target=compilation.resolve, args=(0, items[0].candidates[2:4]))
+    waiter.start()
+    while len(compilation._wanted) < 2:
+        waiter.join(0.001)
+    gpu.open.set()
+    waiter.join(PATIENCE_S)
+    join_threads()
+
+    order = [items[0].candidates[i].configuration for i in (0, 2, 3, 5, 7, 8)]
+    assert gpu.asked == order
+
+
+def test_a_new_expectation_replaces_the_old_one() -> None:
+    """What was announced before, and not begun, is not compiled."""
+    gpu = Workshop()
+    items = prepared(gpu)
+    asked = trials(items)
+    compilation = Compilation(items, gpu, jobs=1)
+    gpu.open.clear()
+    compilation.expect(asked[:5])
+    assert gpu.begun.acquire(timeout=PATIENCE_S)
+    compilation.expect(asked[5:7])
+    gpu.open.set()
+    join_threads()
+
+    assert gpu.asked == [items[0].candidates[i].configuration for i in (0, 5, 6)]
+
+
+def test_two_who_wait_for_the_same_have_it_compiled_once() -> None:
+    """What is under way is waited for, by whomever."""
+    gpu = Workshop()
+    items = prepared(gpu)
+    compilation = Compilation(items, gpu, jobs=4)
+    waiters = [
+        threading.Thread(target=compilation.resolve, args=(0, items[0].candidates[:6])) for _ in range(3)
+    ]
+    for waiter in waiters:
+        waiter.start()
+    for waiter in waiters:
+        waiter.join(PATIENCE_S)
+    join_threads()
+
+    assert len(gpu.asked) == 6
+
+
+# --- how it ends ---------------------------------------------------------------------------------
+
+
+def test_trouble_is_raised_where_somebody_asks_and_another_try_is_made() -> None:
+    """Ahead, it is nobody's; asked for, it is raised; asked again, it is compiled."""
+    gpu = Workshop()
+    items = prepared(gpu)
+    one = items[0].candidates[:1]
+
+    def lost(_: Configuration) -> Resources:
+        raise DeviceError("the device is lost")
+
+    gpu.answer = lost
+    compilation = Compilation(items, gpu)
+    compilation.expect(trials(items)[:1])
+    join_threads()
+    with pytest.raises(DeviceError, match="lost"):
+        compilation.resolve(0, one)
+    gpu.answer = lambda _: LEAN
+    assert compilation.resolve(0, one) != [None]
+    join_threads()
+
+
+def test_a_closed_compilation_begins_nothing_more() -> None:
+    """What waits is told, what is expected is dropped."""
+    gpu = Workshop()
+    items = prepared(gpu)
+    compilation = Compilation(items, gpu, jobs=1)
+    gpu.open.clear()
+    compilation.expect(trials(items))
+    assert gpu.begun.acquire(timeout=PATIENCE_S)
+    compilation.close()
+    gpu.open.set()
+    join_threads()
+    compilation.expect(trials(items))
+    with pytest.raises(DeviceError, match="nothing is compiled any more"):
+        compilation.resolve(0, items[0].candidates[-1:])
+
+    assert len(gpu.asked) == 1
+
+
+def test_an_interrupt_while_waiting_leaves_nothing_wanted() -> None:
+    """Ctrl-C comes out of the wait; what was asked for is begun no more."""
+    gpu = Workshop()
+    items = prepared(gpu)
+
+    def one_only(_: Configuration) -> Resources:
+        gpu.open.clear()
+        return LEAN
+
+    def interrupt(_done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    gpu.answer = one_only
+    compilation = Compilation(items, gpu, jobs=1, progress=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        compilation.resolve(0, items[0].candidates)
+    gpu.open.set()
+    join_threads()
+
+    assert len(gpu.asked) <= 2, "the one that was under way ended"
+
+
+def processes_of(marker: str) -> list[int]:
+    """Living processes that have a text in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            told = (folder / "environ").read_bytes()
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if marker.encode() in told and state != "Z":
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_no_compiler_outlives_a_run_that_is_stopped_while_it_compiles_ahead(
+    sent: signal.Signals, status: int, tmp_path: Path
+) -> None:
+    """A sweep compiles the next trials while one is measured; Ctrl-C and a kill end its children too."""
+    database = tmp_path / "tuner.db"
+    words = ["run", "scan-lf:N=1024", "--device", "sim:h200", "--policy", "exhaustive"]
+    process = subprocess.Popen(
+        [*COMMAND, *words, "--database", str(database)],
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    await_rows(process, database, 2)
+    compiling = [pid for pid in processes_of(str(tmp_path / "cache")) if pid != process.pid]
+    process.send_signal(sent)
+    process.communicate(timeout=PATIENCE_S)
+    deadline = threading.Event()
+    for _ in range(int(PATIENCE_S / 0.05)):
+        if not processes_of(str(tmp_path / "cache")):
+            break
+        deadline.wait(0.05)
+
+    assert compiling, "nothing was compiled ahead"
+    assert processes_of(str(tmp_path / "cache")) == []
+    assert process.returncode == status
+
+
+# --- in a search ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Bench:
+    """What a driver needs beside a device: a measurer and a store that note what they get."""
+
+    windows_s: float = 0.0
+    notices: tuple[str, ...] = ()
+    measured: list[Trial] = field(default_factory=list)
+    stored: list[Trial] = field(default_factory=list)
+    told: list[TrialEvent] = field(default_factory=list)
+
+    def measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
+        self.measured.append(trial)
+        return Measurement(tuple(WorkloadResult(Status.OK, 1.0) for _ in plans), 1.0)
+
+    def add(self, _run: int, _number: int, trial: Trial, *_: object) -> None:
+        self.stored.append(trial)
+
+    def driver(self, compilation: Compilation, items: Sequence[PreparedWorkload], budget: int) -> Driver:
+        return Driver(
+            prepared=items,
+            compilation=compilation,
+            default=Trial(tuple(item.default for item in items)),
+            device=device("k40c"),
+            measurer=self,  # type: ignore[arg-type]  # as much of one as a search without contenders needs
+            store=self,  # type: ignore[arg-type]  # same
+            run_id=1,
+            limits=SearchLimits(budget),
+            observer=self.told.append,
+        )
+
+
+def test_a_trial_that_is_ruled_out_is_answered_and_costs_nothing() -> None:
+    """It is measured by nobody, stored nowhere, told to nobody, and takes nothing of the budget."""
+    gpu, bench = Workshop(fat_from(8)), Bench()
+    items = prepared(gpu)
+    compilation = Compilation(items, gpu)
+    answers: list[Measurement] = []
+
+    def policy(_: Search) -> Generator[list[Trial], list[Measurement], None]:
+        answers.extend((yield trials(items)))
+
+    lean = [trial for trial in trials(items) if int(trial.configurations[0]["P"]) < 8]
+    driver = bench.driver(compilation, items, budget=len(lean) + 1)
+    driver.search(policy, None, Objective("time"), None)  # type: ignore[arg-type]  # it asks nothing
+    fat = [answer for answer in answers if answer.status is Status.PRUNED]
+
+    assert bench.measured == bench.stored == [event.trial for event in bench.told] == lean
+    assert len(fat) == len(items[0].candidates) - len(lean) > 0
+    assert {answer.results[0].detail for answer in fat} == {"occupancy, of compiled resources"}
+    assert all(Objective("time").cost(answer) == float("inf") for answer in fat)
+    assert list(driver.asked) == [trial for trial, _ in driver.trials] == lean
+    join_threads()
+
+
+def test_the_default_trial_is_measured_whatever_it_takes() -> None:
+    """Gains are stated against it; beside others its configuration is ruled out like any."""
+    gpu, bench = Workshop(), Bench()
+    items = prepared(gpu, "scan-lf:N=64", "fft:N=64")
+    gpu.answer = lambda configuration: FAT if configuration == items[0].default else LEAN
+    compilation = Compilation(items, gpu)
+    default = Trial(tuple(item.default for item in items))
+    other = Trial((items[0].default, items[1].candidates[0].configuration))
+    driver = bench.driver(compilation, items, budget=9)
+
+    assert driver.measure(default, Objective("time"), None).ok
+    refused = driver.measure(other, Objective("time"), None)
+    assert [result.status for result in refused.results] == [Status.PRUNED, Status.OK]
+    assert bench.measured == [default]
+    join_threads()
