@@ -73,7 +73,9 @@ def _choice(search: Search) -> tuple[str, str]:
     return "bayesian", f"one workload with {search.size:,} configurations is too many to measure all"
 
 
-def _part(name: str, search: Search, measured: Mapping[Trial, Measurement], patience: int | None) -> Attempt:
+def _part(
+    name: str, search: Search, measured: Mapping[Trial, Measurement], patience: float | None
+) -> Attempt:
     """The search chosen."""
     told = replace(search, prior={**search.prior, **measured})
     if name == "exhaustive" and search.payback is not None:
