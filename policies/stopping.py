@@ -97,9 +97,10 @@ class ExpectationStop(StopRule):
         outlook = run.learner.outlook()
         if outlook is None or outlook.expected_gain >= BELIEVED * least:
             return False
+        little = f"less than {100 * GAIN:.2g} %" if least == GAIN else "less than can be measured"
         run.search.tell(
-            f"bayesian: stopped after {run.evaluations} evaluations: going on is expected to gain less than"
-            f" {100 * least:.2g} % (predicted {100 * outlook.expected_gain:.2f} %, and"
+            f"bayesian: stopped after {run.evaluations} evaluations: going on is expected to gain {little}"
+            f" (predicted {100 * outlook.expected_gain:.2f} %, and"
             f" {100 * (1 - run.lowest[-1] / run.lowest[before - 1]):.1f} % in the last {latest})"
         )
         return True
