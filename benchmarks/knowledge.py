@@ -107,7 +107,7 @@ def evaluations(
     if known != "nothing":
         search = replace(search, prior_runs=tuple(knowledge(search, others, seed, known)))
     goal = min(map(cost, space.trials.values())) / GOAL
-    generator = registry.load("policy", "bayesian")(search, patience=None)
+    generator = registry.load("policy", "bayesian")(search, patience=math.inf)
     batch, count = next(generator), 0
     while True:
         measurements = [space.look(trial) for trial in batch]

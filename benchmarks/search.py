@@ -78,6 +78,7 @@ def _options() -> argparse.Namespace:
         "--budgets", type=_counts, default=BUDGETS, help="evaluations, e.g. 20,50 (20,50,100,200)"
     )
     parser.add_argument("--out", type=Path, help="JSON to write")
+    parser.add_argument("--over", type=Path, help="JSON written before: rows not played now are kept from it")
     parser.add_argument("--plot", type=Path, help="picture to write (needs the extra plot)")
     parser.add_argument("--show", type=Path, help="print the tables of a JSON written before; nothing else")
     parser.add_argument(
@@ -131,10 +132,24 @@ def _run(options: argparse.Namespace) -> int:
         for task, play in _played(missing, options.jobs):
             store.put(wanted[task], task, play)
     rows = [row_of(result) for result in _results(wanted, store, options.budgets)]
+    before = json.loads(options.over.read_text()) if options.over else {"rows": [], "provenance": {}}
+    versions = {row["search"]: policy_version(row["search"]) for row in rows if row["ours"]}
+    rows = _over(before["rows"], rows)
     if options.out:
-        options.out.write_text(_document(rows))
+        options.out.write_text(_document(rows, versions, before["provenance"]))
     _show(rows, options.plot, options.docs, options.out.stem if options.out else "")
     return 0
+
+
+def _over(before: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of before, with those played now in their places, and new ones after them."""
+
+    def key(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row["space"], row["search"], row["ours"]
+
+    played = {key(row): row for row in rows}
+    kept = [played.pop(key(row), row) for row in before]
+    return [*kept, *played.values()]
 
 
 def _show(rows: Sequence[dict[str, Any]], picture: Path | None, page: Path | None, name: str) -> None:
@@ -232,12 +247,20 @@ def _results(wanted: dict[Task, Game], store: Store, budgets: Sequence[int]) -> 
     return list(found.values())
 
 
-def _document(rows: Sequence[dict[str, Any]]) -> str:
-    """The JSON, a line per space and search."""
+def _document(rows: Sequence[dict[str, Any]], versions: dict[str, str], before: dict[str, Any]) -> str:
+    """The JSON, a line per space and search.
+
+    Args:
+        rows: of all searches.
+        versions: of the policies played now.
+        before: origin of the rows that were not; empty where all were.
+    """
     origin = provenance()
     origin["command"] = " ".join(["python benchmarks/search.py", *map(_nameless, sys.argv[1:])])
     origin["packages"] |= {name: found for name in PACKAGES if (found := _version(name))}
-    origin["policies"] = {row["search"]: policy_version(row["search"]) for row in rows if row["ours"]}
+    origin["policies"] = versions
+    if before:
+        origin["rows_kept"] = before
     head = {"provenance": origin, "score": "median over seeds of optimum / best found"}
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
     return f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{lines}\n]}}\n'

@@ -136,14 +136,15 @@ def play_policy(game: Game, name: str, seed: int, budget: int) -> Play:
     """Play one of our policies; one that stops by its own patience is made to go on to the budget."""
     policy = registry.load("policy", name)
     if "patience" in inspect.signature(policy).parameters:
-        policy = partial(policy, patience=None)
-    search = search_of(game.space, OBJECTIVE.cost, seed=seed, noise=_noise)
+        policy = partial(policy, patience=math.inf)
+    search = search_of(game.space, OBJECTIVE.cost, seed=seed, noise=noise)
     record = Record(game.times_s, budget)
     watched = partial(_watched, policy, game, record)
     return guarded(record, seed, lambda: play(watched, search, game.space.look, budget))
 
 
-def _noise(measurement: Measurement) -> float:
+def noise(measurement: Measurement) -> float:
+    """Relative standard uncertainty of a time; 0 for a failed one."""
     cost = OBJECTIVE.cost(measurement)
     return OBJECTIVE.uncertainty(measurement) / cost if math.isfinite(cost) else 0.0
 

@@ -78,7 +78,7 @@ def timed(candidates: int, seed: int) -> list[float]:
         cost=lambda m: m.makespan_s if m.ok and m.makespan_s else math.inf,
         seed=seed,
     )
-    generator = registry.load("policy", "bayesian")(search, patience=None)
+    generator = registry.load("policy", "bayesian")(search, patience=math.inf)
     batch, times = next(generator), []
     while len(times) < max(EVALUATIONS):
         measurements = [measure(trial) for trial in batch]

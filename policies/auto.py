@@ -13,13 +13,14 @@ from .greedy import greedy
 from .payback import paying
 from .sampling import exhaustive, random_sampling
 
-SMALL = 24  # trials: what a Bayesian search takes by itself, eight to begin with and some gains five apart
+SMALL = 24  # trials: no more than a Bayesian search takes to begin with and to be sure
+SWEEP_S = 30.0  # a space is measured whole where that takes no longer
 
 MILLISECOND_S = 1e-3
 COVERAGE = 1.96  # standard uncertainties in half of a 95 % interval
 
 
-def auto(search: Search, *, patience: int | None = None) -> Attempt:
+def auto(search: Search, *, patience: float | None = None) -> Attempt:
     """Measure the analytical answer first, then go on with the policy that suits the space.
 
     * Up to `SMALL` trials are all measured: no search can promise to need fewer, and none is surer. In random
@@ -28,14 +29,15 @@ def auto(search: Search, *, patience: int | None = None) -> Attempt:
       descent walks one factor at a time. It descends from the defaults, which lie apart from the analytical
       answers, and from those too where it does not get below them: workloads that share a GPU want other
       configurations than each of them alone, and a descent that begins at the best of each may end there.
-    * Everything else is searched by `bayesian`.
+    * Everything else is searched by `bayesian`, which measures all where that takes less than `SWEEP_S`.
 
     The first two stop when another evaluation no longer pays (`paying`); `bayesian` has an expectation of
     its own for that.
 
     Args:
         search: what the policy is told.
-        patience: evaluations without progress that end `bayesian`; None for its own number.
+        patience: evaluations without progress that end `bayesian`; None to end by what going on is expected
+            to gain. With a number, no space is measured whole because that takes little time.
 
     Returns:
         The cheapest trial measured, or None when all failed.
@@ -71,7 +73,9 @@ def _choice(search: Search) -> tuple[str, str]:
     return "bayesian", f"one workload with {search.size:,} configurations is too many to measure all"
 
 
-def _part(name: str, search: Search, measured: Mapping[Trial, Measurement], patience: int | None) -> Attempt:
+def _part(
+    name: str, search: Search, measured: Mapping[Trial, Measurement], patience: float | None
+) -> Attempt:
     """The search chosen."""
     told = replace(search, prior={**search.prior, **measured})
     if name == "exhaustive" and search.payback is not None:
@@ -82,7 +86,7 @@ def _part(name: str, search: Search, measured: Mapping[Trial, Measurement], pati
         return paying(_descents(search, told, dict(measured)), search)
     from .bayesian import bayesian  # noqa: PLC0415 - SciPy is imported only where it is used
 
-    return bayesian(told) if patience is None else bayesian(told, patience=patience)
+    return bayesian(told, patience=patience, sweep_s=SWEEP_S if patience is None else 0.0)
 
 
 def _descents(search: Search, told: Search, before: Mapping[Trial, Measurement]) -> Attempt:

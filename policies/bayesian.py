@@ -5,42 +5,47 @@ the linear model of coregionalisation and expected improvement from GPTune; both
 """
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 import numpy as np
 
 from tuner.interfaces import Search
-from tuner.model import Configuration, Measurement, Trial
+from tuner.model import Configuration, Measurement, Status, Trial
 
 from .analytical import choice_of
 from .descent import Attempt
-from .surrogate.encoding import Integers, latin
+from .stopping import stop_rule
+from .surrogate.encoding import Integers
 from .surrogate.joint import Joint
 from .surrogate.knowledge import best_known, learnt, nearest
-from .surrogate.learner import Learner, Proposal
+from .surrogate.learner import Learner
+from .surrogate.outlook import Proposal
+from .surrogate.start import start_rows
+from .sweeping import SweepTime
 
-PATIENCE = 5  # evaluations without progress that end a search; the paper looks at a window, too
 LEAST_START = 4  # trials of the start design; where more tunables vary, as many as these
-PROGRESS = 0.003  # of the lowest cost: gains below it, or within the measurement's uncertainty, are none
-HOPE = 0.1  # of the lowest cost, by the number of tunables: an evaluation expected to gain more is not quiet
-FEW = 8  # tunables; a space of fewer is taken to have as many there
 STALL = 3  # evaluations that do not lower the cost, after which another centre's neighbours get their turn
-ALL_FAIL = 100  # evaluations after which a search without a valid trial ends
+AHEAD = 8  # trials announced: the most promising, one of which is mostly the next
+CHUNK = 16  # trials of a sweep between two looks at what is predicted
 
 
-def bayesian(search: Search, *, patience: int | None = PATIENCE) -> Attempt:
-    """Measure the trial of highest acquisition until there is no progress.
+def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 0.0) -> Attempt:
+    """Measure the trial of highest acquisition until going on is expected to gain too little.
 
-    1. Start: the analytical answer, the defaults, and a Latin hypercube over the legal candidates. What is
-       known of other sizes or GPUs stands in for the hypercube. Trials that fail are made up for, once.
+    1. Start: the analytical answer, the defaults, and some more trials: a Latin hypercube, or at random among
+       likely blocks where no launches are known. What is known of other sizes or GPUs stands in for these.
+       Trials that fail are made up for, once.
     2. Fit: a Gaussian process to the logarithms of the costs; failures are modelled apart.
     3. Acquire: the trial of highest expected improvement, of all and of the neighbours of a good one in turn.
-    4. Stop: after ``patience`` evaluations without progress, or when another does not pay.
+    4. Stop: see `ExpectationStop`; or when another evaluation does not pay.
+
+    Where measuring the whole space takes little time, it is swept instead, the most promising trials first.
 
     Args:
         search: what the policy is told.
-        patience: evaluations in a row without progress that end the search; None to go on until the budget
-            or the space is used up.
+        patience: evaluations in a row without progress that end the search instead; infinity to go on until
+            the budget or the space is used up.
+        sweep_s: the space is swept where that takes no longer, by what evaluations took so far.
 
     Returns:
         The cheapest trial measured, or None when all failed.
@@ -55,15 +60,22 @@ def bayesian(search: Search, *, patience: int | None = PATIENCE) -> Attempt:
 
     yield from run.measure(_start(run, seeds, 0 if sources else max(LEAST_START, joint.tunables), draw))
     yield from run.measure(_start(run, [], run.learner.failures, draw))
-    stop = _Stop(run, patience)
-    while not stop.now():
+    stop = stop_rule(run, patience)
+    sweep = SweepTime(search, sweep_s)
+    while True:
+        outlook = run.learner.outlook()
+        if outlook is not None and sweep.fits(run.ended_s):
+            yield from run.measure(outlook.first(CHUNK))
+            continue
+        if stop.now():
+            break
         proposal = _acquire(run, draw)
         if proposal is None:
-            search.tell(f"bayesian: all {len(run.learner.measured)} trials are measured")
+            search.tell(f"bayesian: all {len(run.lowest)} trials are measured")
             break
         if stop.does_not_pay(proposal):
             break
-        yield from run.measure([proposal.row])
+        yield from run.measure([proposal.row], [] if outlook is None else outlook.first(AHEAD))
     return None if run.learner.best is None else joint.trial(run.learner.best)
 
 
@@ -75,24 +87,38 @@ class _SearchRun:
         idle: of them, those since the lowest cost fell.
         noise: relative uncertainty of the lowest cost.
         spent: what they took, in the unit of the cost.
+        lowest: lowest cost after every measurement, those known before among them.
+        ended_s: when each trial asked for had ended.
     """
 
     def __init__(self, search: Search, joint: Joint, learner: Learner) -> None:
         self.search, self.joint, self.learner = search, joint, learner
         self.evaluations = self.idle = 0
         self.noise = self.spent = 0.0
+        self.lowest: list[float] = []
+        self.ended_s: list[float] = []
         for trial, measurement in search.prior.items():
             row = joint.row(trial)
             if row is not None:
                 self._learn(row, measurement)
 
-    def measure(self, rows: list[Integers]) -> Generator[list[Trial], list[Measurement], None]:
-        """Ask for trials and learn what they gave."""
+    def measure(
+        self, rows: list[Integers], likely: Sequence[Integers] = ()
+    ) -> Generator[list[Trial], list[Measurement], None]:
+        """Ask for trials and learn what they gave; ``likely`` are those that may be asked for next."""
         if not rows:
             return
-        measurements = yield [self.joint.trial(row) for row in rows]
-        self.evaluations += len(rows)
+        trials = [self.joint.trial(row) for row in rows]
+        after = [trial for trial in map(self.joint.trial, likely) if trial not in trials]
+        if after:
+            self.search.expect(after)
+        measurements = yield trials
         for row, measurement in zip(rows, measurements, strict=True):
+            if measurement.status is Status.PRUNED:
+                self.learner.rule_out(row)
+                continue
+            self.evaluations += 1
+            self.ended_s.append(measurement.ended_s)
             self._learn(row, measurement)
 
     def _learn(self, row: Integers, measurement: Measurement) -> None:
@@ -101,67 +127,9 @@ class _SearchRun:
         if cost < self.learner.lowest:
             self.idle, self.noise = 0, noise
         self.learner.learn(row, cost, noise)
+        self.lowest.append(self.learner.lowest)
         if self.search.payback is not None:
             self.spent += self.search.payback.spent(measurement)
-
-
-class _Stop:
-    """Whether to go on.
-
-    An evaluation is progress if it lowers the lowest cost by more than the measurement can tell, and quiet
-    otherwise. One that was expected to gain much and did not has taught something: it is neither. The more
-    tunables vary, the more directions are left unseen, and the less counts as much.
-
-    Args:
-        run: the search, after its start design.
-        patience: quiet evaluations in a row that end it; None for any number.
-    """
-
-    def __init__(self, run: _SearchRun, patience: int | None) -> None:
-        self._run, self._patience = run, patience
-        self._lowest = run.learner.lowest
-        self._hope = HOPE / max(FEW, run.joint.tunables)
-        self._quiet = 0
-        self._expected: float | None = None
-
-    def now(self) -> bool:
-        """Whether the search ends here; the user is told why."""
-        run, lowest = self._run, self._run.learner.lowest
-        if lowest == math.inf:
-            return self._hopeless()
-        if lowest < self._lowest * (1 - max(PROGRESS, run.noise)):
-            self._lowest, self._quiet = lowest, 0
-        elif self._expected is not None and self._expected < self._hope:
-            self._quiet += 1
-        if self._patience is None or self._quiet < self._patience:
-            return False
-        run.search.tell(
-            f"bayesian: stopped after {run.evaluations} evaluations,"
-            f" the last {self._quiet} of which brought no progress"
-        )
-        return True
-
-    def _hopeless(self) -> bool:
-        if self._run.evaluations < ALL_FAIL:
-            return False
-        self._run.search.tell(f"bayesian: stopped because all {self._run.evaluations} evaluations failed")
-        return True
-
-    def does_not_pay(self, proposal: Proposal) -> bool:
-        """Whether the search ends before what it would measure next."""
-        self._expected = proposal.gain
-        payback, run = self._run.search.payback, self._run
-        if payback is None or proposal.near or run.learner.lowest == math.inf:
-            return False
-        saving = proposal.gain * run.learner.lowest * payback.runs
-        price = run.spent / len(run.learner.measured)
-        if saving >= price:
-            return False
-        run.search.tell(
-            f"bayesian: stopped after {run.evaluations} evaluations: another one would save about"
-            f" {saving:.3g} in {payback.runs:g} runs, and takes {price:.3g}"
-        )
-        return True
 
 
 def _acquire(run: _SearchRun, draw: np.random.Generator) -> Proposal | None:
@@ -175,7 +143,10 @@ def _acquire(run: _SearchRun, draw: np.random.Generator) -> Proposal | None:
         rows = learner.unmeasured()
         return Proposal(rows[int(draw.integers(len(rows)))], math.inf) if len(rows) else None
     near = learner.propose_near(run.idle // STALL) if run.evaluations % 2 else None
-    return learner.propose() if near is None else near
+    if near is not None:
+        return near
+    outlook = learner.outlook()
+    return None if outlook is None else outlook.best
 
 
 def _seeds(search: Search) -> list[Trial]:
@@ -192,9 +163,9 @@ def _seeds(search: Search) -> list[Trial]:
 
 
 def _start(run: _SearchRun, seeds: list[Trial], count: int, draw: np.random.Generator) -> list[Integers]:
-    """The first trials: the seeds, and a Latin hypercube of ``count`` trials around what is known already."""
+    """The first trials: the seeds, and ``count`` more that tell much of the space."""
     rows = [row for row in map(run.joint.row, seeds) if row is not None]
     rows = [row for row in rows if tuple(row.tolist()) not in run.learner.measured]
     pool = run.learner.unmeasured()
     taken = np.vstack([run.learner.rows, *(row[None, :] for row in rows)])
-    return rows + [pool[i] for i in latin(run.joint.codes(pool), run.joint.codes(taken), count, draw)]
+    return rows + start_rows(run.joint, pool, taken, count, draw)

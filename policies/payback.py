@@ -4,7 +4,7 @@ import math
 from collections import deque
 
 from tuner.interfaces import Payback, Search
-from tuner.model import Measurement, Trial
+from tuner.model import Measurement, Status, Trial
 
 from .descent import Attempt
 
@@ -36,6 +36,8 @@ def paying(attempt: Attempt, search: Search) -> Attempt:
                     return best
                 (measurement,) = yield [trial]
                 measurements.append(measurement)
+                if measurement.status is Status.PRUNED:
+                    continue
                 cost = search.cost(measurement)
                 prospects.add(cost, measurement)
                 if cost < lowest:

@@ -1,6 +1,7 @@
 """The default policy: what it chooses, in which order, and what it says."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import pytest
@@ -95,3 +96,18 @@ def test_patience_reaches_the_bayesian_search(auto: Policy) -> None:
         return len(trials)
 
     assert count(2) < count(20) < 300
+
+
+def test_a_space_that_takes_little_time_is_measured_whole(auto: Policy) -> None:
+    """300 trials of 50 ms are swept, and a number of patience says that they are not to be."""
+
+    def count(**options: int) -> int:
+        now_s = iter(range(1, 1000))
+
+        def measure(trial: Trial) -> Measurement:
+            return replace(far(trial), ended_s=0.05 * next(now_s))
+
+        return len(play(partial(auto, **options), search_over(grid(300)), measure).trials)
+
+    assert count() == 300
+    assert count(patience=5) < 100

@@ -46,7 +46,7 @@ def test_distances_by_group_add_up_to_squared_distances() -> None:
 
 
 def test_the_posterior_is_the_textbook_one() -> None:
-    """Mean k'(K + N)⁻¹y and variance k(x, x) - k'(K + N)⁻¹k, however the points came in."""
+    """Mean k'(K + N)⁻¹y and variance k(x, x) - k'(K + N)⁻¹k and the nugget, however the points came in."""
     seen, asked, noise = points(9), points(5, seed=1), np.linspace(0.01, 0.1, 9)
     y = np.sin(3 * seen.sum(axis=1))
     found = model()
@@ -60,7 +60,8 @@ def test_the_posterior_is_the_textbook_one() -> None:
 
     for mean, deviation in (posterior.predict(y), posterior.predict_at(asked, y)):
         assert mean == pytest.approx(solved.T @ y)
-        assert deviation**2 == pytest.approx(found.spread(asked) - np.sum(cross * solved, axis=0))
+        signal = found.spread(asked) - np.sum(cross * solved, axis=0)
+        assert deviation**2 == pytest.approx(signal + found.nuggets(asked))
 
 
 def test_it_passes_through_what_was_seen_without_noise() -> None:

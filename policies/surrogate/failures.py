@@ -6,7 +6,7 @@ from . import gaussian
 from .encoding import Floats, Integers
 from .posterior import Posterior
 
-SURE = 0.98  # never surer than this that something fails: it may be measured when all else has been
+SURE = 1.0 - 1e-6  # never surer than this that something fails: it may be measured when all else has been
 REFIT = 1.2  # which tunables failures depend on is fitted again when there are so many times more outcomes
 MOST = 300  # outcomes learnt from, the latest
 

@@ -18,7 +18,7 @@ _ROOT5 = np.sqrt(5.0)
 # spans one, so a length scale of one says that it matters moderately.
 LENGTH = (0.0, 1.0)
 VARIANCE = (0.0, 1.0)
-NUGGET = (float(np.log(1e-3)), 1.5)
+NUGGET = (-3.5, 1.5)
 BOUNDS = ((-3.0, 5.0), (-4.0, 4.0), (float(np.log(1e-6)), 0.0))  # length, variance, nugget
 ITERATIONS = 30  # of the optimiser; more hardly change the prediction
 

@@ -8,6 +8,7 @@ import numpy as np
 from tuner.interfaces import PriorRun, Search
 from tuner.model import Configuration, Trial
 
+from .blocks import unlikely
 from .encoding import Encoding, Floats, Integers, encoding
 
 MOST = 50_000  # candidates of a workload that are looked at; of more, so many are drawn
@@ -70,6 +71,10 @@ class Joint:
             encoding([*choices, *(c for k in sources if k.workload == place for c, _ in k.points)])
             for place, choices in enumerate(self._choices)
         ]
+        self._unlikely = [
+            unlikely(candidates, choices)
+            for candidates, choices in zip(search.candidates, self._choices, strict=True)
+        ]
         axes = [_axis(e, choices) for e, choices in zip(self.encodings, self._choices, strict=True)]
         self._axes = [*axes, _clock_axis(len(self._clocks))]
         self.shape = tuple(len(axis.codes) for axis in self._axes)
@@ -97,6 +102,16 @@ class Joint:
     def codes(self, rows: Integers) -> Integers:
         """Ranks of all tunables, shape (trials, tunables)."""
         return np.hstack([axis.codes[rows[:, i]] for i, axis in enumerate(self._axes)])
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether some blocks are believed to be slower than others."""
+        return any(bool(slow.any()) for slow in self._unlikely)
+
+    def unlikely(self, rows: Integers) -> Floats:
+        """1 where the blocks of a workload are believed to be slow, else 0, shape (trials,)."""
+        found = [slow[rows[:, place]] for place, slow in enumerate(self._unlikely)]
+        return np.asarray(np.max(found, axis=0, initial=0.0))
 
     def trial(self, row: Integers) -> Trial:
         """The trial of a row."""

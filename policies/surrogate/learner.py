@@ -1,15 +1,17 @@
 """The measurements of a search, and the proposals of the surrogate."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from . import gaussian, lcm
+from .blocks import slowdown
 from .encoding import Floats, Integers
 from .failures import FailureModel
 from .joint import Joint
 from .knowledge import Knowledge
-from .posterior import Posterior, log_expected_improvement
+from .outlook import Outlook, Proposal
+from .posterior import Posterior
 from .response import CostTransform, respond
 
 REFIT = 1.1  # hyper-parameters are fitted again when there are so many times more measurements
@@ -19,21 +21,6 @@ CENTRES = 3  # trials whose neighbourhoods are searched: the best, and the best 
 CONTENDERS = 40  # the best so many may be centres
 ALIKE = 0.5  # of one kind are trials whose costs correlate by more than that, by the fitted kernel
 TRUST = 8.0  # measurements that the spread of other tasks counts for
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A trial worth measuring.
-
-    Attributes:
-        row: of the joint space.
-        gain: expected improvement, as a fraction of the lowest cost.
-        near: it is the best of some neighbours, not of all.
-    """
-
-    row: Integers
-    gain: float
-    near: bool = False
 
 
 class Learner:
@@ -56,6 +43,8 @@ class Learner:
         )
         self._learnt = np.zeros(0, dtype=np.int64)  # measurements in the posterior, in its order
         self._fit_at = 0
+        self._slower = 0.0  # of unlikely blocks, in responses
+        self._outlook: Outlook | None = None  # while nothing new is known
         self._set_pool()
 
     @property
@@ -82,6 +71,7 @@ class Learner:
             noise: its relative standard uncertainty.
         """
         key = tuple(row.tolist())
+        self._outlook = None
         self.measured.add(key)
         self.rows = np.vstack([self.rows, row[None, :]])
         self._costs = np.append(self._costs, cost if np.isfinite(cost) else np.inf)
@@ -96,20 +86,31 @@ class Learner:
             self._set_pool()
         return np.asarray(self._pool[self._free])
 
-    def propose(self) -> Proposal | None:
-        """The trial of highest expected improvement times probability of success.
+    def rule_out(self, row: Integers) -> None:
+        """Never propose a trial; nothing is learnt from it."""
+        key = tuple(row.tolist())
+        self._outlook = None
+        self.measured.add(key)
+        if key in self._places:
+            self._free[self._places[key]] = False
 
-        Returns:
-            None where no trial is left.
-        """
-        if not len(self.unmeasured()):
+    def outlook(self) -> Outlook | None:
+        """What is predicted for all that is not measured; None where nothing is left, or all have failed."""
+        rows = self.unmeasured()
+        if not len(rows) or self.best is None:
             return None
+        if self._outlook is None:
+            self._outlook = self._predicted()
+        return self._outlook
+
+    def _predicted(self) -> Outlook:
         y, response = self._train()
-        rows = self._pool[self._free]
         mean, deviation = self._posterior.predict(y)
-        gain = log_expected_improvement(mean[self._free], deviation[self._free], self._target(response))
-        gain += self._failures.log_chance_to_work()[self._free]
-        return _best_of(rows, gain, response)
+        mean = mean + self._slower * self._joint.unlikely(self._pool)
+        works = self._failures.log_chance_to_work()[self._free]
+        target = self._target(response)
+        rows = np.asarray(self._pool[self._free])  # training may have drawn another pool
+        return Outlook(rows, mean[self._free], deviation[self._free], works, target, response.scale)
 
     def propose_near(self, turn: int) -> Proposal | None:
         """The same among the neighbours of a centre.
@@ -129,9 +130,10 @@ class Learner:
             return None
         x = self._features(rows)
         mean, deviation = self._posterior.predict_at(x, y)
-        gain = log_expected_improvement(mean, deviation, self._target(response))
-        gain += self._failures.log_chance_to_work_at(self._joint.features(rows))
-        return replace(_best_of(rows, gain, response), near=True)
+        mean = mean + self._slower * self._joint.unlikely(rows)
+        works = self._failures.log_chance_to_work_at(self._joint.features(rows))
+        outlook = Outlook(rows, mean, deviation, works, self._target(response), response.scale)
+        return replace(outlook.best, near=True)
 
     def _centres(self) -> list[Integers]:
         """The best trial, and the best of those that are not like a better centre."""
@@ -167,12 +169,17 @@ class Learner:
             self._posterior.add(self._features(self.rows[new]), self._variances(new, response))
             self._learnt = np.append(self._learnt, new)
         y = response.of(self._costs[self._learnt])
-        return (y if known is None else np.append(known.y, y)), response
+        if known is not None:
+            return np.append(known.y, y), response
+        others = self._joint.unlikely(self.rows[self._learnt])
+        if self._joint.doubtful:
+            self._slower = slowdown(self._posterior, others, y, response.scale)
+        return y - self._slower * others, response
 
     def _fit(self, chosen: Integers, response: CostTransform) -> None:
         """Fit the hyper-parameters again, and start a posterior with them."""
         x, noise = self._features(self.rows[chosen]), self._variances(chosen, response)
-        y = response.of(self._costs[chosen])
+        y = response.of(self._costs[chosen]) - self._slower * self._joint.unlikely(self.rows[chosen])
         known = self._knowledge
         if known is not None:
             x, y = np.vstack([known.x, x]), np.append(known.y, y)
@@ -217,9 +224,3 @@ class Learner:
         if len(self.rows):
             self._failures.add(self._joint.features(self.rows), np.isinf(self._costs).astype(float))
         self._fit_at = 0
-
-
-def _best_of(rows: Integers, log_gain: Floats, response: CostTransform) -> Proposal:
-    """The row of the highest gain; responses below the bend are logarithms over a scale."""
-    place = int(np.argmax(log_gain))
-    return Proposal(rows[place], float(np.exp(min(log_gain[place], 50.0)) * response.scale))

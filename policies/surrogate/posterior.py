@@ -66,6 +66,7 @@ class Posterior:
         self._factor = np.zeros((0, 0))
         self._rows = np.zeros((0, len(pool)))  # the factor's inverse times the covariance with the pool
         self._spread = model.spread(pool)
+        self._unexplained = model.nuggets(pool)
 
     def add(self, x: Floats, noise: Floats) -> None:
         """Learn where measurements were made.
@@ -75,7 +76,7 @@ class Posterior:
             noise: known variance of each measurement, shape (k,).
         """
         before, new = len(self._x), len(x)
-        across = self._whiten(self._model.covariance(self._x, x))
+        across = self.whitened(self._model.covariance(self._x, x))
         inner = self._model.covariance(x, x) + np.diag(self._model.nuggets(x) + noise)
         corner = cholesky(inner - across.T @ across)
         rows = self._model.covariance(x, self._pool) - across.T @ self._rows
@@ -90,20 +91,26 @@ class Posterior:
         self._spread = self._spread - np.einsum("ij,ij->j", rows, rows)
 
     def predict(self, y: Floats) -> tuple[Floats, Floats]:
-        """Mean and standard deviation over the pool.
+        """Mean and standard deviation over the pool, of what would be measured without noise.
+
+        The noise of measurements is known and apart, so the nugget is an effect that a configuration repeats:
+        it can be gained, and is part of the deviation.
 
         Args:
             y: what was seen, in the order it was added, shape (n,).
         """
-        return self._whiten(y) @ self._rows, np.sqrt(np.maximum(self._spread, _LEAST_SPREAD))
+        spread = np.maximum(self._spread, _LEAST_SPREAD) + self._unexplained
+        return self.whitened(y) @ self._rows, np.sqrt(spread)
 
     def predict_at(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation at other configurations, shape (k, features)."""
-        rows = self._whiten(self._model.covariance(self._x, x))
+        rows = self.whitened(self._model.covariance(self._x, x))
         spread = self._model.spread(x) - np.einsum("ij,ij->j", rows, rows)
-        return self._whiten(y) @ rows, np.sqrt(np.maximum(spread, _LEAST_SPREAD))
+        spread = np.maximum(spread, _LEAST_SPREAD) + self._model.nuggets(x)
+        return self.whitened(y) @ rows, np.sqrt(spread)
 
-    def _whiten(self, right: Floats) -> Floats:
+    def whitened(self, right: Floats) -> Floats:
+        """The factor's inverse times what belongs to the measurements, in their order, shape (n, ...)."""
         if not len(self._factor):
             return right
         return np.asarray(solve_triangular(self._factor, right, lower=True, check_finite=False))

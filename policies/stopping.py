@@ -1,0 +1,151 @@
+"""When a Bayesian search ends by itself."""
+
+import math
+from typing import Protocol
+
+from tuner.interfaces import Search
+
+from .surrogate.joint import Joint
+from .surrogate.learner import Learner
+from .surrogate.outlook import Proposal
+
+GAIN = 0.005  # of the lowest cost: going on for less is not worth it
+BELIEVED = 0.1  # of that: predictions below it are believed; benchmarks/stopping.py tells how often they err
+SHARE = 2 / 3  # of the evaluations, which must have gained less, too: predictions alone err too often
+REST = 1 / 2  # of what is left, if that is fewer
+LEAST = 8  # evaluations that must have gained less, however few there were
+ROOTS, ENOUGH = 1.5, 100  # evaluations before a search ends: by the root of the space's size, at most so many
+ALL_FAIL = 100  # evaluations after which a search without a valid trial ends
+# Of `PatienceStop`
+PROGRESS = 0.003  # of the lowest cost: gains below it, or within the measurement's uncertainty, are none
+HOPE = 0.1  # of the lowest cost, by the number of tunables: an evaluation expected to gain more is not quiet
+FEW = 8  # tunables; a space of fewer is taken to have as many there
+
+
+class SearchState(Protocol):
+    """What a rule sees of a search."""
+
+    search: Search
+    joint: Joint
+    learner: Learner
+    evaluations: int
+    noise: float
+    spent: float
+    lowest: list[float]
+
+
+class StopRule:
+    """What ends every search: no valid trial, or evaluations that do not pay.
+
+    Args:
+        run: the search, after its start design.
+    """
+
+    def __init__(self, run: SearchState) -> None:
+        self._run = run
+
+    def now(self) -> bool:
+        """Whether the search ends here; the user is told why."""
+        run = self._run
+        if run.learner.lowest < math.inf:
+            return self._is_enough()
+        if run.evaluations < ALL_FAIL:
+            return False
+        run.search.tell(f"bayesian: stopped because all {run.evaluations} evaluations failed")
+        return True
+
+    def _is_enough(self) -> bool:
+        """Whether it ends where there is a valid trial: never."""
+        return False
+
+    def does_not_pay(self, proposal: Proposal) -> bool:
+        """Whether the search ends before what it would measure next."""
+        payback, run = self._run.search.payback, self._run
+        if payback is None or proposal.near or run.learner.lowest == math.inf:
+            return False
+        saving = proposal.gain * run.learner.lowest * payback.runs
+        price = run.spent / len(run.learner.measured)
+        if saving >= price:
+            return False
+        run.search.tell(
+            f"bayesian: stopped after {run.evaluations} evaluations: another one would save about"
+            f" {saving:.3g} in {payback.runs:g} runs, and takes {price:.3g}"
+        )
+        return True
+
+
+class ExpectationStop(StopRule):
+    """Ends a search when going on is expected to gain less than `GAIN`, by prediction and by experience.
+
+    *Prediction*: the surrogate's expected gain of measuring all that is left. It errs where a space is
+    rougher than what was seen of it, so it has to be `BELIEVED` times as low. *Experience*: what the latest
+    `SHARE` of the evaluations gained, or as many as `REST` of those left in a small space. Both are asked
+    when `ROOTS` times the root of the space's size are measured, or `ENOUGH`. A gain within the uncertainty
+    of measurements is none.
+    """
+
+    def _is_enough(self) -> bool:
+        run = self._run
+        least = max(GAIN, run.noise)
+        count = len(run.lowest)
+        latest = max(LEAST, math.ceil(min(SHARE * count, REST * (run.joint.size - count))))
+        before = count - latest
+        if before < 1 or run.evaluations < max(LEAST, min(ROOTS * math.sqrt(run.joint.size), ENOUGH)):
+            return False
+        if run.lowest[-1] < run.lowest[before - 1] * (1 - least):
+            return False
+        outlook = run.learner.outlook()
+        if outlook is None or outlook.expected_gain >= BELIEVED * least:
+            return False
+        little = f"less than {100 * GAIN:.2g} %" if least == GAIN else "less than can be measured"
+        run.search.tell(
+            f"bayesian: stopped after {run.evaluations} evaluations: going on is expected to gain {little}"
+            f" (predicted {100 * outlook.expected_gain:.2f} %, and"
+            f" {100 * (1 - run.lowest[-1] / run.lowest[before - 1]):.1f} % in the last {latest})"
+        )
+        return True
+
+
+class PatienceStop(StopRule):
+    """Ends a search after some quiet evaluations in a row.
+
+    An evaluation is progress if it lowers the lowest cost by more than the measurement can tell, and quiet
+    otherwise. One that was expected to gain much and did not has taught something: it is neither. The more
+    tunables vary, the more directions are left unseen, and the less counts as much.
+
+    Args:
+        run: the search, after its start design.
+        patience: quiet evaluations in a row that end it.
+    """
+
+    def __init__(self, run: SearchState, patience: float) -> None:
+        super().__init__(run)
+        self._patience = patience
+        self._lowest = run.learner.lowest
+        self._hope = HOPE / max(FEW, run.joint.tunables)
+        self._quiet = 0
+        self._expected: float | None = None
+
+    def _is_enough(self) -> bool:
+        run, lowest = self._run, self._run.learner.lowest
+        if lowest < self._lowest * (1 - max(PROGRESS, run.noise)):
+            self._lowest, self._quiet = lowest, 0
+        elif self._expected is not None and self._expected < self._hope:
+            self._quiet += 1
+        if self._quiet < self._patience:
+            return False
+        run.search.tell(
+            f"bayesian: stopped after {run.evaluations} evaluations,"
+            f" the last {self._quiet} of which brought no progress"
+        )
+        return True
+
+    def does_not_pay(self, proposal: Proposal) -> bool:
+        """See ``StopRule.does_not_pay``."""
+        self._expected = proposal.gain
+        return super().does_not_pay(proposal)
+
+
+def stop_rule(run: SearchState, patience: float | None) -> StopRule:
+    """The rule of a search: by patience where the user states one; infinity never ends it."""
+    return ExpectationStop(run) if patience is None else PatienceStop(run, patience)

@@ -1,0 +1,89 @@
+"""What a surrogate predicts of the trials that are not measured, and what they are worth."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from .encoding import Floats, Integers
+from .posterior import log_expected_improvement
+
+MOST = 400  # trials of highest expected improvement, whose chances count: those of others are nil
+STEPS = 64  # of the integral over gains
+REACH = 4.0  # standard deviations within which a gain is looked for
+_SURELY = 1.0 - 1e-12
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A trial worth measuring.
+
+    Attributes:
+        row: of the joint space.
+        gain: expected improvement, as a fraction of the lowest cost.
+        near: it is the best of some neighbours, not of all.
+    """
+
+    row: Integers
+    gain: float
+    near: bool = False
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Predictions over trials that are not measured.
+
+    Attributes:
+        rows: of the joint space, shape (n, axes); at least one.
+        mean: predicted responses, shape (n,).
+        deviation: their standard deviations, shape (n,).
+        works: logarithms of the chances not to fail, shape (n,).
+        target: response of the lowest cost.
+        scale: of the responses: so much of a logarithm is one.
+    """
+
+    rows: Integers
+    mean: Floats
+    deviation: Floats
+    works: Floats
+    target: float
+    scale: float
+
+    @cached_property
+    def log_gain(self) -> Floats:
+        """Logarithms of expected improvement times chance to work, in responses, shape (n,)."""
+        return log_expected_improvement(self.mean, self.deviation, self.target) + self.works
+
+    @property
+    def best(self) -> Proposal:
+        """The trial of highest expected improvement times chance to work."""
+        place = int(np.argmax(self.log_gain))
+        return Proposal(self.rows[place], self._relative(float(self.log_gain[place])))
+
+    def first(self, count: int) -> list[Integers]:
+        """The ``count`` trials of highest expected improvement, the highest first."""
+        return list(self.rows[np.argsort(-self.log_gain, kind="stable")[:count]])
+
+    @cached_property
+    def expected_gain(self) -> float:
+        """Expected gain of measuring all, as a fraction of the lowest cost.
+
+        The integral over gains of the chance that some trial gains more; trials are taken as independent, so
+        that it is too high where they are alike, and has to be calibrated.
+        """
+        chosen = np.argsort(-self.log_gain, kind="stable")[:MOST]
+        mean, deviation, works = self.mean[chosen], self.deviation[chosen], np.exp(self.works[chosen])
+        furthest = float(np.max(self.target - mean + REACH * deviation))
+        if furthest <= 0.0:
+            return self._relative(float(self.log_gain[chosen[0]]))
+        gains = np.linspace(0.0, furthest, STEPS + 1)
+        chances = np.exp(log_ndtr((self.target - gains[:, None] - mean) / deviation)) * works
+        none = np.exp(np.log1p(-np.minimum(chances, _SURELY)).sum(axis=1))
+        some = 1.0 - none
+        step = furthest / STEPS
+        return float(step * (some.sum() - 0.5 * (some[0] + some[-1])) * self.scale)
+
+    def _relative(self, log_gain: float) -> float:
+        """A gain as a fraction of the lowest cost: responses below the bend are logarithms over a scale."""
+        return float(np.exp(min(log_gain, 50.0)) * self.scale)

@@ -1,0 +1,30 @@
+"""Which trials a search begins with, before there is anything to learn from."""
+
+import numpy as np
+
+from .encoding import Integers, latin
+from .joint import Joint
+
+
+def start_rows(
+    joint: Joint, pool: Integers, taken: Integers, count: int, draw: np.random.Generator
+) -> list[Integers]:
+    """Trials that between them tell much of a space.
+
+    They are a Latin hypercube. Its rows lie in corners, many of them with blocks of few threads or of very
+    many; where such blocks are to be doubted, rows of likely ones are drawn at random instead.
+
+    Args:
+        joint: the space.
+        pool: rows that may be drawn, shape (n, axes).
+        taken: rows that are measured anyway, shape (k, axes).
+        count: rows wanted.
+        draw: source of randomness.
+    """
+    if not joint.doubtful:
+        return [pool[i] for i in latin(joint.codes(pool), joint.codes(taken), count, draw)]
+    known = {tuple(row) for row in taken.tolist()}
+    free = np.array([tuple(row) not in known for row in pool.tolist()], dtype=bool)
+    likely = np.flatnonzero(free & (joint.unlikely(pool) == 0))
+    chosen = likely if len(likely) >= count else np.flatnonzero(free)
+    return list(pool[draw.choice(chosen, min(count, len(chosen)), replace=False)]) if len(chosen) else []

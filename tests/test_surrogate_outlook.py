@@ -1,0 +1,95 @@
+"""What a surrogate expects of all that is left, and what it believes of blocks."""
+
+import numpy as np
+import pytest
+from policy_driver import candidate
+from tuner.policies.surrogate.blocks import MOST, SLOWER, slowdown, unlikely
+from tuner.policies.surrogate.gaussian import Gaussian
+from tuner.policies.surrogate.outlook import Outlook
+from tuner.policies.surrogate.posterior import Posterior
+
+from tuner.interfaces import StageLaunch
+from tuner.model import Configuration
+
+GROUPS = np.array([0])
+
+
+def outlook(mean: list[float], deviation: list[float], works: list[float] | None = None) -> Outlook:
+    """Predictions over as many trials; the lowest response is 0, and one is 0.1 of a logarithm."""
+    chances = np.ones(len(mean)) if works is None else np.array(works)
+    rows = np.arange(len(mean))[:, None]
+    return Outlook(rows, np.array(mean), np.array(deviation), np.log(chances), 0.0, 0.1)
+
+
+def test_of_one_trial_all_are_expected_to_gain_its_expected_improvement() -> None:
+    """The integral is the closed form."""
+    one = outlook([0.5], [1.0])
+
+    assert one.expected_gain == pytest.approx(one.best.gain, rel=0.01)
+
+
+def test_the_expected_gain_of_all_is_that_of_draws() -> None:
+    """Of independent trials, some of which may fail: the mean of the largest gain of many draws."""
+    mean, deviation, works = [0.0, 0.5, 1.0, -0.2], [0.3, 1.0, 2.0, 0.1], [1.0, 0.8, 0.5, 1.0]
+    draw = np.random.default_rng(0)
+    values = np.array(mean) + np.array(deviation) * draw.standard_normal((200_000, 4))
+    gains = np.where(draw.random((200_000, 4)) < works, np.maximum(-values, 0.0), 0.0)
+
+    found = outlook(mean, deviation, works).expected_gain
+
+    assert found == pytest.approx(0.1 * gains.max(axis=1).mean(), rel=0.02)
+
+
+def test_more_to_measure_never_promises_less() -> None:
+    """Another trial adds to what is expected, at most its own improvement."""
+    few, more = outlook([0.1, 0.4], [0.5, 0.5]), outlook([0.1, 0.4, 0.2], [0.5, 0.5, 0.5])
+
+    own = outlook([0.2], [0.5]).expected_gain
+    assert few.expected_gain < more.expected_gain < few.expected_gain + own
+
+
+def test_hopeless_trials_promise_nothing() -> None:
+    """Far above the lowest response, the gain is nil, and a number."""
+    assert 0.0 <= outlook([40.0, 50.0], [1.0, 1.0]).expected_gain < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "slow"),
+    [(32, 8, 0.0), (16, 4, 0.0), (128, 8, 1.0), (48, 4, 1.0), (16, 1, 1.0)],
+    ids=["256", "64", "1024", "192", "16"],
+)
+def test_blocks_of_64_to_512_threads_are_likely(x: int, y: int, slow: float) -> None:
+    """A power of two among these, by the product of the block's tunables."""
+    one = candidate(block_size_x=x, block_size_y=y, tile=3)
+
+    assert unlikely([one], [one.configuration]) == [slow]
+
+
+def test_nothing_is_believed_of_blocks_that_are_known_or_have_no_name() -> None:
+    """Launches tell more, and tunables of other names tell nothing."""
+    configuration = Configuration({"block_size_x": 1024})
+    known = candidate(block_size_x=1024)
+    launch = StageLaunch(1, 1024, 0, 32, 1.0, 2, 64)
+
+    assert unlikely([type(known)(configuration, 1.0, 1024, 2, 64, launches=(launch,))], [configuration]) == [
+        0.0
+    ]
+    assert unlikely([candidate(L=1024)], [Configuration({"L": 1024})]) == [0.0]
+
+
+@pytest.mark.parametrize(("seen", "low", "high"), [(0.0, 0.0, 0.1), (0.2, 0.15, 0.25), (2.0, MOST, MOST)])
+def test_how_much_slower_blocks_are_is_learnt(seen: float, low: float, high: float) -> None:
+    """The belief gives way to many measurements, between nothing and the most."""
+    x = np.linspace(0.0, 1.0, 40)[:, None]
+    others = np.tile([0.0, 1.0], 20)
+    posterior = Posterior(Gaussian(GROUPS, np.zeros(1), -3.0, -5.0), x)
+    posterior.add(x, np.zeros(40))
+
+    assert low <= slowdown(posterior, others, seen * others, 1.0) <= high
+
+
+def test_before_anything_is_measured_the_belief_stands() -> None:
+    """Of no measurements, the coefficient is the prior's."""
+    posterior = Posterior(Gaussian(GROUPS, np.zeros(1), 0.0, -5.0), np.zeros((1, 1)))
+
+    assert slowdown(posterior, np.zeros(0), np.zeros(0), 0.5) == pytest.approx(SLOWER / 0.5)
