@@ -18,6 +18,9 @@ from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
 
 _LOG = logging.getLogger(__name__)
 
+DEFAULT = "default"
+"""Asks for the kernel file's default, and is its origin."""
+
 _SAME = ("uuid", "driver", "runtime")  # of a GPU: what the daemon measured with must be what is here
 
 
@@ -28,10 +31,12 @@ class Chosen:
     Attributes:
         configuration: values of the kernel's tunables.
         origin: ``given``, ``default``, which stored run it is the answer of, or what the daemon says of it.
+        known: False for a default or the answer of another size, taken for want of a better one.
     """
 
     configuration: Configuration
     origin: str
+    known: bool = True
 
     def __str__(self) -> str:
         return f"{self.configuration} ({self.origin})"
@@ -84,7 +89,7 @@ def choose(
         other = advisor.best(workload, device, "energy", count=0.0)
         chosen = None if other is None else _served(other, kernel, workload, device)
         lent = chosen or _worked_out(said, kernel, workload) or lent
-    return lent or Chosen(kernel.default(workload), "default")
+    return lent or Chosen(kernel.default(workload), DEFAULT, known=False)
 
 
 def _served(best: Best, kernel: KernelFile, workload: Workload, device: DeviceIdentity) -> Chosen | None:
@@ -106,7 +111,8 @@ def _said(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
     configuration = None if placed is None else kernel.allowed(workload, placed.configuration)
     if placed is None or configuration is None:
         return None
-    return Chosen(configuration, f"{placed.origin}, says the daemon: {placed.details}, for {best.objective}")
+    origin = f"{placed.origin}, says the daemon: {placed.details}, for {best.objective}"
+    return Chosen(configuration, origin, known=placed.origin != "nearest")
 
 
 def _of_database(
@@ -152,4 +158,5 @@ def _lent(query: AnswerQuery, source: DatabaseSource) -> Chosen | None:
         return None
     if part is None or part.origin == "default":
         return None
-    return Chosen(part.configuration, f"{part.origin}: {part.details}")
+    known = part.origin == "analytical"
+    return Chosen(part.configuration, f"{part.origin}: {part.details}", known=known)

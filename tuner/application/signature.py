@@ -23,8 +23,8 @@ Stream: TypeAlias = Any
 _ALIGNMENT = 16  # kernels load 16 bytes at a time
 
 
-def check_array(cp: ModuleType, kernel: str, name: str, array: Array, first: Array) -> None:
-    """Refuse what a kernel cannot be handed as it is.
+def check_array(cp: ModuleType, kernel: str, name: str, array: Array, device: int | None) -> None:
+    """Refuse what a kernel cannot be handed as it is; ``device`` is the GPU it must be on, None for any.
 
     Raises:
         InputError: the message names the array and what would be right.
@@ -35,10 +35,10 @@ def check_array(cp: ModuleType, kernel: str, name: str, array: Array, first: Arr
             f"{kernel}: {name} is a {kind.__module__}.{kind.__qualname__}; it must be a CuPy array"
             " (cupy.asarray copies one to the GPU)"
         )
-    here, there = array.data.device_id, first.data.device_id
-    if here != there:
+    here = array.data.device_id
+    if device is not None and here != device:
         raise InputError(
-            f"{kernel}: {name} is on GPU {here}; it must be on GPU {there} as the first array is"
+            f"{kernel}: {name} is on GPU {here}; it must be on GPU {device} as the first array is"
         )
     if not array.flags.c_contiguous:
         raise InputError(
@@ -50,6 +50,17 @@ def check_array(cp: ModuleType, kernel: str, name: str, array: Array, first: Arr
         raise InputError(
             f"{kernel}: {name} begins {beyond} bytes past a multiple of {_ALIGNMENT}; its copy() does not"
         )
+
+
+def checked_shape(kernel: str, name: str, shape: Sequence[object]) -> tuple[int, ...]:
+    """The shape of an array that is not there yet.
+
+    Raises:
+        InputError: it holds something else than whole numbers.
+    """
+    if not all(isinstance(extent, int) and not isinstance(extent, bool) for extent in shape):
+        raise InputError(f"{kernel}: {name} is planned for {shape!r}; a shape is whole numbers")
+    return tuple(int(str(extent)) for extent in shape)
 
 
 def overlap(one: Array, other: Array) -> bool:
@@ -74,13 +85,13 @@ def checked_stream(stream: Stream, device: int) -> Stream:
 
 
 class Form(NamedTuple):
-    """The form of an array; ``dtype`` is NumPy's name of it."""
+    """The form of an array; ``dtype`` is NumPy's name of it, or empty where sizes and defaults decide it."""
 
     shape: tuple[int, ...]
     dtype: str
 
     def __str__(self) -> str:
-        return f"{self.dtype} of shape {self.shape}"
+        return f"{self.dtype} of shape {self.shape}".removeprefix(" of ")
 
 
 _Given = tuple[BufferRecipe, Form]
@@ -203,6 +214,8 @@ def _types(
     values = itertools.product(*(listed(kernel.sizes[name]) for name in free))
     candidates = [dict(zip(free, one, strict=True)) for one in values]
     for recipe, form in given:
+        if not form.dtype:
+            continue
         types = [recipe.dtype.fill({**env, **candidate}) for candidate in candidates]
         if form.dtype not in types:
             choice = " or ".join(dict.fromkeys(types))

@@ -13,12 +13,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from tuner.compiler import CompiledStage, Compiler
+from tuner.compiler.compiler import plan_resources
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.launches import LaunchRefusedError, LoadedStage, Program, Step
 from tuner.devices.cuda.types import Array, CudaFunction
 from tuner.errors import CompileError, DeviceError
-from tuner.model import DeviceIdentity, DeviceLimits, Plan, Scalar, Stage, Status, TensorMap
+from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Scalar, Stage, Status, TensorMap
 
 _KEPT = 512  # loaded functions; a module takes tens of kilobytes of device memory
 _SHARED_WITHOUT_ASKING = 48 * 1024
@@ -255,6 +256,15 @@ class DirectGpu:
             kind = CompileError if error.status is Status.COMPILE_ERROR else DeviceError
             raise kind(f"{plan.label()}: {error}") from error
 
+    def resources(self, plans: Sequence[Plan]) -> list[tuple[Resources, ...] | CompileError]:
+        """See ``tuner.interfaces.Device``; nothing is loaded.
+
+        Raises:
+            CompilerUnavailableError: NVRTC itself fails.
+        """
+        with Compiler(self.limits.architecture) as compiler:
+            return plan_resources(compiler, plans)
+
 
 class _BriefCompiler:
     """Compiles in children that end with each call, so that none is left behind in a caller's program."""
@@ -268,16 +278,3 @@ class _BriefCompiler:
         """See ``Compiler.compile``."""
         with Compiler(self._architecture) as compiler:
             return compiler.compile(stages)
-
-
-def enqueue(cp: ModuleType, steps: Sequence[Step]) -> None:
-    """Put steps into CuPy's current stream.
-
-    Raises:
-        DeviceError: the driver refuses one, or reports what an earlier kernel did.
-    """
-    try:
-        for step in steps:
-            step.enqueue(None)
-    except (cp.cuda.driver.CUDADriverError, cp.cuda.runtime.CUDARuntimeError) as error:
-        raise DeviceError(f"the GPU refuses the launch: {error}") from error
