@@ -64,7 +64,7 @@ class KernelPlan:
         return self._loaded.device
 
     @property
-    def out(self) -> Array | tuple[Array, ...] | None:
+    def out(self) -> Any:  # noqa: ANN401 - cupy.ndarray, which has no type information
         """The output of runs that are given none; a tuple for several, None before the first is needed."""
         return (self._outs if len(self._outs) > 1 else self._outs[0]) if self._outs else None
 
@@ -73,7 +73,7 @@ class KernelPlan:
         *arrays: Array,
         out: Array | Sequence[Array] | None = None,
         stream: Stream | None = None,
-    ) -> Array | tuple[Array, ...]:
+    ) -> Any:  # noqa: ANN401 - cupy.ndarray, which has no type information
         """Run the kernel and return its outputs; it may still run when this returns.
 
         Args:
