@@ -4,7 +4,7 @@ import ctypes
 import inspect
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_cuda import LIMITS
-from fake_cupy import CUDADriverError, DeviceArray, FakeCupy, Function, Kernel, Pointer, Stream
+from fake_cupy import (
+    CUDADriverError,
+    CUDARuntimeError,
+    DeviceArray,
+    FakeCupy,
+    Function,
+    Kernel,
+    Pointer,
+    Stream,
+)
 
 from tuner.application.calls import Application
 from tuner.application.choice import Chosen
@@ -161,8 +170,10 @@ class DriverCupy(FakeCupy):
         self.allocations = 0
         self.contexts = threading.local()
         self.contexts.any = True
-        self.legacy = Stream(self, non_blocking=True)
+        self.legacy = CapturingStream(self, non_blocking=True)
         self.by_handle = weakref.WeakValueDictionary({0: self.legacy})
+        self.graphs: weakref.WeakValueDictionary[int, CapturedGraph] = weakref.WeakValueDictionary()
+        self.replays = 0
         self.by_address: dict[int, weakref.ref[DeviceArray]] = {}
         self.cuda.Stream = self._stream
         self.cuda.get_current_stream = self._current_stream
@@ -170,6 +181,8 @@ class DriverCupy(FakeCupy):
         self.cuda.driver.ctxGetCurrent = self._context
         self.cuda.runtime.setDevice = self._set_device
         self.cuda.runtime.memsetAsync = self._memset
+        self.cuda.runtime.graphLaunch = self._launch_graph
+        self.cuda.runtime.streamIsCapturing = lambda stream: self.by_handle[stream].works is not None
 
     def empty(self, shape: Any, dtype: Any = np.float64) -> DeviceArray:
         self.allocations += 1
@@ -178,8 +191,8 @@ class DriverCupy(FakeCupy):
     def seen(self, array: DeviceArray, address: int) -> None:
         self.by_address[address] = weakref.ref(array)
 
-    def _stream(self, non_blocking: bool) -> Stream:
-        made = Stream(self, non_blocking)
+    def _stream(self, non_blocking: bool) -> "CapturingStream":
+        made = CapturingStream(self, non_blocking)
         self.by_handle[made.ptr] = made
         return made
 
@@ -201,26 +214,77 @@ class DriverCupy(FakeCupy):
         return held
 
     def _memset(self, address: int, value: int, size: int, stream: int) -> None:
-        array = self._array(address)
-        assert size == array.nbytes
-        self.by_handle[stream].do(lambda: array.view(np.uint8).reshape(-1).fill(value))
+        def fill(_: Stream) -> None:
+            array = self._array(address)
+            assert size == array.nbytes
+            array.view(np.uint8).reshape(-1).fill(value)
+
+        self._put(stream, fill)
 
     def _launch(self, function: int, *numbers: int) -> None:
         if not self._context():
             raise CUDADriverError("CUDA_ERROR_INVALID_CONTEXT: invalid device context")
         *shape, shared, stream, parameters, extra = numbers
         assert extra == 0
-        kernel = self.kernel_at(function)
-        kinds = inspect.signature(kernel.action).parameters.values()
+        kinds = [
+            one.annotation for one in inspect.signature(self.kernel_at(function).action).parameters.values()
+        ]
         pointers = (ctypes.c_void_p * len(kinds)).from_address(parameters)
-        arguments = [
-            np.int32(ctypes.c_int32.from_address(where).value)
-            if kind.annotation is int
-            else self._array(ctypes.c_uint64.from_address(where).value)
+        values = [
+            (ctypes.c_int32 if kind is int else ctypes.c_uint64).from_address(where).value
             for kind, where in zip(kinds, pointers, strict=True)
         ]
         loaded = Function(self, list(self.kernels)[function - 1])
-        loaded(shape[:3], shape[3:], arguments, shared_mem=shared, stream=self.by_handle[stream])
+
+        def run(lane: Stream) -> None:
+            arguments = [
+                np.int32(value) if kind is int else self._array(value)
+                for kind, value in zip(kinds, values, strict=True)
+            ]
+            loaded(shape[:3], shape[3:], arguments, shared_mem=shared, stream=lane)
+
+        self._put(stream, run)
+
+    def _put(self, stream: int, work: Callable[[Stream], None]) -> None:
+        lane = self.by_handle[stream]
+        if lane.works is not None:
+            lane.works.append(work)
+        else:
+            work(lane)
+
+    def _launch_graph(self, graph: int, stream: int) -> None:
+        if not self._context():
+            raise CUDARuntimeError("cudaErrorDeviceUninitialized: invalid device context")
+        self.replays += 1
+        for work in self.graphs[graph].works:
+            self._put(stream, work)
+
+
+class CapturingStream(Stream):
+    """A stream whose work can be captured while others run theirs."""
+
+    def __init__(self, cp: DriverCupy, non_blocking: bool) -> None:
+        super().__init__(cp, non_blocking)
+        self._driver_cupy = cp
+        self.works: list[Callable[[Stream], None]] | None = None
+
+    def begin_capture(self) -> None:
+        if not self._driver_cupy.capture_works:
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted")
+        self.works = []
+
+    def end_capture(self) -> Any:
+        works, self.works = self.works, None
+        assert works is not None
+        graph = CapturedGraph(works)
+        self._driver_cupy.graphs[graph.graphExec] = graph
+        return graph
+
+
+class CapturedGraph:
+    def __init__(self, works: list[Callable[[Stream], None]]) -> None:
+        self.works = works
+        self.graphExec = id(self)
 
 
 class FakeCompiler:
@@ -238,7 +302,7 @@ class FakeCompiler:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
+    def compile(self, stages: Sequence[Stage], _: object = None) -> list[CompiledStage | CompileError]:
         FakeCompiler.compiled += [stage.entry for stage in stages]
         return [
             CompiledStage(b"cubin", stage.entry.split("<")[0], Resources(32, architecture="sm_90"), "")
@@ -293,6 +357,8 @@ def fake_bench(patch: pytest.MonkeyPatch, folder: Path) -> Bench:
 
     FakeCompiler.compiled = []
     patch.setattr(Pointer, "ptr", property(ptr))
+    # cupy.ndarray allocates; views do not come this way
+    patch.setattr(DeviceArray, "__new__", lambda _, shape, dtype: cp.empty(shape, dtype), raising=False)
     patch.setattr(code, "Compiler", FakeCompiler)
     patch.setattr(probe, "import_cupy", lambda _: cp)
     patch.setattr(probe, "gpu_limits", lambda *_: LIMITS)

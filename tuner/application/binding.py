@@ -13,6 +13,7 @@ from tuner.application.choice import Chosen
 from tuner.application.signature import (
     Array,
     Form,
+    check_alignment,
     check_array,
     is_flat,
     overlap,
@@ -21,12 +22,9 @@ from tuner.application.signature import (
 )
 from tuner.config import KernelFile
 from tuner.devices.cuda.launches import Program
-from tuner.devices.cuda.packed import HomeContext, PackedRun
+from tuner.devices.cuda.packed import HomeContext, PackedRun, RunGraphs
 from tuner.errors import DeviceError, InputError
 from tuner.model import Buffer, Plan, Workload
-
-ALIGNED = 15
-"""Bits of an address that are zero: kernels load 16 bytes at a time."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,10 @@ class LoadedKernel:
     results: tuple[int, ...]
     tally: Tally
 
-    def packed(self, cp: ModuleType) -> PackedRun:
-        """A run on buffers in the order inputs, outputs, scratch."""
+    def graphs(self, cp: ModuleType) -> RunGraphs:
+        """Runs on buffers in the order inputs, outputs, scratch."""
         sizes = {one.name: one.nbytes for one in (*self.inputs, *self.outputs, *self.scratch)}
-        return PackedRun(cp, self.program, sizes)
+        return RunGraphs(cp, PackedRun(cp, self.program, sizes))
 
     def allocated(self, cp: ModuleType, arrays: Sequence[CallArray]) -> list[Array]:
         """New arrays from CuPy's pool of the current GPU and stream.
@@ -91,7 +89,7 @@ class LoadedKernel:
             DeviceError: they do not fit.
         """
         try:
-            return [cp.empty(one.shape, one.dtype) for one in arrays]
+            return [cp.ndarray(one.shape, one.dtype) for one in arrays]  # what cupy.empty does, and no more
         except cp.cuda.memory.OutOfMemoryError as error:
             raise DeviceError(f"{self.kernel}: output and scratch arrays do not fit: {error}") from error
 
@@ -103,7 +101,8 @@ class LoadedKernel:
         """
         if len(arrays) != len(self.inputs):
             names = ", ".join(one.name for one in self.inputs)
-            raise InputError(f"{self.kernel} takes {len(self.inputs)} arrays ({names}); {len(arrays)} given")
+            count = "1 array" if len(self.inputs) == 1 else f"{len(self.inputs)} arrays"
+            raise InputError(f"{self.kernel} takes {count} ({names}); {len(arrays)} given")
         for made, array in zip(self.inputs, arrays, strict=True):
             check_array(cp, self.kernel, made.name, array, self.device)
             self._check_form(made, array, made.name)
@@ -122,27 +121,26 @@ class LoadedKernel:
             check_array(cp, self.kernel, label, array, self.device)
             self._check_form(made, array, label)
 
-    def check_memory(self, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
+    def check_memory(self, given: Sequence[Array]) -> None:
         """Refuse addresses that kernels cannot load from, and outputs that share memory with others.
+
+        Args:
+            given: inputs, then outputs or none.
 
         Raises:
             InputError: the message names the array and what would be right.
         """
-        named = list(zip((one.name for one in self.inputs), arrays, strict=False))
-        for label, array in (*named, *zip(self._labels, outs, strict=False)):
-            beyond = array.data.ptr & ALIGNED
-            if beyond:
-                raise InputError(
-                    f"{self.kernel}: {label} begins {beyond} bytes past a multiple of {ALIGNED + 1};"
-                    " its copy() does not"
-                )
-        for made, label, array in zip(self.outputs, self._labels, outs, strict=False):
-            for name, other in named:
-                if overlap(array, other):
+        labels = [*(one.name for one in self.inputs), *self._labels]
+        for label, array in zip(labels, given, strict=False):
+            check_alignment(self.kernel, label, array)
+        names = [one.name for one in (*self.inputs, *self.outputs)]
+        for place in range(len(self.inputs), len(given)):
+            for other in range(place):
+                if overlap(given[place], given[other]):
                     raise InputError(
-                        f"{self.kernel}: {label} overlaps {name}; it must be an array of its own"
+                        f"{self.kernel}: {labels[place]} overlaps {names[other]};"
+                        " it must be an array of its own"
                     )
-            named.append((made.name, array))
 
     @property
     def _labels(self) -> list[str]:

@@ -14,6 +14,7 @@ from tuner.application.choice import DEFAULT, Chosen, choose, given
 from tuner.application.plans import KernelPlan
 from tuner.application.running import KernelRunner
 from tuner.application.signature import (
+    SEVERAL,
     Array,
     Form,
     Stream,
@@ -21,6 +22,7 @@ from tuner.application.signature import (
     check_count,
     check_forms,
     checked_shape,
+    examined,
     taken,
     workload_for,
 )
@@ -120,20 +122,25 @@ class Application:
         configuration: Settings = None,
     ) -> Array | tuple[Array, ...]:
         """See ``tuner.apply``."""
-        outs = () if out is None else out if isinstance(out, tuple | list) else (out,)
+        outs = () if out is None else out if isinstance(out, SEVERAL) else (out,)
+        given_arrays = (*arrays, *outs)
+        key: tuple[object, ...] | None = None
+        runner = None
         try:
-            key = _seen_key(kernel, arrays, outs, configuration, sizes)
+            forms, addresses = examined(given_arrays)
+            key = _seen_key(kernel, len(outs), forms, configuration, sizes)
             runner = self._seen.get(key)
         except (AttributeError, TypeError):  # no CuPy arrays, or nothing that can be compared: told below
-            key, runner = None, None
+            pass
         if runner is None or (out is not None and not outs):
             runner = self._runner(kernel, arrays, configuration, sizes)
             if out is not None:
                 runner.loaded.check_outputs(self._cupy(kernel), outs)
+            _, addresses = examined(given_arrays)
             if key is not None:
                 with self._lock:
                     _kept(self._seen, key, runner)
-        return runner.run(arrays, outs, stream)
+        return runner.run(given_arrays, addresses, stream)
 
     def plan(
         self,
@@ -145,21 +152,21 @@ class Application:
         configuration: Settings = None,
     ) -> KernelPlan:
         """See ``tuner.plan``."""
-        shapes = [array for array in arrays if isinstance(array, tuple | list)]
+        shapes = [array for array in arrays if isinstance(array, SEVERAL)]
         cp = self._cupy(kernel)
         if not shapes:
-            loaded = self._runner(kernel, arrays, configuration, sizes).loaded
+            runner = self._runner(kernel, arrays, configuration, sizes)
         elif len(shapes) < len(arrays):
             raise InputError(f"{kernel}: a plan is for arrays or for shapes, not for some of each")
         elif out is not None:
             raise InputError(f"{kernel}: a plan for shapes has no out; give it when the plan is called")
         else:
-            loaded = self._runner_for_shapes(cp, kernel, shapes, configuration, sizes).loaded
-        outs = () if out is None else tuple(out) if isinstance(out, tuple | list) else (out,)
+            runner = self._runner_for_shapes(cp, kernel, shapes, configuration, sizes)
+        outs = () if out is None else tuple(out) if isinstance(out, SEVERAL) else (out,)
         if out is not None:
-            loaded.check_outputs(cp, outs)
-        with cp.cuda.Device(loaded.device):
-            return KernelPlan(cp, loaded, () if shapes else arrays, outs)
+            runner.loaded.check_outputs(cp, outs)
+        with cp.cuda.Device(runner.loaded.device):
+            return KernelPlan(cp, runner, () if shapes else arrays, outs)
 
     def chosen(
         self,
@@ -290,25 +297,18 @@ def _asked(
 
 def _seen_key(
     kernel: str,
-    arrays: Sequence[Array],
-    outs: Sequence[Array],
+    outs: int,
+    forms: Sequence[object],
     configuration: Settings,
     sizes: Mapping[str, int | str],
 ) -> tuple[object, ...]:
     """Everything that was checked of a call and cannot change while this is the same.
 
-    Strides tell whether an array is contiguous; addresses, streams and the current GPU are not here.
+    Addresses, streams and the current GPU are not in it.
     """
-    key: list[object] = [kernel, len(outs)]
-    for array in arrays:
-        key += (type(array), array.shape, array.strides, array.dtype, array.data.device_id)
-    for array in outs:
-        key += (type(array), array.shape, array.strides, array.dtype, array.data.device_id)
-    if sizes:
-        key += _sizes_key(sizes)
-    if configuration is not None:
-        key.append(_settings_key(configuration))
-    return tuple(key)
+    if not sizes and configuration is None:
+        return kernel, outs, *forms
+    return kernel, outs, *forms, *_sizes_key(sizes), _settings_key(configuration)
 
 
 def _sizes_key(sizes: Mapping[str, int | str]) -> list[tuple[str, type, int | str]]:

@@ -5,13 +5,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
-from tuner.application.binding import CallArray, LoadedKernel
+from tuner.application.binding import LoadedKernel
 from tuner.application.choice import Chosen
 from tuner.application.running import KernelRunner
-from tuner.application.signature import Array, Stream
-from tuner.devices.cuda.packed import PackedRun
+from tuner.application.signature import SEVERAL, Array, Stream, examined
 from tuner.errors import InputError
 from tuner.model import Workload
 
@@ -28,22 +25,20 @@ class KernelPlan:
     def __init__(
         self,
         cp: ModuleType,
-        loaded: LoadedKernel,
+        runner: KernelRunner,
         arrays: Sequence[Array] = (),
         outs: Sequence[Array] = (),
     ) -> None:
         self._cp = cp
-        self._loaded = loaded
-        self._runner = KernelRunner(cp, loaded)
-        self._lock = threading.Lock()
+        self._runner = runner
+        self._loaded = loaded = runner.loaded
+        self._graphs, self._lock = loaded.graphs(cp), threading.Lock()
         self._arrays = tuple(arrays)
         self._outs = tuple(outs)
-        self._forms = tuple(_form(cp, loaded.device, one) for one in loaded.inputs)
-        self._out_forms = tuple(_form(cp, loaded.device, one) for one in loaded.outputs)
+        self._forms = _forms(cp, loaded)
         self._scratch = loaded.allocated(cp, loaded.scratch)
-        self._scratch_addresses = [int(array.data.ptr) for array in self._scratch]
-        self._other = loaded.packed(cp)
-        self._bound: PackedRun | None = None
+        self._scratch_addresses = [array.data.ptr for array in self._scratch]
+        self._bound: tuple[int, ...] = ()
         self._result: Array | tuple[Array, ...] = ()
         if arrays:
             self._bind()
@@ -87,10 +82,9 @@ class KernelPlan:
         """
         if arrays or out is not None:
             return self._run(arrays, out, stream)
-        bound = self._bound
-        if bound is None:
+        if not self._bound:
             raise InputError(f"{self}: it was planned for shapes; call it with arrays")
-        self._runner.enqueue(bound, stream)  # nothing is written to it any more: no lock is needed
+        self._runner.launch(self._graphs, self._lock, self._bound, stream)
         return self._result
 
     def __repr__(self) -> str:
@@ -99,68 +93,43 @@ class KernelPlan:
         return f"<plan of {problem}, on GPU {loaded.device}: {loaded.chosen}>"
 
     def _bind(self) -> None:
-        """Pack the arrays that runs without arguments take."""
-        outs = self._outs or self._own()
-        addresses = self._addresses(self._arrays, outs)
-        self._bound = self._loaded.packed(self._cp)
-        self._bound.point(addresses)
-        self._result = self._results(self._arrays, outs)
+        """Make runs without arguments ready."""
+        given = (*self._arrays, *self._own())
+        _, addresses = examined(given)
+        self._runner.check_addresses(given, addresses)
+        self._bound = (*addresses, *self._scratch_addresses)
+        self._graphs.keep(self._bound)
+        self._result = self._runner.results(given)
 
     def _run(
         self, arrays: Sequence[Array], out: Array | Sequence[Array] | None, stream: Stream | None
-    ) -> Array | tuple[Array, ...]:
-        loaded, cp = self._loaded, self._cp
-        if not arrays and self._bound is not None:
-            arrays = self._arrays
-        elif not _match(arrays, self._forms):
-            loaded.check_inputs(cp, arrays)
-        if out is None:
-            outs: Sequence[Array] = self._outs or self._own()
-        else:
-            outs = out if isinstance(out, tuple | list) else (out,)
-            if not _match(outs, self._out_forms):
-                loaded.check_outputs(cp, outs)
-        addresses = self._addresses(arrays, outs)
-        with self._lock:
-            self._other.point(addresses)
-            self._runner.enqueue(self._other, stream)
-        return self._results(arrays, outs)
-
-    def _addresses(self, arrays: Sequence[Array], outs: Sequence[Array]) -> list[int]:
-        addresses = [array.data.ptr for array in arrays]
-        addresses += [array.data.ptr for array in outs]
-        self._runner.check_addresses(addresses, arrays, outs)
+    ) -> Any:  # noqa: ANN401 - cupy.ndarray, which has no type information
+        outs: Sequence[Array] = (
+            (self._outs or self._own()) if out is None else out if isinstance(out, SEVERAL) else (out,)
+        )
+        given = (*(arrays or self._arrays), *outs)
+        try:
+            forms, addresses = examined(given)
+        except AttributeError:  # no CuPy array: told below
+            forms, addresses = [], []
+        if forms != self._forms:
+            self._loaded.check_inputs(self._cp, arrays or self._arrays)
+            self._loaded.check_outputs(self._cp, outs)
+        self._runner.check_addresses(given, addresses)
         addresses += self._scratch_addresses
-        return addresses
+        self._runner.launch(self._graphs, self._lock, tuple(addresses), stream)
+        return self._runner.results(given)
 
     def _own(self) -> Sequence[Array]:
-        """The plan's own output, made when it is first needed."""
+        """The plan's output: the one it was given, or one of its own that is made when first needed."""
         with self._lock:
             if not self._outs and self._loaded.outputs:
                 with self._cp.cuda.Device(self._loaded.device):
                     self._outs = tuple(self._loaded.allocated(self._cp, self._loaded.outputs))
         return self._outs
 
-    def _results(self, arrays: Sequence[Array], outs: Sequence[Array]) -> Array | tuple[Array, ...]:
-        given = (*arrays, *outs)
-        places = self._loaded.results
-        return given[places[0]] if len(places) == 1 else tuple(given[place] for place in places)
 
-
-_ArrayForm = tuple[Any, tuple[int, ...], tuple[int, ...], "np.dtype[Any]", int]
-
-
-def _form(cp: ModuleType, device: int, one: CallArray) -> _ArrayForm:
-    return cp.ndarray, one.shape, one.strides, one.dtype, device
-
-
-def _match(arrays: Sequence[Array], forms: Sequence[_ArrayForm]) -> bool:
-    """True for arrays of just these forms; False for others, usable ones among them."""
-    if len(arrays) != len(forms):
-        return False
-    for array, (kind, shape, strides, dtype, device) in zip(arrays, forms, strict=True):
-        if not isinstance(array, kind) or array.shape != shape or array.strides != strides:
-            return False
-        if array.dtype != dtype or array.data.device_id != device:
-            return False
-    return True
+def _forms(cp: ModuleType, loaded: LoadedKernel) -> list[object]:
+    """What ``examined`` says of arrays as the kernel takes them."""
+    arrays = (*loaded.inputs, *loaded.outputs)
+    return [part for one in arrays for part in (cp.ndarray, one.shape, one.strides, one.dtype, loaded.device)]

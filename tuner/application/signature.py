@@ -20,7 +20,11 @@ Array: TypeAlias = Any
 Stream: TypeAlias = Any
 """``cupy.cuda.Stream``, which has none either."""
 
-_ALIGNMENT = 16  # kernels load 16 bytes at a time
+SEVERAL = (tuple, list)
+"""What several arrays come in, and shapes; ``tuple | list`` would be made anew in every call."""
+
+ALIGNED = 15
+"""Bits of an address that are zero: kernels load 16 bytes at a time."""
 
 
 def check_array(cp: ModuleType, kernel: str, name: str, array: Array, device: int | None) -> None:
@@ -45,11 +49,37 @@ def check_array(cp: ModuleType, kernel: str, name: str, array: Array, device: in
             f"{kernel}: {name} is not contiguous (strides {array.strides} of shape {array.shape});"
             " cupy.ascontiguousarray copies it to one that is"
         )
-    beyond = array.data.ptr % _ALIGNMENT
+    check_alignment(kernel, name, array)
+
+
+def check_alignment(kernel: str, name: str, array: Array) -> None:
+    """Refuse an array that kernels cannot load from.
+
+    Raises:
+        InputError: it does not begin at a multiple of 16 bytes.
+    """
+    beyond = array.data.ptr & ALIGNED
     if beyond:
         raise InputError(
-            f"{kernel}: {name} begins {beyond} bytes past a multiple of {_ALIGNMENT}; its copy() does not"
+            f"{kernel}: {name} begins {beyond} bytes past a multiple of {ALIGNED + 1}; its copy() does not"
         )
+
+
+def examined(arrays: Sequence[Array]) -> tuple[list[object], list[int]]:
+    """What decides whether a kernel can run on arrays, and their addresses, in one pass.
+
+    Strides tell whether an array is contiguous.
+
+    Raises:
+        AttributeError: one is no CuPy array.
+    """
+    forms: list[object] = []
+    addresses: list[int] = []
+    for array in arrays:
+        data = array.data
+        forms += (array.__class__, array.shape, array.strides, array.dtype, data.device_id)
+        addresses.append(data.ptr)
+    return forms, addresses
 
 
 def checked_shape(kernel: str, name: str, shape: Sequence[object]) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.launches import LaunchRefusedError, LoadedStage, Program, Step
 from tuner.devices.cuda.types import Array, CudaFunction
 from tuner.errors import CompileError, DeviceError
+from tuner.interfaces import Progress
 from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Scalar, Stage, Status, TensorMap
 
 _KEPT = 512  # loaded functions; a module takes tens of kilobytes of device memory
@@ -256,14 +257,16 @@ class DirectGpu:
             kind = CompileError if error.status is Status.COMPILE_ERROR else DeviceError
             raise kind(f"{plan.label()}: {error}") from error
 
-    def resources(self, plans: Sequence[Plan]) -> list[tuple[Resources, ...] | CompileError]:
+    def resources(
+        self, plans: Sequence[Plan], progress: Progress | None = None
+    ) -> list[tuple[Resources, ...] | CompileError]:
         """See ``tuner.interfaces.Device``; nothing is loaded.
 
         Raises:
             CompilerUnavailableError: NVRTC itself fails.
         """
         with Compiler(self.limits.architecture) as compiler:
-            return plan_resources(compiler, plans)
+            return plan_resources(compiler, plans, progress)
 
 
 class _BriefCompiler:

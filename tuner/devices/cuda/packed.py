@@ -5,6 +5,7 @@ buffers are written to their slots, which the arguments of all stages point to, 
 """
 
 import ctypes
+import logging
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,8 +15,14 @@ import numpy as np
 
 from tuner.devices.cuda.driver import DriverCallError
 from tuner.devices.cuda.launches import LaunchRefusedError, LoadedStage, Program
+from tuner.devices.cuda.types import Graph
 from tuner.model import Status, TensorMap
 
+_LOG = logging.getLogger(__name__)
+
+_MOST_GRAPHS = 4  # of a run; each takes some tens of kilobytes of the driver's memory
+_MOST_ONCE = 16
+_UNUSED = 1000  # runs without a graph, after which the graphs are taken to be of freed arrays
 _MAP_BYTES = 128  # of a CUtensorMap
 _MAP_ALIGNMENT = 64
 
@@ -33,6 +40,7 @@ class PackedRun:
     """
 
     def __init__(self, cp: ModuleType, program: Program, sizes: Mapping[str, int]) -> None:
+        self._cp = cp
         self._launch = cp.cuda.driver.launchKernel
         self._clear = cp.cuda.runtime.memsetAsync
         places = {name: place for place, name in enumerate(sizes)}
@@ -64,6 +72,16 @@ class PackedRun:
         for shape, parameters in self._launches:
             self._launch(*shape, stream, parameters, 0)
 
+    def graph(self) -> Graph:
+        """A run on the present buffers as a CUDA graph; CuPy's errors come through."""
+        stream = self._cp.cuda.Stream(non_blocking=True)
+        stream.begin_capture()
+        try:
+            self.enqueue(stream.ptr)
+        finally:
+            captured: Graph = stream.end_capture()
+        return captured
+
     def _parameters(self, stage: LoadedStage, program: Program, places: Mapping[str, int]) -> int:
         """Address of the list of addresses of a stage's arguments."""
         parameters = (ctypes.c_void_p * len(stage.arguments))()
@@ -80,6 +98,69 @@ class PackedRun:
                 parameters[number] = value.ctypes.data
         self._kept.append(parameters)
         return ctypes.addressof(parameters)
+
+
+class RunGraphs:
+    """A packed run, as CUDA graphs where the buffers come again: the driver takes a graph much sooner.
+
+    Graphs hold addresses and no arrays. Of one graph one launch runs at a time, in whatever streams. All of
+    this belongs to one thread at a time.
+
+    Args:
+        cp: CuPy.
+        packed: the run.
+    """
+
+    def __init__(self, cp: ModuleType, packed: PackedRun) -> None:
+        self._packed = packed
+        self._capturing = cp.cuda.runtime.streamIsCapturing
+        self._replay = cp.cuda.runtime.graphLaunch
+        self._refusals = (cp.cuda.driver.CUDADriverError, cp.cuda.runtime.CUDARuntimeError)
+        self._graphs: dict[tuple[int, ...], Graph] = {}
+        self._once: set[tuple[int, ...]] = set()
+        self._unused = 0
+        self._works = True
+
+    def run(self, addresses: tuple[int, ...], stream: int) -> None:
+        """Put a run on these buffers into a stream, given by its handle; CuPy's errors come through.
+
+        Raises:
+            LaunchRefusedError: a tensor map cannot be made of a buffer.
+        """
+        graph = self._graphs.get(addresses)
+        if graph is not None:
+            self._unused = 0
+            self._replay(graph.graphExec, stream)
+            return
+        self._packed.point(addresses)
+        self._packed.enqueue(stream)
+        self._note(addresses, stream)
+
+    def keep(self, addresses: tuple[int, ...]) -> None:
+        """Make the graph for these buffers now; where the driver makes none, runs are launched singly.
+
+        Raises:
+            LaunchRefusedError: a tensor map cannot be made of a buffer.
+        """
+        self._packed.point(addresses)
+        try:
+            self._graphs[addresses] = self._packed.graph()
+        except self._refusals as error:
+            self._works = False
+            _LOG.info("kernels are launched without CUDA graphs: %s", error)
+
+    def _note(self, addresses: tuple[int, ...], stream: int) -> None:
+        """Make a graph for buffers that came twice, while there are few; drop those that nobody uses."""
+        self._unused += 1
+        if self._unused >= _UNUSED:
+            self._unused = 0
+            self._graphs.clear()
+        if addresses not in self._once:
+            if len(self._once) >= _MOST_ONCE:
+                self._once.clear()
+            self._once.add(addresses)
+        elif self._works and len(self._graphs) < _MOST_GRAPHS and not self._capturing(stream):
+            self.keep(addresses)
 
 
 class _EncodedMap:
