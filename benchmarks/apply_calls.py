@@ -44,7 +44,7 @@ MOST_ELEMENTS = 2**27  # of an array
 IN_A_BLOCK = 100  # calls; fewer than the driver queues without waiting
 BLOCKS = 60
 ROUNDS = 60
-EVENT_S = 0.004  # of calls in a row
+EVENT_S = 0.002  # of calls in a row
 
 
 def main() -> None:

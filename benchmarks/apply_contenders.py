@@ -1,10 +1,12 @@
 """Calls that solve the same problem on the same arrays: ours and those of the libraries, made ready to time.
 
 The libraries are used as one who knows them would: plans, handles and buffers are made before, outputs are
-given where a call takes them, nothing waits for the GPU.
+given where a call takes them, nothing waits for the GPU. Calls that allocate nothing are also timed as CUDA
+graphs, as ``tuner.plan`` launches its own.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -44,6 +46,7 @@ class Contender:
         answer: the solution after a call; None where calls overwrite their input.
         ours: whether it is a call of this package.
         note: which configuration, and why.
+        bound: whether it works on the same arrays each time and allocates nothing.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Contender:
     answer: Callable[[], Any] | None
     ours: bool = False
     note: str = ""
+    bound: bool = False
 
 
 def arrays_of(cp: Any, case: Case) -> tuple[tuple[Any, ...], Any]:
@@ -87,8 +91,35 @@ def ours(case: Case, inputs: tuple[Any, ...], out: Any, configuration: str | Non
 
 
 def peers(cp: Any, case: Case, inputs: tuple[Any, ...], out: Any) -> list[Contender]:
-    """The calls of CuPy and of the libraries below it."""
-    return {"fft": _ffts, "scan": _scans, "tridiag": _solvers}[case.family](cp, case, inputs, out)
+    """The calls of CuPy and of the libraries below it; also as CUDA graphs, where that can be."""
+    made = {"fft": _ffts, "scan": _scans, "tridiag": _solvers}[case.family](cp, case, inputs, out)
+    captured = [_captured(cp, one) for one in made if one.bound]
+    return [*made, *(one for one in captured if one is not None)]
+
+
+def _captured(cp: Any, contender: Contender) -> Contender | None:
+    """A call as a CUDA graph; None where the library does not let itself be captured."""
+    contender.call()
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.runtime.deviceSynchronize()
+    with stream:
+        stream.begin_capture()
+        try:
+            contender.call()
+        except Exception as error:  # noqa: BLE001 - whatever a library says
+            print(f"{contender.name}: cannot be captured: {error}")
+            with suppress(Exception):
+                stream.end_capture()
+            return None
+        graph = stream.end_capture()
+    keep = (graph, contender.call)
+    return Contender(
+        f"{contender.name}, CUDA graph", partial(_launched, graph, keep), contender.answer, bound=True
+    )
+
+
+def _launched(graph: Any, _kept: object) -> None:
+    graph.launch()
 
 
 def _ffts(cp: Any, case: Case, inputs: tuple[Any, ...], out: Any) -> list[Contender]:
@@ -99,7 +130,7 @@ def _ffts(cp: Any, case: Case, inputs: tuple[Any, ...], out: Any) -> list[Conten
     plan = cufft.Plan1d(case.n, cufft.CUFFT_C2C, case.batch)
     made = scipy_fft.get_fft_plan(x, axes=1)
     return [
-        Contender("cuFFT plan", partial(plan.fft, x, out, cufft.CUFFT_FORWARD), lambda: out),
+        Contender("cuFFT plan", partial(plan.fft, x, out, cufft.CUFFT_FORWARD), lambda: out, bound=True),
         Contender("cupyx.scipy.fft.fft, plan given", partial(scipy_fft.fft, x, plan=made), None),
         Contender("cupy.fft.fft", partial(cp.fft.fft, x), None),
     ]
@@ -129,6 +160,7 @@ def _solvers(cp: Any, case: Case, inputs: tuple[Any, ...], _: Any) -> list[Conte
             "cuSPARSE gtsv2StridedBatch",
             partial(strided, handle, n, *pointers, batch, n, room.data.ptr),
             None,
+            bound=True,
         )
     ]
     if batch == 1:
@@ -136,7 +168,7 @@ def _solvers(cp: Any, case: Case, inputs: tuple[Any, ...], _: Any) -> list[Conte
         single_room = cp.empty(max(size, 1), cp.uint8)
         single = partial(_keeping, cusparse.sgtsv2_nopivot, (a, b, c, x, single_room))
         call = partial(single, handle, n, 1, *pointers, n, single_room.data.ptr)
-        found.append(Contender("cuSPARSE gtsv2_nopivot", call, None))
+        found.append(Contender("cuSPARSE gtsv2_nopivot", call, None, bound=True))
     return found
 
 
