@@ -64,8 +64,8 @@ def choose(
     """The best known configuration of a workload alone, with clocks as found.
 
     What the daemon has stored for time comes first, then what the database has stored for time, then for
-    other objectives, then what the daemon has stored for energy, then what the daemon works out or knows of
-    other sizes, then what the database knows of them. Of each the first by ``tuner.database.ranking`` is
+    other objectives, then what the daemon has stored for energy, then the analytical answer of either, then
+    what they know of other sizes. Of each the first by ``tuner.database.ranking`` is
     taken; stored answers that are stale for more than their batch are left out.
 
     Args:
@@ -88,7 +88,8 @@ def choose(
     if said is not None and advisor is not None:
         other = advisor.best(workload, device, "energy", count=0.0)
         chosen = None if other is None else _served(other, kernel, workload, device)
-        lent = chosen or _worked_out(said, kernel, workload) or lent
+        found = [one for one in (chosen, _worked_out(said, kernel, workload), lent) if one is not None]
+        lent = next((one for one in found if one.known), found[0] if found else None)
     return lent or Chosen(kernel.default(workload), DEFAULT, known=False)
 
 
