@@ -1,17 +1,32 @@
 """Kernels to apply to arrays of a fake CuPy, on two fake GPUs, with an empty database."""
 
-from collections.abc import Sequence
+import ctypes
+import inspect
+import threading
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_cuda import LIMITS
-from fake_cupy import DeviceArray, FakeCupy, Kernel
+from fake_cupy import (
+    CUDADriverError,
+    CUDARuntimeError,
+    DeviceArray,
+    FakeCupy,
+    Function,
+    Kernel,
+    Pointer,
+    Stream,
+)
 
-from tuner.application.calls import Application, ApplicationCall
+from tuner.application.calls import Application
 from tuner.application.choice import Chosen
+from tuner.application.plans import KernelPlan
 from tuner.compiler import CompiledStage
 from tuner.config.catalog import Catalog
 from tuner.devices.cuda import code, probe
@@ -143,6 +158,137 @@ def blend(
     total += weights * (left + right)
 
 
+class DriverCupy(FakeCupy):
+    """A fake CuPy whose driver takes launches with packed arguments, and knows the current context.
+
+    A kernel is handed the array whose address was last asked for, as long as somebody holds it. A thread has
+    no context before it sets its GPU, except for the one that made this.
+    """
+
+    def __init__(self, kernels: dict[str, Kernel]) -> None:
+        super().__init__(kernels)
+        self.allocations = 0
+        self.contexts = threading.local()
+        self.contexts.any = True
+        self.legacy = CapturingStream(self, non_blocking=True)
+        self.by_handle = weakref.WeakValueDictionary({0: self.legacy})
+        self.graphs: weakref.WeakValueDictionary[int, CapturedGraph] = weakref.WeakValueDictionary()
+        self.replays = 0
+        self.by_address: dict[int, weakref.ref[DeviceArray]] = {}
+        self.cuda.Stream = self._stream
+        self.cuda.get_current_stream = self._current_stream
+        self.cuda.driver.launchKernel = self._launch
+        self.cuda.driver.ctxGetCurrent = self._context
+        self.cuda.runtime.setDevice = self._set_device
+        self.cuda.runtime.memsetAsync = self._memset
+        self.cuda.runtime.graphLaunch = self._launch_graph
+        self.cuda.runtime.streamIsCapturing = lambda stream: self.by_handle[stream].works is not None
+
+    def empty(self, shape: Any, dtype: Any = np.float64) -> DeviceArray:
+        self.allocations += 1
+        return super().empty(shape, dtype)
+
+    def seen(self, array: DeviceArray, address: int) -> None:
+        self.by_address[address] = weakref.ref(array)
+
+    def _stream(self, non_blocking: bool) -> "CapturingStream":
+        made = CapturingStream(self, non_blocking)
+        self.by_handle[made.ptr] = made
+        return made
+
+    def _current_stream(self, device: int) -> Any:
+        assert device == self.gpu
+        return self.current[-1] if self.current else SimpleNamespace(ptr=0)
+
+    def _context(self) -> int:
+        return 1000 + self.gpu if hasattr(self.contexts, "any") else 0
+
+    def _set_device(self, device: int) -> None:
+        self.contexts.any = True
+        self.gpu = device
+
+    def _array(self, address: int) -> DeviceArray:
+        held = self.by_address[address]()
+        if held is None:
+            raise CUDADriverError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
+        return held
+
+    def _memset(self, address: int, value: int, size: int, stream: int) -> None:
+        def fill(_: Stream) -> None:
+            array = self._array(address)
+            assert size == array.nbytes
+            array.view(np.uint8).reshape(-1).fill(value)
+
+        self._put(stream, fill)
+
+    def _launch(self, function: int, *numbers: int) -> None:
+        if not self._context():
+            raise CUDADriverError("CUDA_ERROR_INVALID_CONTEXT: invalid device context")
+        *shape, shared, stream, parameters, extra = numbers
+        assert extra == 0
+        kinds = [
+            one.annotation for one in inspect.signature(self.kernel_at(function).action).parameters.values()
+        ]
+        pointers = (ctypes.c_void_p * len(kinds)).from_address(parameters)
+        values = [
+            (ctypes.c_int32 if kind is int else ctypes.c_uint64).from_address(where).value
+            for kind, where in zip(kinds, pointers, strict=True)
+        ]
+        loaded = Function(self, list(self.kernels)[function - 1])
+
+        def run(lane: Stream) -> None:
+            arguments = [
+                np.int32(value) if kind is int else self._array(value)
+                for kind, value in zip(kinds, values, strict=True)
+            ]
+            loaded(shape[:3], shape[3:], arguments, shared_mem=shared, stream=lane)
+
+        self._put(stream, run)
+
+    def _put(self, stream: int, work: Callable[[Stream], None]) -> None:
+        lane = self.by_handle[stream]
+        if lane.works is not None:
+            lane.works.append(work)
+        else:
+            work(lane)
+
+    def _launch_graph(self, graph: int, stream: int) -> None:
+        if not self._context():
+            raise CUDARuntimeError("cudaErrorDeviceUninitialized: invalid device context")
+        if self.by_handle[stream].works is not None:
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted")
+        self.replays += 1
+        for work in self.graphs[graph].works:
+            self._put(stream, work)
+
+
+class CapturingStream(Stream):
+    """A stream whose work can be captured while others run theirs."""
+
+    def __init__(self, cp: DriverCupy, non_blocking: bool) -> None:
+        super().__init__(cp, non_blocking)
+        self._driver_cupy = cp
+        self.works: list[Callable[[Stream], None]] | None = None
+
+    def begin_capture(self) -> None:
+        if not self._driver_cupy.capture_works:
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted")
+        self.works = []
+
+    def end_capture(self) -> Any:
+        works, self.works = self.works, None
+        assert works is not None
+        graph = CapturedGraph(works)
+        self._driver_cupy.graphs[graph.graphExec] = graph
+        return graph
+
+
+class CapturedGraph:
+    def __init__(self, works: list[Callable[[Stream], None]]) -> None:
+        self.works = works
+        self.graphExec = id(self)
+
+
 class FakeCompiler:
     """Compiles an entry to a kernel of its name, whatever its template arguments; keeps what it compiled."""
 
@@ -158,7 +304,7 @@ class FakeCompiler:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
+    def compile(self, stages: Sequence[Stage], _: object = None) -> list[CompiledStage | CompileError]:
         FakeCompiler.compiled += [stage.entry for stage in stages]
         return [
             CompiledStage(b"cubin", stage.entry.split("<")[0], Resources(32, architecture="sm_90"), "")
@@ -167,9 +313,9 @@ class FakeCompiler:
 
 
 class Bench:
-    """An application over a fake CuPy, called as ``tuner.apply`` and ``tuner.chosen`` are."""
+    """An application over a fake CuPy, called as ``tuner.apply``, ``tuner.plan`` and ``tuner.chosen`` are."""
 
-    def __init__(self, cp: FakeCupy, folder: Path) -> None:
+    def __init__(self, cp: DriverCupy, folder: Path) -> None:
         self.cp = cp
         self.database = folder / "tuner.db"
         self.catalog = Catalog.load(search_path=[folder])
@@ -184,10 +330,17 @@ class Bench:
         configuration: Any = None,
         **sizes: Any,
     ) -> Any:
-        return self.application.apply(ApplicationCall(kernel, arrays, configuration, sizes), out, stream)
+        return self.application.apply(
+            kernel, arrays, sizes, out=out, stream=stream, configuration=configuration
+        )
+
+    def plan(
+        self, kernel: str, *arrays: Any, out: Any = None, configuration: Any = None, **sizes: Any
+    ) -> KernelPlan:
+        return self.application.plan(kernel, arrays, sizes, out=out, configuration=configuration)
 
     def chosen(self, kernel: str, *arrays: Any, configuration: Any = None, **sizes: Any) -> Chosen:
-        return self.application.chosen(ApplicationCall(kernel, arrays, configuration, sizes))
+        return self.application.chosen(kernel, arrays, sizes, configuration=configuration)
 
     def array(self, *shape: int, dtype: str = "float32") -> DeviceArray:
         made = self.cp.empty(shape, dtype)
@@ -196,8 +349,18 @@ class Bench:
 
 
 def fake_bench(patch: pytest.MonkeyPatch, folder: Path) -> Bench:
-    cp = FakeCupy({"sums": Kernel(sums, 1e-3), "blend": Kernel(blend, 1e-3)})
+    cp = DriverCupy({"sums": Kernel(sums, 1e-3), "blend": Kernel(blend, 1e-3)})
+    pointed = vars(Pointer)["ptr"].__get__
+
+    def ptr(pointer: Pointer) -> int:
+        address: int = pointed(pointer)
+        cp.seen(pointer.array, address)
+        return address
+
     FakeCompiler.compiled = []
+    patch.setattr(Pointer, "ptr", property(ptr))
+    # cupy.ndarray allocates; views do not come this way
+    patch.setattr(DeviceArray, "__new__", lambda _, shape, dtype: cp.empty(shape, dtype), raising=False)
     patch.setattr(code, "Compiler", FakeCompiler)
     patch.setattr(probe, "import_cupy", lambda _: cp)
     patch.setattr(probe, "gpu_limits", lambda *_: LIMITS)

@@ -371,10 +371,10 @@ def test_import_is_light() -> None:
     """``import tuner`` loads none of what applying needs; the functions are there all the same."""
     code = (
         "import sys, tuner; assert not {'numpy', 'cupy', 'sqlite3'} & set(sys.modules), sys.modules;"
-        "print(tuner.apply.__name__, tuner.chosen.__name__)"
+        "print(tuner.apply.__name__, tuner.chosen.__name__, tuner.plan.__name__)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "apply chosen\n"
+    assert done.stdout == "apply chosen plan\n"
     with pytest.raises(AttributeError, match="module 'tuner' has no attribute 'aply'"):
         _ = tuner.aply  # type: ignore[attr-defined]  # the point of the test
 
@@ -391,7 +391,7 @@ def test_page_shows_the_function() -> None:
         for node in ast.walk(ast.parse(example))
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("tuner.")
     ]
-    assert {ast.unparse(call.func) for call in calls} == {"tuner.apply", "tuner.chosen"}
+    assert {ast.unparse(call.func) for call in calls} == {"tuner.apply", "tuner.chosen", "tuner.plan"}
     for call in calls:
         kernel = Catalog.load().kernel(ast.literal_eval(call.args[0]))
         signature.check_count(kernel, len(call.args) - 1)
@@ -399,7 +399,7 @@ def test_page_shows_the_function() -> None:
 
 
 def test_errors_of_the_functions() -> None:
-    """``tuner.apply`` and ``tuner.chosen`` look in the user's catalogue."""
-    for function in (tuner.apply, tuner.chosen):
+    """``tuner.apply``, ``tuner.plan`` and ``tuner.chosen`` look in the user's catalogue."""
+    for function in (tuner.apply, tuner.plan, tuner.chosen):
         with pytest.raises(TunerError, match=r"unknown kernel 'scan-ff'.*scan-lf"):
             function("scan-ff", None)

@@ -3,12 +3,15 @@
 import itertools
 import math
 import re
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tuner
+from tuner.application.calls import Application
+from tuner.application.untuned import UntunedAnswers
 from tuner.compiler import Compiler
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog, kernels_root
@@ -19,6 +22,7 @@ from tuner.model import Stage
 pytestmark = pytest.mark.gpu
 
 CATALOG = Catalog.load(search_path=[kernels_root()])
+DEFAULT: dict[str, Any] = {"configuration": "default"}  # compiled for all cases at once, below
 MOST = 2**23  # elements, so that the largest transforms fit once
 
 
@@ -76,7 +80,7 @@ def test_scan(cp: Any, name: str, batch: int, N: int) -> None:
     """Sums of rows are cupy.cumsum's within 1e-6 of the row's largest."""
     x = filled(cp, (batch, N), "float32")
     reference = cp.cumsum(x.astype(cp.float64), axis=1)
-    y = tuner.apply(name, x)
+    y = tuner.apply(name, x, **DEFAULT)
     assert (y.shape, y.dtype) == (x.shape, x.dtype)
     assert float((abs(y - reference).max(axis=1) / abs(reference).max(axis=1)).max()) <= 1e-6
 
@@ -88,7 +92,7 @@ def test_scan_forms(cp: Any, name: str, dtype: str, form: str) -> None:
     """The type follows from the array and the form from its name; whole numbers are summed exactly."""
     for shape in ((65, 1000), (1000,)):
         x = filled(cp, shape, dtype)
-        y = tuner.apply(name, x, form=form)
+        y = tuner.apply(name, x, form=form, **DEFAULT)
         reference = cp.cumsum(x, axis=-1, dtype=dtype) - (x if form == "exclusive" else 0)
         assert (y.shape, y.dtype) == (shape, np.dtype(dtype))
         assert float(abs(y - reference).max()) <= (0 if dtype == "int32" else 1e-11)
@@ -99,10 +103,10 @@ def test_fft(cp: Any, name: str, batch: int, N: int) -> None:
     """Transforms are cupy.fft's within 1e-7 per level, and the inverse leads back."""
     x = filled(cp, (batch, N), "complex64")
     reference = cp.fft.fft(x.astype(cp.complex128), axis=1)
-    y = tuner.apply(name, x)
+    y = tuner.apply(name, x, **DEFAULT)
     allowed = 1e-7 * max(1.0, math.log2(N))
     assert distance(cp, y, reference) <= allowed
-    back = tuner.apply(name, y, direction="inverse")
+    back = tuner.apply(name, y, direction="inverse", **DEFAULT)
     assert distance(cp, back, cp.fft.ifft(y.astype(cp.complex128), axis=1)) <= allowed
     assert distance(cp, back, x) <= 2 * allowed
 
@@ -116,7 +120,7 @@ def test_tridiagonal(cp: Any, name: str, batch: int, N: int) -> None:
     """The solution satisfies the system: its defect is within 1e-6 of the largest terms."""
     a, c, d = (filled(cp, (batch + extra, N), "float32")[:batch] for extra in (0, 1, 2))
     b = (abs(a) + abs(c) + 0.5).astype(cp.float32)
-    x = tuner.apply(name, a, b, c, d).astype(cp.float64)
+    x = tuner.apply(name, a, b, c, d, **DEFAULT).astype(cp.float64)
     defect = b * x - d
     defect[:, 1:] += a[:, 1:] * x[:, :-1]
     defect[:, :-1] += c[:, :-1] * x[:, 1:]
@@ -130,7 +134,7 @@ def test_output_and_streams(cp: Any) -> None:
         x = filled(cp, (4096, 1024), "float32")
         y = cp.zeros_like(x)
     for _ in range(20):
-        assert tuner.apply("scan-lf", x, out=y, stream=stream) is y
+        assert tuner.apply("scan-lf", x, out=y, stream=stream, **DEFAULT) is y
         with stream:
             x[...] = y / 1024
     with stream:
@@ -148,10 +152,95 @@ def test_streams_do_not_meet(cp: Any) -> None:
     outputs: list[Any] = [None] * 4
     for _ in range(10):
         for i, stream in enumerate(streams):
-            outputs[i] = tuner.apply("fft-large", inputs[i], stream=stream)
+            outputs[i] = tuner.apply("fft-large", inputs[i], stream=stream, **DEFAULT)
     cp.cuda.runtime.deviceSynchronize()
     for x, y in zip(inputs, outputs, strict=True):
         assert distance(cp, y, cp.fft.fft(x.astype(cp.complex128), axis=1)) <= 2e-6
+
+
+def plan_cases(cp: Any) -> list[tuple[str, list[Any]]]:
+    """Kernels with one input and with several, with one stage, and with several and scratch arrays."""
+    z, x = filled(cp, (3, 2**16), "complex64"), filled(cp, (16, 1024), "float32")
+    a, c, d = (filled(cp, (5 + extra, 512), "float32")[:5] for extra in (0, 1, 2))
+    b = (abs(a) + abs(c) + 0.5).astype(cp.float32)
+    return [
+        ("fft", [z[:, :1024].copy()]),
+        ("fft-large", [z]),
+        ("scan-lf", [x]),
+        ("tridiag-wm", [a, b, c, d]),
+    ]
+
+
+def test_plans(cp: Any) -> None:
+    """A plan gives what apply gives: on its own arrays, on others, on other streams and in other threads."""
+    for name, arrays in plan_cases(cp):
+        wanted = tuner.apply(name, *arrays, **DEFAULT)
+        plan = tuner.plan(name, *arrays, **DEFAULT)
+        for _ in range(3):
+            plan.out[...] = 0
+            assert plan() is plan.out
+            assert bool((plan.out == wanted).all()), name
+        others = [array.copy() for array in arrays]
+        others[0] *= 0.5
+        y, stream = cp.zeros_like(wanted), cp.cuda.Stream(non_blocking=True)
+        cp.cuda.runtime.deviceSynchronize()
+        assert plan(*others, out=y, stream=stream) is y
+        stream.synchronize()
+        assert bool((y == tuner.apply(name, *others, **DEFAULT)).all()), name
+        shaped = tuner.plan(name, *(array.shape for array in arrays), **DEFAULT)
+        assert bool((shaped(*arrays) == wanted).all()), name
+        threads = [threading.Thread(target=plan, kwargs={"stream": stream}) for _ in range(4)]
+        plan.out[...] = 0
+        cp.cuda.runtime.deviceSynchronize()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stream.synchronize()
+        assert bool((plan.out == wanted).all()), name
+
+
+def test_plans_in_graphs(cp: Any) -> None:
+    """Runs of a plan can be captured into a CUDA graph."""
+    x = filled(cp, (16, 1024), "complex64")
+    plan = tuner.plan("fft", x, **DEFAULT)
+    wanted = plan().copy()
+    plan.out[...] = 0
+    cp.cuda.runtime.deviceSynchronize()
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        plan()
+        graph = stream.end_capture()
+        graph.launch(stream)
+    stream.synchronize()
+    assert bool((plan.out == wanted).all())
+
+
+def test_memory_of_plans(cp: Any) -> None:
+    """Dropping a plan gives its scratch arrays and its output back to the pool."""
+    x, pool = filled(cp, (4, 2**18), "complex64"), cp.get_default_memory_pool()
+    tuner.plan("fft-large", x, **DEFAULT)
+    held = pool.used_bytes()
+    plan = tuner.plan("fft-large", x, **DEFAULT)
+    plan()
+    assert pool.used_bytes() >= held + x.nbytes
+    del plan
+    assert pool.used_bytes() == held
+
+
+def test_untuned(cp: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing was tuned the analytical answer is taken; a new process reads it from the disk."""
+    x = filled(cp, (2**16, 128), "complex64")  # more than the cache holds
+    made = [
+        Application(CATALOG, tmp_path / "none.db", untuned=UntunedAnswers(tmp_path / "answers"))
+        for _ in range(2)
+    ]
+    chosen = made[0].chosen("fft", [x], {})
+    assert chosen.origin.startswith("analytical: by the rule")
+    assert distance(cp, made[0].apply("fft", [x], {}), cp.fft.fft(x.astype(cp.complex128))) <= 1e-6
+    monkeypatch.setattr("tuner.application.untuned.work_out", None)
+    assert made[1].chosen("fft", [x], {}) == chosen
 
 
 def test_arrays_that_cannot_be_used(cp: Any) -> None:
@@ -168,7 +257,7 @@ def test_arrays_that_cannot_be_used(cp: Any) -> None:
     before = x.copy()
     for arrays, out, words in refused:
         with pytest.raises(InputError, match=re.escape(words)):
-            tuner.apply("scan-lf", *arrays, out=out)
+            tuner.apply("scan-lf", *arrays, out=out, **DEFAULT)
     assert bool((x == before).all())
 
 

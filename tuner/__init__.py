@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
 
-__all__ = ["Client", "apply", "chosen", "mark"]
+__all__ = ["Client", "apply", "chosen", "mark", "plan"]
 
 if TYPE_CHECKING:
-    from tuner.application import apply, chosen
+    from tuner.application import apply, chosen, plan
     from tuner.client import Client
     from tuner.tracing.marks import mark
 else:
@@ -16,6 +16,7 @@ else:
         "apply": "tuner.application",
         "chosen": "tuner.application",
         "mark": "tuner.tracing.marks",
+        "plan": "tuner.application",
     }
 
     def __getattr__(name):  # noqa: ANN001, ANN202 - hidden from type checkers, who would take every name

@@ -1,22 +1,27 @@
-"""Kernels of the catalogue on CuPy arrays, with the configurations that tuning found: ``tuner.apply``."""
+"""Kernels of the catalogue on CuPy arrays, with the configurations that tuning found.
+
+``tuner.apply`` runs one, ``tuner.plan`` binds one to its arrays for runs that cost little.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from tuner.application.advice import Advisor
-from tuner.application.calls import Application, ApplicationCall
+from tuner.application.calls import Application
 from tuner.application.choice import Chosen
+from tuner.application.plans import KernelPlan
+from tuner.application.untuned import UntunedAnswers
 from tuner.config.catalog import Catalog
 from tuner.database import default_path
 from tuner.model import TunableValue
 
-__all__ = ["Chosen", "apply", "chosen"]
+__all__ = ["Chosen", "KernelPlan", "apply", "chosen", "plan"]
 
 
 @cache
 def _application() -> Application:
-    return Application(Catalog.load(), default_path(), Advisor())
+    return Application(Catalog.load(), default_path(), Advisor(), UntunedAnswers())
 
 
 def apply(
@@ -25,7 +30,7 @@ def apply(
     *arrays: Any,  # noqa: ANN401 - cupy.ndarray, which has no type information
     out: Any | Sequence[Any] | None = None,  # noqa: ANN401 - same
     stream: Any | None = None,  # noqa: ANN401 - cupy.cuda.Stream, same
-    configuration: Mapping[str, TunableValue] | None = None,
+    configuration: Mapping[str, TunableValue] | str | None = None,
     **sizes: int | str,
 ) -> Any:  # noqa: ANN401 - same
     """Run a kernel on CuPy arrays, without copying them, and return its outputs.
@@ -40,8 +45,9 @@ def apply(
         out: array to write to, of the shape and type that would be allocated, apart from the inputs; a
             sequence of them for a kernel with several outputs.
         stream: where to run; None for CuPy's current stream.
-        configuration: a value for every tunable; None for the best that the daemon or the database knows for
-            this GPU, sizes and the nearest batch, or the kernel file's default where none is known.
+        configuration: a value for every tunable; ``"default"`` for the kernel file's default; None for the
+            best that the daemon or the database knows for this GPU, sizes and the nearest batch, or the
+            analytical answer where nothing was tuned.
         sizes: sizes that shapes and types do not tell, e.g. ``direction="inverse"``.
 
     Returns:
@@ -54,22 +60,55 @@ def apply(
         CompileError: the kernel does not compile in this configuration.
         DeviceError: the GPU has no room for the arrays, or refuses the launch.
     """
-    return _application().apply(ApplicationCall(kernel, arrays, configuration, sizes), out, stream)
+    return _application().apply(kernel, arrays, sizes, out=out, stream=stream, configuration=configuration)
+
+
+def plan(
+    kernel: str,
+    /,
+    *arrays: Any,  # noqa: ANN401 - cupy.ndarray, which has no type information, or shapes
+    out: Any | Sequence[Any] | None = None,  # noqa: ANN401 - same
+    configuration: Mapping[str, TunableValue] | str | None = None,
+    **sizes: int | str,
+) -> KernelPlan:
+    """A kernel bound to its arrays: a call of what is returned looks nothing up, and launches.
+
+    Everything that ``apply`` does once is done here, and scratch arrays are allocated. The plan is called
+    without arguments for the arrays given here, or with other arrays of their shapes and types; ``out=`` and
+    ``stream=`` are as with ``apply``. See ``KernelPlan`` for threads, streams and memory.
+
+    Args:
+        kernel: name in the catalogue, e.g. ``fft``.
+        arrays: as ``apply`` takes them; or their shapes, e.g. ``(16, 1024)``, for a plan on the current GPU
+            that is called with arrays. Types are then those of the sizes, or the kernel file's defaults.
+        out: what runs write to that name no other; None for an output that the plan allocates and each run
+            overwrites.
+        configuration: as with ``apply``.
+        sizes: as with ``apply``.
+
+    Raises:
+        InputError: an argument cannot be used; the message names it and what would be right.
+        DeviceUnavailableError: there is no driver, or no CuPy.
+        CompilerUnavailableError: no NVRTC compiles for the GPU.
+        CompileError: the kernel does not compile in this configuration.
+        DeviceError: the GPU has no room for the arrays, or refuses the configuration.
+    """
+    return _application().plan(kernel, arrays, sizes, out=out, configuration=configuration)
 
 
 def chosen(
     kernel: str,
     /,
     *arrays: Any,  # noqa: ANN401 - cupy.ndarray, which has no type information
-    configuration: Mapping[str, TunableValue] | None = None,
+    configuration: Mapping[str, TunableValue] | str | None = None,
     **sizes: int | str,
 ) -> Chosen:
     """The configuration that ``apply`` takes for the same arguments, and its origin.
 
-    Nothing is compiled or run.
+    Nothing is run. Where nothing was tuned, working out the analytical answer compiles its candidates once.
 
     Raises:
         InputError: an argument cannot be used; the message names it and what would be right.
         DeviceUnavailableError: there is no driver, or no CuPy.
     """
-    return _application().chosen(ApplicationCall(kernel, arrays, configuration, sizes))
+    return _application().chosen(kernel, arrays, sizes, configuration=configuration)

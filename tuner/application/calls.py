@@ -1,113 +1,42 @@
-"""Runs kernels on a caller's arrays; everything but the launch is done once and cached."""
+"""Finds what a call runs: everything but the launch is done once and cached."""
 
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
-
-import numpy as np
 
 from tuner.application.advice import Advisor, Tally
-from tuner.application.choice import Chosen, choose, given
+from tuner.application.binding import loaded_kernel
+from tuner.application.call_keys import ApplicationCall, Settings, asked_of, seen_key
+from tuner.application.choice import DEFAULT, Chosen, choose, given
+from tuner.application.plans import KernelPlan
+from tuner.application.running import KernelRunner
 from tuner.application.signature import (
+    SEVERAL,
     Array,
     Form,
     Stream,
     check_array,
     check_count,
     check_forms,
-    checked_stream,
-    is_flat,
-    overlap,
-    shape_of,
+    checked_shape,
+    examined,
     taken,
     workload_for,
 )
+from tuner.application.untuned import UntunedAnswers
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
 from tuner.devices.cuda import probe
-from tuner.devices.cuda.code import DirectGpu, enqueue
-from tuner.devices.cuda.launches import Program
-from tuner.errors import DeviceError, InputError
-from tuner.model import Plan, TunableValue, Workload
+from tuner.devices.cuda.code import DirectGpu
+from tuner.devices.cuda.packed import HomeContext
+from tuner.errors import InputError
+from tuner.model import Workload
 
 _LOG = logging.getLogger(__name__)
 
-_KEPT = 512  # calls worked out; the oldest goes first
-
-
-@dataclass(frozen=True)
-class ApplicationCall:
-    """The arguments of a call; see ``tuner.apply``."""
-
-    kernel: str
-    arrays: Sequence[Array]
-    configuration: Mapping[str, TunableValue] | None
-    sizes: Mapping[str, int | str]
-
-    @property
-    def device(self) -> int:
-        """The GPU of the first array."""
-        return int(self.arrays[0].data.device_id)
-
-    @property
-    def forms(self) -> tuple[Form, ...]:
-        """The forms of the arrays."""
-        return tuple(Form(array.shape, array.dtype.name) for array in self.arrays)
-
-    def key(self) -> tuple[object, ...]:
-        """All that decides what a call does.
-
-        Raises:
-            InputError: configuration or sizes are not of a kind that can be compared.
-        """
-        try:
-            settings = None if self.configuration is None else frozenset(self.configuration.items())
-            # 60.0 equals 60 and is no size: what is refused once is refused always
-            sizes = frozenset((name, type(value), value) for name, value in self.sizes.items())
-        except (TypeError, AttributeError) as error:
-            raise InputError(
-                f"{self.kernel}: configuration maps tunables to values, and sizes are whole numbers or names"
-                f" ({error})"
-            ) from error
-        forms = ((array.shape, array.dtype) for array in self.arrays)
-        return self.kernel, self.device, *forms, settings, sizes
-
-
-@dataclass(frozen=True)
-class _AllocatedArray:
-    """An array that a call allocates."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A kernel at one problem and one configuration, on one GPU.
-
-    Attributes:
-        kernel: what messages call it.
-        program: the kernel, loaded.
-        inputs: names of the arrays that are handed over, in their order.
-        outputs: arrays that the caller may provide.
-        results: names of what is returned, in the order of the kernel file.
-        scratch: further arrays, of this call alone.
-        tally: counts its launches.
-    """
-
-    kernel: str
-    program: Program
-    inputs: tuple[str, ...]
-    outputs: tuple[_AllocatedArray, ...]
-    results: tuple[str, ...]
-    scratch: tuple[_AllocatedArray, ...]
-    tally: Tally
+_KEPT = 512  # calls worked out, and again forms of arrays that lead to them; the oldest goes first
 
 
 class Application:
@@ -117,88 +46,190 @@ class Application:
         catalog: the kernels.
         database: where tuned configurations are looked up.
         advisor: asks the daemon; None where there is to be none.
+        untuned: answers for kernels that nobody tuned; None for their defaults.
     """
 
-    def __init__(self, catalog: Catalog, database: Path, advisor: Advisor | None = None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        database: Path,
+        advisor: Advisor | None = None,
+        untuned: UntunedAnswers | None = None,
+    ) -> None:
         self._catalog = catalog
         self._database = database
         self._advisor = advisor
+        self._untuned = untuned
         self._cp: ModuleType | None = None
         self._lock = threading.Lock()
         self._gpus: dict[int, DirectGpu] = {}
-        self._calls: dict[tuple[object, ...], _Call] = {}
+        self._calls: dict[tuple[object, ...], KernelRunner] = {}
+        self._seen: dict[tuple[object, ...], KernelRunner] = {}
 
     def apply(
         self,
-        asked: ApplicationCall,
+        kernel: str,
+        arrays: Sequence[Array],
+        sizes: Mapping[str, int | str],
+        *,
         out: Array | Sequence[Array] | None = None,
         stream: Stream | None = None,
+        configuration: Settings = None,
     ) -> Array | tuple[Array, ...]:
         """See ``tuner.apply``."""
-        cp = self._checked(asked)
-        with ExitStack() as stack:
-            if cp.cuda.runtime.getDevice() != asked.device:
-                stack.enter_context(cp.cuda.Device(asked.device))
-            if stream is not None:
-                stack.enter_context(checked_stream(stream, asked.device))
-            key = asked.key()
-            call = self._calls.get(key) or self._work_out(cp, key, asked)
-            call.tally.count += 1
-            return _run(cp, call, asked.arrays, out)
+        outs = () if out is None else out if isinstance(out, SEVERAL) else (out,)
+        given_arrays = (*arrays, *outs)
+        key: tuple[object, ...] | None = None
+        runner = None
+        try:
+            forms, addresses = examined(given_arrays)
+            key = seen_key(kernel, len(outs), forms, configuration, sizes)
+            runner = self._seen.get(key)
+        except (AttributeError, TypeError):  # no CuPy arrays, or nothing that can be compared: told below
+            pass
+        if runner is None or (out is not None and not outs):
+            runner = self._runner(kernel, arrays, configuration, sizes)
+            if out is not None:
+                runner.loaded.check_outputs(self._cupy(kernel), outs)
+            _, addresses = examined(given_arrays)
+            if key is not None:
+                with self._lock:
+                    _kept(self._seen, key, runner)
+        return runner.run(given_arrays, addresses, stream)
 
-    def chosen(self, asked: ApplicationCall) -> Chosen:
+    def plan(
+        self,
+        kernel: str,
+        arrays: Sequence[Array | tuple[int, ...]],
+        sizes: Mapping[str, int | str],
+        *,
+        out: Array | Sequence[Array] | None = None,
+        configuration: Settings = None,
+    ) -> KernelPlan:
+        """See ``tuner.plan``."""
+        shapes = [array for array in arrays if isinstance(array, SEVERAL)]
+        cp = self._cupy(kernel)
+        if not shapes:
+            runner = self._runner(kernel, arrays, configuration, sizes)
+        elif len(shapes) < len(arrays):
+            raise InputError(f"{kernel}: a plan is for arrays or for shapes, not for some of each")
+        elif out is not None:
+            raise InputError(f"{kernel}: a plan for shapes has no out; give it when the plan is called")
+        else:
+            runner = self._runner_for_shapes(cp, kernel, shapes, configuration, sizes)
+        outs = () if out is None else tuple(out) if isinstance(out, SEVERAL) else (out,)
+        if out is not None:
+            runner.loaded.check_outputs(cp, outs)
+        with cp.cuda.Device(runner.loaded.device):
+            return KernelPlan(cp, runner, () if shapes else arrays, outs)
+
+    def chosen(
+        self,
+        kernel: str,
+        arrays: Sequence[Array],
+        sizes: Mapping[str, int | str],
+        *,
+        configuration: Settings = None,
+    ) -> Chosen:
         """See ``tuner.chosen``."""
-        cp = self._checked(asked)
+        cp = self._checked(kernel, arrays)
+        asked = asked_of(kernel, arrays, configuration, sizes)
         asked.key()  # refuses what apply refuses
         with cp.cuda.Device(asked.device), self._lock:
-            file = self._catalog.kernel(asked.kernel)
+            file = self._catalog.kernel(kernel)
             workload = workload_for(file, asked.forms, asked.sizes)
             choice = self._choice(file, workload, self._gpu(cp, asked.device), asked.configuration, count=0.0)
             check_forms(file, asked.forms, file.plan(workload, choice.configuration))
             return choice
 
-    def _checked(self, asked: ApplicationCall) -> ModuleType:
-        """CuPy, when the arrays are such that kernels can run on them as they are."""
-        if not isinstance(asked.kernel, str):
-            raise InputError(f"kernel is {asked.kernel!r}; it must be the name of a kernel")
-        file = self._catalog.kernel(asked.kernel)
-        check_count(file, len(asked.arrays))
+    def _runner(
+        self,
+        kernel: str,
+        arrays: Sequence[Array],
+        configuration: Settings,
+        sizes: Mapping[str, int | str],
+    ) -> KernelRunner:
+        cp = self._checked(kernel, arrays)
+        return self._found(cp, asked_of(kernel, arrays, configuration, sizes))
+
+    def _runner_for_shapes(
+        self,
+        cp: ModuleType,
+        kernel: str,
+        shapes: Sequence[Sequence[int]],
+        configuration: Settings,
+        sizes: Mapping[str, int | str],
+    ) -> KernelRunner:
+        file = self._catalog.kernel(kernel)
+        check_count(file, len(shapes))
+        forms = tuple(
+            Form(checked_shape(file.name, buffer.name, shape), "")
+            for buffer, shape in zip(taken(file), shapes, strict=True)
+        )
+        device = int(cp.cuda.runtime.getDevice())
+        return self._found(cp, ApplicationCall(kernel, forms, device, configuration, sizes))
+
+    def _found(self, cp: ModuleType, asked: ApplicationCall) -> KernelRunner:
+        key = asked.key()
+        found = self._calls.get(key)
+        if found is not None:
+            return found
+        with cp.cuda.Device(asked.device):
+            return self._work_out(cp, key, asked)
+
+    def _cupy(self, kernel: str) -> ModuleType:
+        """CuPy, for a kernel that there is."""
+        if not isinstance(kernel, str):
+            raise InputError(f"kernel is {kernel!r}; it must be the name of a kernel")
+        self._catalog.kernel(kernel)
         if self._cp is None:
-            self._cp = probe.import_cupy(f"tuner.apply({asked.kernel!r})")
-        cp = self._cp
-        for buffer, array in zip(taken(file), asked.arrays, strict=True):
-            check_array(cp, file.name, buffer.name, array, asked.arrays[0])
+            self._cp = probe.import_cupy(f"tuner.apply({kernel!r})")
+        return self._cp
+
+    def _checked(self, kernel: str, arrays: Sequence[Array]) -> ModuleType:
+        """CuPy, when the arrays are such that kernels can run on them as they are."""
+        if isinstance(kernel, str):
+            check_count(self._catalog.kernel(kernel), len(arrays))
+        cp, device = self._cupy(kernel), None
+        for buffer, array in zip(taken(self._catalog.kernel(kernel)), arrays, strict=True):
+            check_array(cp, kernel, buffer.name, array, device)
+            device = arrays[0].data.device_id
         return cp
 
-    def _work_out(self, cp: ModuleType, key: tuple[object, ...], asked: ApplicationCall) -> _Call:
+    def _work_out(self, cp: ModuleType, key: tuple[object, ...], asked: ApplicationCall) -> KernelRunner:
         with self._lock:
             if key in self._calls:  # another thread was first
                 return self._calls[key]
             file, forms = self._catalog.kernel(asked.kernel), asked.forms
-            gpu = self._gpu(cp, asked.device)
+            home, gpu = HomeContext(cp, asked.device), self._gpu(cp, asked.device)
             workload = workload_for(file, forms, asked.sizes)
             choice = self._choice(file, workload, gpu, asked.configuration, count=1.0)
             plan = file.plan(workload, choice.configuration)
             check_forms(file, forms, plan)
             _LOG.debug("%s, batch %d, %s: %s", workload, workload.batch, gpu.identity.spec, choice)
-            call = _call(file, plan, forms, gpu.program(plan), self._tally(asked, workload, gpu))
-            while len(self._calls) >= _KEPT:
-                del self._calls[next(iter(self._calls))]
-            self._calls[key] = call
-            return call
+            loaded = loaded_kernel(
+                file,
+                plan,
+                forms,
+                choice,
+                device=asked.device,
+                program=gpu.program(plan),
+                home=home,
+                tally=self._tally(asked, workload, gpu),
+            )
+            return _kept(self._calls, key, KernelRunner(cp, loaded))
 
     def _choice(
-        self,
-        file: KernelFile,
-        workload: Workload,
-        gpu: DirectGpu,
-        configuration: Mapping[str, TunableValue] | None,
-        *,
-        count: float,
+        self, file: KernelFile, workload: Workload, gpu: DirectGpu, configuration: Settings, *, count: float
     ) -> Chosen:
+        if isinstance(configuration, str):
+            return Chosen(file.default(workload), DEFAULT)
         if configuration is not None:
             return given(file, workload, configuration)
-        return choose(file, workload, gpu.identity, self._database, self._advisor, count=count)
+        chosen = choose(file, workload, gpu.identity, self._database, self._advisor, count=count)
+        if chosen.known or self._untuned is None:
+            return chosen
+        return self._untuned.answer(file, workload, gpu) or chosen
 
     def _tally(self, asked: ApplicationCall, workload: Workload, gpu: DirectGpu) -> Tally:
         """What counts launches; a configuration of the caller is no use of an answer."""
@@ -212,65 +243,10 @@ class Application:
         return self._gpus[device]
 
 
-def _call(file: KernelFile, plan: Plan, forms: Sequence[Form], program: Program, tally: Tally) -> _Call:
-    flat = any(is_flat(recipe, form.shape) for recipe, form in zip(taken(file), forms, strict=True))
-    recipes = {recipe.name: recipe for recipe in file.recipe.buffers}
-    return _Call(
-        kernel=file.name,
-        program=program,
-        inputs=tuple(buffer.name for buffer in taken(file)),
-        outputs=tuple(
-            _AllocatedArray(b.name, shape_of(recipes[b.name], b, flat=flat), np.dtype(b.dtype))
-            for b in plan.buffers
-            if b.role == "out"
-        ),
-        results=tuple(b.name for b in plan.buffers if b.role in ("out", "inout")),
-        scratch=tuple(
-            _AllocatedArray(b.name, b.shape, np.dtype(b.dtype))
-            for b in plan.buffers
-            if b.role in ("scratch", "zeroed")
-        ),
-        tally=tally,
-    )
-
-
-def _run(
-    cp: ModuleType, call: _Call, arrays: Sequence[Array], out: Array | Sequence[Array] | None
-) -> Array | tuple[Array, ...]:
-    named = dict(zip(call.inputs, arrays, strict=True))
-    try:
-        if out is None:
-            named |= {made.name: cp.empty(made.shape, made.dtype) for made in call.outputs}
-        else:
-            named |= _provided(cp, call, named, out)
-        named |= {made.name: cp.empty(made.shape, made.dtype) for made in call.scratch}
-    except cp.cuda.memory.OutOfMemoryError as error:
-        raise DeviceError(f"{call.kernel}: output and scratch arrays do not fit: {error}") from error
-    enqueue(cp, call.program.bound(named))
-    results = tuple(named[name] for name in call.results)
-    return results if len(results) > 1 else results[0]
-
-
-def _provided(
-    cp: ModuleType, call: _Call, inputs: Mapping[str, Array], out: Array | Sequence[Array]
-) -> dict[str, Array]:
-    """The caller's output arrays, when they can be written to."""
-    arrays = tuple(out) if isinstance(out, tuple | list) else (out,)
-    names = ", ".join(made.name for made in call.outputs)
-    if len(arrays) != len(call.outputs):
-        wanted = f"{len(call.outputs)} ({names})" if names else "none: the kernel works in place"
-        raise InputError(f"{call.kernel}: out has {len(arrays)} arrays; it takes {wanted}")
-    given = dict(inputs)
-    for made, array in zip(call.outputs, arrays, strict=True):
-        label = "out" if len(arrays) == 1 else f"out ({made.name})"
-        check_array(cp, call.kernel, label, array, next(iter(inputs.values())))
-        if array.shape != made.shape or array.dtype != made.dtype:
-            form = Form(array.shape, array.dtype.name)
-            raise InputError(
-                f"{call.kernel}: {label} is {form}; it must be {Form(made.shape, made.dtype.name)}"
-            )
-        for name, other in given.items():
-            if overlap(array, other):
-                raise InputError(f"{call.kernel}: {label} overlaps {name}; it must be an array of its own")
-        given[made.name] = array
-    return {made.name: given[made.name] for made in call.outputs}
+def _kept(
+    table: dict[tuple[object, ...], KernelRunner], key: tuple[object, ...], runner: KernelRunner
+) -> KernelRunner:
+    while len(table) >= _KEPT:
+        del table[next(iter(table))]
+    table[key] = runner
+    return runner

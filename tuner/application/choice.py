@@ -18,6 +18,9 @@ from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
 
 _LOG = logging.getLogger(__name__)
 
+DEFAULT = "default"
+"""Asks for the kernel file's default, and is its origin."""
+
 _SAME = ("uuid", "driver", "runtime")  # of a GPU: what the daemon measured with must be what is here
 
 
@@ -28,10 +31,12 @@ class Chosen:
     Attributes:
         configuration: values of the kernel's tunables.
         origin: ``given``, ``default``, which stored run it is the answer of, or what the daemon says of it.
+        known: False for a default or the answer of another size, taken for want of a better one.
     """
 
     configuration: Configuration
     origin: str
+    known: bool = True
 
     def __str__(self) -> str:
         return f"{self.configuration} ({self.origin})"
@@ -59,8 +64,8 @@ def choose(
     """The best known configuration of a workload alone, with clocks as found.
 
     What the daemon has stored for time comes first, then what the database has stored for time, then for
-    other objectives, then what the daemon has stored for energy, then what the daemon works out or knows of
-    other sizes, then what the database knows of them. Of each the first by ``tuner.database.ranking`` is
+    other objectives, then what the daemon has stored for energy, then the analytical answer of either, then
+    what they know of other sizes. Of each the first by ``tuner.database.ranking`` is
     taken; stored answers that are stale for more than their batch are left out.
 
     Args:
@@ -83,8 +88,9 @@ def choose(
     if said is not None and advisor is not None:
         other = advisor.best(workload, device, "energy", count=0.0)
         chosen = None if other is None else _served(other, kernel, workload, device)
-        lent = chosen or _worked_out(said, kernel, workload) or lent
-    return lent or Chosen(kernel.default(workload), "default")
+        found = [one for one in (chosen, _worked_out(said, kernel, workload), lent) if one is not None]
+        lent = next((one for one in found if one.known), found[0] if found else None)
+    return lent or Chosen(kernel.default(workload), DEFAULT, known=False)
 
 
 def _served(best: Best, kernel: KernelFile, workload: Workload, device: DeviceIdentity) -> Chosen | None:
@@ -106,7 +112,8 @@ def _said(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
     configuration = None if placed is None else kernel.allowed(workload, placed.configuration)
     if placed is None or configuration is None:
         return None
-    return Chosen(configuration, f"{placed.origin}, says the daemon: {placed.details}, for {best.objective}")
+    origin = f"{placed.origin}, says the daemon: {placed.details}, for {best.objective}"
+    return Chosen(configuration, origin, known=placed.origin != "nearest")
 
 
 def _of_database(
@@ -152,4 +159,5 @@ def _lent(query: AnswerQuery, source: DatabaseSource) -> Chosen | None:
         return None
     if part is None or part.origin == "default":
         return None
-    return Chosen(part.configuration, f"{part.origin}: {part.details}")
+    known = part.origin == "analytical"
+    return Chosen(part.configuration, f"{part.origin}: {part.details}", known=known)

@@ -20,11 +20,15 @@ Array: TypeAlias = Any
 Stream: TypeAlias = Any
 """``cupy.cuda.Stream``, which has none either."""
 
-_ALIGNMENT = 16  # kernels load 16 bytes at a time
+SEVERAL = (tuple, list)
+"""What several arrays come in, and shapes; ``tuple | list`` would be made anew in every call."""
+
+ALIGNED = 15
+"""Bits of an address that are zero: kernels load 16 bytes at a time."""
 
 
-def check_array(cp: ModuleType, kernel: str, name: str, array: Array, first: Array) -> None:
-    """Refuse what a kernel cannot be handed as it is.
+def check_array(cp: ModuleType, kernel: str, name: str, array: Array, device: int | None) -> None:
+    """Refuse what a kernel cannot be handed as it is; ``device`` is the GPU it must be on, None for any.
 
     Raises:
         InputError: the message names the array and what would be right.
@@ -35,21 +39,58 @@ def check_array(cp: ModuleType, kernel: str, name: str, array: Array, first: Arr
             f"{kernel}: {name} is a {kind.__module__}.{kind.__qualname__}; it must be a CuPy array"
             " (cupy.asarray copies one to the GPU)"
         )
-    here, there = array.data.device_id, first.data.device_id
-    if here != there:
+    here = array.data.device_id
+    if device is not None and here != device:
         raise InputError(
-            f"{kernel}: {name} is on GPU {here}; it must be on GPU {there} as the first array is"
+            f"{kernel}: {name} is on GPU {here}; it must be on GPU {device} as the first array is"
         )
     if not array.flags.c_contiguous:
         raise InputError(
             f"{kernel}: {name} is not contiguous (strides {array.strides} of shape {array.shape});"
             " cupy.ascontiguousarray copies it to one that is"
         )
-    beyond = array.data.ptr % _ALIGNMENT
+    check_alignment(kernel, name, array)
+
+
+def check_alignment(kernel: str, name: str, array: Array) -> None:
+    """Refuse an array that kernels cannot load from.
+
+    Raises:
+        InputError: it does not begin at a multiple of 16 bytes.
+    """
+    beyond = array.data.ptr & ALIGNED
     if beyond:
         raise InputError(
-            f"{kernel}: {name} begins {beyond} bytes past a multiple of {_ALIGNMENT}; its copy() does not"
+            f"{kernel}: {name} begins {beyond} bytes past a multiple of {ALIGNED + 1}; its copy() does not"
         )
+
+
+def examined(arrays: Sequence[Array]) -> tuple[list[object], list[int]]:
+    """What decides whether a kernel can run on arrays, and their addresses, in one pass.
+
+    Strides tell whether an array is contiguous.
+
+    Raises:
+        AttributeError: one is no CuPy array.
+    """
+    forms: list[object] = []
+    addresses: list[int] = []
+    for array in arrays:
+        data = array.data
+        forms += (array.__class__, array.shape, array.strides, array.dtype, data.device_id)
+        addresses.append(data.ptr)
+    return forms, addresses
+
+
+def checked_shape(kernel: str, name: str, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of an array that is not there yet.
+
+    Raises:
+        InputError: it holds something else than whole numbers.
+    """
+    if not all(type(extent) is int for extent in shape):
+        raise InputError(f"{kernel}: {name} is planned for {shape!r}; a shape is whole numbers")
+    return tuple(shape)
 
 
 def overlap(one: Array, other: Array) -> bool:
@@ -74,13 +115,13 @@ def checked_stream(stream: Stream, device: int) -> Stream:
 
 
 class Form(NamedTuple):
-    """The form of an array; ``dtype`` is NumPy's name of it."""
+    """The form of an array; ``dtype`` is NumPy's name of it, or empty where sizes and defaults decide it."""
 
     shape: tuple[int, ...]
     dtype: str
 
     def __str__(self) -> str:
-        return f"{self.dtype} of shape {self.shape}"
+        return f"{self.dtype} of shape {self.shape}".removeprefix(" of ")
 
 
 _Given = tuple[BufferRecipe, Form]
@@ -203,6 +244,8 @@ def _types(
     values = itertools.product(*(listed(kernel.sizes[name]) for name in free))
     candidates = [dict(zip(free, one, strict=True)) for one in values]
     for recipe, form in given:
+        if not form.dtype:
+            continue
         types = [recipe.dtype.fill({**env, **candidate}) for candidate in candidates]
         if form.dtype not in types:
             choice = " or ".join(dict.fromkeys(types))

@@ -5,7 +5,8 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
@@ -13,12 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from tuner.compiler import CompiledStage, Compiler
+from tuner.compiler.compiler import plan_resources
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.launches import LaunchRefusedError, LoadedStage, Program, Step
 from tuner.devices.cuda.types import Array, CudaFunction
 from tuner.errors import CompileError, DeviceError
-from tuner.model import DeviceIdentity, DeviceLimits, Plan, Scalar, Stage, Status, TensorMap
+from tuner.interfaces import Progress
+from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Scalar, Stage, Status, TensorMap
 
 _KEPT = 512  # loaded functions; a module takes tens of kilobytes of device memory
 _SHARED_WITHOUT_ASKING = 48 * 1024
@@ -255,6 +258,27 @@ class DirectGpu:
             kind = CompileError if error.status is Status.COMPILE_ERROR else DeviceError
             raise kind(f"{plan.label()}: {error}") from error
 
+    @contextmanager
+    def compiling(self) -> Iterator["CompilingGpu"]:
+        """The GPU for those who only compile, with children that end with the block."""
+        with Compiler(self.limits.architecture) as compiler:
+            yield CompilingGpu(self.identity, self.limits, compiler)
+
+
+@dataclass(frozen=True)
+class CompilingGpu:
+    """As much of a ``tuner.interfaces.Device`` as candidates are compiled with."""
+
+    identity: DeviceIdentity
+    limits: DeviceLimits
+    compiler: Compiler
+
+    def resources(
+        self, plans: Sequence[Plan], progress: Progress | None = None
+    ) -> list[tuple[Resources, ...] | CompileError]:
+        """See ``Device.resources``; nothing is loaded."""
+        return plan_resources(self.compiler, plans, progress)
+
 
 class _BriefCompiler:
     """Compiles in children that end with each call, so that none is left behind in a caller's program."""
@@ -268,16 +292,3 @@ class _BriefCompiler:
         """See ``Compiler.compile``."""
         with Compiler(self._architecture) as compiler:
             return compiler.compile(stages)
-
-
-def enqueue(cp: ModuleType, steps: Sequence[Step]) -> None:
-    """Put steps into CuPy's current stream.
-
-    Raises:
-        DeviceError: the driver refuses one, or reports what an earlier kernel did.
-    """
-    try:
-        for step in steps:
-            step.enqueue(None)
-    except (cp.cuda.driver.CUDADriverError, cp.cuda.runtime.CUDARuntimeError) as error:
-        raise DeviceError(f"the GPU refuses the launch: {error}") from error

@@ -19,6 +19,8 @@ class CudaEvent(Protocol):
 class Graph(Protocol):
     """Launches captured once and replayed with one call."""
 
+    graphExec: int  # noqa: N815 - CuPy's name
+
     def launch(self, stream: "Stream") -> None:
         """Replay into a stream."""
 

@@ -1,0 +1,198 @@
+"""A kernel at one problem and one configuration, loaded, and the checks of the arrays it is run on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tuner.application.advice import Tally
+from tuner.application.choice import Chosen
+from tuner.application.signature import (
+    Array,
+    Form,
+    check_alignment,
+    check_array,
+    is_flat,
+    overlap,
+    shape_of,
+    taken,
+)
+from tuner.config import KernelFile
+from tuner.devices.cuda.launches import Program
+from tuner.devices.cuda.packed import HomeContext, PackedRun, RunGraphs
+from tuner.errors import DeviceError, InputError
+from tuner.model import Buffer, Plan, Workload
+
+
+@dataclass(frozen=True)
+class CallArray:
+    """An array of a call, with its batch axis as the caller has it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: "np.dtype[Any]"
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Its size."""
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis."""
+        steps = np.cumprod([self.dtype.itemsize, *self.shape[:0:-1]])[::-1]
+        return tuple(int(step) for step in steps[: len(self.shape)])
+
+
+@dataclass(frozen=True)
+class LoadedKernel:
+    """A kernel at one problem and one configuration, on one GPU.
+
+    Attributes:
+        kernel: what messages call it.
+        workload: the problem.
+        chosen: the configuration, and its origin.
+        device: number of the GPU.
+        program: the code, loaded.
+        home: the context it is loaded into.
+        inputs: arrays that are handed over, in their order.
+        outputs: arrays that the caller may provide.
+        scratch: further arrays, of a run alone.
+        results: places of what is returned among inputs and outputs, in the order of the kernel file.
+        tally: counts its launches.
+    """
+
+    kernel: str
+    workload: Workload
+    chosen: Chosen
+    device: int
+    program: Program
+    home: HomeContext
+    inputs: tuple[CallArray, ...]
+    outputs: tuple[CallArray, ...]
+    scratch: tuple[CallArray, ...]
+    results: tuple[int, ...]
+    tally: Tally
+
+    def graphs(self, cp: ModuleType) -> RunGraphs:
+        """Runs on buffers in the order inputs, outputs, scratch."""
+        sizes = {one.name: one.nbytes for one in (*self.inputs, *self.outputs, *self.scratch)}
+        return RunGraphs(cp, PackedRun(cp, self.program, sizes))
+
+    def allocated(self, cp: ModuleType, arrays: Sequence[CallArray]) -> list[Array]:
+        """New arrays from CuPy's pool of the current GPU and stream.
+
+        Raises:
+            DeviceError: they do not fit.
+        """
+        try:
+            return [cp.ndarray(one.shape, one.dtype) for one in arrays]  # what cupy.empty does, and no more
+        except cp.cuda.memory.OutOfMemoryError as error:
+            raise DeviceError(f"{self.kernel}: output and scratch arrays do not fit: {error}") from error
+
+    def check_inputs(self, cp: ModuleType, arrays: Sequence[Array]) -> None:
+        """Refuse arrays of another number, form or GPU than those it was made for.
+
+        Raises:
+            InputError: the message names the array and what would be right.
+        """
+        if len(arrays) != len(self.inputs):
+            names = ", ".join(one.name for one in self.inputs)
+            count = "1 array" if len(self.inputs) == 1 else f"{len(self.inputs)} arrays"
+            raise InputError(f"{self.kernel} takes {count} ({names}); {len(arrays)} given")
+        for made, array in zip(self.inputs, arrays, strict=True):
+            check_array(cp, self.kernel, made.name, array, self.device)
+            self._check_form(made, array, made.name)
+
+    def check_outputs(self, cp: ModuleType, outs: Sequence[Array]) -> None:
+        """Refuse output arrays of another number, form or GPU.
+
+        Raises:
+            InputError: the message names the array and what would be right.
+        """
+        if len(outs) != len(self.outputs):
+            names = ", ".join(one.name for one in self.outputs)
+            wanted = f"{len(self.outputs)} ({names})" if names else "none: the kernel works in place"
+            raise InputError(f"{self.kernel}: out has {len(outs)} arrays; it takes {wanted}")
+        for made, label, array in zip(self.outputs, self._labels, outs, strict=True):
+            check_array(cp, self.kernel, label, array, self.device)
+            self._check_form(made, array, label)
+
+    def check_memory(self, given: Sequence[Array]) -> None:
+        """Refuse addresses that kernels cannot load from, and outputs that share memory with others.
+
+        Args:
+            given: inputs, then outputs or none.
+
+        Raises:
+            InputError: the message names the array and what would be right.
+        """
+        labels = [*(one.name for one in self.inputs), *self._labels]
+        for label, array in zip(labels, given, strict=False):
+            check_alignment(self.kernel, label, array)
+        names = [one.name for one in (*self.inputs, *self.outputs)]
+        for place in range(len(self.inputs), len(given)):
+            for other in range(place):
+                if overlap(given[place], given[other]):
+                    raise InputError(
+                        f"{self.kernel}: {labels[place]} overlaps {names[other]};"
+                        " it must be an array of its own"
+                    )
+
+    @property
+    def _labels(self) -> list[str]:
+        """What messages call the outputs."""
+        return ["out"] if len(self.outputs) == 1 else [f"out ({one.name})" for one in self.outputs]
+
+    def _check_form(self, made: CallArray, array: Array, label: str) -> None:
+        if array.shape != made.shape or array.dtype != made.dtype:
+            form, right = Form(array.shape, array.dtype.name), Form(made.shape, made.dtype.name)
+            raise InputError(f"{self.kernel}: {label} is {form}; it must be {right}")
+
+
+def loaded_kernel(
+    file: KernelFile,
+    plan: Plan,
+    forms: Sequence[Form],
+    chosen: Chosen,
+    *,
+    device: int,
+    program: Program,
+    home: HomeContext,
+    tally: Tally,
+) -> LoadedKernel:
+    """A kernel for arrays of some forms; see ``LoadedKernel``."""
+    flat = any(is_flat(recipe, form.shape) for recipe, form in zip(taken(file), forms, strict=True))
+    recipes = {recipe.name: recipe for recipe in file.recipe.buffers}
+    buffers = {buffer.name: buffer for buffer in plan.buffers}
+
+    def of_caller(buffer: Buffer) -> CallArray:
+        shape = shape_of(recipes[buffer.name], buffer, flat=flat)
+        return CallArray(buffer.name, shape, np.dtype(buffer.dtype))
+
+    inputs = tuple(
+        CallArray(recipe.name, form.shape, np.dtype(buffers[recipe.name].dtype))
+        for recipe, form in zip(taken(file), forms, strict=True)
+    )
+    outputs = tuple(of_caller(buffer) for buffer in plan.buffers if buffer.role == "out")
+    names = [one.name for one in (*inputs, *outputs)]
+    return LoadedKernel(
+        kernel=file.name,
+        workload=plan.workload,
+        chosen=chosen,
+        device=device,
+        program=program,
+        home=home,
+        inputs=inputs,
+        outputs=outputs,
+        scratch=tuple(
+            CallArray(b.name, b.shape, np.dtype(b.dtype))
+            for b in plan.buffers
+            if b.role in ("scratch", "zeroed")
+        ),
+        results=tuple(names.index(b.name) for b in plan.buffers if b.role in ("out", "inout")),
+        tally=tally,
+    )

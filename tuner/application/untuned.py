@@ -1,0 +1,172 @@
+"""Analytical answers for kernels that nobody tuned: worked out once, and kept on the disk.
+
+An answer is bound to what a stored one is: the GPU, its driver, the source and NVRTC; also to the version of
+the model.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from tuner import registry
+from tuner.application.choice import Chosen
+from tuner.config import KernelFile
+from tuner.database.answers import ANALYSIS_VERSION
+from tuner.devices.cuda.code import DirectGpu
+from tuner.errors import TunerError
+from tuner.interfaces import Device
+from tuner.model import DeviceIdentity, TunableValue, Workload
+from tuner.search.candidates import plan_bytes, prepare
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AnalyticalAnswer:
+    """What the analytical model says of a workload.
+
+    Attributes:
+        values: of the tunables.
+        rule: ``embedded`` or ``server``.
+        considered: candidates.
+    """
+
+    values: Mapping[str, TunableValue]
+    rule: str
+    considered: int
+
+
+def work_out(kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> AnalyticalAnswer | None:
+    """Compile the candidates of a workload and choose by the analytical model; nothing runs.
+
+    Raises:
+        TunerError: nothing is left of the space, or nothing can be compiled.
+    """
+    with gpu.compiling() as compiling:
+        device = cast("Device", compiling)  # of a device, nothing else is used
+        (prepared,) = prepare([(kernel, workload)], device)
+        choice = registry.load("explain", "choose")(prepared.candidates, device.limits, kernel.roles)
+    if choice is None:
+        return None
+    return AnalyticalAnswer(dict(choice.configuration), choice.rule, len(prepared.candidates))
+
+
+class UntunedAnswers:
+    """Analytical answers by workload and GPU; a batch is answered as the power of two below it.
+
+    Threads take turns.
+
+    Args:
+        folder: where they are kept; None for the user's cache.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._known: dict[str, AnalyticalAnswer | None] = {}
+        self._lock = threading.Lock()
+        self._told = False
+
+    def answer(self, kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> Chosen | None:
+        """The analytical answer; None where the model has none that the rules allow at this batch.
+
+        It has none for arrays that fit into the GPU's cache: the model's premise is that memory is the bound.
+        On an H100 (50 MiB) defaults are up to 3.4 times as fast there, 1.4 times slower beyond.
+
+        The first answer for a workload compiles its candidates, which takes seconds. The first question of a
+        process is logged as a warning that tells how to tune.
+        """
+        with self._lock:
+            self._tell(workload)
+        if plan_bytes(kernel.plan(workload, kernel.default(workload))) <= gpu.limits.l2_bytes:
+            return None
+        asked = replace(workload, batch=1 << (workload.batch.bit_length() - 1))
+        conditions = _conditions(kernel, asked, gpu.identity)
+        key = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = self._read(key) or self._worked_out(key, conditions, kernel, asked, gpu)
+        found = self._known[key]
+        configuration = None if found is None else kernel.allowed(workload, found.values)
+        if found is None or configuration is None:
+            return None
+        origin = (
+            f"analytical: by the rule {found.rule!r} of {found.considered} candidates; nothing was measured"
+        )
+        return Chosen(configuration, origin)
+
+    def _worked_out(
+        self,
+        key: str,
+        conditions: Mapping[str, Any],
+        kernel: KernelFile,
+        workload: Workload,
+        gpu: DirectGpu,
+    ) -> AnalyticalAnswer | None:
+        try:
+            found = work_out(kernel, workload, gpu)
+        except TunerError as error:
+            _LOG.info("%s: no analytical answer: %s", workload, error)
+            return None
+        if found is not None:
+            self._write(key, {**conditions, "answer": vars(found)})
+        return found
+
+    def _tell(self, workload: Workload) -> None:
+        level = logging.DEBUG if self._told else logging.WARNING
+        self._told = True
+        _LOG.log(
+            level,
+            "%s was not tuned on this GPU: its configuration is chosen without measuring;"
+            " to measure: tuner run %s,batch=%d --objective time",
+            *(workload, workload, workload.batch),
+        )
+
+    def _path(self, key: str) -> Path:
+        if self._folder is None:
+            import platformdirs  # noqa: PLC0415 - not needed where the caller names a directory
+
+            self._folder = Path(platformdirs.user_cache_dir("tuner"), "analytical")
+        return self._folder / f"{key}.json"
+
+    def _read(self, key: str) -> AnalyticalAnswer | None:
+        """What is on the disk; None where nothing is, or the file is damaged."""
+        try:
+            found = json.loads(self._path(key).read_bytes())["answer"]
+            return AnalyticalAnswer(dict(found["values"]), str(found["rule"]), int(found["considered"]))
+        except (OSError, ValueError, TypeError, LookupError):
+            return None
+
+    def _write(self, key: str, document: Mapping[str, Any]) -> None:
+        """Write a file whole or not at all; without one the next process works the answer out again."""
+        path, temporary = self._path(key), None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as stream:
+                temporary = stream.name
+                json.dump(document, stream)
+            Path(temporary).replace(path)
+        except OSError as error:
+            _LOG.info("%s: the analytical answer is not kept: %s", path, error)
+            if temporary is not None:
+                with contextlib.suppress(OSError):
+                    Path(temporary).unlink()
+
+
+def _conditions(kernel: KernelFile, workload: Workload, device: DeviceIdentity) -> dict[str, Any]:
+    return {
+        "workload": str(workload),
+        "batch": workload.batch,
+        "gpu": device.name,
+        "uuid": device.uuid,
+        "driver": device.driver,
+        "runtime": device.runtime,
+        "source": kernel.fingerprint,
+        "version": ANALYSIS_VERSION,
+    }
