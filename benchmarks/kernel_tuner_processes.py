@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -50,11 +50,22 @@ class Ended:
     trouble: str = ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Caches:
-    """A set of cache folders; new ones are cold, and the same ones again are warm."""
+    """A set of cache folders: cold when they are new, warm for the processes after the first.
 
-    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="caches-")))
+    Attributes:
+        folder: where they are.
+    """
+
+    folder: Path
+
+    @classmethod
+    @contextlib.contextmanager
+    def new(cls) -> Iterator["Caches"]:
+        """Empty ones, for as long as the context lasts."""
+        with folder() as place:
+            yield cls(place)
 
     def environment(self) -> dict[str, str]:
         """The environment of a process that keeps its caches here."""
@@ -117,16 +128,15 @@ def kernel_tuner_run(
         given += ["--verify"] if verify else []
         script = BENCHMARKS / "kernel_tuner_child.py"
         end = ended([sys.executable, script, task, out, *given], caches, place / "log")
-        found: dict[str, Any] = {"tuner": "Kernel Tuner", "seed": seed, "verified": verify, **_facts(end)}
         if end.trouble:
-            return found
+            return _facts(end)
         document = json.loads(out.read_text())
     trace = [
         (seconds(one["timestamp"]) - end.began, space.index_of_row(one["values"]), _in_s(one["time_ms"]))
         for one in document["results"]
     ]
     return {
-        **found,
+        **_facts(end),
         "version": document["version"],
         "imported_s": document["imported_s"],
         "phases_s": {name: ms / 1e3 for name, ms in document["times_ms"].items()},
@@ -147,13 +157,12 @@ def tuner_run(
         command += ["--database", database, "--json", out]
         command += ["--kernel", kernel_file] if kernel_file else []
         end = ended(command, caches, place / "log")
-        found: dict[str, Any] = {"tuner": "tuner", "seed": seed, "verified": True, **_facts(end)}
         if end.trouble:
-            return found
+            return _facts(end)
         document = json.loads(out.read_text())
         trace = stored_trace(database, space, end.began)
     return {
-        **found,
+        **_facts(end),
         "device": document["device"],
         "candidates": len(document["workloads"][0]["candidates"]),
         "phases_s": document["wall"],
@@ -196,8 +205,8 @@ def stored_trace(database: Path, space: ComparedSpace, began: float) -> list[tup
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A folder for what one process leaves."""
-    with tempfile.TemporaryDirectory(prefix="wall-") as name:
+    """A folder for what processes leave."""
+    with tempfile.TemporaryDirectory(prefix="wall-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
@@ -211,7 +220,7 @@ def _in_s(time_ms: float | None) -> float | None:
     return None if time_ms is None else time_ms / 1e3
 
 
-def _facts(end: Ended) -> Mapping[str, Any]:
+def _facts(end: Ended) -> dict[str, Any]:
     return {
         "wall_s": end.wall_s,
         "peak_bytes": end.peak_bytes,

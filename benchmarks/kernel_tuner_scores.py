@@ -90,7 +90,7 @@ class Row:
     tuner: str
     method: str
     cache: str
-    verified: bool
+    checked: bool
     runs: int
     wall_s: tuple[float, float, float]
     evaluations: float
@@ -106,7 +106,7 @@ def rows(runs: Iterable[Mapping[str, Any]], efficiency: Sequence[float] | None) 
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for run in runs:
         if run.get("best") is not None:
-            key = (run["tuner"], run["method"], run["cache"], run["verified"])
+            key = (run["tuner"], run["method"], run["cache"], run["checked"])
             groups.setdefault(key, []).append(run)
     return [_row(key, group, efficiency) for key, group in groups.items()]
 
@@ -144,7 +144,7 @@ def _line(row: Row) -> str:
     known = row.efficiency[0] > 0
     near = "never" if row.near_s is None else f"{row.near_s:.1f}"
     return (
-        f"{row.tuner:13s}{row.method:30s}{row.cache:8s}{'yes' if row.verified else 'no':8s}{middle:8.1f}"
+        f"{row.tuner:13s}{row.method:30s}{row.cache:8s}{'yes' if row.checked else 'no':8s}{middle:8.1f}"
         f"{f'{least:.1f}-{most:.1f}':>15s}{row.evaluations:13.0f}"
         + (f"{100 * row.efficiency[0]:11.2f}{100 * row.efficiency[1]:9.2f}" if known else f"{'':20s}")
         + (f"{near:>11s}{f'{row.reached} of {row.runs}':>9s}" if known else f"{'':20s}")

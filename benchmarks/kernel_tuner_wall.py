@@ -23,8 +23,8 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,10 @@ SPACES = {
 }
 TUNERS = ("kernel-tuner", "tuner")
 PARTS = ("exhaustive", "strategies", "neutral")
+SWEEP, OWN_SWEEP = SWEEPS = ("brute_force", "exhaustive")
 STRATEGY = "adaptive_tabu_greywolf"  # the best of 20 on recorded spaces: benchmarks/search.py
 BUDGETS = (50, 100)
+CHECKED_HELP = "spaces that Kernel Tuner also sweeps with answers checked"
 PROTOCOL = {
     "Kernel Tuner": "CuPy backend unless a run says otherwise; 7 iterations; the legal configurations as one "
     "constraint; quiet; the benchmark pads the UUID to 16 bytes and asks for shared memory beyond 48 KiB; "
@@ -54,8 +56,33 @@ PROTOCOL = {
     "neutral": "CUDA events; optimum and shares by cold L2; finalists 200 launches each in turn",
 }
 
-Job = tuple[str, Callable[[], dict[str, Any]]]
-"""What to print, and a run."""
+
+@dataclass(frozen=True)
+class Job:
+    """One process.
+
+    Attributes:
+        tuner: ``kernel-tuner`` or ``tuner``.
+        method: strategy or policy, with the number of evaluations where there is a budget.
+        cache: ``cold`` or ``warm``: after a cold run of the same method.
+        seed: of the search and its inputs.
+        checked: whether answers are; those of ``tuner`` always.
+    """
+
+    tuner: str
+    method: str
+    cache: str = "cold"
+    seed: int = 0
+    checked: bool = True
+
+    @property
+    def leaves_caches(self) -> bool:
+        """Whether its caches are those of the warm sweep: of sweeps that are compared with ``tuner``'s."""
+        return self.method in SWEEPS and (self.tuner == "tuner" or not self.checked)
+
+    def __str__(self) -> str:
+        checks = "" if self.checked else ", answers not checked"
+        return f"{self.tuner} {self.method}, {self.cache}, seed {self.seed}{checks}"
 
 
 def main() -> None:
@@ -65,15 +92,13 @@ def main() -> None:
     parser.add_argument("--spaces", nargs="+", choices=list(SPACES), default=list(SPACES))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--seeds", type=int, default=5, help="of each strategy")
-    parser.add_argument(
-        "--tuners", nargs="+", choices=["kernel-tuner", "tuner"], default=["kernel-tuner", "tuner"]
-    )
-    parser.add_argument("--verified", nargs="*", choices=list(SPACES), default=["scan"])
+    parser.add_argument("--tuners", nargs="+", choices=TUNERS, default=list(TUNERS))
+    parser.add_argument("--checked", nargs="*", choices=list(SPACES), default=["scan"], help=CHECKED_HELP)
     parser.add_argument("--backend", choices=["cupy", "nvcuda"], default="cupy", help="of Kernel Tuner")
     options = parser.parse_args()
     document = opened(options.out)
     if "kernel-tuner" in options.tuners:
-        document["kernel_tuner"] = metadata.version("kernel_tuner")
+        document["kernel_tuner"] = installed_version()
     architecture = compute_capability()
     touch(options.tuners)
     try:
@@ -81,6 +106,18 @@ def main() -> None:
             compare(name, architecture, options, document)
     except KeyboardInterrupt:
         sys.exit(f"\nstopped; what was finished is in {options.out}")
+
+
+def installed_version() -> str:
+    """Of Kernel Tuner.
+
+    Raises:
+        SystemExit: it is not installed.
+    """
+    try:
+        return metadata.version("kernel_tuner")
+    except metadata.PackageNotFoundError:
+        sys.exit("Kernel Tuner is not installed: pip install '.[search]', or give --tuners tuner")
 
 
 def opened(path: Path) -> dict[str, Any]:
@@ -112,10 +149,10 @@ def compute_capability() -> int:
 
 def touch(tuners: list[str]) -> None:
     """Import both once, so that neither is the first to read its files and to write their byte code."""
-    with folder() as place:
+    with folder() as place, Caches.new() as caches:
         if "kernel-tuner" in tuners:
-            ended([sys.executable, "-c", "import cupy, kernel_tuner; cupy.zeros(1)"], Caches(), place / "log")
-        ended([*TUNER, "devices"], Caches(), place / "log")
+            ended([sys.executable, "-c", "import cupy, kernel_tuner; cupy.zeros(1)"], caches, place / "log")
+        ended([*TUNER, "devices"], caches, place / "log")
 
 
 def compare(name: str, architecture: int, options: argparse.Namespace, document: dict[str, Any]) -> None:
@@ -128,70 +165,65 @@ def compare(name: str, architecture: int, options: argparse.Namespace, document:
     part["tunables"] = {key: list(values) for key, values in space.task.tunables.items()}
     print(f"{space.task.workload}: {len(space.configurations)} configurations", flush=True)
     kernel_file = path if path.is_relative_to(ROOT / "examples") else None
-    compiled = Caches()
-    jobs = list(jobs_of(name, space, options, kernel_file, compiled))
-    for number, (label, run) in enumerate(jobs, 1):
-        print(f"[{number}/{len(jobs)}] {label} ... ", end="", flush=True)
-        found = run()
-        keep(part["runs"], found)
-        save(options.out, document)
-        print(found["trouble"] or f"{found['wall_s']:.1f} s, {found['evaluations']} evaluations", flush=True)
-    if "neutral" in options.parts:
-        finalists = sorted({run["best"] for run in part["runs"] if run["best"] is not None})
-        part["neutral"] = neutral_run(space, compiled, finalists)
+    jobs = schedule(name, options)
+    with ExitStack() as stack:
+        kept = {tuner: stack.enter_context(Caches.new()) for tuner in TUNERS}
+        for number, job in enumerate(jobs, 1):
+            print(f"[{number}/{len(jobs)}] {job} ... ", end="", flush=True)
+            found = run(job, space, kept[job.tuner], options.backend, kernel_file)
+            keep(part["runs"], found)
+            save(options.out, document)
+            print(
+                found["trouble"] or f"{found['wall_s']:.1f} s, {found['evaluations']} evaluations", flush=True
+            )
+        if "neutral" in options.parts:
+            finalists = sorted({found["best"] for found in part["runs"] if found["best"] is not None})
+            part["neutral"] = neutral_run(space, kept["kernel-tuner"], finalists)
     finish(space, part)
     save(options.out, document)
 
 
-def keep(runs: list[dict[str, Any]], found: dict[str, Any]) -> None:
-    """Add a run in place of an earlier one of the same kind."""
-    kind = ("tuner", "method", "cache", "verified", "seed")
-    runs[:] = [run for run in runs if any(run[key] != found[key] for key in kind)] + [found]
-
-
-def jobs_of(
-    name: str, space: ComparedSpace, options: argparse.Namespace, kernel_file: Path | None, compiled: Caches
-) -> Iterator[Job]:
-    """The runs of a space, those of both tuners in turn."""
-    peer, own = "kernel-tuner" in options.tuners, "tuner" in options.tuners
-    own_caches = Caches()
+def schedule(name: str, options: argparse.Namespace) -> list[Job]:
+    """The processes of a space, those of both tuners in turn."""
+    jobs = []
     if "exhaustive" in options.parts:
         for cache in ("cold", "warm"):
-            if peer:
-                yield _peer(space, options, compiled, cache, "brute_force")
-            if own:
-                yield _own(space, own_caches, cache, "exhaustive", kernel_file)
-        if peer and name in options.verified and options.backend == "cupy":
-            yield _peer(space, options, Caches(), "cold", "brute_force", verify=True)
+            jobs += [Job("kernel-tuner", SWEEP, cache, checked=False), Job("tuner", OWN_SWEEP, cache)]
+        jobs += [Job("kernel-tuner", SWEEP)] if name in options.checked else []
     if "strategies" in options.parts:
         for seed in range(1, options.seeds + 1):
-            if peer:
-                yield _peer(space, options, Caches(), "cold", STRATEGY, budget=max(BUDGETS), seed=seed)
-            if own:
-                yield _own(space, Caches(), "cold", "auto", kernel_file, seed=seed)
+            jobs.append(Job("kernel-tuner", f"{STRATEGY} {max(BUDGETS)}", seed=seed, checked=False))
+            jobs.append(Job("tuner", "auto", seed=seed))
+    return [job for job in jobs if job.tuner in options.tuners]
 
 
-def _peer(
-    space: ComparedSpace, options: argparse.Namespace, caches: Caches, cache: str, strategy: str, **given: Any
-) -> Job:
-    method = f"{strategy} {given['budget']}" if "budget" in given else strategy
-    label = f"Kernel Tuner {method}, {cache}" + (", answers checked" if given.get("verify") else "")
+def run(
+    job: Job, space: ComparedSpace, kept: Caches, backend: str, kernel_file: Path | None
+) -> dict[str, Any]:
+    """Run a job; sweeps leave their caches to those after them."""
+    with Caches.new() as new:
+        caches = kept if job.leaves_caches else new
+        if job.tuner == "tuner":
+            found = tuner_run(space, caches, policy=job.method, seed=job.seed, kernel_file=kernel_file)
+        else:
+            strategy, _, budget = job.method.partition(" ")
+            found = kernel_tuner_run(
+                space,
+                caches,
+                strategy=strategy,
+                budget=int(budget) if budget else None,
+                seed=job.seed,
+                verify=job.checked,
+                backend=backend,
+            )
+            found["backend"] = backend
+    return {**found, **asdict(job)}
 
-    def run() -> dict[str, Any]:
-        found = kernel_tuner_run(space, caches, strategy=strategy, backend=options.backend, **given)
-        return {**found, "method": method, "cache": cache, "backend": options.backend}
 
-    return f"{label}, seed {given.get('seed', 0)}", run
-
-
-def _own(
-    space: ComparedSpace, caches: Caches, cache: str, policy: str, kernel_file: Path | None, *, seed: int = 0
-) -> Job:
-    def run() -> dict[str, Any]:
-        found = tuner_run(space, caches, policy=policy, seed=seed, kernel_file=kernel_file)
-        return {**found, "method": policy, "cache": cache}
-
-    return f"tuner {policy}, {cache}, seed {seed}", run
+def keep(runs: list[dict[str, Any]], found: dict[str, Any]) -> None:
+    """Add a run in place of an earlier one of the same kind."""
+    kind = [field.name for field in fields(Job)]
+    runs[:] = [one for one in runs if any(one[key] != found[key] for key in kind)] + [found]
 
 
 def finish(space: ComparedSpace, part: dict[str, Any]) -> None:
