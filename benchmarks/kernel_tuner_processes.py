@@ -165,7 +165,7 @@ def tuner_run(
         **_facts(end),
         "device": document["device"],
         "candidates": len(document["workloads"][0]["candidates"]),
-        "phases_s": document["wall"],
+        "phases_s": document.get("wall"),
         "trace": trace,
         "evaluations": document["space"]["measured"],
         "best": space.index(document["best"]["configurations"][space.task.workload]),

@@ -388,6 +388,18 @@ def test_a_process_that_fails_says_why(benchmark: SimpleNamespace, tmp_path: Pat
     assert good.wall_s > 0
 
 
+def test_a_process_that_hangs_is_stopped(
+    benchmark: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process beyond its time is ended, and said to have failed."""
+    monkeypatch.setattr(benchmark.processes, "TIMEOUT_S", 0.3)
+    code = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+    caches, log = benchmark.processes.Caches(tmp_path), tmp_path / "log"
+    hung = benchmark.processes.ended([sys.executable, "-c", code], caches, log)
+    assert hung.trouble.startswith("status -1")
+    assert not log.read_text() or not Path("/proc", log.read_text().strip()).exists()
+
+
 def test_a_run_of_tuner_is_read(benchmark: SimpleNamespace, tmp_path: Path) -> None:
     """Every trial is read with its number, its time and when it was stored, and the answer is among them."""
     (tmp_path / "mixed.cu").write_text(
@@ -466,6 +478,7 @@ def kernel_tuner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         ndarray=type("ndarray", (), {}),
         array=np.array,
         asarray=np.asarray,
+        empty=np.empty,
         copyto=np.copyto,
         RawModule=lambda **_: types.SimpleNamespace(get_function=FakeFunction),
     )
