@@ -105,6 +105,10 @@ def runs_of(cp: Any, task: dict[str, Any]) -> dict[int, Run]:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         functions = list(pool.map(function, names))
+    most = allowed_shared_bytes(names, task["launches"])
+    for name, function_of_name in zip(names, functions, strict=True):
+        if most[name]:
+            function_of_name.max_dynamic_shared_size_bytes = most[name]
     arguments = arrays(cp, task)
     return {
         number: _run(function, launch, arguments)
@@ -112,9 +116,19 @@ def runs_of(cp: Any, task: dict[str, Any]) -> dict[int, Run]:
     }
 
 
+def allowed_shared_bytes(names: list[str], launches: list[dict[str, Any]]) -> dict[str, int]:
+    """Dynamic shared memory that each function must be allowed.
+
+    Configurations that differ in the launch alone are one function of the driver's, which keeps what was
+    asked for last.
+    """
+    most: dict[str, int] = dict.fromkeys(names, 0)
+    for name, launch in zip(names, launches, strict=True):
+        most[name] = max(most[name], launch["shared_bytes"])
+    return most
+
+
 def _run(function: Any, launch: dict[str, Any], arguments: tuple[Any, ...]) -> Run:
-    if launch["shared_bytes"]:
-        function.max_dynamic_shared_size_bytes = launch["shared_bytes"]
     grid, block, shared = tuple(launch["grid"]), tuple(launch["block"]), launch["shared_bytes"]
     return lambda: function(grid, block, arguments, shared_mem=shared)
 

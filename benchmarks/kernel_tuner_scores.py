@@ -106,7 +106,8 @@ def rows(runs: Iterable[Mapping[str, Any]], efficiency: Sequence[float] | None) 
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for run in runs:
         if run.get("best") is not None:
-            key = (run["tuner"], run["method"], run["cache"], run["checked"])
+            method = " ".join(filter(None, (run["method"], run["backend"])))
+            key = (run["tuner"], method, run["cache"], run["checked"])
             groups.setdefault(key, []).append(run)
     return [_row(key, group, efficiency) for key, group in groups.items()]
 
@@ -132,7 +133,7 @@ def _row(key: tuple[Any, ...], group: list[Mapping[str, Any]], efficiency: Seque
 def table(name: str, found: Sequence[Row]) -> str:
     """A space's lines as text."""
     head = (
-        f"{name}\n{'tuner':13s}{'method':30s}{'caches':8s}{'checks':8s}{'wall s':>8s}{'range s':>15s}"
+        f"{name}\n{'tuner':13s}{'method':35s}{'caches':8s}{'checks':8s}{'wall s':>8s}{'range s':>15s}"
         f"{'evaluations':>13s}{'optimum %':>11s}{'least %':>9s}{'to 98 % s':>11s}{'of runs':>9s}"
         f"{'peak MB':>9s}"
     )
@@ -144,7 +145,7 @@ def _line(row: Row) -> str:
     known = row.efficiency[0] > 0
     near = "never" if row.near_s is None else f"{row.near_s:.1f}"
     return (
-        f"{row.tuner:13s}{row.method:30s}{row.cache:8s}{'yes' if row.checked else 'no':8s}{middle:8.1f}"
+        f"{row.tuner:13s}{row.method:35s}{row.cache:8s}{'yes' if row.checked else 'no':8s}{middle:8.1f}"
         f"{f'{least:.1f}-{most:.1f}':>15s}{row.evaluations:13.0f}"
         + (f"{100 * row.efficiency[0]:11.2f}{100 * row.efficiency[1]:9.2f}" if known else f"{'':20s}")
         + (f"{near:>11s}{f'{row.reached} of {row.runs}':>9s}" if known else f"{'':20s}")

@@ -23,8 +23,8 @@ import argparse
 import json
 import subprocess
 import sys
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,10 @@ SPACES = {
     "matmul": (ROOT / "examples" / "matmul" / "kernel.toml", {"N": 2048}),
 }
 TUNERS = ("kernel-tuner", "tuner")
+BACKENDS = ("cupy", "nvcuda")
+BACKENDS_HELP = "of Kernel Tuner: the first for everything, others for a cold sweep only"
 PARTS = ("exhaustive", "strategies", "neutral")
-SWEEP, OWN_SWEEP = SWEEPS = ("brute_force", "exhaustive")
+SWEEP, OWN_SWEEP = "brute_force", "exhaustive"
 STRATEGY = "adaptive_tabu_greywolf"  # the best of 20 on recorded spaces: benchmarks/search.py
 BUDGETS = (50, 100)
 CHECKED_HELP = "spaces that Kernel Tuner also sweeps with answers checked"
@@ -67,6 +69,7 @@ class Job:
         cache: ``cold`` or ``warm``: after a cold run of the same method.
         seed: of the search and its inputs.
         checked: whether answers are; those of ``tuner`` always.
+        backend: of Kernel Tuner.
     """
 
     tuner: str
@@ -74,15 +77,12 @@ class Job:
     cache: str = "cold"
     seed: int = 0
     checked: bool = True
-
-    @property
-    def leaves_caches(self) -> bool:
-        """Whether its caches are those of the warm sweep: of sweeps that are compared with ``tuner``'s."""
-        return self.method in SWEEPS and (self.tuner == "tuner" or not self.checked)
+    backend: str = ""
 
     def __str__(self) -> str:
         checks = "" if self.checked else ", answers not checked"
-        return f"{self.tuner} {self.method}, {self.cache}, seed {self.seed}{checks}"
+        backend = f" ({self.backend})" if self.backend else ""
+        return f"{self.tuner} {self.method}{backend}, {self.cache}, seed {self.seed}{checks}"
 
 
 def main() -> None:
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="of each strategy")
     parser.add_argument("--tuners", nargs="+", choices=TUNERS, default=list(TUNERS))
     parser.add_argument("--checked", nargs="*", choices=list(SPACES), default=["scan"], help=CHECKED_HELP)
-    parser.add_argument("--backend", choices=["cupy", "nvcuda"], default="cupy", help="of Kernel Tuner")
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS), help=BACKENDS_HELP)
     options = parser.parse_args()
     document = opened(options.out)
     if "kernel-tuner" in options.tuners:
@@ -170,7 +170,9 @@ def compare(name: str, architecture: int, options: argparse.Namespace, document:
         kept = {tuner: stack.enter_context(Caches.new()) for tuner in TUNERS}
         for number, job in enumerate(jobs, 1):
             print(f"[{number}/{len(jobs)}] {job} ... ", end="", flush=True)
-            found = run(job, space, kept[job.tuner], options.backend, kernel_file)
+            shared = job.cache == "warm" or replace(job, cache="warm") in jobs
+            with nullcontext(kept[job.tuner]) if shared else Caches.new() as caches:
+                found = run(job, space, caches, kernel_file)
             keep(part["runs"], found)
             save(options.out, document)
             print(
@@ -178,7 +180,10 @@ def compare(name: str, architecture: int, options: argparse.Namespace, document:
             )
         if "neutral" in options.parts:
             finalists = sorted({found["best"] for found in part["runs"] if found["best"] is not None})
-            part["neutral"] = neutral_run(space, kept["kernel-tuner"], finalists)
+            try:
+                part["neutral"] = neutral_run(space, kept["kernel-tuner"], finalists)
+            except RuntimeError as error:  # what was run before is worth having all the same
+                print(f"neutral times: {error}", flush=True)
     finish(space, part)
     save(options.out, document)
 
@@ -186,37 +191,36 @@ def compare(name: str, architecture: int, options: argparse.Namespace, document:
 def schedule(name: str, options: argparse.Namespace) -> list[Job]:
     """The processes of a space, those of both tuners in turn."""
     jobs = []
+    first, *others = options.backends
     if "exhaustive" in options.parts:
         for cache in ("cold", "warm"):
-            jobs += [Job("kernel-tuner", SWEEP, cache, checked=False), Job("tuner", OWN_SWEEP, cache)]
-        jobs += [Job("kernel-tuner", SWEEP)] if name in options.checked else []
+            jobs.append(Job("kernel-tuner", SWEEP, cache, checked=False, backend=first))
+            jobs.append(Job("tuner", OWN_SWEEP, cache))
+        jobs += [Job("kernel-tuner", SWEEP, checked=False, backend=other) for other in others]
+        jobs += [Job("kernel-tuner", SWEEP, backend="cupy")] if name in options.checked else []
     if "strategies" in options.parts:
         for seed in range(1, options.seeds + 1):
-            jobs.append(Job("kernel-tuner", f"{STRATEGY} {max(BUDGETS)}", seed=seed, checked=False))
+            method = f"{STRATEGY} {max(BUDGETS)}"
+            jobs.append(Job("kernel-tuner", method, seed=seed, checked=False, backend=first))
             jobs.append(Job("tuner", "auto", seed=seed))
     return [job for job in jobs if job.tuner in options.tuners]
 
 
-def run(
-    job: Job, space: ComparedSpace, kept: Caches, backend: str, kernel_file: Path | None
-) -> dict[str, Any]:
-    """Run a job; sweeps leave their caches to those after them."""
-    with Caches.new() as new:
-        caches = kept if job.leaves_caches else new
-        if job.tuner == "tuner":
-            found = tuner_run(space, caches, policy=job.method, seed=job.seed, kernel_file=kernel_file)
-        else:
-            strategy, _, budget = job.method.partition(" ")
-            found = kernel_tuner_run(
-                space,
-                caches,
-                strategy=strategy,
-                budget=int(budget) if budget else None,
-                seed=job.seed,
-                verify=job.checked,
-                backend=backend,
-            )
-            found["backend"] = backend
+def run(job: Job, space: ComparedSpace, caches: Caches, kernel_file: Path | None) -> dict[str, Any]:
+    """Run a job; what it found, with what it was."""
+    if job.tuner == "tuner":
+        found = tuner_run(space, caches, policy=job.method, seed=job.seed, kernel_file=kernel_file)
+    else:
+        strategy, _, budget = job.method.partition(" ")
+        found = kernel_tuner_run(
+            space,
+            caches,
+            strategy=strategy,
+            budget=int(budget) if budget else None,
+            seed=job.seed,
+            verify=job.checked,
+            backend=job.backend,
+        )
     return {**found, **asdict(job)}
 
 

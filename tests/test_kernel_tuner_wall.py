@@ -221,6 +221,12 @@ def test_wall_until_near_the_optimum(
     assert benchmark.scores.settled_s(RUN, efficiency) == settled
 
 
+def test_a_function_is_allowed_the_most_that_any_launch_takes(benchmark: SimpleNamespace) -> None:
+    """Configurations of one function differ in shared memory: what is asked for last counts for all."""
+    launches = [{"shared_bytes": size} for size in (70_000, 0, 60_000)]
+    assert benchmark.neutral.allowed_shared_bytes(["f", "g", "f"], launches) == {"f": 70_000, "g": 0}
+
+
 def test_an_answer_confirmed_late_counts_from_the_end(benchmark: SimpleNamespace) -> None:
     """Where the answer is another than the last incumbent, nobody knows before the end."""
     assert benchmark.scores.settled_s({**RUN, "best": 3}, [0.5, 0, 0.5, 1.0, 0.9]) == 7.0
@@ -283,21 +289,24 @@ def test_rows_without_neutral_times_say_nothing_of_quality(benchmark: SimpleName
 
 def options(benchmark: SimpleNamespace, **given: Any) -> SimpleNamespace:
     usual = {"parts": benchmark.wall.PARTS, "tuners": benchmark.wall.TUNERS, "seeds": 2, "checked": ["scan"]}
+    usual["backends"] = benchmark.wall.BACKENDS
     return SimpleNamespace(**{**usual, **given})
 
 
 def test_schedule_takes_turns(benchmark: SimpleNamespace) -> None:
     """Cold sweeps come before warm ones, both tuners get the same seeds, and no job is planned twice."""
     jobs = benchmark.wall.schedule("scan", options(benchmark))
-    assert len(set(jobs)) == len(jobs) == 4 + 1 + 4
-    assert [job.cache for job in jobs if job.leaves_caches] == ["cold", "cold", "warm", "warm"]
-    assert [job.tuner for job in jobs[:4]] == ["kernel-tuner", "tuner"] * 2
+    assert len(set(jobs)) == len(jobs) == 4 + 1 + 1 + 4
+    assert [(job.tuner, job.cache) for job in jobs[:4]] == [
+        (tuner, cache) for cache in ("cold", "warm") for tuner in benchmark.wall.TUNERS
+    ]
+    warm = [job for job in jobs if job.cache == "warm"]
+    assert [benchmark.wall.replace(job, cache="cold") for job in warm] == jobs[:2]
     seeds = {
         tuner: [job.seed for job in jobs if job.tuner == tuner and job.seed]
         for tuner in benchmark.wall.TUNERS
     }
     assert seeds == {"kernel-tuner": [1, 2], "tuner": [1, 2]}
-    assert not any(job.leaves_caches for job in jobs[4:])
 
 
 def test_schedule_obeys_the_choice(benchmark: SimpleNamespace) -> None:
