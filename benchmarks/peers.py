@@ -1,11 +1,16 @@
 """The catalogue's kernels against their peers, side by side in one run on one GPU.
 
-Every configuration of every kernel is timed (a kernel's space, unpruned but for spills); the best few go with
-the peers and bare kernels that only move the same bytes into interleaved rounds. The first half of those
-rounds chooses the configuration, the second half is reported. Times are medians with a cold L2 (160 MB are
-set to zero before every repeat), on 2^26 elements, batch 2^26 / N. The JSON is written after every size.
+Every configuration of every kernel is timed (a kernel's space, unpruned but for spills), and every form of
+every peer. The best few of each kernel and of each peer go with bare kernels that only move the same bytes
+into interleaved rounds. The first half of those rounds chooses configuration and form, the second half is
+reported. Times are medians with a cold L2 (160 MB are set to zero before every repeat), on 2^26 elements,
+batch 2^26 / N. The JSON is written after every size, with the time of every form that was tried.
 
     python benchmarks/peers.py --out benchmarks/results/peers-h200.json [--families scan fft] [--sizes 64 512]
+
+``--start-from RESULTS.json`` takes the kernels' candidates from an earlier run instead of their whole spaces:
+what it chose at this N, at half and at twice this N, and for the other kernels of the family, or what differs
+from that in one tunable.
 """
 
 import argparse
@@ -19,13 +24,20 @@ from typing import Any
 import answers
 from bare import bare
 from cold_timing import median, spread
-from peer_libraries import Libraries, Peer
+from cub_peers import SIZES as SCANS
+from peer import Peer
+from peer_libraries import Libraries
 from provenance import provenance
 from sweep import Bench, Result, opened
 
+from tuner.config import KernelFile
+from tuner.config.catalog import Catalog
+from tuner.model import Configuration, Workload
+
 ROUNDS = 22
-SLOW_ROUNDS = 3
 FINALISTS = 5
+FINAL_FORMS = 3
+NEIGHBOURS = 2  # configurations that differ from one that was chosen before in one tunable at most
 ELEMENTS = 2**26
 BYTES = {"scan": 8, "tridiagonal": 20, "fft": 16}
 RATES = {"scan": "MData/s", "tridiagonal": "MRows/s", "fft": "GFlop/s"}
@@ -61,23 +73,33 @@ def main() -> None:
     parser.add_argument(
         "--repeats", type=int, default=5, help="of each configuration before the final rounds"
     )
+    parser.add_argument("--start-from", type=Path, help="candidates from these results, not whole spaces")
+    parser.add_argument("--only-peers", action="store_true", help="leave the catalogue's kernels out")
+    parser.add_argument("--cccl", type=Path, help="headers of CCCL, where those of nvcc are not to be used")
+    parser.add_argument("--cub-build", type=Path, help="folder of compiled forms of CUB, kept for other runs")
     options = parser.parse_args()
     bench = opened()
-    libraries = Libraries(bench.cp)
+    scans = [n for n in SCANS if "scan" in options.families and n in (options.sizes or SCANS)]
+    libraries = Libraries(bench.cp, scans, options.cccl, options.cub_build)
     document = _document(options.out)
     copy_gb_s = copy_bandwidth(bench)
-    print(f"copy: {copy_gb_s:.0f} GB/s; peers not found: {libraries.missing or 'none'}", flush=True)
-    document["runs"].append({**provenance(), "copy_gb_s": copy_gb_s, "missing": libraries.missing})
+    print(f"copy: {copy_gb_s:.0f} GB/s; {libraries.versions()}; not found: {libraries.missing}", flush=True)
+    facts = {"copy_gb_s": copy_gb_s, "libraries": libraries.versions(), "missing": libraries.missing}
+    document["runs"].append({**provenance(), **facts})
+    start = json.loads(options.start_from.read_text())["rows"] if options.start_from else None
+    conditions = Conditions(options.repeats, copy_gb_s, start, options.only_peers)
     for name in options.families:
         family = FAMILIES[name]
         for n in [n for n in family.sizes if not options.sizes or n in options.sizes]:
-            result = contest(bench, libraries, name, n, Options(options.repeats, copy_gb_s))
+            result = contest(bench, libraries, name, n, conditions)
             rows = result.rows()
             _replace(document, "rows", name, n, rows)
             _replace(document, "peers", name, n, result.peer_rows())
             options.out.write_text(json.dumps(document, indent=1) + "\n")
-            for row in rows:
-                print(_line(row), flush=True)
+            for line in [*map(_line, rows), *map(_peer_line, result.peer_rows())]:
+                print(line, flush=True)
+            del result, rows  # and the arrays of the peers' forms
+            bench.cp.get_default_memory_pool().free_all_blocks()
 
 
 def copy_bandwidth(bench: Bench) -> float:
@@ -96,7 +118,8 @@ def _document(path: Path) -> dict[str, Any]:
     protocol = {
         "elements": ELEMENTS,
         "rounds": ROUNDS,
-        "reported": "median of the second half of the rounds; the first half chose the configuration",
+        "reported": "median of the second half of the rounds; the first half chose the configuration or form",
+        "tried": f"every form of a peer, by a few repeats; its best {FINAL_FORMS} went into the rounds",
         "flush": "160 MB set to zero before every repeat",
         "margin": f"tridiagonal systems: |b| >= |a| + |c| + {answers.MARGIN}",
     }
@@ -109,30 +132,82 @@ def _replace(document: dict[str, Any], table: str, family: str, n: int, rows: li
     document[table] = [*kept, *({**row, "run": run} for row in rows)]
 
 
-def contest(bench: Bench, libraries: Libraries, name: str, n: int, options: "Options") -> "Contest":
-    """Our kernels' best configurations, the peers and the bare kernel at one size."""
+def contest(bench: Bench, libraries: Libraries, name: str, n: int, conditions: "Conditions") -> "Contest":
+    """Our kernels' best configurations, the peers' best forms and the bare kernel at one size."""
     cp, family = bench.cp, FAMILIES[name]
     data = answers.make(cp, family.problem, n, ELEMENTS)
     ours = {}
-    for kernel_name in family.kernels:
+    for kernel_name in () if conditions.only_peers else family.kernels:
         kernel = bench.catalog.kernel(kernel_name)
         workload = kernel.workload({"N": n}, batch=ELEMENTS // n)
-        ours[kernel_name] = bench.sweep(kernel, workload, data, options.repeats)
+        candidates = _candidates(bench.catalog, kernel, workload, conditions.start)
+        ours[kernel_name] = bench.sweep(kernel, workload, data, conditions.repeats, candidates)
         wrong = [r for r in ours[kernel_name] if r.trouble.startswith("wrong")]
         if wrong:
             print(f"{kernel_name} N={n}: {len(wrong)} wrong answers, e.g. {wrong[0].configuration}")
-    peers = {peer.name: peer for peer in libraries.peers(data)}
     moves = _fastest(bench, bare(cp, family.problem, data.inputs, data.output))
+    tried = _tried(bench, libraries, data, conditions.repeats)
+    finals = _finalists(tried, answers.allowed_error(family.problem, n))
     finalists = {k: [r for r in results if not r.trouble][:FINALISTS] for k, results in ours.items()}
     runs = {f"{k} {r.configuration}": r.run for k, best in finalists.items() for r in best}
-    runs |= {p.name: p.run for p in peers.values() if not p.slow} | moves
-    prepare = {p.name: p.prepare for p in peers.values() if p.prepare is not None}
+    runs |= {peer.key: peer.run for peer in finals} | moves
+    prepare = {peer.key: peer.prepare for peer in finals if peer.prepare is not None}
     times = bench.timer.interleaved(runs, ROUNDS, prepare, seed=n)
-    slow = {p.name: p.run for p in peers.values() if p.slow}
-    times |= bench.timer.interleaved(slow, SLOW_ROUNDS, prepare)
-    errors = {name: _error(cp, peer, data) for name, peer in peers.items()}
     spaces = {k: len(results) for k, results in ours.items()}
-    return Contest(name, n, options.copy_gb_s, spaces, finalists, errors, list(moves), times)
+    return Contest(name, n, conditions.copy_gb_s, spaces, finalists, tried, list(moves), times)
+
+
+def _candidates(
+    catalog: Catalog, kernel: KernelFile, workload: Workload, start: list[dict[str, Any]] | None
+) -> list[Configuration] | None:
+    """Of the rows of an earlier run, what the kernel's space holds at this size; all of it without them."""
+    if start is None:
+        return None
+    n, family = int(dict(workload.sizes)["N"]), next(f for f in FAMILIES.values() if kernel.name in f.kernels)
+    rows = [row for row in start if row["kernel"] in family.kernels and n // 2 <= row["n"] <= 2 * n]
+    space = list(kernel.space(workload))
+    found: dict[Configuration, None] = {}
+    for row in sorted(rows, key=lambda row: (row["n"] != n, row["kernel"] != kernel.name)):
+        before = catalog.kernel(row["kernel"])
+        chosen = set(before.configuration(before.workload({"N": row["n"]}), row["configuration"]).items())
+        differences = {c: len(set(dict(c).items()) ^ chosen) // 2 for c in space}
+        near = sorted((c for c in space if differences[c] <= 1), key=differences.__getitem__)
+        found |= dict.fromkeys(near[:NEIGHBOURS])
+    return list(found)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A peer's form, its time by a few repeats and its error; infinite where it would not run."""
+
+    peer: Peer
+    ms: float
+    error: float
+    trouble: str = ""
+
+
+def _tried(bench: Bench, libraries: Libraries, data: answers.Data, repeats: int) -> list[Tried]:
+    """Every form of every peer, each checked and timed."""
+
+    def one(peer: Peer) -> Tried:
+        try:
+            error = _error(bench.cp, peer, data)
+            ms = median([bench.timer.once(peer.run, peer.prepare) for _ in range(repeats)])
+        except RuntimeError as trouble:
+            return Tried(peer, math.inf, math.inf, str(trouble))
+        return Tried(peer, ms, error)
+
+    return [one(peer) for peer in libraries.peers(data)]
+
+
+def _finalists(tried: list[Tried], allowed: float) -> list[Peer]:
+    """The fastest right forms of each peer; of one that has none, the fastest wrong ones."""
+    best: list[Peer] = []
+    for name in dict.fromkeys(t.peer.name for t in tried):
+        forms = [t for t in tried if t.peer.name == name and not t.trouble]
+        right = [t for t in forms if t.error <= allowed]
+        best += [t.peer for t in sorted(right or forms, key=lambda t: t.ms)[:FINAL_FORMS]]
+    return best
 
 
 def _error(cp: Any, peer: Peer, data: answers.Data) -> float:
@@ -150,11 +225,13 @@ def _fastest(bench: Bench, moves: dict[str, Any], count: int = 3) -> dict[str, A
 
 
 @dataclass(frozen=True)
-class Options:
-    """What all contests of a run share: repeats of a configuration in the sweep, GB/s of a copy."""
+class Conditions:
+    """What all contests of a run share: repeats before the rounds, GB/s of a copy, rows of an earlier run."""
 
     repeats: int
     copy_gb_s: float
+    start: list[dict[str, Any]] | None
+    only_peers: bool
 
 
 @dataclass(frozen=True)
@@ -167,7 +244,7 @@ class Contest:
         copy_gb_s: roofline of the run.
         spaces: configurations timed, by kernel.
         finalists: our best configurations, by kernel.
-        errors: of the peers, by name.
+        tried: the peers' forms.
         moves: names of the bare kernels.
         times: milliseconds of the rounds, by name.
     """
@@ -177,7 +254,7 @@ class Contest:
     copy_gb_s: float
     spaces: dict[str, int]
     finalists: dict[str, list[Result]]
-    errors: dict[str, float]
+    tried: list[Tried]
     moves: list[str]
     times: dict[str, list[float]]
 
@@ -191,27 +268,39 @@ class Contest:
         return min(names, key=lambda name: median(self.times[name][: ROUNDS // 2]))
 
     def reported(self, name: str) -> list[float]:
-        """Times of the second half of the rounds; all of them where there are few."""
-        times = self.times[name]
-        return times[len(times) // 2 :] if len(times) >= ROUNDS else times
+        """Times of the second half of the rounds."""
+        return self.times[name][ROUNDS // 2 :]
 
     def peer_rows(self) -> list[dict[str, Any]]:
-        """One row for each peer, and for the bare kernel."""
-        allowed = answers.allowed_error(self.problem, self.n)
-        bare_kernel = self.chosen(self.moves)
-        listed = [(name, name, error) for name, error in self.errors.items()] + [("bare", bare_kernel, 0.0)]
-        return [
-            {
-                "family": self.family,
-                "n": self.n,
-                "peer": peer,
-                "ms": median(self.reported(name)),
-                "spread_ms": spread(self.reported(name)),
-                "error": error,
-                "correct": error <= allowed,
-            }
-            for peer, name, error in listed
-        ]
+        """One row for each peer, of its fastest form, and for the bare kernel."""
+        errors = {t.peer.key: t.error for t in self.tried}
+        rows = []
+        for name in dict.fromkeys(t.peer.name for t in self.tried):
+            forms = [t for t in self.tried if t.peer.name == name]
+            final = [t.peer.key for t in forms if t.peer.key in self.times]
+            if final:
+                chosen = self.chosen(final)
+                form = next(t.peer.form for t in forms if t.peer.key == chosen)
+                rows.append(self._peer_row(name, form, chosen, errors[chosen]))
+                rows[-1]["tried"] = [
+                    {"form": t.peer.form, "ms": t.ms, "error": t.error}
+                    if not t.trouble
+                    else {"form": t.peer.form, "trouble": t.trouble}
+                    for t in forms
+                ]
+        return [*rows, self._peer_row("bare", "", self.chosen(self.moves), 0.0)]
+
+    def _peer_row(self, name: str, form: str, key: str, error: float) -> dict[str, Any]:
+        return {
+            "family": self.family,
+            "n": self.n,
+            "peer": name,
+            "form": form or key,
+            "ms": median(self.reported(key)),
+            "spread_ms": spread(self.reported(key)),
+            "error": error,
+            "correct": error <= answers.allowed_error(self.problem, self.n),
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each of our kernels."""
@@ -240,6 +329,7 @@ class Contest:
             "error": result.error,
             "correct": result.error <= answers.allowed_error(self.problem, self.n),
             "best_peer": best["peer"],
+            "best_peer_form": best["form"],
             "best_peer_ms": best["ms"],
             "ratio": best["ms"] / ms,
         }
@@ -275,6 +365,13 @@ def _line(row: dict[str, Any]) -> str:
         f" ({row['best_peer_ms']:.4f} ms)  error {row['error']:.1e}"
         f"  {'met' if row['met'] else 'MISSED'} ({row['target']})  {configuration}"
         f"  [of {row['configurations_timed']}]"
+    )
+
+
+def _peer_line(row: dict[str, Any]) -> str:
+    return (
+        f"    {row['peer']:28} N={row['n']:<8} {row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
+        f"  error {row['error']:.1e}  {row['form']}  [of {len(row.get('tried', ()))}]"
     )
 
 

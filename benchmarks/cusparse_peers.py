@@ -1,0 +1,156 @@
+"""Forms in which cuSPARSE solves batches of tridiagonal systems."""
+
+import ctypes
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from answers import Data
+from peer import Calls, Peer
+from vendor_library import VendorLibrary, address, launched
+
+STRIDED, INTERLEAVED = "cuSPARSE gtsv2StridedBatch", "cuSPARSE gtsvInterleavedBatch"
+ALGORITHMS = ("Thomas", "LU", "QR")
+_FLOAT = 4
+_STRIDED_CALLS = ((0, 1), (1, 1), (4, 1), (8, 1), (16, 1), (32, 1), (64, 1), (16, 4), (64, 4))
+_INTERLEAVED_CALLS = ((0, 1), (8, 1), (32, 1), (32, 4))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where systems lie, so that they begin in other memory banks than the arrays they were given in.
+
+    Attributes:
+        padding: floats between two systems.
+        shift_bytes: from one of the arrays to the next, beyond whole allocations.
+    """
+
+    padding: int = 0
+    shift_bytes: int = 0
+
+    def __str__(self) -> str:
+        padded = f", stride N + {self.padding}" if self.padding else ""
+        return padded + (f", arrays shifted by {self.shift_bytes} bytes" if self.shift_bytes else "")
+
+
+class CusparsePeers:
+    """The library that CuPy loads, with a handle for each stream; ``failed`` holds what it refused."""
+
+    def __init__(self, cp: Any) -> None:
+        cp.cuda.device.get_cusparse_handle()  # CuPy loads the library that goes with its CUDA
+        self._cp, self._library = cp, VendorLibrary("libcusparse", (12, 13))
+        self._handles: dict[int, ctypes.c_void_p] = {}
+        self.failed: dict[str, str] = {}
+
+    @property
+    def version(self) -> int:
+        """Of the library, as it gives it."""
+        number = ctypes.c_int()
+        self._library.call("cusparseGetVersion", self._handle(0), ctypes.byref(number))
+        return number.value
+
+    def peers(self, data: Data) -> list[Peer]:
+        """Every form that this version of the library runs."""
+        return [*self._strided_forms(data), *self._interleaved_forms(data)]
+
+    def _handle(self, stream: int) -> ctypes.c_void_p:
+        if stream not in self._handles:
+            handle = ctypes.c_void_p()
+            self._library.call("cusparseCreate", ctypes.byref(handle))
+            self._library.call("cusparseSetStream", handle, ctypes.c_void_p(stream))
+            self._handles[stream] = handle
+        return self._handles[stream]
+
+    def _strided_forms(self, data: Data) -> Iterator[Peer]:
+        """One call, chunks that stay in the L2, and systems in other places."""
+        for calls in (Calls(*numbers) for numbers in _STRIDED_CALLS):
+            yield from self._tried(f"{STRIDED}, {calls}", lambda c=calls: self._strided(data, c, Rows()))
+        for rows in (Rows(padding=4), Rows(padding=32), Rows(shift_bytes=1024), Rows(shift_bytes=65536)):
+            yield from self._tried(f"{STRIDED}{rows}", lambda r=rows: self._strided(data, Calls(), r))
+
+    def _strided(self, data: Data, calls: Calls, rows: Rows) -> Peer:
+        """The right-hand sides are overwritten by the solution."""
+        cp, n, stride, count = self._cp, data.n, data.n + rows.padding, data.batch // max(1, calls.chunks)
+        *matrix, d = data.inputs
+        arrays = [*matrix, data.output] if rows == Rows() else _placed(cp, data.inputs, rows)
+        x, size = arrays[3], ctypes.c_size_t()
+        question = "cusparseSgtsv2StridedBatch_bufferSizeExt"
+        addresses = [address(array) for array in arrays]
+        self._library.call(question, self._handle(0), n, *addresses, count, stride, ctypes.byref(size))
+        room = _Room(cp, size.value, calls.streams, 4 * rows.shift_bytes)
+
+        def launch(chunk: int, stream: int) -> None:
+            at = [address(array, chunk * count * stride * _FLOAT) for array in arrays]
+            work = room.of(chunk)
+            self._library.call(
+                "cusparseSgtsv2StridedBatch", self._handle(stream), n, *at, count, stride, work
+            )
+
+        run = launched(cp, launch, calls)
+        restore = lambda: cp.copyto(x[:, :n], d)  # noqa: E731 - as short as its meaning
+        return Peer(STRIDED, f"{calls}{rows}", run, lambda: x[:, :n], restore, keep=room)
+
+    def _interleaved_forms(self, data: Data) -> Iterator[Peer]:
+        """Every algorithm, in one call and in chunks that stay in the L2."""
+        for calls in (Calls(*numbers) for numbers in _INTERLEAVED_CALLS):
+            chunks = max(1, calls.chunks)
+            work = [self._cp.empty((chunks, data.n, data.batch // chunks), "float32") for _ in range(4)]
+            for algorithm, name in enumerate(ALGORITHMS):
+                form = f"{INTERLEAVED}, {name}, {calls}"
+                yield from self._tried(
+                    form, lambda a=algorithm, c=calls, w=work: self._interleaved(data, a, c, w)
+                )
+
+    def _interleaved(self, data: Data, algorithm: int, calls: Calls, work: list[Any]) -> Peer:
+        """Rows of a system lie a chunk apart; destroys its arrays. The conversion is not counted."""
+        cp, n, batch = self._cp, data.n, data.batch
+        chunks, _, count = work[0].shape
+        size = ctypes.c_size_t()
+        question = "cusparseSgtsvInterleavedBatch_bufferSizeExt"
+        addresses = [address(array) for array in work]
+        self._library.call(question, self._handle(0), algorithm, n, *addresses, count, ctypes.byref(size))
+        room = _Room(cp, size.value, calls.streams)
+
+        def launch(chunk: int, stream: int) -> None:
+            at = [address(array, chunk * count * n * _FLOAT) for array in work]
+            function = "cusparseSgtsvInterleavedBatch"
+            self._library.call(function, self._handle(stream), algorithm, n, *at, count, room.of(chunk))
+
+        def interleave() -> None:
+            for source, target in zip(data.inputs, work, strict=True):
+                cp.copyto(target, source.reshape(chunks, count, n).transpose(0, 2, 1))
+
+        run = launched(cp, launch, calls)
+        answer = lambda: work[3].transpose(0, 2, 1).reshape(batch, n)  # noqa: E731 - as short as its meaning
+        return Peer(INTERLEAVED, f"{ALGORITHMS[algorithm]}, {calls}", run, answer, interleave, keep=room)
+
+    def _tried(self, key: str, make: Callable[[], Peer]) -> Iterator[Peer]:
+        try:
+            yield make()
+        except (RuntimeError, MemoryError) as error:
+            self.failed[key] = str(error)
+
+
+class _Room:
+    """Work space of a form: one piece for each stream."""
+
+    def __init__(self, cp: Any, piece_bytes: int, streams: int, first_bytes: int = 0) -> None:
+        self._piece_bytes = -(-piece_bytes // 512) * 512  # aligned as an allocation is
+        self._streams, self._first_bytes = streams, first_bytes
+        self._array = cp.empty(max(1, first_bytes + streams * self._piece_bytes), cp.uint8)
+
+    def of(self, chunk: int) -> ctypes.c_void_p:
+        """The piece of the stream that does a chunk."""
+        return address(self._array, self._first_bytes + chunk % self._streams * self._piece_bytes)
+
+
+def _placed(cp: Any, sources: tuple[Any, ...], rows: Rows) -> list[Any]:
+    """Copies of arrays, elsewhere."""
+    placed = []
+    for k, source in enumerate(sources):
+        batch, n = source.shape
+        skipped = k * rows.shift_bytes // _FLOAT
+        flat = cp.ones(skipped + batch * (n + rows.padding), cp.float32)
+        placed.append(flat[skipped:].reshape(batch, n + rows.padding))
+        placed[-1][:, :n] = source
+    return placed
