@@ -16,52 +16,28 @@ from that in one tunable.
 import argparse
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import answers
 from bare import bare
-from cold_timing import median, spread
+from cold_timing import median
 from cub_peers import SIZES as SCANS
 from peer import Peer
+from peer_contest import ROUNDS, Contest, Tried, line, peer_line
+from peer_families import ELEMENTS, FAMILIES
 from peer_libraries import Libraries
 from provenance import provenance
-from sweep import Bench, Result, opened
+from sweep import Bench, opened
 
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
 from tuner.model import Configuration, Workload
 
-ROUNDS = 22
 FINALISTS = 5
 FINAL_FORMS = 3
 NEIGHBOURS = 2  # configurations that differ from one that was chosen before in one tunable at most
-ELEMENTS = 2**26
-BYTES = {"scan": 8, "tridiagonal": 20, "fft": 16}
-RATES = {"scan": "MData/s", "tridiagonal": "MRows/s", "fft": "GFlop/s"}
-
-
-@dataclass(frozen=True)
-class Family:
-    """Kernels of one table; ``problem`` is what they solve."""
-
-    problem: str
-    kernels: tuple[str, ...]
-    sizes: tuple[int, ...]
-
-
-FAMILIES = {
-    "scan": Family("scan", ("scan-lf", "scan-ks"), tuple(2**k for k in range(6, 14))),
-    "tridiagonal": Family(
-        "tridiagonal",
-        ("tridiag-cr", "tridiag-pcr", "tridiag-lf", "tridiag-wm"),
-        tuple(2**k for k in range(6, 13)),
-    ),
-    "fft": Family("fft", ("fft",), tuple(2**k for k in range(6, 14))),
-    "fft-large": Family("fft", ("fft-large",), tuple(2**k for k in range(14, 24))),
-}
 
 
 def main() -> None:
@@ -96,8 +72,8 @@ def main() -> None:
             _replace(document, "rows", name, n, rows)
             _replace(document, "peers", name, n, result.peer_rows())
             options.out.write_text(json.dumps(document, indent=1) + "\n")
-            for line in [*map(_line, rows), *map(_peer_line, result.peer_rows())]:
-                print(line, flush=True)
+            for text in [*map(line, rows), *map(peer_line, result.peer_rows())]:
+                print(text, flush=True)
             del result, rows  # and the arrays of the peers' forms
             bench.cp.get_default_memory_pool().free_all_blocks()
 
@@ -132,7 +108,7 @@ def _replace(document: dict[str, Any], table: str, family: str, n: int, rows: li
     document[table] = [*kept, *({**row, "run": run} for row in rows)]
 
 
-def contest(bench: Bench, libraries: Libraries, name: str, n: int, conditions: "Conditions") -> "Contest":
+def contest(bench: Bench, libraries: Libraries, name: str, n: int, conditions: "Conditions") -> Contest:
     """Our kernels' best configurations, the peers' best forms and the bare kernel at one size."""
     cp, family = bench.cp, FAMILIES[name]
     data = answers.make(cp, family.problem, n, ELEMENTS)
@@ -174,16 +150,6 @@ def _candidates(
         near = sorted((c for c in space if differences[c] <= 1), key=differences.__getitem__)
         found |= dict.fromkeys(near[:NEIGHBOURS])
     return list(found)
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A peer's form, its time by a few repeats and its error; infinite where it would not run."""
-
-    peer: Peer
-    ms: float
-    error: float
-    trouble: str = ""
 
 
 def _tried(bench: Bench, libraries: Libraries, data: answers.Data, repeats: int) -> list[Tried]:
@@ -232,147 +198,6 @@ class Conditions:
     copy_gb_s: float
     start: list[dict[str, Any]] | None
     only_peers: bool
-
-
-@dataclass(frozen=True)
-class Contest:
-    """Times of one family at one size.
-
-    Attributes:
-        family: key of ``FAMILIES``.
-        n: length of a row.
-        copy_gb_s: roofline of the run.
-        spaces: configurations timed, by kernel.
-        finalists: our best configurations, by kernel.
-        tried: the peers' forms.
-        moves: names of the bare kernels.
-        times: milliseconds of the rounds, by name.
-    """
-
-    family: str
-    n: int
-    copy_gb_s: float
-    spaces: dict[str, int]
-    finalists: dict[str, list[Result]]
-    tried: list[Tried]
-    moves: list[str]
-    times: dict[str, list[float]]
-
-    @property
-    def problem(self) -> str:
-        """What is solved."""
-        return FAMILIES[self.family].problem
-
-    def chosen(self, names: Sequence[str]) -> str:
-        """The fastest by the first half of the rounds, which nothing else is reported of."""
-        return min(names, key=lambda name: median(self.times[name][: ROUNDS // 2]))
-
-    def reported(self, name: str) -> list[float]:
-        """Times of the second half of the rounds."""
-        return self.times[name][ROUNDS // 2 :]
-
-    def peer_rows(self) -> list[dict[str, Any]]:
-        """One row for each peer, of its fastest form, and for the bare kernel."""
-        errors = {t.peer.key: t.error for t in self.tried}
-        rows = []
-        for name in dict.fromkeys(t.peer.name for t in self.tried):
-            forms = [t for t in self.tried if t.peer.name == name]
-            final = [t.peer.key for t in forms if t.peer.key in self.times]
-            if final:
-                chosen = self.chosen(final)
-                form = next(t.peer.form for t in forms if t.peer.key == chosen)
-                rows.append(self._peer_row(name, form, chosen, errors[chosen]))
-                rows[-1]["tried"] = [
-                    {"form": t.peer.form, "ms": t.ms, "error": t.error}
-                    if not t.trouble
-                    else {"form": t.peer.form, "trouble": t.trouble}
-                    for t in forms
-                ]
-        return [*rows, self._peer_row("bare", "", self.chosen(self.moves), 0.0)]
-
-    def _peer_row(self, name: str, form: str, key: str, error: float) -> dict[str, Any]:
-        return {
-            "family": self.family,
-            "n": self.n,
-            "peer": name,
-            "form": form or key,
-            "ms": median(self.reported(key)),
-            "spread_ms": spread(self.reported(key)),
-            "error": error,
-            "correct": error <= answers.allowed_error(self.problem, self.n),
-        }
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row for each of our kernels."""
-        peers = self.peer_rows()
-        bare_ms = next(p["ms"] for p in peers if p["peer"] == "bare")
-        best = min((p for p in peers if p["correct"] and p["peer"] != "bare"), key=lambda p: p["ms"])
-        return [self._row(kernel, bare_ms, best) for kernel, best_few in self.finalists.items() if best_few]
-
-    def _row(self, kernel: str, bare_ms: float, best: dict[str, Any]) -> dict[str, Any]:
-        by_name = {f"{kernel} {r.configuration}": r for r in self.finalists[kernel]}
-        chosen = self.chosen(list(by_name))
-        result, ms = by_name[chosen], median(self.reported(chosen))
-        row = {
-            "family": self.family,
-            "kernel": kernel,
-            "n": self.n,
-            "configuration": dict(result.configuration),
-            "configurations_timed": self.spaces[kernel],
-            "ms": ms,
-            "spread_ms": spread(self.reported(chosen)),
-            "rate": _rate(self.problem, self.n, ms),
-            "rate_name": RATES[self.problem],
-            "roofline": BYTES[self.problem] * ELEMENTS / (ms * 1e6 * self.copy_gb_s),
-            "bare_ms": bare_ms,
-            "of_bare": bare_ms / ms,
-            "error": result.error,
-            "correct": result.error <= answers.allowed_error(self.problem, self.n),
-            "best_peer": best["peer"],
-            "best_peer_form": best["form"],
-            "best_peer_ms": best["ms"],
-            "ratio": best["ms"] / ms,
-        }
-        return {**row, **_target(self.family, row)}
-
-
-def _rate(problem: str, n: int, ms: float) -> float:
-    if problem == "fft":
-        return 5 * math.log2(n) * ELEMENTS / ms / 1e6
-    return ELEMENTS / ms / 1e3
-
-
-def _target(family: str, row: dict[str, Any]) -> dict[str, Any]:
-    """The target in words, and whether it is met."""
-    n, of_bare, ratio = row["n"], row["of_bare"], row["ratio"]
-    if family == "scan":
-        return {
-            "target": ">= 97.5 % of bare and >= 1.00 x the best peer",
-            "met": of_bare >= 0.975 and ratio >= 1.0,
-        }
-    if family == "tridiagonal":
-        return {"target": ">= 95 % of bare (best of the four 98 %)", "met": of_bare >= 0.95}
-    small, large = (1.0 if n == 64 else 1.01), (1.25 if n <= 2**19 or n == 2**22 else 1.2)
-    least = large if family == "fft-large" else small
-    return {"target": f">= {least:.2f} x cuFFT", "met": ratio >= least}
-
-
-def _line(row: dict[str, Any]) -> str:
-    configuration = " ".join(f"{name}={value}" for name, value in row["configuration"].items())
-    return (
-        f"{row['kernel']:12} N={row['n']:<8} {row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
-        f" {100 * row['of_bare']:6.1f} % of bare  {row['ratio']:5.3f} x {row['best_peer']}"
-        f" ({row['best_peer_ms']:.4f} ms)  error {row['error']:.1e}"
-        f"  {'met' if row['met'] else 'MISSED'} ({row['target']})  {configuration}"
-        f"  [of {row['configurations_timed']}]"
-    )
-
-
-def _peer_line(row: dict[str, Any]) -> str:
-    return (
-        f"    {row['peer']:28} N={row['n']:<8} {row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
-        f"  error {row['error']:.1e}  {row['form']}  [of {len(row.get('tried', ()))}]"
-    )
 
 
 if __name__ == "__main__":
