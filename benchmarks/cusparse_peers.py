@@ -10,27 +10,32 @@ from peer import Calls, Peer
 from vendor_library import VendorLibrary, address, launched
 
 STRIDED, INTERLEAVED = "cuSPARSE gtsv2StridedBatch", "cuSPARSE gtsvInterleavedBatch"
+ONE_SYSTEM = ("gtsv2_nopivot", "gtsv2")
 ALGORITHMS = ("Thomas", "LU", "QR")
 _FLOAT = 4
 _STRIDED_CALLS = ((0, 1), (1, 1), (4, 1), (8, 1), (16, 1), (32, 1), (64, 1), (16, 4), (64, 4))
+_JOINED = tuple(2**k for k in (10, 11, 12, 13, 14, 16, 20))
 _INTERLEAVED_CALLS = ((0, 1), (8, 1), (32, 1), (32, 4))
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Where systems lie, so that they begin in other memory banks than the arrays they were given in.
+    """How systems lie, where it is not as in the arrays that were given.
 
     Attributes:
+        joined: systems that are solved as one longer system, with zeros where they meet.
         padding: floats between two systems.
         shift_bytes: from one of the arrays to the next, beyond whole allocations.
     """
 
+    joined: int = 1
     padding: int = 0
     shift_bytes: int = 0
 
     def __str__(self) -> str:
+        joined = f", {self.joined} systems joined" if self.joined > 1 else ""
         padded = f", stride N + {self.padding}" if self.padding else ""
-        return padded + (f", arrays shifted by {self.shift_bytes} bytes" if self.shift_bytes else "")
+        return joined + padded + (f", arrays shifted by {self.shift_bytes} bytes" if self.shift_bytes else "")
 
 
 class CusparsePeers:
@@ -51,7 +56,7 @@ class CusparsePeers:
 
     def peers(self, data: Data) -> list[Peer]:
         """Every form that this version of the library runs."""
-        return [*self._strided_forms(data), *self._interleaved_forms(data)]
+        return [*self._strided_forms(data), *self._one_system_forms(data), *self._interleaved_forms(data)]
 
     def _handle(self, stream: int) -> ctypes.c_void_p:
         if stream not in self._handles:
@@ -62,17 +67,21 @@ class CusparsePeers:
         return self._handles[stream]
 
     def _strided_forms(self, data: Data) -> Iterator[Peer]:
-        """One call, chunks that stay in the L2, and systems in other places."""
+        """One call, chunks that stay in the L2, systems joined to longer ones and in other places."""
         for calls in (Calls(*numbers) for numbers in _STRIDED_CALLS):
             yield from self._tried(f"{STRIDED}, {calls}", lambda c=calls: self._strided(data, c, Rows()))
-        for rows in (Rows(padding=4), Rows(padding=32), Rows(shift_bytes=1024), Rows(shift_bytes=65536)):
+        joined = [Rows(joined=length // data.n) for length in _JOINED if length > data.n]
+        moved = [Rows(padding=4), Rows(padding=32), Rows(shift_bytes=1024), Rows(shift_bytes=65536)]
+        for rows in (*joined, *moved):
             yield from self._tried(f"{STRIDED}{rows}", lambda r=rows: self._strided(data, Calls(), r))
 
     def _strided(self, data: Data, calls: Calls, rows: Rows) -> Peer:
         """The right-hand sides are overwritten by the solution."""
-        cp, n, stride, count = self._cp, data.n, data.n + rows.padding, data.batch // max(1, calls.chunks)
+        cp, n = self._cp, data.n * rows.joined
+        stride, count = n + rows.padding, data.batch // rows.joined // max(1, calls.chunks)
         *matrix, d = data.inputs
-        arrays = [*matrix, data.output] if rows == Rows() else _placed(cp, data.inputs, rows)
+        given = not rows.padding and not rows.shift_bytes
+        arrays = [*matrix, data.output] if given else _placed(cp, data.inputs, rows)
         x, size = arrays[3], ctypes.c_size_t()
         question = "cusparseSgtsv2StridedBatch_bufferSizeExt"
         addresses = [address(array) for array in arrays]
@@ -87,8 +96,29 @@ class CusparsePeers:
             )
 
         run = launched(cp, launch, calls)
-        restore = lambda: cp.copyto(x[:, :n], d)  # noqa: E731 - as short as its meaning
-        return Peer(STRIDED, f"{calls}{rows}", run, lambda: x[:, :n], restore, keep=room)
+        unknowns = x[:, : data.n]
+        return Peer(
+            STRIDED, f"{calls}{rows}", run, lambda: unknowns, lambda: cp.copyto(unknowns, d), keep=room
+        )
+
+    def _one_system_forms(self, data: Data) -> Iterator[Peer]:
+        """The whole batch as one system, with zeros where its parts meet."""
+        for name in ONE_SYSTEM:
+            yield from self._tried(f"cuSPARSE {name}", lambda name=name: self._one_system(data, name))
+
+    def _one_system(self, data: Data, name: str) -> Peer:
+        """The right-hand side is overwritten by the solution."""
+        cp, x, n, size = self._cp, data.output, data.n * data.batch, ctypes.c_size_t()
+        *matrix, d = data.inputs
+        arguments = (self._handle(0), n, 1, *map(address, (*matrix, x)), n)
+        self._library.call(f"cusparseS{name}_bufferSizeExt", *arguments, ctypes.byref(size))
+        room = _Room(cp, size.value, 1)
+
+        def run() -> None:
+            self._library.call(f"cusparseS{name}", *arguments, room.of(0))
+
+        form = "the batch as one system"
+        return Peer(f"cuSPARSE {name}", form, run, lambda: x, lambda: cp.copyto(x, d), keep=room)
 
     def _interleaved_forms(self, data: Data) -> Iterator[Peer]:
         """Every algorithm, in one call and in chunks that stay in the L2."""
@@ -120,9 +150,11 @@ class CusparsePeers:
             for source, target in zip(data.inputs, work, strict=True):
                 cp.copyto(target, source.reshape(chunks, count, n).transpose(0, 2, 1))
 
-        run = launched(cp, launch, calls)
-        answer = lambda: work[3].transpose(0, 2, 1).reshape(batch, n)  # noqa: E731 - as short as its meaning
-        return Peer(INTERLEAVED, f"{ALGORITHMS[algorithm]}, {calls}", run, answer, interleave, keep=room)
+        def rows() -> Any:
+            return work[3].transpose(0, 2, 1).reshape(batch, n)
+
+        run, form = launched(cp, launch, calls), f"{ALGORITHMS[algorithm]}, {calls}"
+        return Peer(INTERLEAVED, form, run, rows, interleave, keep=room)
 
     def _tried(self, key: str, make: Callable[[], Peer]) -> Iterator[Peer]:
         try:

@@ -57,14 +57,19 @@ def launched(cp: Any, launch: Callable[[int, int], None], calls: Calls) -> Calla
     events = [cp.cuda.Event(disable_timing=True) for _ in chains]
     first = chains[0]
     first.begin_capture()
-    events[0].record(first)
-    for chain in chains[1:]:
-        chain.wait_event(events[0])
-    for chunk in range(calls.chunks):
-        launch(chunk, chains[chunk % calls.streams].ptr)
-    for chain, event in zip(chains[1:], events[1:], strict=True):
-        event.record(chain)
-        first.wait_event(event)
+    try:
+        events[0].record(first)
+        for chain in chains[1:]:
+            chain.wait_event(events[0])
+        for chunk in range(calls.chunks):
+            launch(chunk, chains[chunk % calls.streams].ptr)
+        for chain, event in zip(chains[1:], events[1:], strict=True):
+            event.record(chain)
+            first.wait_event(event)
+    except RuntimeError:
+        with suppress(RuntimeError):
+            first.end_capture()  # a call that cannot be captured spoils the capture, and no more
+        raise
     graph = first.end_capture()
     graph.upload()
     return graph.launch  # type: ignore[no-any-return]
