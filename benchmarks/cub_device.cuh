@@ -46,12 +46,37 @@ int segmented(void* room, size_t* bytes, const float* x, float* y, int batch, cu
     return cub::DeviceSegmentedScan::InclusiveSegmentedSum(room, *bytes, x, y, first, first + 1, batch, stream);
 }
 
+template <int threads, int items, int delay, int latency>
+struct KeyTuned {
+    __host__ __device__ constexpr auto operator()(cuda::compute_capability) const -> cub::ScanByKeyPolicy {
+        return {
+            cub::ScanByKeyAlgorithm::lookback,
+            {threads,
+             items,
+             cub::BLOCK_LOAD_WARP_TRANSPOSE,
+             cub::LOAD_DEFAULT,
+             cub::BLOCK_STORE_WARP_TRANSPOSE,
+             cub::BLOCK_SCAN_WARP_SCANS,
+             {delay ? cub::LookbackDelayAlgorithm::fixed_delay : cub::LookbackDelayAlgorithm::no_delay, delay, latency}},
+        };
+    }
+};
+
 template <int threads, int items, cub::BlockLoadAlgorithm load, cub::BlockStoreAlgorithm store, int segments>
 struct Tuned {
     __host__ __device__ constexpr auto operator()(cuda::compute_capability) const -> cub::SegmentedScanPolicy {
         return {{threads, items, load, cub::LOAD_DEFAULT, store, cub::BLOCK_SCAN_WARP_SCANS, segments}};
     }
 };
+
+// `delay` and `latency`, in ns, tune the wait for the block before
+template <int log, int threads, int items, int delay, int latency>
+int by_key_tuned(void* room, size_t* bytes, const float* x, float* y, int batch, cudaStream_t stream) {
+    auto keys = thrust::make_transform_iterator(thrust::counting_iterator<unsigned>(0), RowOf<log, unsigned short>{});
+    return cub::detail::scan_by_key::dispatch<float>(
+        room, *bytes, keys, x, y, cuda::std::equal_to<>{}, cuda::std::plus<>{}, cub::NullType{},
+        unsigned(batch) << log, stream, KeyTuned<threads, items, delay, latency>{});
+}
 
 // several rows per block: the public functions of CUB 3.5 give each block one
 template <int log, int threads, int items, cub::BlockLoadAlgorithm load, cub::BlockStoreAlgorithm store, int segments>

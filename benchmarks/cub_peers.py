@@ -46,14 +46,10 @@ class Form:
 
 def forms(n: int, cub_version: int) -> list[Form]:
     """All that are tried for rows of ``n`` elements, a power of two of 64 or more."""
-    return [
-        *_warp_rows(n),
-        *_warp_items(n),
-        *_block_rows(n),
-        *_chunks(n),
-        *_by_key(n),
-        *(_segmented(n) if cub_version >= 300500 else ()),
-    ]
+    found = [*_warp_rows(n), *_warp_items(n), *_block_rows(n), *_chunks(n), *_by_key(n)]
+    if cub_version >= 300500:
+        found += [*_by_key_tuned(n), *_segmented(n)]
+    return list(dict.fromkeys(found))
 
 
 def _warp_rows(n: int) -> Iterator[Form]:
@@ -111,35 +107,49 @@ def _chunks(n: int) -> Iterator[Form]:
     for threads in (32, 64, 128, 256, 512, 1024):
         if not 1 <= n // (4 * threads) <= 16:
             continue
-        form = f"{threads} threads, chunks of float4"
-        for scan in _SCANS[:2]:
-            function = f"launch_block_chunks<{n}, {threads}, cub::BLOCK_SCAN_{scan}>"
-            yield Form("cub.BlockScan", f"{form}, {scan.lower()}", function, ROWS)
-        if threads > 32:
-            yield Form("cub.WarpScan", f"{form}, one barrier", f"launch_warps_of_row<{n}, {threads}>", ROWS)
+        for blocks in (1, min(32, 1024 // threads), min(32, 2048 // threads)):
+            form = f"{threads} threads, chunks of float4, {blocks} blocks"
+            for scan in _SCANS[:2]:
+                function = f"launch_block_chunks<{n}, {threads}, {blocks}, cub::BLOCK_SCAN_{scan}>"
+                yield Form("cub.BlockScan", f"{form}, {scan.lower()}", function, ROWS)
+            if threads > 32:
+                function = f"launch_warps_of_row<{n}, {threads}, {blocks}>"
+                yield Form("cub.WarpScan", f"{form}, one barrier", function, ROWS)
 
 
 def _by_key(n: int) -> Iterator[Form]:
     """The whole batch by one segmented scan; the row's number by a shift is the key."""
-    log = n.bit_length() - 1
+    log, name = n.bit_length() - 1, "cub.DeviceScan by key"
     for key, width in (("unsigned", 32), ("unsigned short", 16), ("unsigned char", 8)):
-        yield Form(
-            "cub.DeviceScan by key", f"keys of {width} bits by a shift", f"by_key<{log}, {key}>", DEVICE
-        )
-    yield Form("cub.DeviceScan by key", "index, row starts by a mask", f"by_index<{log}>", DEVICE)
+        yield Form(name, f"keys of {width} bits by a shift", f"by_key<{log}, {key}>", DEVICE)
+    yield Form(name, "index, row starts by a mask", f"by_index<{log}>", DEVICE)
+
+
+def _by_key_tuned(n: int) -> Iterator[Form]:
+    """The same with other tunings; the default for keys of 16 bits is 128 threads with 22 elements each."""
+    log = n.bit_length() - 1
+    for threads, items in ((128, 12), (128, 16), (128, 19), (128, 24), (192, 16), (256, 11), (256, 16)):
+        for delay, latency in ((312, 865), (0, 865)):
+            yield Form(
+                "cub.DeviceScan by key",
+                f"keys of 16 bits by a shift, {threads} threads, {items} per thread, delay {delay} ns",
+                f"by_key_tuned<{log}, {threads}, {items}, {delay}, {latency}>",
+                DEVICE,
+            )
 
 
 def _segmented(n: int) -> Iterator[Form]:
     """The whole batch by ``DeviceSegmentedScan``, as it comes and with other tunings."""
     log, name = n.bit_length() - 1, "cub.DeviceSegmentedScan"
     yield Form(name, "default", f"segmented<{log}>", DEVICE)
-    for threads, items in ((128, 8), (256, 8), (128, 16), (256, 16)):
+    one_row = [(threads, n // threads) for threads in (32, 64, 128, 256, 512) if 1 <= n // threads <= 32]
+    for threads, items in (*one_row, (128, 8), (128, 16)):
         segments = max(1, threads * items // n)
-        function = (
-            f"segmented_tuned<{log}, {threads}, {items}, cub::BLOCK_LOAD_WARP_TRANSPOSE,"
-            f" cub::BLOCK_STORE_WARP_TRANSPOSE, {segments}>"
-        )
-        yield Form(name, f"{threads} threads, {items} per thread, {segments} rows a block", function, DEVICE)
+        form = f"{threads} threads, {items} per thread, {segments} rows a block"
+        if segments == 1 or (threads, items) not in one_row:
+            way = "cub::BLOCK_LOAD_WARP_TRANSPOSE, cub::BLOCK_STORE_WARP_TRANSPOSE"
+            function = f"segmented_tuned<{log}, {threads}, {items}, {way}, {segments}>"
+            yield Form(name, form, function, DEVICE)
 
 
 class CubPeers:

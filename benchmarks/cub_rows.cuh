@@ -108,9 +108,10 @@ __global__ void __launch_bounds__(threads) block_row(const float* x, float* y) {
     Store(room.storing).Store(y + first, values);
 }
 
-// A block scans a row in chunks of a float4 per thread, all of whose loads are issued first.
-template <int n, int threads, cub::BlockScanAlgorithm scan>
-__global__ void __launch_bounds__(threads) block_chunks(const float4* x, float4* y) {
+// A block scans a row in chunks of a float4 per thread, all of whose loads are issued first. `blocks` is the least
+// number of blocks on a multiprocessor, which limits the registers.
+template <int n, int threads, int blocks, cub::BlockScanAlgorithm scan>
+__global__ void __launch_bounds__(threads, blocks) block_chunks(const float4* x, float4* y) {
     constexpr int vectors = n / (4 * threads);
     using Scan = cub::BlockScan<float, threads, scan>;
     __shared__ typename Scan::TempStorage room[vectors];
@@ -131,8 +132,8 @@ __global__ void __launch_bounds__(threads) block_chunks(const float4* x, float4*
 }
 
 // Each warp of a block scans a part of the row by WarpScan, and then the totals of all warps: one barrier.
-template <int n, int threads>
-__global__ void __launch_bounds__(threads) warps_of_row(const float4* x, float4* y) {
+template <int n, int threads, int blocks>
+__global__ void __launch_bounds__(threads, blocks) warps_of_row(const float4* x, float4* y) {
     constexpr int warps = threads / 32, vectors = n / (4 * threads);
     using Scan = cub::WarpScan<float>;
     __shared__ typename Scan::TempStorage room[warps];
@@ -182,16 +183,16 @@ int launch_block_row(const float* x, float* y, int batch, cudaStream_t stream) {
     return cudaGetLastError();
 }
 
-template <int n, int threads, cub::BlockScanAlgorithm scan>
+template <int n, int threads, int blocks, cub::BlockScanAlgorithm scan>
 int launch_block_chunks(const float* x, float* y, int batch, cudaStream_t stream) {
-    block_chunks<n, threads, scan>
+    block_chunks<n, threads, blocks, scan>
         <<<batch, threads, 0, stream>>>(reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y));
     return cudaGetLastError();
 }
 
-template <int n, int threads>
+template <int n, int threads, int blocks>
 int launch_warps_of_row(const float* x, float* y, int batch, cudaStream_t stream) {
-    warps_of_row<n, threads>
+    warps_of_row<n, threads, blocks>
         <<<batch, threads, 0, stream>>>(reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y));
     return cudaGetLastError();
 }

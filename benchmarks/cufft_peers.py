@@ -12,8 +12,13 @@ NAME = "cuFFT"
 _C2C, _FORWARD = 0x29, -1
 _PATIENT_JIT = 1  # NVFFT_PLAN_PROPERTY_INT64_PATIENT_JIT
 _POINT = 8
-_CHUNKED = 2**14  # shorter ones take one pass over memory, so that chunks have nothing to gain
-_CALLS = ((1, 1), (2, 1), (4, 1), (8, 1), (16, 1), (4, 2), (16, 2), (32, 4))
+_SHORT = 2**13  # up to here a transform takes one pass over memory, and chunks have little to gain
+_SHORT_CALLS = ((1, 1), (2, 2), (4, 4))
+_CALLS = (
+    *((1, 1), (2, 1), (4, 1), (8, 1)),
+    *((2, 2), (4, 2), (8, 2), (16, 2), (32, 2), (64, 2)),
+    *((16, 3), (32, 3), (4, 4), (8, 4), (16, 4), (32, 4)),
+)
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,10 @@ class CufftPeers:
     def peers(self, data: Data) -> list[Peer]:
         """Every form that this version of the library runs."""
         forms = [(settings, Calls()) for settings in _SETTINGS]
-        if data.n >= _CHUNKED:
-            numbers = (n for n in _CALLS if n[0] <= data.batch)
-            forms += [(Settings(patient=True), Calls(*n)) for n in numbers]
+        for numbers in _SHORT_CALLS if data.n <= _SHORT else _CALLS:
+            if numbers[0] <= data.batch:
+                ways = (Settings(), Settings(patient=True), Settings(in_place=True))
+                forms += [(settings, Calls(*numbers)) for settings in ways]
         peers = []
         for settings, calls in forms:
             try:

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from answers import Data
@@ -13,9 +14,10 @@ STRIDED, INTERLEAVED = "cuSPARSE gtsv2StridedBatch", "cuSPARSE gtsvInterleavedBa
 ONE_SYSTEM = ("gtsv2_nopivot", "gtsv2")
 ALGORITHMS = ("Thomas", "LU", "QR")
 _FLOAT = 4
-_STRIDED_CALLS = ((0, 1), (1, 1), (4, 1), (8, 1), (16, 1), (32, 1), (64, 1), (16, 4), (64, 4))
-_JOINED = tuple(2**k for k in (10, 11, 12, 13, 14, 16, 20))
-_INTERLEAVED_CALLS = ((0, 1), (8, 1), (32, 1), (32, 4))
+_STRIDED_CALLS = ((0, 1), (1, 1), (4, 1), (16, 1), (4, 4), (16, 4), (64, 4), (16, 8), (32, 8), (64, 8))
+_JOINED = tuple(2**k for k in (11, 12, 13, 14, 16))
+_JOINED_CALLS = ((0, 1), (1, 1), (16, 4), (32, 8))
+_INTERLEAVED_CALLS = ((0, 1), (1, 1), (2, 2), (4, 4), (8, 1))
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,12 @@ class CusparsePeers:
 
     def peers(self, data: Data) -> list[Peer]:
         """Every form that this version of the library runs."""
-        return [*self._strided_forms(data), *self._one_system_forms(data), *self._interleaved_forms(data)]
+        room = _Room(self._cp)
+        return [
+            *self._strided_forms(data, room),
+            *self._one_system_forms(data, room),
+            *self._interleaved_forms(data, room),
+        ]
 
     def _handle(self, stream: int) -> ctypes.c_void_p:
         if stream not in self._handles:
@@ -66,16 +73,20 @@ class CusparsePeers:
             self._handles[stream] = handle
         return self._handles[stream]
 
-    def _strided_forms(self, data: Data) -> Iterator[Peer]:
+    def _strided_forms(self, data: Data, room: "_Room") -> Iterator[Peer]:
         """One call, chunks that stay in the L2, systems joined to longer ones and in other places."""
         for calls in (Calls(*numbers) for numbers in _STRIDED_CALLS):
-            yield from self._tried(f"{STRIDED}, {calls}", lambda c=calls: self._strided(data, c, Rows()))
+            yield from self._tried(
+                f"{STRIDED}, {calls}", lambda c=calls: self._strided(data, room, c, Rows())
+            )
         joined = [Rows(joined=length // data.n) for length in _JOINED if length > data.n]
-        moved = [Rows(padding=4), Rows(padding=32), Rows(shift_bytes=1024), Rows(shift_bytes=65536)]
-        for rows in (*joined, *moved):
-            yield from self._tried(f"{STRIDED}{rows}", lambda r=rows: self._strided(data, Calls(), r))
+        for rows, calls in product(joined, (Calls(*numbers) for numbers in _JOINED_CALLS)):
+            key = f"{STRIDED}, {calls}{rows}"
+            yield from self._tried(key, lambda c=calls, r=rows: self._strided(data, room, c, r))
+        for rows in (Rows(padding=4), Rows(padding=32), Rows(shift_bytes=1024), Rows(shift_bytes=65536)):
+            yield from self._tried(f"{STRIDED}{rows}", lambda r=rows: self._strided(data, room, Calls(), r))
 
-    def _strided(self, data: Data, calls: Calls, rows: Rows) -> Peer:
+    def _strided(self, data: Data, room: "_Room", calls: Calls, rows: Rows) -> Peer:
         """The right-hand sides are overwritten by the solution."""
         cp, n = self._cp, data.n * rows.joined
         stride, count = n + rows.padding, data.batch // rows.joined // max(1, calls.chunks)
@@ -86,13 +97,13 @@ class CusparsePeers:
         question = "cusparseSgtsv2StridedBatch_bufferSizeExt"
         addresses = [address(array) for array in arrays]
         self._library.call(question, self._handle(0), n, *addresses, count, stride, ctypes.byref(size))
-        room = _Room(cp, size.value, calls.streams, 4 * rows.shift_bytes)
+        work = room.pieces(size.value, calls.streams, 4 * rows.shift_bytes)
 
         def launch(chunk: int, stream: int) -> None:
             at = [address(array, chunk * count * stride * _FLOAT) for array in arrays]
-            work = room.of(chunk)
+            piece = work[chunk % calls.streams]
             self._library.call(
-                "cusparseSgtsv2StridedBatch", self._handle(stream), n, *at, count, stride, work
+                "cusparseSgtsv2StridedBatch", self._handle(stream), n, *at, count, stride, piece
             )
 
         run = launched(cp, launch, calls)
@@ -101,59 +112,65 @@ class CusparsePeers:
             STRIDED, f"{calls}{rows}", run, lambda: unknowns, lambda: cp.copyto(unknowns, d), keep=room
         )
 
-    def _one_system_forms(self, data: Data) -> Iterator[Peer]:
+    def _one_system_forms(self, data: Data, room: "_Room") -> Iterator[Peer]:
         """The whole batch as one system, with zeros where its parts meet."""
         for name in ONE_SYSTEM:
-            yield from self._tried(f"cuSPARSE {name}", lambda name=name: self._one_system(data, name))
+            yield from self._tried(f"cuSPARSE {name}", lambda name=name: self._one_system(data, room, name))
 
-    def _one_system(self, data: Data, name: str) -> Peer:
+    def _one_system(self, data: Data, room: "_Room", name: str) -> Peer:
         """The right-hand side is overwritten by the solution."""
         cp, x, n, size = self._cp, data.output, data.n * data.batch, ctypes.c_size_t()
         *matrix, d = data.inputs
         arguments = (self._handle(0), n, 1, *map(address, (*matrix, x)), n)
         self._library.call(f"cusparseS{name}_bufferSizeExt", *arguments, ctypes.byref(size))
-        room = _Room(cp, size.value, 1)
+        (work,) = room.pieces(size.value, 1)
 
         def run() -> None:
-            self._library.call(f"cusparseS{name}", *arguments, room.of(0))
+            self._library.call(f"cusparseS{name}", *arguments, work)
 
         form = "the batch as one system"
         return Peer(f"cuSPARSE {name}", form, run, lambda: x, lambda: cp.copyto(x, d), keep=room)
 
-    def _interleaved_forms(self, data: Data) -> Iterator[Peer]:
+    def _interleaved_forms(self, data: Data, room: "_Room") -> Iterator[Peer]:
         """Every algorithm, in one call and in chunks that stay in the L2."""
-        for calls in (Calls(*numbers) for numbers in _INTERLEAVED_CALLS):
+        padded = [(Calls(), 32), (Calls(), 160)]
+        for calls, padding in (*((Calls(*numbers), 0) for numbers in _INTERLEAVED_CALLS), *padded):
             chunks = max(1, calls.chunks)
-            work = [self._cp.empty((chunks, data.n, data.batch // chunks), "float32") for _ in range(4)]
+            shape = (chunks, data.n, data.batch // chunks + padding)
+            work = [self._cp.zeros(shape, "float32") for _ in range(4)]
+            work[1][...] = 1  # what is added are systems of their own
             for algorithm, name in enumerate(ALGORITHMS):
                 form = f"{INTERLEAVED}, {name}, {calls}"
                 yield from self._tried(
-                    form, lambda a=algorithm, c=calls, w=work: self._interleaved(data, a, c, w)
+                    form, lambda a=algorithm, c=calls, w=work: self._interleaved(data, room, (a, c), w)
                 )
 
-    def _interleaved(self, data: Data, algorithm: int, calls: Calls, work: list[Any]) -> Peer:
+    def _interleaved(self, data: Data, room: "_Room", way: tuple[int, Calls], work: list[Any]) -> Peer:
         """Rows of a system lie a chunk apart; destroys its arrays. The conversion is not counted."""
-        cp, n, batch = self._cp, data.n, data.batch
+        cp, n, batch, (algorithm, calls) = self._cp, data.n, data.batch, way
         chunks, _, count = work[0].shape
+        given, added = batch // chunks, count - batch // chunks
         size = ctypes.c_size_t()
         question = "cusparseSgtsvInterleavedBatch_bufferSizeExt"
         addresses = [address(array) for array in work]
         self._library.call(question, self._handle(0), algorithm, n, *addresses, count, ctypes.byref(size))
-        room = _Room(cp, size.value, calls.streams)
+        pieces = room.pieces(size.value, calls.streams)
 
         def launch(chunk: int, stream: int) -> None:
             at = [address(array, chunk * count * n * _FLOAT) for array in work]
             function = "cusparseSgtsvInterleavedBatch"
-            self._library.call(function, self._handle(stream), algorithm, n, *at, count, room.of(chunk))
+            piece = pieces[chunk % calls.streams]
+            self._library.call(function, self._handle(stream), algorithm, n, *at, count, piece)
 
         def interleave() -> None:
             for source, target in zip(data.inputs, work, strict=True):
-                cp.copyto(target, source.reshape(chunks, count, n).transpose(0, 2, 1))
+                cp.copyto(target[:, :, :given], source.reshape(chunks, given, n).transpose(0, 2, 1))
 
         def rows() -> Any:
-            return work[3].transpose(0, 2, 1).reshape(batch, n)
+            return work[3][:, :, :given].transpose(0, 2, 1).reshape(batch, n)
 
-        run, form = launched(cp, launch, calls), f"{ALGORITHMS[algorithm]}, {calls}"
+        form = f"{ALGORITHMS[algorithm]}, {calls}" + (f", {added} systems added" if added else "")
+        run = launched(cp, launch, calls)
         return Peer(INTERLEAVED, form, run, rows, interleave, keep=room)
 
     def _tried(self, key: str, make: Callable[[], Peer]) -> Iterator[Peer]:
@@ -164,16 +181,17 @@ class CusparsePeers:
 
 
 class _Room:
-    """Work space of a form: one piece for each stream."""
+    """Work space that the forms of one problem share: they run one after another."""
 
-    def __init__(self, cp: Any, piece_bytes: int, streams: int, first_bytes: int = 0) -> None:
-        self._piece_bytes = -(-piece_bytes // 512) * 512  # aligned as an allocation is
-        self._streams, self._first_bytes = streams, first_bytes
-        self._array = cp.empty(max(1, first_bytes + streams * self._piece_bytes), cp.uint8)
+    def __init__(self, cp: Any) -> None:
+        self._cp, self._arrays = cp, [cp.empty(512, cp.uint8)]
 
-    def of(self, chunk: int) -> ctypes.c_void_p:
-        """The piece of the stream that does a chunk."""
-        return address(self._array, self._first_bytes + chunk % self._streams * self._piece_bytes)
+    def pieces(self, piece_bytes: int, streams: int, first_bytes: int = 0) -> list[ctypes.c_void_p]:
+        """A piece for each stream; what was handed out before stays valid."""
+        aligned = -(-piece_bytes // 512) * 512  # as an allocation is
+        if self._arrays[-1].nbytes < first_bytes + streams * aligned:
+            self._arrays.append(self._cp.empty(first_bytes + streams * aligned, self._cp.uint8))
+        return [address(self._arrays[-1], first_bytes + k * aligned) for k in range(streams)]
 
 
 def _placed(cp: Any, sources: tuple[Any, ...], rows: Rows) -> list[Any]:
