@@ -5,8 +5,9 @@ import json
 import math
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,3 +114,95 @@ def test_calls_say_how_the_batch_is_dealt() -> None:
     calls = module("peer").Calls
     assert str(calls()) == "one call"
     assert str(calls(8, 2)) == "8 calls in a graph, 2 streams"
+
+
+@dataclass(frozen=True)
+class Event:
+    """A mark in a stream."""
+
+    number: int
+
+    def record(self, chain: "Chain") -> None:
+        chain.notes.append(f"{chain.ptr} records event {self.number}")
+
+
+class Chain:
+    """A stream of a CUDA that only notes what it is told."""
+
+    def __init__(self, notes: list[str], number: int) -> None:
+        self.notes, self.ptr = notes, number
+
+    def begin_capture(self) -> None:
+        self.notes.append("begin")
+
+    def wait_event(self, event: Event) -> None:
+        self.notes.append(f"{self.ptr} waits for event {event.number}")
+
+    def end_capture(self) -> Any:
+        self.notes.append("end")
+        return SimpleNamespace(upload=lambda: None, launch=lambda: self.notes.append("launch"))
+
+
+class NotingCuda:
+    """As much of CuPy as graphs need."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.cuda = SimpleNamespace(Stream=self.stream, Event=self.event)
+        self._streams = self._events = 0
+
+    def stream(self, non_blocking: bool) -> Chain:
+        assert non_blocking
+        self._streams += 1
+        return Chain(self.notes, self._streams)
+
+    def event(self, disable_timing: bool) -> Event:
+        assert disable_timing
+        self._events += 1
+        return Event(self._events)
+
+
+def test_chunks_are_dealt_to_streams_that_begin_and_end_together() -> None:
+    """A graph holds every chunk once, in turn on its streams, between a fork and a join."""
+    cp, dealt = NotingCuda(), []
+    run = module("vendor_library").launched(
+        cp, lambda chunk, stream: dealt.append((chunk, stream)), module("peer").Calls(4, 2)
+    )
+
+    assert dealt == [(0, 1), (1, 2), (2, 1), (3, 2)]
+    assert cp.notes == [
+        "begin",
+        "1 records event 1",
+        "2 waits for event 1",
+        "2 records event 2",
+        "1 waits for event 2",
+        "end",
+    ]
+    run()
+    assert cp.notes[-1] == "launch"
+    assert len(dealt) == 4
+
+
+def test_a_refused_call_ends_the_capture() -> None:
+    """A library that cannot be captured leaves no stream in capture."""
+    cp = NotingCuda()
+
+    def refuse(chunk: int, stream: int) -> None:
+        raise RuntimeError(f"chunk {chunk} on stream {stream}")
+
+    with pytest.raises(RuntimeError, match="chunk 0 on stream 1"):
+        module("vendor_library").launched(cp, refuse, module("peer").Calls(2, 1))
+    assert cp.notes[-1] == "end"
+
+
+def test_a_library_says_what_it_lacks() -> None:
+    """A missing library and a missing function are told apart from a call that fails."""
+    vendor = module("vendor_library").VendorLibrary
+    with pytest.raises(OSError, match="libnowhere was not found"):
+        vendor("libnowhere", (1,))
+    libc = vendor("libc", (6,))
+    with pytest.raises(RuntimeError, match="is not in this version"):
+        libc.call("no_such_function")
+    with pytest.raises(RuntimeError, match="abs answers 3"):
+        libc.call("abs", -3)
+    libc.call("abs", 0)
