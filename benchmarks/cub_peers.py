@@ -156,9 +156,8 @@ class CubPeers:
     """Compiles the forms of several lengths in the background, and hands them out ready to time."""
 
     def __init__(self, cp: Any, sizes: Sequence[int], cccl: Path | None, folder: Path) -> None:
-        major, minor = divmod(int(cp.cuda.Device().compute_capability), 10)
         self._cp = cp
-        self.version, self._builds = build(sizes, cccl, folder, 10 * major + minor)
+        self.version, self._builds = build(sizes, cccl, folder, int(cp.cuda.Device().compute_capability))
 
     def peers(self, data: Data) -> list[Peer]:
         """Every form for the rows of ``data``."""
