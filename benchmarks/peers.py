@@ -1,55 +1,43 @@
 """The catalogue's kernels against their peers, side by side in one run on one GPU.
 
-Every configuration of every kernel is timed (a kernel's space, unpruned but for spills); the best few go with
-the peers and bare kernels that only move the same bytes into interleaved rounds. The first half of those
-rounds chooses the configuration, the second half is reported. Times are medians with a cold L2 (160 MB are
-set to zero before every repeat), on 2^26 elements, batch 2^26 / N. The JSON is written after every size.
+Every configuration of every kernel is timed (a kernel's space, unpruned but for spills), and every form of
+every peer. The best few of each kernel and of each peer go with bare kernels that only move the same bytes
+into interleaved rounds. The first half of those rounds chooses configuration and form, the second half is
+reported. Times are medians with a cold L2 (160 MB are set to zero before every repeat), on 2^26 elements,
+batch 2^26 / N. The JSON is written after every size, with the time of every form that was tried.
 
     python benchmarks/peers.py --out benchmarks/results/peers-h200.json [--families scan fft] [--sizes 64 512]
+
+``--start-from RESULTS.json`` takes the kernels' candidates from an earlier run instead of their whole spaces:
+what it chose at this N, at half and at twice this N, and for the other kernels of the family, or what differs
+from that in one tunable.
 """
 
 import argparse
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import answers
 from bare import bare
-from cold_timing import median, spread
-from peer_libraries import Libraries, Peer
+from cold_timing import median
+from cub_peers import SIZES as SCANS
+from peer import Peer
+from peer_contest import ROUNDS, Contest, Tried, line, peer_line
+from peer_families import ELEMENTS, FAMILIES
+from peer_libraries import Libraries
 from provenance import provenance
-from sweep import Bench, Result, opened
+from sweep import Bench, opened
 
-ROUNDS = 22
-SLOW_ROUNDS = 3
+from tuner.config import KernelFile
+from tuner.config.catalog import Catalog
+from tuner.model import Configuration, Workload
+
 FINALISTS = 5
-ELEMENTS = 2**26
-BYTES = {"scan": 8, "tridiagonal": 20, "fft": 16}
-RATES = {"scan": "MData/s", "tridiagonal": "MRows/s", "fft": "GFlop/s"}
-
-
-@dataclass(frozen=True)
-class Family:
-    """Kernels of one table; ``problem`` is what they solve."""
-
-    problem: str
-    kernels: tuple[str, ...]
-    sizes: tuple[int, ...]
-
-
-FAMILIES = {
-    "scan": Family("scan", ("scan-lf", "scan-ks"), tuple(2**k for k in range(6, 14))),
-    "tridiagonal": Family(
-        "tridiagonal",
-        ("tridiag-cr", "tridiag-pcr", "tridiag-lf", "tridiag-wm"),
-        tuple(2**k for k in range(6, 13)),
-    ),
-    "fft": Family("fft", ("fft",), tuple(2**k for k in range(6, 14))),
-    "fft-large": Family("fft", ("fft-large",), tuple(2**k for k in range(14, 24))),
-}
+FINAL_FORMS = 3
+NEIGHBOURS = 2  # configurations that differ from one that was chosen before in one tunable at most
 
 
 def main() -> None:
@@ -61,23 +49,33 @@ def main() -> None:
     parser.add_argument(
         "--repeats", type=int, default=5, help="of each configuration before the final rounds"
     )
+    parser.add_argument("--start-from", type=Path, help="candidates from these results, not whole spaces")
+    parser.add_argument("--only-peers", action="store_true", help="leave the catalogue's kernels out")
+    parser.add_argument("--cccl", type=Path, help="headers of CCCL, where those of nvcc are not to be used")
+    parser.add_argument("--cub-build", type=Path, help="folder of compiled forms of CUB, kept for other runs")
     options = parser.parse_args()
     bench = opened()
-    libraries = Libraries(bench.cp)
+    scans = [n for n in SCANS if "scan" in options.families and n in (options.sizes or SCANS)]
+    libraries = Libraries(bench.cp, scans, options.cccl, options.cub_build)
     document = _document(options.out)
     copy_gb_s = copy_bandwidth(bench)
-    print(f"copy: {copy_gb_s:.0f} GB/s; peers not found: {libraries.missing or 'none'}", flush=True)
-    document["runs"].append({**provenance(), "copy_gb_s": copy_gb_s, "missing": libraries.missing})
+    print(f"copy: {copy_gb_s:.0f} GB/s; {libraries.versions()}; not found: {libraries.missing}", flush=True)
+    facts = {"copy_gb_s": copy_gb_s, "libraries": libraries.versions(), "missing": libraries.missing}
+    document["runs"].append({**provenance(), **facts})
+    start = json.loads(options.start_from.read_text())["rows"] if options.start_from else None
+    conditions = Conditions(options.repeats, copy_gb_s, start, options.only_peers)
     for name in options.families:
         family = FAMILIES[name]
         for n in [n for n in family.sizes if not options.sizes or n in options.sizes]:
-            result = contest(bench, libraries, name, n, Options(options.repeats, copy_gb_s))
+            result = contest(bench, libraries, name, n, conditions)
             rows = result.rows()
             _replace(document, "rows", name, n, rows)
             _replace(document, "peers", name, n, result.peer_rows())
             options.out.write_text(json.dumps(document, indent=1) + "\n")
-            for row in rows:
-                print(_line(row), flush=True)
+            for text in [*map(line, rows), *map(peer_line, result.peer_rows())]:
+                print(text, flush=True)
+            del result, rows  # and the arrays of the peers' forms
+            bench.cp.get_default_memory_pool().free_all_blocks()
 
 
 def copy_bandwidth(bench: Bench) -> float:
@@ -96,7 +94,8 @@ def _document(path: Path) -> dict[str, Any]:
     protocol = {
         "elements": ELEMENTS,
         "rounds": ROUNDS,
-        "reported": "median of the second half of the rounds; the first half chose the configuration",
+        "reported": "median of the second half of the rounds; the first half chose the configuration or form",
+        "tried": f"every form of a peer, by a few repeats; its best {FINAL_FORMS} went into the rounds",
         "flush": "160 MB set to zero before every repeat",
         "margin": f"tridiagonal systems: |b| >= |a| + |c| + {answers.MARGIN}",
     }
@@ -109,30 +108,72 @@ def _replace(document: dict[str, Any], table: str, family: str, n: int, rows: li
     document[table] = [*kept, *({**row, "run": run} for row in rows)]
 
 
-def contest(bench: Bench, libraries: Libraries, name: str, n: int, options: "Options") -> "Contest":
-    """Our kernels' best configurations, the peers and the bare kernel at one size."""
+def contest(bench: Bench, libraries: Libraries, name: str, n: int, conditions: "Conditions") -> Contest:
+    """Our kernels' best configurations, the peers' best forms and the bare kernel at one size."""
     cp, family = bench.cp, FAMILIES[name]
     data = answers.make(cp, family.problem, n, ELEMENTS)
     ours = {}
-    for kernel_name in family.kernels:
+    for kernel_name in () if conditions.only_peers else family.kernels:
         kernel = bench.catalog.kernel(kernel_name)
         workload = kernel.workload({"N": n}, batch=ELEMENTS // n)
-        ours[kernel_name] = bench.sweep(kernel, workload, data, options.repeats)
+        candidates = _candidates(bench.catalog, kernel, workload, conditions.start)
+        ours[kernel_name] = bench.sweep(kernel, workload, data, conditions.repeats, candidates)
         wrong = [r for r in ours[kernel_name] if r.trouble.startswith("wrong")]
         if wrong:
             print(f"{kernel_name} N={n}: {len(wrong)} wrong answers, e.g. {wrong[0].configuration}")
-    peers = {peer.name: peer for peer in libraries.peers(data)}
     moves = _fastest(bench, bare(cp, family.problem, data.inputs, data.output))
+    tried = _tried(bench, libraries, data, conditions.repeats)
+    finals = _finalists(tried, answers.allowed_error(family.problem, n))
     finalists = {k: [r for r in results if not r.trouble][:FINALISTS] for k, results in ours.items()}
     runs = {f"{k} {r.configuration}": r.run for k, best in finalists.items() for r in best}
-    runs |= {p.name: p.run for p in peers.values() if not p.slow} | moves
-    prepare = {p.name: p.prepare for p in peers.values() if p.prepare is not None}
+    runs |= {peer.key: peer.run for peer in finals} | moves
+    prepare = {peer.key: peer.prepare for peer in finals if peer.prepare is not None}
     times = bench.timer.interleaved(runs, ROUNDS, prepare, seed=n)
-    slow = {p.name: p.run for p in peers.values() if p.slow}
-    times |= bench.timer.interleaved(slow, SLOW_ROUNDS, prepare)
-    errors = {name: _error(cp, peer, data) for name, peer in peers.items()}
     spaces = {k: len(results) for k, results in ours.items()}
-    return Contest(name, n, options.copy_gb_s, spaces, finalists, errors, list(moves), times)
+    return Contest(name, n, conditions.copy_gb_s, spaces, finalists, tried, list(moves), times)
+
+
+def _candidates(
+    catalog: Catalog, kernel: KernelFile, workload: Workload, start: list[dict[str, Any]] | None
+) -> list[Configuration] | None:
+    """Of the rows of an earlier run, what the kernel's space holds at this size; all of it without them."""
+    if start is None:
+        return None
+    n, family = int(dict(workload.sizes)["N"]), next(f for f in FAMILIES.values() if kernel.name in f.kernels)
+    rows = [row for row in start if row["kernel"] in family.kernels and n // 2 <= row["n"] <= 2 * n]
+    space = list(kernel.space(workload))
+    found: dict[Configuration, None] = {}
+    for row in sorted(rows, key=lambda row: (row["n"] != n, row["kernel"] != kernel.name)):
+        before = catalog.kernel(row["kernel"])
+        chosen = set(before.configuration(before.workload({"N": row["n"]}), row["configuration"]).items())
+        differences = {c: len(set(dict(c).items()) ^ chosen) // 2 for c in space}
+        near = sorted((c for c in space if differences[c] <= 1), key=differences.__getitem__)
+        found |= dict.fromkeys(near[:NEIGHBOURS])
+    return list(found)
+
+
+def _tried(bench: Bench, libraries: Libraries, data: answers.Data, repeats: int) -> list[Tried]:
+    """Every form of every peer, each checked and timed."""
+
+    def one(peer: Peer) -> Tried:
+        try:
+            error = _error(bench.cp, peer, data)
+            ms = median([bench.timer.once(peer.run, peer.prepare) for _ in range(repeats)])
+        except RuntimeError as trouble:
+            return Tried(peer, math.inf, math.inf, str(trouble))
+        return Tried(peer, ms, error)
+
+    return [one(peer) for peer in libraries.peers(data)]
+
+
+def _finalists(tried: list[Tried], allowed: float) -> list[Peer]:
+    """The fastest right forms of each peer; of one that has none, the fastest wrong ones."""
+    best: list[Peer] = []
+    for name in dict.fromkeys(t.peer.name for t in tried):
+        forms = [t for t in tried if t.peer.name == name and not t.trouble]
+        right = [t for t in forms if t.error <= allowed]
+        best += [t.peer for t in sorted(right or forms, key=lambda t: t.ms)[:FINAL_FORMS]]
+    return best
 
 
 def _error(cp: Any, peer: Peer, data: answers.Data) -> float:
@@ -150,132 +191,13 @@ def _fastest(bench: Bench, moves: dict[str, Any], count: int = 3) -> dict[str, A
 
 
 @dataclass(frozen=True)
-class Options:
-    """What all contests of a run share: repeats of a configuration in the sweep, GB/s of a copy."""
+class Conditions:
+    """What all contests of a run share: repeats before the rounds, GB/s of a copy, rows of an earlier run."""
 
     repeats: int
     copy_gb_s: float
-
-
-@dataclass(frozen=True)
-class Contest:
-    """Times of one family at one size.
-
-    Attributes:
-        family: key of ``FAMILIES``.
-        n: length of a row.
-        copy_gb_s: roofline of the run.
-        spaces: configurations timed, by kernel.
-        finalists: our best configurations, by kernel.
-        errors: of the peers, by name.
-        moves: names of the bare kernels.
-        times: milliseconds of the rounds, by name.
-    """
-
-    family: str
-    n: int
-    copy_gb_s: float
-    spaces: dict[str, int]
-    finalists: dict[str, list[Result]]
-    errors: dict[str, float]
-    moves: list[str]
-    times: dict[str, list[float]]
-
-    @property
-    def problem(self) -> str:
-        """What is solved."""
-        return FAMILIES[self.family].problem
-
-    def chosen(self, names: Sequence[str]) -> str:
-        """The fastest by the first half of the rounds, which nothing else is reported of."""
-        return min(names, key=lambda name: median(self.times[name][: ROUNDS // 2]))
-
-    def reported(self, name: str) -> list[float]:
-        """Times of the second half of the rounds; all of them where there are few."""
-        times = self.times[name]
-        return times[len(times) // 2 :] if len(times) >= ROUNDS else times
-
-    def peer_rows(self) -> list[dict[str, Any]]:
-        """One row for each peer, and for the bare kernel."""
-        allowed = answers.allowed_error(self.problem, self.n)
-        bare_kernel = self.chosen(self.moves)
-        listed = [(name, name, error) for name, error in self.errors.items()] + [("bare", bare_kernel, 0.0)]
-        return [
-            {
-                "family": self.family,
-                "n": self.n,
-                "peer": peer,
-                "ms": median(self.reported(name)),
-                "spread_ms": spread(self.reported(name)),
-                "error": error,
-                "correct": error <= allowed,
-            }
-            for peer, name, error in listed
-        ]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row for each of our kernels."""
-        peers = self.peer_rows()
-        bare_ms = next(p["ms"] for p in peers if p["peer"] == "bare")
-        best = min((p for p in peers if p["correct"] and p["peer"] != "bare"), key=lambda p: p["ms"])
-        return [self._row(kernel, bare_ms, best) for kernel, best_few in self.finalists.items() if best_few]
-
-    def _row(self, kernel: str, bare_ms: float, best: dict[str, Any]) -> dict[str, Any]:
-        by_name = {f"{kernel} {r.configuration}": r for r in self.finalists[kernel]}
-        chosen = self.chosen(list(by_name))
-        result, ms = by_name[chosen], median(self.reported(chosen))
-        row = {
-            "family": self.family,
-            "kernel": kernel,
-            "n": self.n,
-            "configuration": dict(result.configuration),
-            "configurations_timed": self.spaces[kernel],
-            "ms": ms,
-            "spread_ms": spread(self.reported(chosen)),
-            "rate": _rate(self.problem, self.n, ms),
-            "rate_name": RATES[self.problem],
-            "roofline": BYTES[self.problem] * ELEMENTS / (ms * 1e6 * self.copy_gb_s),
-            "bare_ms": bare_ms,
-            "of_bare": bare_ms / ms,
-            "error": result.error,
-            "correct": result.error <= answers.allowed_error(self.problem, self.n),
-            "best_peer": best["peer"],
-            "best_peer_ms": best["ms"],
-            "ratio": best["ms"] / ms,
-        }
-        return {**row, **_target(self.family, row)}
-
-
-def _rate(problem: str, n: int, ms: float) -> float:
-    if problem == "fft":
-        return 5 * math.log2(n) * ELEMENTS / ms / 1e6
-    return ELEMENTS / ms / 1e3
-
-
-def _target(family: str, row: dict[str, Any]) -> dict[str, Any]:
-    """The target in words, and whether it is met."""
-    n, of_bare, ratio = row["n"], row["of_bare"], row["ratio"]
-    if family == "scan":
-        return {
-            "target": ">= 97.5 % of bare and >= 1.00 x the best peer",
-            "met": of_bare >= 0.975 and ratio >= 1.0,
-        }
-    if family == "tridiagonal":
-        return {"target": ">= 95 % of bare (best of the four 98 %)", "met": of_bare >= 0.95}
-    small, large = (1.0 if n == 64 else 1.01), (1.25 if n <= 2**19 or n == 2**22 else 1.2)
-    least = large if family == "fft-large" else small
-    return {"target": f">= {least:.2f} x cuFFT", "met": ratio >= least}
-
-
-def _line(row: dict[str, Any]) -> str:
-    configuration = " ".join(f"{name}={value}" for name, value in row["configuration"].items())
-    return (
-        f"{row['kernel']:12} N={row['n']:<8} {row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
-        f" {100 * row['of_bare']:6.1f} % of bare  {row['ratio']:5.3f} x {row['best_peer']}"
-        f" ({row['best_peer_ms']:.4f} ms)  error {row['error']:.1e}"
-        f"  {'met' if row['met'] else 'MISSED'} ({row['target']})  {configuration}"
-        f"  [of {row['configurations_timed']}]"
-    )
+    start: list[dict[str, Any]] | None
+    only_peers: bool
 
 
 if __name__ == "__main__":

@@ -65,7 +65,31 @@ def tables(document: dict[str, Any]) -> str:
         ]
         lines += [_cells(row, catalog.kernel(row["kernel"])) for row in rows]
         parts.append("\n".join(lines) + "\n")
+        parts.append(_peers_table(document, family))
     return "".join(parts)
+
+
+def _peers_table(document: dict[str, Any], family: str) -> str:
+    """Milliseconds of every peer's fastest form, and how many forms were tried."""
+    rows = [row for row in document["peers"] if row["family"] == family]
+    names = list(dict.fromkeys(row["peer"] for row in rows if row["peer"] != "bare"))
+    cells = {(row["n"], row["peer"]): _peer_cell(row) for row in rows}
+    lines = [
+        "\nThe fastest form of each peer in ms, of how many that were tried:\n",
+        "| N | bare | " + " | ".join(names) + " |",
+        "| --- " * (len(names) + 2) + "|",
+    ]
+    lines += [
+        f"| {n} | " + " | ".join(cells.get((n, name), "–") for name in ("bare", *names)) + " |"
+        for n in sorted({row["n"] for row in rows})
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _peer_cell(row: dict[str, Any]) -> str:
+    tried = f" of {len(row['tried'])}" if "tried" in row else ""
+    wrong = "" if row["correct"] else f", error {row['error']:.1e}"
+    return f"{row['ms']:.4f}{tried}{wrong}"
 
 
 def _targets(rows: list[dict[str, Any]]) -> str:
@@ -85,7 +109,7 @@ def _cells(row: dict[str, Any], kernel: KernelFile) -> str:
     return (
         f"| {row['n']} | {row['kernel']} | {configuration}"
         f" | {row['ms']:.4f} ± {row['spread_ms']:.4f} | {rate} | {100 * row['of_bare']:.1f} %"
-        f" | {row['best_peer']}, {row['best_peer_ms']:.4f} ms"
+        f" | {row['best_peer']} ({row['best_peer_form']}), {row['best_peer_ms']:.4f} ms"
         f" | {row['ratio']:.3f} | {row['error']:.1e} | {met} |"
     )
 

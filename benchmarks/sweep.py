@@ -48,10 +48,21 @@ class Bench:
         self.catalog = Catalog.load()
         self._scratches: dict[tuple[str, tuple[int, ...]], Any] = {}
 
-    def sweep(self, kernel: KernelFile, workload: Workload, data: answers.Data, repeats: int) -> list[Result]:
-        """Every configuration that compiles without spills, fastest first; wrong answers at the end."""
+    def sweep(
+        self,
+        kernel: KernelFile,
+        workload: Workload,
+        data: answers.Data,
+        repeats: int,
+        configurations: Sequence[Configuration] | None = None,
+    ) -> list[Result]:
+        """Every configuration that compiles without spills, fastest first; wrong answers at the end.
+
+        ``configurations`` limits them to some of the kernel's space.
+        """
         architecture = 10 * self.limits.compute_capability[0] + self.limits.compute_capability[1]
-        plans = [kernel.plan(workload, configuration) for configuration in kernel.space(workload)]
+        chosen = kernel.space(workload) if configurations is None else configurations
+        plans = [kernel.plan(workload, configuration) for configuration in chosen]
         plans = [p for p in plans if all(s.min_architecture <= architecture for s in p.stages)]
         compiled = iter(self.compiler.compile([stage for plan in plans for stage in plan.stages]))
         results = []

@@ -51,3 +51,16 @@ def test_every_size_of_every_family_was_measured() -> None:
     measured = {(row["kernel"], row["n"]) for row in RESULTS["rows"]}
     assert measured == {(kernel, 2**log) for kernel, logs in wanted.items() for log in logs}
     assert all(row["correct"] for row in RESULTS["rows"])
+
+
+def test_ratios_are_of_times_of_one_run() -> None:
+    """A row's best peer is the fastest right one of its run, and all forms of it are on record."""
+    for row in RESULTS["rows"]:
+        peers = [p for p in RESULTS["peers"] if (p["family"], p["n"]) == (row["family"], row["n"])]
+        assert {p["run"] for p in peers} == {row["run"]}
+        right = [p for p in peers if p["correct"] and p["peer"] != "bare"]
+        best = min(right, key=lambda p: float(p["ms"]))
+        assert (row["best_peer"], row["best_peer_form"]) == (best["peer"], best["form"])
+        assert row["ratio"] == pytest.approx(best["ms"] / row["ms"])
+        for peer in right:
+            assert any(tried["form"] in {peer["form"], ""} for tried in peer["tried"])
