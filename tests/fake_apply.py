@@ -172,7 +172,7 @@ class DriverCupy(FakeCupy):
         self.contexts.any = True
         self.legacy = CapturingStream(self, non_blocking=True)
         self.by_handle = weakref.WeakValueDictionary({0: self.legacy})
-        self.graphs: weakref.WeakValueDictionary[int, CapturedGraph] = weakref.WeakValueDictionary()
+        self.executables: weakref.WeakValueDictionary[int, CapturedGraph] = weakref.WeakValueDictionary()
         self.replays = 0
         self.by_address: dict[int, weakref.ref[DeviceArray]] = {}
         self.cuda.Stream = self._stream
@@ -258,7 +258,7 @@ class DriverCupy(FakeCupy):
         if self.by_handle[stream].works is not None:
             raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted")
         self.replays += 1
-        for work in self.graphs[graph].works:
+        for work in self.executables[graph].works:
             self._put(stream, work)
 
 
@@ -279,7 +279,7 @@ class CapturingStream(Stream):
         works, self.works = self.works, None
         assert works is not None
         graph = CapturedGraph(works)
-        self._driver_cupy.graphs[graph.graphExec] = graph
+        self._driver_cupy.executables[graph.graphExec] = graph
         return graph
 
 

@@ -119,7 +119,7 @@ def _stretches(shape: tuple[int, ...], onto: tuple[int, ...]) -> bool:
 class Consistent(_Generic):
     """No reference of its own: outputs must agree with the default configuration's on the same inputs.
 
-    ``compare`` and ``residual`` only tell that real and complex outputs are finite; ``compare_outputs``
+    ``compare`` and ``residual`` only tell that real and complex outputs are finite; ``agreement``
     judges.
     """
 
