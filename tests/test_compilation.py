@@ -1,10 +1,12 @@
 """Compiling on demand: what is looked at, in which order, what that rules out, and how it ends."""
 
 import os
+import select
 import signal
 import subprocess
 import threading
 from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -342,14 +344,18 @@ def test_no_compiler_outlives_a_run_that_is_stopped_while_it_compiles_ahead(
         text=True,
     )
     await_rows(process, database, 2)
-    compiling = [pid for pid in processes_of(str(tmp_path / "cache")) if pid != process.pid]
-    process.send_signal(sent)
-    process.communicate(timeout=PATIENCE_S)
-    deadline = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.05)):
-        if not processes_of(str(tmp_path / "cache")):
-            break
-        deadline.wait(0.05)
+    with ExitStack() as stack:
+        ends = select.poll()
+        compiling = [pid for pid in processes_of(str(tmp_path / "cache")) if pid != process.pid]
+        for pid in compiling:
+            opened = os.pidfd_open(pid)
+            stack.callback(os.close, opened)
+            ends.register(opened, select.POLLIN)
+        process.send_signal(sent)
+        process.communicate(timeout=PATIENCE_S)
+        for _ in compiling:
+            ((ended, _),) = ends.poll(1000 * PATIENCE_S)[:1]
+            ends.unregister(ended)
 
     assert compiling, "nothing was compiled ahead"
     assert processes_of(str(tmp_path / "cache")) == []
