@@ -140,7 +140,7 @@ def simulate(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def of_windows(document: Mapping[str, Any], seeds: int) -> dict[str, Any]:
-    """Races of a space whose windows were all measured."""
+    """Races of a space whose windows were all measured; the truth is the mean of the longest ones."""
     windows: Mapping[str, list[list[list[float]]]] = document["windows"]
     trials = {name: Trial((), clock_mhz=place) for place, name in enumerate(windows)}
     truths = {

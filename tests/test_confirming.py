@@ -14,8 +14,9 @@ from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import ClockError, DeviceError, PowerError
 from tuner.interfaces import RunRecord
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, LEAST_REPEATS, MOST_REPEATS, PairedRepeats
-from tuner.model import Plan, Trial
+from tuner.model import Flag, FlagKind, Measurement, Plan, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective, choose
+from tuner.search.answer import contenders
 
 
 @pytest.fixture
@@ -56,6 +57,58 @@ def test_a_tie_is_stated(store: Store) -> None:
     assert len(rivals) > 1
     assert outcome.trials[outcome.answer][1].makespan_s == min(time or 0.0 for time in times)
     assert [notice.partition(",")[0] for notice in tied] == [f"tie: {len(rivals)} contenders may cost least"]
+
+
+def window(makespan_s: float, *flags: Flag) -> Measurement:
+    results = (WorkloadResult(Status.OK, makespan_s),)
+    return Measurement(results, makespan_s, makespan_uncertainty_s=1e-4 * makespan_s, flags=flags)
+
+
+def test_only_those_that_may_be_the_best_are_contenders() -> None:
+    """A trial that is clearly slower is none, unless all that is known of it is a spoilt window."""
+    throttled = Flag(FlagKind.THROTTLED, "hw-thermal-slowdown")
+    trials = {
+        Trial((), 1): window(1.001),
+        Trial((), 2): window(1.2),
+        Trial((), 3): window(1.0),
+        Trial((), 4): window(1.3, throttled),
+        Trial((), 5): replace(window(0.5), estimated_j=9.0),
+    }
+    by_time = {trial: one for trial, one in trials.items() if one.estimated_j is None}
+
+    assert contenders(Objective("time"), by_time) == (Trial((), 3), Trial((), 1), Trial((), 4))
+    assert contenders(Objective("energy"), trials) == (), "an estimate is no cost that is known"
+
+
+def test_a_search_for_time_is_confirmed_in_short_windows(store: Store) -> None:
+    """No meter is opened, and what repeats takes some hundredths of a second."""
+    outcome = tune(replace(REQUEST, policy="exhaustive", objective="time"), store, spec="sim:h200")
+
+    assert outcome.answer is not None
+    assert outcome.joules == 0.0
+    assert all(measurement.energy is None for measurement in outcome.measurements)
+    assert outcome.trials[outcome.answer][1].window_s < 0.2
+    assert outcome.answer == outcome.fastest
+
+
+def test_spared_trials_are_told_and_never_the_answer(store: Store) -> None:
+    """Trials without joules are counted in a notice; --joules measures them."""
+    request = replace(REQUEST, workloads=("scan-lf:N=1024",), policy="exhaustive")
+    outcome = tune(request, store, spec="sim:h200")
+    whole = tune(replace(request, joules=True), store, spec="sim:h200")
+    spared = [place for place, (_, one) in enumerate(outcome.trials) if one.estimated_j is not None]
+
+    assert spared
+    assert all(outcome.trials[place][1].energy is None for place in spared)
+    assert not {outcome.answer, outcome.default, outcome.fastest} & set(spared)
+    (told,) = [notice for notice in outcome.notices if notice.startswith("spared: ")]
+    assert told.startswith(f"spared: {len(spared)} of {len(outcome.trials)} trials")
+    assert all(one.energy is not None for _, one in whole.trials)
+    objective = Objective("energy")
+    assert outcome.answer is not None
+    assert whole.answer is not None
+    lowest = objective.cost(whole.trials[whole.answer][1])
+    assert objective.cost(outcome.trials[outcome.answer][1]) == pytest.approx(lowest, rel=0.01)
 
 
 def test_a_warming_gpu_is_in_no_saving(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,7 +274,7 @@ class TrialMeasurer:
             or self._settling(trial)
             or not contest.objective.needs_energy
         ):
-            return self._to_the_end(trial, plans)
+            return self._to_the_end(trial, plans, contest)
         windows = self._steady.run(trial, plans, LOOKS_S[0], joules=False)
         if not windows[-1].ok:
             return windows
@@ -282,21 +282,23 @@ class TrialMeasurer:
         if bound is not None and not windows[-1].spoilt - contest.best[1].spoilt:
             windows[-1] = _estimated(windows[-1], bound)
             return windows
-        if self._brief_s < self.window_s and not self._capped:
+        if self._brief_s < self.window_s:
             windows += self._steady.run(trial, plans, self._brief_s, joules=True)
             brief = windows[-1]
             if not brief.ok or is_clearly_worse(brief, contest):
                 return windows
-        return windows + self._to_the_end(trial, plans)
+        return windows + self._to_the_end(trial, plans, contest)
 
     def _settling(self, trial: Trial) -> bool:
         return self._warm_up is not None and self._warm_up.is_due(trial.clock_mhz)
 
-    def _to_the_end(self, trial: Trial, plans: Sequence[Plan]) -> list[Measurement]:
+    def _to_the_end(
+        self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None
+    ) -> list[Measurement]:
         """Windows of full length until power is settled."""
 
         def window() -> Measurement:
-            return self._window(plans)
+            return self._window(plans, contest)
 
         def settled() -> list[Measurement]:
             warm_up = self._warm_up
@@ -304,9 +306,9 @@ class TrialMeasurer:
 
         return self._steady.settled(trial, settled)
 
-    def _window(self, plans: Sequence[Plan]) -> Measurement:
-        """One window, a longer one for joules while the GPU is at its power limit."""
-        longer = self._capped and self._meter is not None and not self._obeyed
+    def _window(self, plans: Sequence[Plan], contest: Contest | None) -> Measurement:
+        """One window, a longer one for joules of a contender while the GPU is at its power limit."""
+        longer = self._capped and contest is None and self._meter is not None and not self._obeyed
         length_s = max(self.window_s, _CAPPED_WINDOW_S) if longer else self.window_s
         measurement = self._windows.run(plans, length_s)
         self._capped = measurement.at_power_limit

@@ -38,7 +38,7 @@ def suggested_window_s(
     precision: float = SearchOptions.energy_precision,
     least_s: float = _LEAST_S,
 ) -> float:
-    """The shortest window whose joules this sensor should give to ``precision``; 48 ms without a sensor.
+    """The shortest window whose joules this sensor should give to ``precision``; 12 ms without a sensor.
 
     For an uncertainty u of precision / 1.96, a sample noise r and a time dt between samples:
 
@@ -53,7 +53,7 @@ def suggested_window_s(
         least_s: no window for joules is shorter.
     """
     if info is None:
-        return LOOKS_S[-1]
+        return LOOKS_S[1]
     wanted = precision / _COVERAGE
     period_s, response = info.period_s, info.response
     if info.kind == "counter":

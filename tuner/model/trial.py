@@ -64,6 +64,11 @@ class Flag:
         """True for a GPU that was throttled by its power limit."""
         return self.kind is FlagKind.THROTTLED and _POWER_CAP in self.detail.split(", ")
 
+    @property
+    def only_power_limit(self) -> bool:
+        """True for a GPU that was throttled by its power limit and by nothing else."""
+        return self.kind is FlagKind.THROTTLED and self.detail == _POWER_CAP
+
 
 @dataclass(frozen=True)
 class Trial:

@@ -14,7 +14,7 @@ from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.search.driver import Driver
 from tuner.search.task import Task, default_configuration
 
-_CONTENDERS = 4  # confirmed at most, those of lowest cost
+_CONTENDERS = 3  # confirmed at most, those of lowest cost
 _BRIEF_CONTENDERS = 12  # where a repeat takes some hundredths of a second
 _NOTABLY = 1.05  # times what was asked for: less would be the same in two digits
 
