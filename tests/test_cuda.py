@@ -267,6 +267,16 @@ def test_arrays_rotate_past_the_l2(cp: FakeCupy, device: CudaDevice) -> None:
     assert np.isfinite(first).all()
 
 
+def test_long_rounds_need_few_sets(cp: FakeCupy, device: CudaDevice) -> None:
+    """Of hundreds of small sets a long round uses some: to capture all would take longer than a window."""
+    cp.kernels["rest"].seconds = 2e-3
+    device.run([plan("rest", rows=1)], 3e-3)  # 1 KiB a set: 384 of them
+    assert len(cp.graphs) == 64
+    cp.kernels["rest"].seconds = 2e-5
+    device.run([plan("rest", rows=1, kernel="other")], 3e-3)
+    assert sum(len(graph.kernels) for graph in cp.graphs[64:]) == 384
+
+
 def test_in_place_runs_begin_anew(cp: FakeCupy, device: CudaDevice) -> None:
     """What a run overwrites holds fresh inputs when the next run begins."""
     first: list[float] = []

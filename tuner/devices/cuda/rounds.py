@@ -32,6 +32,9 @@ _LONG_ROUND_S = 0.1  # a first round this long is not made of loading code
 _SHORT_WINDOW_S = 0.03
 _REPLAY_S, _SHORT_REPLAY_S = 3e-3, 5e-4  # long against the few microseconds between two; in a short window
 _LAUNCHES, _FEW_LAUNCHES = 1024, 512  # captured for a window, and for one too short to make up for more
+_SETS = (
+    64  # of more, one is below a sixtieth of what is cold: read in a microsecond, which no long round feels
+)
 _LEAST_REPLAYS, _LEAST_LONG_ROUNDS = 5, 3
 _SAMPLE_S = 0.01  # between two samples, which take some microseconds more than other rounds
 _LEAST_SAMPLES = 5
@@ -192,6 +195,8 @@ class RoundRunner:
 
     def _cycle(self, known: _Known, rotation: Rotation, window_s: float) -> ReplayCycle:
         """Replays for a window: those of a window before, or new ones."""
+        if known.round_s >= _SHORT_REPLAY_S:
+            rotation = rotation[:_SETS]
         short = window_s < _SHORT_WINDOW_S
         wanted_s, most = (_SHORT_REPLAY_S, _FEW_LAUNCHES) if short else (_REPLAY_S, _LAUNCHES)
         cycle = known.cycles.get(wanted_s)
