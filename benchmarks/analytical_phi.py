@@ -110,7 +110,9 @@ def variants(kernels: dict[str, list[Space]]) -> dict[str, dict[str, Any]]:
         "share of the warps": {
             str(share): moved(kernels, "server_rule:ENOUGH_WARPS", share) for share in ENOUGH_WARPS
         },
-        "choice among equals": {"first": moved(kernels, "analytical:middle", lambda equals: equals[0])},
+        "choice among equals": {
+            "first": moved(kernels, "front_runners:_from_the_middle", lambda _, numbers: list(numbers))
+        },
         "a criterion": dict(shortened(kernels)),
     }
 

@@ -1,5 +1,7 @@
 """The analytical model: an answer from compiled resources and device limits, without a run.
 
+Only the front-runners are compiled (`front_runners`).
+
 Two rules from the three premises of "Performance Tuning for GPU-Embedded Systems", section IV-A: less
 communication, enough parallelism to hide latency, much work per thread. `guideline` is the paper's, for
 embedded GPUs; `server_rule` is for large ones, which the paper leaves to others.
@@ -8,14 +10,16 @@ embedded GPUs; `server_rule` is for large ones, which the paper leaves to others
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import zip_longest
 
 from tuner.errors import InputError
 from tuner.interfaces import Candidate, Search
 from tuner.model import Configuration, DeviceLimits, Measurement, Trial, TunableValue, shown_values
 
+from .front_runners import TOGETHER, FrontRunners, Resolve, front_runners, in_order
 from .guideline import guideline
-from .rating import CandidateRating, Criterion, Facts, Key, decisive, facts_of, key, middle, rate
+from .rating import CandidateRating, Criterion, Facts, decisive, facts_of, rate
 from .server_rule import server_rule
 
 RULES: Mapping[str, Callable[[Facts], tuple[Criterion, ...]]] = {
@@ -33,18 +37,16 @@ class Choice:
         rule: ``embedded`` or ``server``.
         because: why this rule.
         best: the candidate chosen, with its numbers.
-        equals: candidates that no criterion tells apart from the chosen one, itself included.
         criteria: what candidates were compared by, the first criterion first.
-        candidates: all that were compared, in the order of the space.
+        found: the candidates that were compared, and how many were not.
         roles: role -> tunable.
     """
 
     rule: str
     because: str
     best: CandidateRating
-    equals: int
     criteria: tuple[Criterion, ...]
-    candidates: tuple[Candidate, ...]
+    found: FrontRunners
     roles: Mapping[str, str]
 
     @property
@@ -54,11 +56,19 @@ class Choice:
 
     @cached_property
     def table(self) -> tuple[CandidateRating, ...]:
-        """All candidates in the order of the rule: the chosen one first, equals in the order of the space."""
-        rated = [rate(one, self.best.limits, self.roles) for one in self.candidates]
-        chosen = self.configuration
-        rated.sort(key=lambda one: (key(one, self.criteria), one.candidate.configuration != chosen))
-        return tuple(rated)
+        """The candidates that were compared in the order of the rule, the chosen one first."""
+        return tuple(rate(one, self.best.limits, self.roles) for one in self.found.compared)
+
+    @property
+    def proof(self) -> str:
+        """What is known of the candidates that were not compiled, as a sentence; empty where all were."""
+        left_out, undecided = self.found.left_out, self.found.undecided
+        if not left_out:
+            return ""
+        count = f"{len(self.found.compared):,} candidates were compiled and compared"
+        if undecided:
+            return f"{count}; of {left_out:,} others, {undecided:,} may be ahead by their bounds: left out"
+        return f"{count}; the bounds of the {left_out:,} others prove that none is ahead"
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
@@ -69,17 +79,18 @@ class Choice:
             f"{self.rule} rule: {self.because}",
             f"chosen: {self.configuration}: {numbers}",
             self._runner_up(),
+            *filter(None, [self.proof]),
         )
 
     def _runner_up(self) -> str:
-        if len(self.candidates) == 1:
-            return "there is no other candidate"
+        if len(self.table) == 1:
+            return "runner-up: none was compiled" if self.found.left_out else "there is no other candidate"
         second = self.table[1]
         criterion = decisive(self.best, second, self.criteria)
         other = shown_values(_differing(second.candidate.configuration, self.configuration))
         name = f"runner-up: the same but {other}"
         if criterion is None:
-            return f"{name}: the rule cannot tell it apart; the middle one of {self.equals} equals is taken"
+            return f"{name}: the rule cannot tell it apart; the one nearer to the middle is taken"
         mine, its = criterion.shown(self.best), criterion.shown(second)
         return f"{name}: behind in “{criterion.name}”: {its}, the chosen one {mine}"
 
@@ -98,6 +109,7 @@ def choose(
     roles: Mapping[str, str],
     *,
     rule: str | None = None,
+    resolve: Resolve | None = None,
 ) -> Choice | None:
     """The analytical answer for one workload; nothing is run.
 
@@ -106,9 +118,10 @@ def choose(
         limits: of the device; None where they are not known.
         roles: role -> tunable, as in the kernel file; roles the model does not know are ignored.
         rule: ``embedded`` or ``server``; None goes by the device.
+        resolve: compiles ``declared`` candidates; None takes them by their bounds.
 
     Returns:
-        The choice; None where limits or launches are missing.
+        The choice; None where limits or launches are missing, or compiling rules out all candidates.
 
     Raises:
         InputError: an unknown rule.
@@ -120,16 +133,29 @@ def choose(
     known = tuple(one for one in candidates if one.launches)
     name, because = rule_for(limits) if rule is None else (rule, "it was asked for")
     criteria = RULES[name](facts_of(known, roles))
-    equals: list[Candidate] = []
-    lowest: tuple[Key, ...] | None = None
-    for candidate in known:
-        its = key(rate(candidate, limits, roles), criteria)
-        if lowest is None or its < lowest:
-            equals, lowest = [], its
-        if its == lowest:
-            equals.append(candidate)
-    best = rate(middle(equals), limits, roles)
-    return Choice(name, because, best, len(equals), criteria, known, dict(roles))
+    found = front_runners(known, limits, roles, criteria, resolve or list)
+    if not found.compared:
+        return None
+    best = rate(found.compared[0], limits, roles)
+    return Choice(name, because, best, criteria, found, dict(roles))
+
+
+def first_compiled(search: Search) -> list[Trial]:
+    """What the analytical answers of a search compile first, as trials: see ``Search.expect``."""
+    limits = search.limits
+    if limits is None:
+        return []
+    lines = []
+    for place, candidates in enumerate(search.candidates):
+        roles = search.roles[place] if search.roles else {}
+        known = [one for one in candidates if one.launches]
+        name, _ = rule_for(limits)
+        promising = in_order(known, limits, roles, RULES[name](facts_of(known, roles)))
+        lines.append([one.configuration for one in promising[:TOGETHER]])
+    return [
+        Trial(tuple(one or default for one, default in zip(chosen, search.defaults, strict=True)))
+        for chosen in zip_longest(*lines)
+    ]
 
 
 def missing(candidates: Sequence[Candidate], limits: DeviceLimits | None) -> str:
@@ -158,7 +184,7 @@ def analytical(
     """
     if not all(search.candidates):
         return None
-    choices = [_choice(search, place, rule) for place in range(len(search.candidates))]
+    choices = [choice_of(search, place, rule) for place in range(len(search.candidates))]
     found = next((choice for choice in choices if choice is not None), None)
     if found is not None:
         search.tell(f"analytical: the {found.rule} rule chooses, because {found.because}")
@@ -168,15 +194,19 @@ def analytical(
     return trial if math.isfinite(search.cost(measurement)) else None
 
 
-def _choice(search: Search, place: int, rule: str | None) -> Choice | None:
+def choice_of(search: Search, place: int, rule: str | None = None) -> Choice | None:
+    """The analytical answer for a workload of a search."""
     roles = search.roles[place] if search.roles else {}
-    return choose(search.candidates[place], search.limits, roles, rule=rule)
+    resolve = partial(search.resolve, place)
+    return choose(search.candidates[place], search.limits, roles, rule=rule, resolve=resolve)
 
 
 def _answer(search: Search, place: int, choice: Choice | None) -> Configuration:
     candidates, name = search.candidates[place], search.workloads[place]
     if choice is not None:
         search.tell(f"analytical: {name}: {_against(choice.configuration, search.defaults[place])}")
+        if choice.found.undecided:
+            search.tell(f"analytical: {name}: {choice.proof}")
         return choice.configuration
     why = missing(candidates, search.limits)
     search.tell(f"analytical: {name}: no analytical answer, because {why}; its default is taken")

@@ -12,7 +12,7 @@ import numpy as np
 from tuner.interfaces import Search
 from tuner.model import Configuration, Measurement, Trial
 
-from .analytical import choose
+from .analytical import choice_of
 from .descent import Attempt
 from .surrogate.encoding import Integers, latin
 from .surrogate.joint import Joint
@@ -183,8 +183,7 @@ def _seeds(search: Search) -> list[Trial]:
     places = range(len(search.workloads))
     analytical: list[Configuration] = []
     for place in places:
-        roles = search.roles[place] if search.roles else {}
-        choice = choose(search.candidates[place], search.limits, roles)
+        choice = choice_of(search, place)
         analytical.append(search.defaults[place] if choice is None else choice.configuration)
     seeds = [tuple(analytical), tuple(search.defaults)]
     if len(search.workloads) > 1:  # of a single workload the surrogate itself learns what is known

@@ -20,10 +20,14 @@ class Memory:
 
     Args:
         search: what the policy was told; its ``cost`` is the number compared.
+
+    Attributes:
+        expect: see ``Search.expect``.
     """
 
     def __init__(self, search: Search) -> None:
         self._cost = search.cost
+        self.expect = search.expect
         self._costs: dict[Trial, float] = {}
         self._measurements: dict[Trial, Measurement] = {}
         self._best: Trial | None = None
@@ -100,6 +104,14 @@ def first_minimum(memory: Memory, trials: Iterable[Trial]) -> Attempt:
             break
         chosen, lowest = trial, cost
     return chosen
+
+
+def announced(memory: Memory, lines: Iterable[Iterable[Trial]]) -> Iterator[list[Trial]]:
+    """Lines to walk along one after another, each announced when it is its turn."""
+    for line in lines:
+        trials = list(line)
+        memory.expect(trials)
+        yield trials
 
 
 def at_clocks(memory: Memory, trial: Trial, clocks: Iterable[int | None]) -> Iterator[Trial]:

@@ -9,7 +9,16 @@ from collections.abc import Generator, Iterable, Sequence
 from tuner.interfaces import Search
 from tuner.model import Measurement, Trial
 
-from .descent import Attempt, Memory, at_clocks, by_own_time, first_minimum, first_valid, with_kernel
+from .descent import (
+    Attempt,
+    Memory,
+    announced,
+    at_clocks,
+    by_own_time,
+    first_minimum,
+    first_valid,
+    with_kernel,
+)
 from .ordering import Order
 
 CLOCKS = 8  # at most so many are tried one by one, about as many as the papers' GPUs have
@@ -146,7 +155,7 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[
     lines = [
         with_kernel(delta, i, line) for line in (same_work[here:], same_work[here::-1], same_tunables[here:])
     ]
-    delta = yield from _along(memory, lines, delta, REPEATABLE)
+    delta = yield from _along(memory, announced(memory, lines), delta, REPEATABLE)
     distribution = i, order.block(delta.configurations[i])
     if distribution in tuned:
         return delta
@@ -154,8 +163,8 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[
     for tunable in order.tunables:
         line = order.line(delta.configurations[i], tunable)
         here = line.index(delta.configurations[i])
-        sides = (line[here::-1], line[here:])
-        delta = yield from _along(memory, (with_kernel(delta, i, side) for side in sides), delta)
+        sides = [with_kernel(delta, i, side) for side in (line[here::-1], line[here:])]
+        delta = yield from _along(memory, announced(memory, sides), delta)
     return delta
 
 

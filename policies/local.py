@@ -66,7 +66,9 @@ def _climb(
     moved = True
     while moved:
         moved = False
-        for neighbour in neighbours(trial):
+        near = neighbours(trial)
+        memory.expect(near)
+        for neighbour in near:
             if (yield from memory.cost(neighbour)) < memory.measured_cost(trial):
                 trial, moved = neighbour, True
                 break

@@ -1,11 +1,11 @@
 """The inputs of the analytical rules: a candidate's numbers, and criteria that order candidates."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.interfaces import Candidate, StageLaunch
-from tuner.model import DeviceLimits, TunableValue
-from tuner.space.occupancy import warps_and_blocks
+from tuner.model import DeviceLimits
+from tuner.space.occupancy import occupancy, warps_and_blocks
 
 RADIX = "radix"
 
@@ -54,6 +54,13 @@ class CandidateRating:
         return tuple(launch.shared_bytes for launch in self.launches)
 
     @property
+    def dynamic_shared_bytes(self) -> tuple[int, ...]:
+        """The same without what the source declares; a recording does not tell that apart."""
+        static = [taken.static_shared_bytes for taken in self.candidate.resources]
+        known = static or [0] * len(self.launches)
+        return tuple(bytes_ - own for bytes_, own in zip(self.shared_bytes, known, strict=True))
+
+    @property
     def steps(self) -> float:
         """Dependent communication steps of a block; 0 where the kernel file states none."""
         return 0.0 if self.candidate.work is None else self.candidate.work.steps
@@ -96,7 +103,8 @@ class Criterion:
 
     Attributes:
         name: what it asks for, as a message says it.
-        key: the smaller, the better.
+        key: the smaller, the better; no smaller with more registers or more static shared memory, so that the
+            key of a candidate that is not compiled is a bound.
         shown: the numbers behind the key, with units.
     """
 
@@ -141,36 +149,29 @@ def key(rated: CandidateRating, criteria: Sequence[Criterion]) -> tuple[Key, ...
     return tuple(criterion.key(rated) for criterion in criteria)
 
 
+def without_resources(candidate: Candidate, limits: DeviceLimits) -> Candidate:
+    """A candidate as if it took no registers and no shared memory: what is known of it before and after."""
+    launches = []
+    for stage in candidate.launches:
+        filled = occupancy(limits, stage.threads_per_block, 0, 0)
+        launches.append(
+            replace(
+                stage,
+                shared_bytes=0,
+                registers_per_thread=0,
+                occupancy=filled.occupancy,
+                blocks_per_sm=filled.blocks_per_sm,
+                warps_per_sm=filled.warps_per_sm,
+            )
+        )
+    return replace(candidate, launches=tuple(launches))
+
+
 def decisive(
     better: CandidateRating, worse: CandidateRating, criteria: Sequence[Criterion]
 ) -> Criterion | None:
     """The first criterion in which two candidates differ; None when none tells them apart."""
     return next((one for one in criteria if one.key(better) != one.key(worse)), None)
-
-
-def middle(equals: Sequence[Candidate]) -> Candidate:
-    """The candidate in the middle of some that no criterion tells apart.
-
-    What no criterion sees is neither at its least nor at its most: tunable by tunable, those with the median
-    value are kept, the lower of two. Numbers are ordered by size, other values as the space lists them.
-
-    Args:
-        equals: at least one candidate, in the order of the space.
-    """
-    left = list(equals)
-    for name in left[0].configuration:
-        values = [one.configuration.get(name) for one in left]
-        distinct = list(dict.fromkeys(values))
-        ranks = {value: rank for rank, value in enumerate(_ordered(distinct))}
-        ordered = sorted(values, key=ranks.__getitem__)
-        median = ordered[(len(ordered) - 1) // 2]
-        left = [one for one, value in zip(left, values, strict=True) if value == median]
-    return left[0]
-
-
-def _ordered(values: list[TunableValue | None]) -> list[TunableValue | None]:
-    numbers = [value for value in values if isinstance(value, (int, float))]
-    return [*sorted(numbers)] if len(numbers) == len(values) else values
 
 
 def listed(numbers: Sequence[int]) -> str:

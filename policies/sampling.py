@@ -16,15 +16,19 @@ def sweep(search: Search, trials: Iterable[Trial]) -> Generator[list[Trial], lis
 
     Args:
         search: gives the cost.
-        trials: may be a generator of any length; no more than a chunk of it is held.
+        trials: may be a generator of any length; no more than two chunks of it are held.
     """
     best, lowest = None, math.inf
     stream = iter(trials)
-    while chunk := list(islice(stream, CHUNK)):
+    chunk = list(islice(stream, CHUNK))
+    while chunk:
+        following = list(islice(stream, CHUNK))
+        search.expect(following)
         for trial, measurement in zip(chunk, (yield chunk), strict=True):
             cost = search.cost(measurement)
             if math.isfinite(cost) and cost < lowest:
                 best, lowest = trial, cost
+        chunk = following
     return best
 
 

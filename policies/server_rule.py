@@ -15,7 +15,7 @@ they weigh otherwise:
 A problem that several blocks share (the large sizes of section IV-C) is bound by what passes between blocks
 instead: fewest passes over memory, then as much of the problem on the chip as possible. Blocks that stay
 fetch their next tile while they compute and need no other warps for that; a larger radix saves exchanges;
-what shared memory is left holds tiles fetched ahead. Blocks that come and go need half of the warps.
+what dynamic shared memory is left holds tiles fetched ahead. Blocks that come and go need half of the warps.
 
 The order of the first list was found on N = 128, 512 and 2048 of the single-kernel operations on an H200, the
 second one with all its sizes in view: `benchmarks/analytical_phi.py` says what each criterion is worth.
@@ -87,5 +87,5 @@ _SHARED_PROBLEM = (
     Criterion("persistent blocks, or half of the warps", _staying, _stays),
     Criterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),
     Criterion("smaller blocks", lambda one: (0,) if one.stays else (one.threads_per_block,), _threads),
-    Criterion("more shared memory", lambda one: (-sum(one.shared_bytes),), shared),
+    Criterion("more shared memory", lambda one: (-(sum(one.dynamic_shared_bytes) // KIB),), shared),
 )

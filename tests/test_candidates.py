@@ -1,19 +1,23 @@
-"""Steps 1-5 of Algorithm 1: enumerate, compile, prune by occupancy; and batches that fit the memory."""
+"""Steps 1-5 of Algorithm 1: enumerate, prune, judge what compiles; and batches that fit the memory."""
 
 import itertools
+from collections.abc import Sequence
+from typing import NoReturn
 
 import pytest
 from cli_process import FAULTY
 from hypothesis import given
 from hypothesis import strategies as st
-from modelled import device
+from modelled import NoNvrtc, device
 
 from tuner.config import KernelFile, load_kernel_file
 from tuner.config.catalog import Catalog
-from tuner.devices.simulated import Faults
+from tuner.devices.simulated import Faults, SimulatedDevice
 from tuner.errors import EmptySpaceError, InputError, KernelFileError
+from tuner.interfaces import Progress
 from tuner.model import Plan, Status, Workload
 from tuner.search.candidates import PAPER_MIN_OCCUPANCY, PreparedWorkload, fit_batches, plan_bytes, prepare
+from tuner.search.compilation import Compilation
 
 CATALOG = Catalog.load()
 SCAN = CATALOG.kernel("scan-lf")
@@ -25,8 +29,17 @@ def pair(spec: str) -> tuple[KernelFile, Workload]:
     return CATALOG.kernel(workload.kernel), workload
 
 
-def one(spec: str = "scan-lf:N=256", gpu: str = "k40c", **more: float | None) -> PreparedWorkload:
-    (found,) = prepare([pair(spec)], device(gpu), **more)  # type: ignore[arg-type]
+def compiled(
+    pairs: Sequence[tuple[KernelFile, Workload]], gpu: SimulatedDevice, min_occupancy: float | None = None
+) -> list[PreparedWorkload]:
+    """The workloads with all that compiling tells of them."""
+    return Compilation(prepare(pairs, gpu, min_occupancy), gpu).resolve_all()
+
+
+def one(
+    spec: str = "scan-lf:N=256", gpu: str = "k40c", min_occupancy: float | None = None
+) -> PreparedWorkload:
+    (found,) = compiled([pair(spec)], device(gpu), min_occupancy)
     return found
 
 
@@ -62,7 +75,7 @@ def test_threshold_of_option_beats_file_beats_paper() -> None:
     assert one(min_occupancy=0.25).min_occupancy == 0.25
     assert one().min_occupancy == SCAN.min_occupancy
     faulty = load_kernel_file(FAULTY)  # states none
-    (found,) = prepare([(faulty, faulty.workload({"N": 256}))], device("k40c"))
+    (found,) = compiled([(faulty, faulty.workload({"N": 256}))], device("k40c"))
     assert found.min_occupancy == PAPER_MIN_OCCUPANCY == 0.8
 
 
@@ -104,7 +117,7 @@ def broken_from(elements: int) -> Faults:
 
 def test_configuration_that_does_not_compile_is_dropped_and_named() -> None:
     """One message for each, the others stay."""
-    (found,) = prepare([pair("scan-lf:N=256")], device("k40c", faults=broken_from(16)))
+    (found,) = compiled([pair("scan-lf:N=256")], device("k40c", faults=broken_from(16)))
 
     assert found.compile_errors
     assert found.pruned["does not compile"] == len(found.compile_errors)
@@ -119,16 +132,37 @@ def test_kernel_that_does_not_compile_is_an_error() -> None:
     with pytest.raises(
         EmptySpaceError, match=r"none of \d+ configurations is left .*does not compile.*told to"
     ):
-        prepare([pair("scan-lf:N=256")], device("k40c", faults=broken_from(2)))
+        compiled([pair("scan-lf:N=256")], device("k40c", faults=broken_from(2)))
 
 
 def test_workloads_are_prepared_side_by_side() -> None:
     """Each workload gets its own resources, in the order asked."""
-    both = prepare([pair("scan-lf:N=256"), pair("fft:N=256")], device("k40c"))
+    both = compiled([pair("scan-lf:N=256"), pair("fft:N=256")], device("k40c"))
 
     assert [str(item.workload) for item in both] == ["scan-lf:N=256", "fft:N=256"]
     assert both[0].candidates == one("scan-lf:N=256").candidates
     assert both[1].candidates == one("fft:N=256").candidates
+
+
+def test_nothing_is_compiled_to_enumerate() -> None:
+    """Candidates are declared until somebody looks, with bounds that compiling only lowers."""
+
+    class Uncompiling(SimulatedDevice):
+        def resources(self, plans: Sequence[Plan], progress: Progress | None = None) -> NoReturn:
+            raise AssertionError(f"{plans} compiled ({progress})")
+
+    (declared,) = prepare([pair("fft:N=256")], Uncompiling("h200", 0, NoNvrtc()))
+    found = {one.configuration: one for one in one("fft:N=256", "h200").candidates}
+
+    assert all(candidate.declared for candidate in declared.candidates)
+    assert declared.uncompiled == len(declared.candidates)
+    assert {c.configuration for c in declared.candidates} >= found.keys()
+    for candidate in declared.candidates:
+        compiled = found.get(candidate.configuration)
+        if compiled is not None:
+            assert candidate.occupancy >= compiled.occupancy
+            assert candidate.blocks_per_sm >= compiled.blocks_per_sm
+            assert not compiled.declared
 
 
 # --- batches -------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from tuner.errors import InputError
 from tuner.model import Trial
 from tuner.recordings import RecordingFile
 from tuner.search.candidates import PreparedWorkload, prepare
+from tuner.search.compilation import Compilation
 from tuner.search.exporting import covered, recorded_space, stored_space
 from tuner.search.request import Request
 
@@ -32,7 +33,9 @@ def catalog() -> Catalog:
 @pytest.fixture
 def item(catalog: Catalog) -> PreparedWorkload:
     device = SimulatedDevice(GPU)
-    (found,) = prepare([(catalog.kernel("scan-lf"), catalog.workload(SPEC))], device)
+    pairs = [(catalog.kernel("scan-lf"), catalog.workload(SPEC))]
+    (found,) = Compilation(prepare(pairs, device), device).resolve_all()
+    device.close()
     return found
 
 

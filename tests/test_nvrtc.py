@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compiler.nvrtc import Nvrtc, library_files, resources_in
+from tuner.compiler.nvrtc import Nvrtc, library_files
+from tuner.compiler.ptxas_report import resources_in
 from tuner.errors import CompilerUnavailableError
 from tuner.model import Resources
 

@@ -13,6 +13,7 @@ from tuner.errors import CompileError, EmptySpaceError
 from tuner.interfaces import Progress
 from tuner.model import Resources, Stage, Status
 from tuner.search.candidates import PreparedWorkload, prepare
+from tuner.search.compilation import Compilation
 from tuner.search.task import default_configuration
 
 TEXT = """
@@ -66,7 +67,8 @@ def kernel_of(folder: Path, text: str = TEXT) -> KernelFile:
 
 
 def prepared(kernel: KernelFile, gpu: str = "h200") -> PreparedWorkload:
-    (found,) = prepare([(kernel, kernel.workload({}))], SimulatedDevice(gpu, compiler=Compiler()))
+    device = SimulatedDevice(gpu, compiler=Compiler())
+    (found,) = Compilation(prepare([(kernel, kernel.workload({}))], device), device).resolve_all()
     return found
 
 

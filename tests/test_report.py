@@ -22,6 +22,7 @@ from tuner.report.tables import show_run
 from tuner.report.words import percent, si, significant, with_uncertainty
 from tuner.search.answer import SearchOutcome
 from tuner.search.candidates import PreparedWorkload, prepare
+from tuner.search.compilation import Compilation
 from tuner.search.document import WallTime, document, energy_share
 from tuner.search.driver import SearchLimits
 from tuner.search.task import Task
@@ -119,7 +120,8 @@ SPECS = ("scan-lf:N=64", "fft:N=64")
 def prepared() -> tuple[PreparedWorkload, ...]:
     catalog = Catalog.load(search_path=None)
     pairs = [(catalog.kernel(spec.partition(":")[0]), catalog.workload(spec)) for spec in SPECS]
-    return tuple(prepare(pairs, device("k40c")))
+    gpu = device("k40c")
+    return tuple(Compilation(prepare(pairs, gpu), gpu).resolve_all())
 
 
 def measured(
@@ -167,7 +169,8 @@ def make(
         if candidate.configuration != prepared[0].default
     ]
     trials = list(zip([first, *others], measurements, strict=False))
-    task = Task(prepared, "energy", None, "greedy", (), 0, SearchLimits())
+    compilation = Compilation(prepared, device("k40c"))
+    task = Task(prepared, compilation, "energy", None, "greedy", (), 0, SearchLimits())
     identity = device("k40c").identity
     conditions = Conditions(
         tuple((str(item.workload), item.workload.batch) for item in prepared),

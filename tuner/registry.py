@@ -23,6 +23,7 @@ TABLE: dict[str, dict[str, str]] = {
     "explain": {
         "choose": "tuner.policies.analytical:choose",
         "missing": "tuner.policies.analytical:missing",
+        "first": "tuner.policies.analytical:first_compiled",
     },
     "readings": {
         "nvml": "tuner.power.nvml.readings:readings",

@@ -31,7 +31,9 @@ _KIB = 1024
     type=click.Choice(["embedded", "server"]),
     help="The rule. Default: embedded up to 20 multiprocessors, server above.",
 )
-@click.option("--all", "show_all", is_flag=True, help="Show all candidates, not only the first ten.")
+@click.option(
+    "--all", "show_all", is_flag=True, help="Compile and show all candidates, not only the first ten."
+)
 @json_option
 def explain(
     workloads: tuple[str, ...],
@@ -44,8 +46,8 @@ def explain(
 ) -> None:
     """Show what the analytical model chooses for each WORKLOAD on a GPU, and why; nothing is run.
 
-    A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024. Its candidates are compiled (once; the code
-    is kept) and listed in the order of the rule, best first.
+    A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024. Its candidates that may be the best are
+    compiled (once; the code is kept) and listed in the order of the rule, best first.
     """
     from tuner.cli.progress import RunProgress
     from tuner.search.explaining import SHOWN
@@ -148,9 +150,11 @@ def _cost(workload: dict[str, Any]) -> list[str]:
     from tuner.report.words import si
 
     pruned = "".join(f", {count} dropped: {reason}" for reason, count in workload["pruned"].items())
+    count = workload["considered"] - workload["uncompiled"]
+    number = f"{count:,} of {workload['considered']:,}" if workload["uncompiled"] else f"{count:,}"
     compiled = f"compiled for {workload['architecture']}" if workload["architecture"] else "as recorded"
     prepare, choose = (si(workload[key], "s") for key in ("prepare_s", "choose_s"))
     return [
-        f"{workload['considered']:,} candidates, {compiled}{pruned}",
-        f"{prepare} for their resources, {choose} for the rule; nothing was run",
+        f"{number} candidates, {compiled}{pruned}",
+        f"{prepare} for the space, {choose} to compile and choose; nothing was run",
     ]

@@ -1,4 +1,4 @@
-"""Live progress of runs and comparisons: compiling, the present trial, the best so far, joules, time left."""
+"""Live progress of runs and comparisons: the present trial, the best so far, joules, compiling, time left."""
 
 import math
 import time
@@ -36,6 +36,8 @@ class RunProgress:
         self._label = f" ({label})" if label else ""
         self._tells_trials = tells_trials
         self._lowest = math.inf
+        self._compiled = 0
+        self._measuring = False
         self._console = Console(stderr=True)
         bar = [BarColumn(bar_width=24)] if self._console.width >= _ROOM_FOR_BAR else []
         self._display = Progress(
@@ -66,8 +68,13 @@ class RunProgress:
         self._display.stop()
 
     def compiled(self, done: int, total: int) -> None:
-        """Called by the device while it compiles."""
-        self._show("compiling", done, total, "")
+        """Called while configurations are compiled: so many of those asked for so far.
+
+        Once trials are measured, the number stands beside them.
+        """
+        self._compiled = done
+        if not self._measuring:
+            self._show("compiling", done, total, "")
 
     def warming(self, watts: float, seconds: float) -> None:
         """Called after every window of the warm-up."""
@@ -99,8 +106,10 @@ class RunProgress:
         """A trial has ended; costs that are no number are none."""
         lowest = self._cost(best) or "none yet"
         spent = f"{si(joules, 'J')} spent" if joules else ""
+        compiled = f"{self._compiled} compiled" if self._compiled else ""
+        self._measuring = True
         left = self._left(number, expected, confirming=confirming)
-        parts = (f"trial {self._cost(cost) or status}", f"best {lowest}{self._label}", spent, left)
+        parts = (f"trial {self._cost(cost) or status}", f"best {lowest}{self._label}", spent, compiled, left)
         detail = ", ".join(part for part in parts if part)
         better = best is not None and best < self._lowest
         self._lowest = best if best is not None and better else self._lowest
@@ -148,6 +157,7 @@ class CompareProgress(RunProgress):
     def space(self, name: str, number: int, total: int) -> None:
         """Called before each ground truth is taken."""
         self._space = f"{name} ({number}/{total}): "
+        self._compiled, self._measuring = 0, False
 
     def played(self, done: int, total: int, detail: str) -> None:
         """Called after every evaluation."""

@@ -23,6 +23,7 @@ from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.records import Conditions, digest
 from tuner.search import session
 from tuner.search.answer import SearchOutcome
+from tuner.search.candidates import PreparedWorkload
 from tuner.search.driver import Observer
 from tuner.search.exporting import recorded_space
 from tuner.search.request import Request, conditions_of, make_task, resolve
@@ -120,10 +121,9 @@ def measured(
             origin = f"run {run_id} of the database, measured now"
         identity, limits = setup.device.identity, setup.device.limits
         sensor = str(setup.measuring["sensor"] or "")
-    trials = _of_space(task, store.trials(run_id, conditions.names))
-    space = recorded_space(
-        task.prepared, identity, limits, trials, sensor, {"run": run_id, **conditions.record()}
-    )
+        prepared = task.compilation.resolve_all()
+    trials = _of_space(prepared, store.trials(run_id, conditions.names))
+    space = recorded_space(prepared, identity, limits, trials, sensor, {"run": run_id, **conditions.record()})
     return Truth(group, space, origin)
 
 
@@ -134,9 +134,11 @@ def finished(store: Store, conditions: Conditions) -> int | None:
     return next((run.id for run in runs if digest(run.conditions) == wanted), None)
 
 
-def _of_space(task: Task, trials: Sequence[tuple[Trial, Measurement]]) -> Mapping[Trial, Measurement]:
+def _of_space(
+    prepared: Sequence[PreparedWorkload], trials: Sequence[tuple[Trial, Measurement]]
+) -> Mapping[Trial, Measurement]:
     """Trials of candidates only: a default that pruning drops is measured, but no policy may choose it."""
-    candidates = [{c.configuration for c in item.candidates} for item in task.prepared]
+    candidates = [{c.configuration for c in item.candidates} for item in prepared]
     return {
         trial: measurement
         for trial, measurement in trials

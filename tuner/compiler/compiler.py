@@ -16,16 +16,31 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from types import TracebackType
 
-from tuner.compiler import nvrtc
+from tuner.compiler.children import CompileChildren
 from tuner.compiler.cubin_cache import CubinCache, default_directory
+from tuner.compiler.nvrtc import Output
 from tuner.compiler.nvrtc_choice import SERVER, choose
-from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError, CompilerUnavailableError
+from tuner.compiler.ptxas_report import resources_in
+from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError
 from tuner.interfaces import Progress
 from tuner.model import Plan, Resources, Source, Stage
-from tuner.system.process import Child
+
+MOST_JOBS = 12
+"""Children at a time, on however many CPUs: each holds some 30 MB, a run 0.9 GB at most."""
+
+IDLE_S = 2.0
+"""Time without work after which a child ends: the pause between two trials, and no more."""
 
 _FORMAT = 1  # of cache entries; part of their keys
 _FIRST_WITH_CACHE = (12, 9)  # of NVRTC's own; what it takes from there comes without the reports of ptxas
+
+
+def usual_jobs() -> int:
+    """Compilations at a time, unless told otherwise: the CPUs this process may use, up to `MOST_JOBS`.
+
+    Two at least, so that one that hangs does not hold up all others.
+    """
+    return max(2, min(MOST_JOBS, len(os.sched_getaffinity(0))))
 
 
 @dataclass(frozen=True)
@@ -48,16 +63,17 @@ class CompiledStage:
 class Compiler:
     """Compiles for one architecture with the newest NVRTC that serves it.
 
-    Children start with the first stage that is not cached and stay until ``close``. May be used by several
-    threads.
+    Children start with the first stage that is not cached and end when idle. May be used by several threads:
+    what two ask for at the same time is compiled once.
 
     Args:
         architecture: real architecture, e.g. ``sm_90``.
         cache_dir: where cubins are kept; ``cubins`` in the user's cache directory if not given.
-        jobs: compilations at a time; the CPUs this process may use if not given.
+        jobs: compilations at a time; the CPUs this process may use, up to `MOST_JOBS`, if not given.
         timeout_s: longest wait for one compilation.
         libraries: NVRTC libraries to choose from; those found on this machine if not given.
         server: ``module:callable`` that makes of a library what compiles in the children.
+        idle_s: time without work after which a child ends.
 
     Raises:
         CompilerUnavailableError: no NVRTC serves the architecture.
@@ -72,17 +88,16 @@ class Compiler:
         timeout_s: float = 60.0,
         libraries: Sequence[str | Path] | None = None,
         server: str = SERVER,
+        idle_s: float = IDLE_S,
     ) -> None:
         self._architecture = architecture
         self._cache = CubinCache(default_directory() if cache_dir is None else cache_dir)
-        self._jobs = jobs or len(os.sched_getaffinity(0))
+        self._jobs = jobs or usual_jobs()
         self._timeout_s = timeout_s
         self._library = choose(architecture, libraries, self._cache, server)
-        self._server = server
+        self._children = CompileChildren(server, self._library.path, self._jobs, idle_s)
         self._lock = threading.Lock()
-        self._idle: list[Child] = []
-        self._children: set[Child] = set()
-        self._closed = False
+        self._under_way: dict[str, Future[Output | CompileError]] = {}
 
     @property
     def nvrtc_version(self) -> str:
@@ -107,13 +122,13 @@ class Compiler:
         keys = self._keys(stages)
         wanted = dict(zip(keys, stages, strict=True))
         stored = {key: self._cache.load(key) for key in wanted}
-        outputs: dict[str, nvrtc.Output | CompileError] = {k: v for k, v in stored.items() if v is not None}
+        outputs: dict[str, Output | CompileError] = {k: v for k, v in stored.items() if v is not None}
 
         def report() -> None:
             if progress is not None:
                 progress(len(outputs), len(wanted))
 
-        def finish(key: str, output: nvrtc.Output | CompileError) -> None:
+        def finish(key: str, output: Output | CompileError) -> None:
             outputs[key] = output
             report()
 
@@ -135,11 +150,7 @@ class Compiler:
 
     def close(self) -> None:
         """End the children, those at work too; nothing is compiled afterwards."""
-        with self._lock:
-            self._closed = True
-            children = list(self._children)
-        for child in children:
-            child.close(grace_s=0.0)
+        self._children.close()
 
     def __enter__(self) -> "Compiler":  # noqa: PYI034 - typing.Self needs Python 3.11
         return self
@@ -173,21 +184,16 @@ class Compiler:
         return (f"--gpu-architecture={self._architecture}", "--ptxas-options=-v", *uncached, *stage.options)
 
     def _compile_missing(
-        self, missing: Mapping[str, Stage], finish: Callable[[str, nvrtc.Output | CompileError], None]
+        self, missing: Mapping[str, Stage], finish: Callable[[str, Output | CompileError], None]
     ) -> None:
         """Compile in children and cache; ``finish`` is told each as it is done."""
         if not missing:
             return
         pool = ThreadPoolExecutor(min(self._jobs, len(missing)), thread_name_prefix="compile")
         try:
-            futures: dict[Future[nvrtc.Output | CompileError], str] = {
-                pool.submit(self._compile_in_child, stage): key for key, stage in missing.items()
-            }
+            futures = {pool.submit(self._output, key, stage): key for key, stage in missing.items()}
             for future in as_completed(futures):
-                output = future.result()
-                if isinstance(output, nvrtc.Output):
-                    self._cache.store(futures[future], output)
-                finish(futures[future], output)
+                finish(futures[future], future.result())
         except BaseException:  # Ctrl-C, or an error of the caller's progress: leave nothing at work
             pool.shutdown(wait=False, cancel_futures=True)
             self.close()
@@ -195,10 +201,31 @@ class Compiler:
         finally:
             pool.shutdown()
 
-    def _compile_in_child(self, stage: Stage) -> nvrtc.Output | CompileError:
-        child = self._take()
+    def _output(self, key: str, stage: Stage) -> Output | CompileError:
+        """Compile and cache, or wait for the thread that compiles the same."""
+        with self._lock:
+            others = self._under_way.get(key)
+            mine: Future[Output | CompileError] = Future()
+            if others is None:
+                self._under_way[key] = mine
+        if others is not None:
+            return others.result()
         try:
-            answer = child.call(
+            output = self._cache.load(key) or self._compile_in_child(stage)
+            if isinstance(output, Output):
+                self._cache.store(key, output)
+            mine.set_result(output)
+        except BaseException as error:
+            mine.set_exception(error)
+            raise
+        finally:
+            with self._lock:
+                del self._under_way[key]
+        return output
+
+    def _compile_in_child(self, stage: Stage) -> Output | CompileError:
+        try:
+            answer = self._children.call(
                 "compile",
                 PurePath(stage.source.path).name,
                 stage.source.text,
@@ -211,36 +238,16 @@ class Compiler:
             return CompileError(f"{_label(stage)}: not compiled within {self._timeout_s:g} s")
         except ChildCrashedError as error:
             return CompileError(f"{_label(stage)}: {error}")
-        finally:
-            self._give_back(child)
-        if not isinstance(answer, nvrtc.Output):
+        if not isinstance(answer, Output):
             raise TypeError(f"a compile child answered {type(answer)}")
         return answer
 
-    def _take(self) -> Child:
-        with self._lock:
-            if self._closed:
-                raise CompilerUnavailableError("this compiler is closed")
-            if self._idle:
-                return self._idle.pop()
-            child = Child(self._server, self._library.path, name="compiler")
-            self._children.add(child)
-            return child
-
-    def _give_back(self, child: Child) -> None:
-        with self._lock:
-            if child.alive:
-                self._idle.append(child)
-                return
-            self._children.discard(child)
-        child.close()
-
-    def _result(self, stage: Stage, output: nvrtc.Output | CompileError) -> CompiledStage | CompileError:
+    def _result(self, stage: Stage, output: Output | CompileError) -> CompiledStage | CompileError:
         if isinstance(output, CompileError):
             return output
         if output.cubin is None:
             return CompileError(f"{_label(stage)}: {_first_error(output.log)}")
-        resources = nvrtc.resources_in(output.log, output.lowered_name, self._architecture)
+        resources = resources_in(output.log, output.lowered_name, self._architecture)
         if resources is None:
             return CompileError(f"{_label(stage)}: ptxas reports no resources; is it silenced by an option?")
         return CompiledStage(output.cubin, output.lowered_name, resources, output.log)

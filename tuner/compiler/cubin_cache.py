@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import tempfile
+import threading
 from pathlib import Path
 
 from tuner.compiler.nvrtc import Output
@@ -24,12 +25,15 @@ def default_directory() -> Path:
 class CubinCache:
     """NVRTC's answers by key, one file each; in memory from the moment the directory takes no files.
 
+    May be used by several threads.
+
     Args:
         directory: where the files are; made when the first is written.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._lock = threading.Lock()
         self._memory: dict[str, Output] | None = None  # set once writing has failed
 
     def load(self, key: str) -> Output | None:
@@ -51,8 +55,10 @@ class CubinCache:
         """Keep an answer for its key."""
         text = json.dumps([output.lowered_name, output.log, output.cubin is not None]).encode()
         data = len(text).to_bytes(8, "big") + text + (output.cubin or b"")
-        if not self._write(key, hashlib.sha256(data).digest() + data) and self._memory is not None:
-            self._memory[key] = output
+        if not self._write(key, hashlib.sha256(data).digest() + data):
+            with self._lock:
+                self._memory = self._memory or {}
+                self._memory[key] = output
 
     def load_libraries(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Version and architectures of NVRTC libraries looked at before, by a stamp of the file."""
@@ -83,7 +89,9 @@ class CubinCache:
             if temporary is not None:
                 with contextlib.suppress(OSError):
                     Path(temporary).unlink()
-            _log.warning("cubin cache %s: %s; keeping cubins in memory", self._directory, error)
-            self._memory = {}
+            with self._lock:
+                first, self._memory = self._memory is None, self._memory or {}
+            if first:
+                _log.warning("cubin cache %s: %s; keeping cubins in memory", self._directory, error)
             return False
         return True

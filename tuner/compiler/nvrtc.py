@@ -1,29 +1,26 @@
 """NVRTC through ctypes: its libraries, their architectures, and one compilation.
 
 It is bound here, not through CuPy, because two versions must serve side by side (CUDA 13 dropped what is
-below sm_75, CUDA 12.9 still reaches sm_50), because a compile child must start fast, and because resources
-are compiled facts on machines without CuPy too.
+below sm_75, CUDA 12.9 still reaches sm_50), because a compile child must start fast and stay small (it
+imports hardly more than this module), and because resources are compiled facts on machines without CuPy too.
 """
 
 import contextlib
 import ctypes
 import importlib.util
 import os
-import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner.errors import CompilerUnavailableError
-from tuner.model import Resources
 
 LOADER_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
 """What to ask the dynamic loader for, where no file serves."""
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """The result of one compilation.
 
     Attributes:
@@ -40,28 +37,6 @@ class Output:
 def library_files() -> list[Path]:
     """Files of NVRTC found on this machine: wheels, then CUDA toolkits."""
     return [path for folder in _folders() for path in sorted(folder.glob("libnvrtc.so.*[0-9]"))]
-
-
-def resources_in(log: str, lowered_name: str, architecture: str) -> Resources | None:
-    """What ptxas reports of one entry under ``--ptxas-options=-v``; None if it reports nothing of it."""
-    # The two lines stay together, also where a unit's entries are compiled at the same time.
-    report = re.search(
-        rf"Function properties for {re.escape(lowered_name)}\n"
-        r"\D*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads\n"
-        r"[^\n]*Used (\d+) registers([^\n]*)",
-        log,
-    )
-    if report is None:
-        return None
-    stack, stores, loads, registers = map(int, report.groups()[:4])
-    shared = re.search(r"(\d+) bytes smem", report[5])
-    return Resources(
-        registers_per_thread=registers,
-        static_shared_bytes=int(shared[1]) if shared else 0,
-        spill_bytes=stores + loads,
-        local_bytes=stack,
-        architecture=architecture,
-    )
 
 
 def _folders() -> Iterator[Path]:

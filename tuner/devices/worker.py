@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -75,6 +76,7 @@ class WorkerDevice:
         self._server = (target, *args) if target else ("tuner.devices.cuda:CudaDevice", _cuda_index(spec))
         self._run_timeout_s = run_timeout_s
         self._compiler = compiler
+        self._opening = threading.Lock()
         self._own_compiler = compiler is None
         self._child: Child | None = None
         self._closed = False
@@ -98,9 +100,16 @@ class WorkerDevice:
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
     ) -> list[tuple[Resources, ...] | CompileError]:
-        """See ``Device.resources``; compiled from this process, found by the worker in the cache on disk."""
-        if self._compiler is None:
-            self._compiler = Compiler(self._limits.architecture)
+        """See ``Device.resources``; compiled from this process, found by the worker in the cache on disk.
+
+        Raises:
+            DeviceError: the device is closed.
+        """
+        with self._opening:
+            if self._closed:
+                raise DeviceError(f"{self._spec}: the device is closed")
+            if self._compiler is None:
+                self._compiler = Compiler(self._limits.architecture)
         return plan_resources(self._compiler, plans, progress)
 
     def check(self, plan: Plan, seed: int) -> Check:
@@ -169,7 +178,8 @@ class WorkerDevice:
 
     def close(self) -> None:
         """End the worker; may be called again."""
-        self._closed = True
+        with self._opening:
+            self._closed = True
         self._drop()
         if self._own_compiler and self._compiler is not None:
             self._compiler.close()

@@ -65,7 +65,7 @@ class Device(Protocol):
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
     ) -> list[tuple[Resources, ...] | CompileError]:
-        """Compile plans, in parallel and cached, without running them.
+        """Compile plans, in parallel and cached, without running them; may be called by several threads.
 
         Returns:
             For each plan the resources of its stages, or the error of the configuration that does not

@@ -1,6 +1,6 @@
 """The border to search strategies."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.model import (
@@ -43,6 +43,9 @@ class StageLaunch:
 class Candidate:
     """A configuration a policy may choose, with what is known of it before any run.
 
+    Before it is compiled, that is a bound by what its kernel file declares: occupancy, blocks and warps
+    without registers and static shared memory, which are never higher when compiled.
+
     Attributes:
         configuration: values of the tunables.
         occupancy: equation (5); the smallest of its stages.
@@ -53,6 +56,7 @@ class Candidate:
         resources: compiled (or declared) resources of its stages.
         launches: its stages in order; empty where nothing is known of them (spaces of other tuners).
         work: what one run must do; None where that is not known.
+        declared: it is not compiled yet, and its numbers are bounds.
     """
 
     configuration: Configuration
@@ -64,6 +68,7 @@ class Candidate:
     resources: tuple[Resources, ...] = ()
     launches: tuple[StageLaunch, ...] = ()
     work: Work | None = None
+    declared: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,15 @@ def _silent(_: str) -> None:
     """Tells nobody."""
 
 
+def _resolved(_: int, candidates: Sequence[Candidate]) -> list[Candidate | None]:
+    """Candidates about which there is no more to know."""
+    return list(candidates)
+
+
+def _unheard(_: Sequence[Trial]) -> None:
+    """Nobody prepares for what is expected."""
+
+
 def _noiseless(_: Measurement) -> float:
     """No uncertainty is known."""
     return 0.0
@@ -111,7 +125,8 @@ class Search:
 
     Attributes:
         workloads: names, for messages.
-        candidates: per workload, the configurations left after pruning, in the order of the space.
+        candidates: per workload, the configurations left after pruning by what is declared, in the order of
+            the space. Compiling may rule out more: their trials are answered with the status ``pruned``.
         defaults: per workload, the default configuration, which pruning may have dropped from the candidates;
             the first candidate where it cannot be launched.
         clocks_mhz: clocks to choose from, highest first; empty means "as found" (``Trial.clock_mhz`` None).
@@ -129,6 +144,10 @@ class Search:
         prior_runs: what other runs measured of the workloads' kernels.
         payback: None where nobody said how often the answer will be used.
         tell: takes a sentence for the user: what was done, and why.
+        resolve: takes the place of a workload and some of its candidates, compiles them now, and returns each
+            with its compiled resources, or None where these rule it out.
+        expect: takes the trials that will probably be asked for next, the likeliest first; they are compiled
+            while others are measured. Each call replaces the one before.
     """
 
     workloads: tuple[str, ...]
@@ -148,6 +167,8 @@ class Search:
     prior_runs: tuple[PriorRun, ...] = ()
     payback: Payback | None = None
     tell: Callable[[str], None] = _silent
+    resolve: Callable[[int, Sequence[Candidate]], list[Candidate | None]] = _resolved
+    expect: Callable[[Sequence[Trial]], None] = _unheard
 
     @property
     def clocks(self) -> tuple[int | None, ...]:

@@ -74,7 +74,10 @@ class Trial:
 
 
 class Status(str, Enum):
-    """How a workload of a trial ended. Anything but ``ok`` costs infinity and stops no search."""
+    """How a workload of a trial ended. Anything but ``ok`` costs infinity and stops no search.
+
+    ``pruned`` did not run: its compiled resources rule it out. It is no failure, and is stored nowhere.
+    """
 
     OK = "ok"
     COMPILE_ERROR = "compile-error"
@@ -82,6 +85,7 @@ class Status(str, Enum):
     WRONG_ANSWER = "wrong-answer"
     TIMEOUT = "timeout"
     CRASHED = "crashed"
+    PRUNED = "pruned"
 
 
 @dataclass(frozen=True)

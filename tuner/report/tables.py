@@ -238,6 +238,13 @@ def _space(document: Mapping[str, Any]) -> Iterator[str]:
         ]
         if reasons:
             yield f"left out of {workload['name']}: {', '.join(reasons)}"
+    unseen = [
+        f"{workload['space']['uncompiled']:,} of {workload['name']}"
+        for workload in document["workloads"]
+        if workload["space"].get("uncompiled")
+    ]
+    if unseen:
+        yield f"not looked at, so not compiled or only ahead: {', '.join(unseen)}"
 
 
 def _cost(document: Mapping[str, Any]) -> Iterator[str]:

@@ -1,6 +1,7 @@
-"""From a workload to the configurations worth trying: enumerate, compile, prune.
+"""From a workload to the configurations worth trying: enumerate, prune, and judge what was compiled.
 
-Steps 1-5 of Algorithm 1 of the multi-kernel paper, up to the order (which belongs to the policy).
+Steps 1-5 of Algorithm 1 of the multi-kernel paper, up to the order (which belongs to the policy). Compiling
+is not done here (``tuner.search.compilation``): a search compiles what it looks at.
 """
 
 from collections import Counter
@@ -9,15 +10,17 @@ from dataclasses import dataclass, replace
 
 from tuner.config import KernelFile
 from tuner.errors import CompileError, DeviceError, EmptySpaceError, InputError, KernelFileError
-from tuner.interfaces import Candidate, Device, Progress
+from tuner.interfaces import Candidate, Device
 from tuner.model import Configuration, DeviceLimits, Plan, Resources, Workload
 from tuner.recordings import RecordedKernel
 from tuner.space import Space
-from tuner.space.launches import candidate, launches
-from tuner.space.occupancy import Occupancy, upper_bound
+from tuner.space.launches import bounds, candidate, launches
+from tuner.space.occupancy import upper_bound
 
 PAPER_MIN_OCCUPANCY = 0.8  # "e.g. occupancy > 80 %", section III-A of the multi-kernel paper
 
+BEFORE_COMPILING = "occupancy, before compiling"
+COMPILED_OCCUPANCY = "occupancy, of compiled resources"
 _SPILLS = ("spills registers", "uses local memory")
 
 
@@ -30,13 +33,15 @@ class PreparedWorkload:
         kernel: its kernel file, or what a recording tells of it.
         space: every configuration its rules allow.
         plans: the candidates, and the default, with all expressions evaluated.
-        candidates: what is left after pruning, in the order of the space.
+        candidates: what is left after pruning, in the order of the space; those that were not looked at yet
+            are ``declared`` ones.
         default: the kernel file's default configuration.
         min_occupancy: threshold in force.
         pruned: why configurations were dropped, with counts.
         compile_errors: one message per configuration that does not compile.
         spilling: compiled configurations that spill registers or use local memory; they are candidates only
             where the kernel file allows it.
+        highest_dropped: highest occupancy of what was dropped before compiling; 0 where nothing was.
     """
 
     workload: Workload
@@ -49,6 +54,12 @@ class PreparedWorkload:
     pruned: Mapping[str, int]
     compile_errors: tuple[str, ...]
     spilling: frozenset[Configuration] = frozenset()
+    highest_dropped: float = 0.0
+
+    @property
+    def uncompiled(self) -> int:
+        """Candidates that nobody has looked at: they are compiled ahead at most."""
+        return sum(one.declared for one in self.candidates)
 
     @property
     def recorded(self) -> bool:
@@ -101,129 +112,137 @@ def _default_plan(kernel: KernelFile, workload: Workload) -> Plan:
 
 
 def prepare(
-    workloads: Sequence[tuple[KernelFile, Workload]],
-    device: Device,
-    min_occupancy: float | None = None,
-    progress: Progress | None = None,
+    workloads: Sequence[tuple[KernelFile, Workload]], device: Device, min_occupancy: float | None = None
 ) -> list[PreparedWorkload]:
-    """Enumerate, compile and prune the spaces of all workloads.
+    """Enumerate the spaces of all workloads, and prune them by what is declared; nothing is compiled.
 
     Args:
         workloads: kernel file and workload.
-        device: compiles, and knows its limits.
+        device: whose limits count.
         min_occupancy: threshold of equation (5), 0 to 1; None takes the kernel file's, or the paper's 0.8.
-        progress: told how many configurations are compiled.
 
     Raises:
         DeviceError: the limits of the device are not known.
         EmptySpaceError: a workload has no configuration left; the message says what dropped them.
     """
-    limits = device.limits
-    if limits is None:
+    limits = limits_of(device)
+    return [_prepared(kernel, workload, limits, min_occupancy) for kernel, workload in workloads]
+
+
+def limits_of(device: Device) -> DeviceLimits:
+    """The limits of a device.
+
+    Raises:
+        DeviceError: they are not known.
+    """
+    if device.limits is None:
         raise DeviceError(f"{device.identity.spec}: the limits of this GPU are not known")
-    drafts = [_Draft.of(kernel, workload, limits, min_occupancy) for kernel, workload in workloads]
-    plans = [plan for draft in drafts for plan in draft.plans.values()]
-    reports = iter(device.resources(plans, progress))
-    return [draft.finish([next(reports) for _ in draft.plans], limits) for draft in drafts]
+    return device.limits
+
+
+def _prepared(
+    kernel: KernelFile, workload: Workload, limits: DeviceLimits, min_occupancy: float | None
+) -> PreparedWorkload:
+    """Drop what the device or the threshold rules out whatever the compiler does."""
+    space = kernel.space(workload)
+    default = kernel.default(workload)
+    threshold = min_occupancy
+    if threshold is None:
+        threshold = PAPER_MIN_OCCUPANCY if kernel.min_occupancy is None else kernel.min_occupancy
+    pruned: Counter[str] = Counter()
+    plans: dict[Configuration, Plan] = {}
+    left: list[Candidate] = []
+    highest_dropped = 0.0
+    for configuration in space:
+        plan = kernel.plan(workload, configuration)
+        needed = max(stage.min_architecture for stage in plan.stages)
+        if not limits.reaches(needed):
+            pruned[f"needs compute capability {needed // 10}.{needed % 10}"] += 1
+            continue
+        found = candidate(configuration, bounds(limits, plan), kernel.roles, work=plan.work, declared=True)
+        if found.blocks_per_sm == 0:
+            pruned[f"cannot be launched ({_limited_by(limits, plan)})"] += 1
+            continue
+        if found.occupancy >= threshold:
+            left.append(found)
+        else:
+            pruned[BEFORE_COMPILING] += 1
+            highest_dropped = max(highest_dropped, found.occupancy)
+        if found.occupancy >= threshold or configuration == default:
+            plans[configuration] = plan
+    item = PreparedWorkload(
+        *(workload, kernel, space, plans, tuple(left), default, threshold, dict(pruned), ()),
+        highest_dropped=highest_dropped,
+    )
+    if not left:
+        raise EmptySpaceError(nothing_left(item))
+    return item
 
 
 @dataclass(frozen=True)
-class _Draft:
-    kernel: KernelFile
-    workload: Workload
-    space: Space
-    default: Configuration
-    threshold: float
-    plans: dict[Configuration, Plan]
-    pruned: Counter[str]
-    highest_bound: float  # of the occupancies dropped before compiling
+class Verdict:
+    """What compiling tells of a configuration.
 
-    @classmethod
-    def of(
-        cls, kernel: KernelFile, workload: Workload, limits: DeviceLimits, min_occupancy: float | None
-    ) -> "_Draft":
-        """Enumerate, and drop what the device or the threshold rules out whatever the compiler does."""
-        space = kernel.space(workload)
-        default = kernel.default(workload)
-        threshold = min_occupancy
-        if threshold is None:
-            threshold = PAPER_MIN_OCCUPANCY if kernel.min_occupancy is None else kernel.min_occupancy
-        pruned: Counter[str] = Counter()
-        plans: dict[Configuration, Plan] = {}
-        highest_bound = 0.0
-        for configuration in space:
-            plan = kernel.plan(workload, configuration)
-            needed = max(stage.min_architecture for stage in plan.stages)
-            if not limits.reaches(needed):
-                pruned[f"needs compute capability {needed // 10}.{needed % 10}"] += 1
-                continue
-            bound = _least([_bound(limits, plan, i) for i in range(len(plan.stages))])
-            if bound.blocks_per_sm == 0:
-                pruned[f"cannot be launched ({bound.limited_by})"] += 1
-            elif bound.occupancy < threshold and configuration != default:
-                pruned["occupancy, before compiling"] += 1
-                highest_bound = max(highest_bound, bound.occupancy)
-            else:
-                plans[configuration] = plan
-        return cls(kernel, workload, space, default, threshold, plans, pruned, highest_bound)
+    Attributes:
+        candidate: with its compiled resources; None where it does not compile.
+        dropped: why it is no candidate; empty where it is one.
+        error: what the compiler says of one that does not compile.
+        spills: it spills registers or uses local memory.
+    """
 
-    def finish(
-        self, reports: Sequence[tuple[Resources, ...] | CompileError], limits: DeviceLimits
-    ) -> PreparedWorkload:
-        """Prune by compiled resources: what cannot be launched, spills, or does not fill the device."""
-        compiled: list[Candidate] = []
-        spilling: set[Configuration] = set()
-        errors: list[str] = []
-        for plan, report in zip(self.plans.values(), reports, strict=True):
-            if isinstance(report, CompileError):
-                errors.append(str(report))
-                self.pruned["does not compile"] += 1
-            else:
-                found = self._candidate(plan, report, limits)
-                spilled = _spilled(report)
-                if spilled:
-                    spilling.add(plan.configuration)
-                if found.blocks_per_sm == 0:
-                    self.pruned["cannot be launched (registers)"] += 1
-                elif spilled and not self.kernel.spills:
-                    self.pruned[spilled] += 1
-                else:
-                    compiled.append(found)
-        kept = [candidate for candidate in compiled if candidate.occupancy >= self.threshold]
-        if not kept:
-            raise EmptySpaceError(self._nothing_left(compiled, errors))
-        self.pruned["occupancy, of compiled resources"] += len(compiled) - len(kept)
-        return PreparedWorkload(
-            self.workload,
-            self.kernel,
-            self.space,
-            self.plans,
-            tuple(kept),
-            self.default,
-            self.threshold,
-            dict(+self.pruned),
-            tuple(errors),
-            frozenset(spilling),
+    candidate: Candidate | None
+    dropped: str = ""
+    error: str = ""
+    spills: bool = False
+
+
+def judge(
+    item: PreparedWorkload, plan: Plan, report: tuple[Resources, ...] | CompileError, limits: DeviceLimits
+) -> Verdict:
+    """Prune by compiled resources: what cannot be launched, spills, or does not fill the device."""
+    if isinstance(report, CompileError):
+        return Verdict(None, "does not compile", str(report))
+    found = candidate(
+        plan.configuration,
+        launches(limits, plan, report),
+        item.kernel.roles,
+        resources=report,
+        work=plan.work,
+    )
+    spilled = _spilled(report)
+    allowed = isinstance(item.kernel, KernelFile) and item.kernel.spills
+    dropped = ""
+    if found.blocks_per_sm == 0:
+        dropped = "cannot be launched (registers)"
+    elif spilled and not allowed:
+        dropped = spilled
+    elif found.occupancy < item.min_occupancy:
+        dropped = COMPILED_OCCUPANCY
+    return Verdict(found, dropped, spills=bool(spilled))
+
+
+def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
+    """Why no candidate of a workload is left.
+
+    Args:
+        item: with all that was dropped, and why.
+        highest: occupancy of those dropped for their compiled occupancy; 0 where there are none, None where
+            nothing was compiled.
+    """
+    path = item.kernel.path if isinstance(item.kernel, KernelFile) else item.kernel.name
+    if highest or (highest is None and item.highest_dropped):
+        highest = highest or 0.0
+        at_most = " at most" if item.highest_dropped > highest else ""
+        return (
+            f"{item.workload}: no configuration reaches an occupancy of {item.min_occupancy:.0%};"
+            f" the highest is{at_most} {max(highest, item.highest_dropped):.0%}:"
+            f" lower --min-occupancy or [occupancy] min in {path}"
         )
-
-    def _candidate(self, plan: Plan, resources: tuple[Resources, ...], limits: DeviceLimits) -> Candidate:
-        stages = launches(limits, plan, resources)
-        return candidate(plan.configuration, stages, self.kernel.roles, resources=resources, work=plan.work)
-
-    def _nothing_left(self, compiled: Sequence[Candidate], errors: Sequence[str]) -> str:
-        if compiled:
-            best = max(candidate.occupancy for candidate in compiled)
-            at_most = " at most" if self.highest_bound > best else ""
-            return (
-                f"{self.workload}: no configuration reaches an occupancy of {self.threshold:.0%};"
-                f" the highest is{at_most} {max(best, self.highest_bound):.0%}:"
-                f" lower --min-occupancy or [occupancy] min in {self.kernel.path}"
-            )
-        reasons = ", ".join(f"{count} × {reason}" for reason, count in self.pruned.items())
-        first = f"; first error: {errors[0]}" if errors else ""
-        if any(reason in self.pruned for reason in _SPILLS):
-            first += f"; spills = true under [constraints] in {self.kernel.path} lets them be tried"
-        return f"{self.workload}: none of {len(self.space)} configurations is left ({reasons}){first}"
+    reasons = ", ".join(f"{count} × {reason}" for reason, count in item.pruned.items())
+    first = f"; first error: {item.compile_errors[0]}" if item.compile_errors else ""
+    if any(reason in item.pruned for reason in _SPILLS):
+        first += f"; spills = true under [constraints] in {path} lets them be tried"
+    return f"{item.workload}: none of {len(item.space)} configurations is left ({reasons}){first}"
 
 
 def _spilled(resources: Sequence[Resources]) -> str:
@@ -233,12 +252,10 @@ def _spilled(resources: Sequence[Resources]) -> str:
     return _SPILLS[1] if any(taken.local_bytes for taken in resources) else ""
 
 
-def _bound(limits: DeviceLimits, plan: Plan, stage: int) -> Occupancy:
-    return upper_bound(limits, plan.stages[stage].threads_per_block, plan.stages[stage].shared_bytes)
-
-
-def _least(occupancies: Sequence[Occupancy]) -> Occupancy:
-    return min(occupancies, key=lambda o: o.occupancy)
+def _limited_by(limits: DeviceLimits, plan: Plan) -> str:
+    """What keeps a plan from being launched, whatever it compiles to."""
+    filled = (upper_bound(limits, stage.threads_per_block, stage.shared_bytes) for stage in plan.stages)
+    return next(one.limited_by for one in filled if one.blocks_per_sm == 0)
 
 
 def plan_bytes(plan: Plan) -> int:

@@ -21,8 +21,8 @@ class WallTime:
     """Where the wall-clock time of a run went.
 
     Attributes:
-        prepare_s: enumerating and compiling.
-        search_s: from the first trial to the answer.
+        prepare_s: enumerating, and compiling what a search begins with.
+        search_s: from the first trial to the answer, with what is compiled meanwhile.
     """
 
     prepare_s: float
@@ -38,6 +38,7 @@ def document(
     uncertainties cover 95 %. Numbers that were not measured are null.
     """
     names = conditions.names
+    prepared = task.compilation.known()
     best = None if outcome.answer is None else _trial(outcome.trials[outcome.answer], names)
     record: Record = {
         "status": outcome.status.value,
@@ -50,8 +51,8 @@ def document(
         "policy": conditions.policy,
         "seed": conditions.seed,
         "clocks": conditions.clocks,
-        "workloads": [_workload(item, outcome, i, with_trials) for i, item in enumerate(task.prepared)],
-        "space": _space(task, outcome),
+        "workloads": [_workload(item, outcome, i, with_trials) for i, item in enumerate(prepared)],
+        "space": _space(task, prepared, outcome),
         "best": best,
         "default": None if outcome.default is None else _trial(outcome.trials[outcome.default], names),
         "fastest": None if outcome.fastest is None else _trial(outcome.trials[outcome.fastest], names),
@@ -113,6 +114,7 @@ def _workload(item: PreparedWorkload, outcome: SearchOutcome, position: int, wit
             "size": len(item.space),
             "pruned": len(item.candidates),
             "dropped": dict(item.pruned),
+            "uncompiled": item.uncompiled,
             "min_occupancy": item.min_occupancy,
         },
         "rate_name": work.rate_name,
@@ -190,11 +192,11 @@ def _tuning_energy(outcome: SearchOutcome) -> Record:
     return {"tuning_energy_j": outcome.joules, "tuning_energy_j_uncertainty": uncertainty_j}
 
 
-def _space(task: Task, outcome: SearchOutcome) -> Record:
+def _space(task: Task, prepared: Sequence[PreparedWorkload], outcome: SearchOutcome) -> Record:
     clocks = max(1, len(task.clocks_mhz))
     return {
-        "size": math.prod(len(item.space) for item in task.prepared) * clocks,
-        "pruned": math.prod(len(item.candidates) for item in task.prepared) * clocks,
+        "size": math.prod(len(item.space) for item in prepared) * clocks,
+        "pruned": math.prod(len(item.candidates) for item in prepared) * clocks,
         "measured": len(outcome.trials),
         "failed": sum(not measurement.ok for _, measurement in outcome.trials),
         "clocks_mhz": list(task.clocks_mhz),

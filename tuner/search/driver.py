@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 from tuner.interfaces import Device, Measurer, Policy, Search, TrialStore
 from tuner.measurement.paired import LEAST_REPEATS, MOST_REPEATS, PairedRepeats
-from tuner.model import Measurement, Plan, Trial
+from tuner.model import Measurement, Plan, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload
+from tuner.search.compilation import Compilation
 from tuner.tracing.marks import mark
 
 
@@ -68,13 +69,16 @@ class LimitReachedError(Exception):
 class Driver:
     """A search in progress: what was measured, and who must hear of it.
 
-    A trial asked for again is answered from memory; a new one is measured, stored and then told.
+    A trial asked for again is answered from memory; a new one is compiled, measured, stored and then told.
+    One that compiled resources rule out is answered as ``pruned``: it costs nothing, and is not stored.
     """
 
     def __init__(
         self,
         *,
         prepared: Sequence[PreparedWorkload],
+        compilation: Compilation,
+        default: Trial,
         device: Device,
         measurer: Measurer,
         store: TrialStore,
@@ -83,6 +87,8 @@ class Driver:
         observer: Observer,
     ) -> None:
         self._prepared = prepared
+        self._compilation = compilation
+        self._default = default
         self._names = tuple(str(item.workload) for item in prepared)
         self._device = device
         self._measurer = measurer
@@ -102,6 +108,7 @@ class Driver:
     def recall(self, trials: Iterable[tuple[Trial, Measurement]]) -> None:
         """Take over what a killed run measured, as if this one had."""
         for trial, measurement in self._as_declared(trials):
+            self._compilation.look_at(trial)
             self._remember(trial, measurement)
             self.joules += measurement.energy_total_j
         if self.trials:
@@ -113,6 +120,9 @@ class Driver:
         """The measurement of a trial: from memory, or made now and stored at once."""
         if trial not in self._memory:
             self._stop_at_limits()
+            refused = self._refused(trial)
+            if refused is not None:
+                return refused
             mark(f"trial {len(self.trials) + 1}")
             measurement = self._measure(trial)
             self._store.add(self._run_id, len(self.trials) + 1, trial, measurement, self._names)
@@ -170,6 +180,7 @@ class Driver:
         try:
             batch = next(generator)
             while True:
+                self._compilation.ahead([trial for trial in batch if trial not in self._memory])
                 measured = [self.measure(trial, objective, expected) for trial in batch]
                 batch = generator.send(measured)
         except StopIteration:
@@ -204,6 +215,18 @@ class Driver:
     def fastest_s(self) -> float:
         """Shortest makespan of a valid trial asked for so far; infinity while there is none."""
         return min(map(Objective("time").cost, self._asked.values()), default=math.inf)
+
+    def _refused(self, trial: Trial) -> Measurement | None:
+        """The answer to a trial that compiled resources rule out; the default trial is measured anyway."""
+        verdicts = self._compilation.look_at(trial)
+        if trial == self._default or not any(verdict.dropped for verdict in verdicts):
+            return None
+        return Measurement(
+            tuple(
+                WorkloadResult(Status.PRUNED if verdict.dropped else Status.OK, detail=verdict.dropped)
+                for verdict in verdicts
+            )
+        )
 
     def _measure(self, trial: Trial) -> Measurement:
         measurement = replace(self._measurer.measure(trial, self._plans(trial)), ended_s=self._device.now_s())

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from tuner.errors import InputError
 from tuner.interfaces import Device, Progress, StageLaunch
 from tuner.model import DeviceLimits, WorkloadName
 from tuner.search.candidates import PreparedWorkload
-from tuner.search.request import Request, make_task, resolve
+from tuner.search.compilation import Compilation
+from tuner.search.request import Request, prepared_workloads, resolve
 from tuner.space.occupancy import occupancy
 
 _LOWEST_PRIORITY = 19  # the machine's own work goes first
@@ -39,7 +41,9 @@ def explain(
     shown: int | None = SHOWN,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Compile the candidates of each workload and order them by the analytical model; nothing runs.
+    """Choose a configuration of each workload by the analytical model; nothing runs.
+
+    Compiled are those candidates that may be the best; all of them where all are to be shown.
 
     Args:
         specs: workloads, each explained as if it ran alone.
@@ -47,7 +51,7 @@ def explain(
         kernel_files: kernel files beside the catalogue.
         rule: ``embedded`` or ``server``; None goes by the device.
         shown: candidates listed of each workload; None for all.
-        progress: told how many configurations are compiled.
+        progress: told how many of the configurations looked at are compiled.
 
     Raises:
         TunerError: an unknown workload, device or rule; nothing left of a space.
@@ -90,18 +94,20 @@ def _workload(
     shown: int | None,
     progress: Progress | None,
 ) -> tuple[dict[str, Any], list[str]]:
-    choose = registry.load("explain", "choose")
     begun_s = time.perf_counter()
     request = Request(workloads=(spec,))
     pairs, notices = resolve(catalog, request.workloads, device)
-    (prepared,) = make_task(request, pairs, device, (), progress).prepared
+    compilation = Compilation(prepared_workloads(request, pairs, device), device, progress=progress)
     prepared_s = time.perf_counter()
-    choice = choose(prepared.candidates, device.limits, prepared.kernel.roles, rule=rule)
+    (prepared,) = compilation.resolve_all() if shown is None else compilation.known()
+    choice = analytical_choice(prepared, compilation, device.limits, rule=rule)
     chosen_s = time.perf_counter()
+    (prepared,) = compilation.known()
     document = {
         "workload": str(prepared.workload),
         "batch": prepared.workload.batch,
         "considered": len(prepared.candidates),
+        "uncompiled": prepared.uncompiled,
         "pruned": dict(prepared.pruned),
         "architecture": _architecture(prepared),
         "prepare_s": prepared_s - begun_s,
@@ -125,6 +131,27 @@ def _workload(
         },
         notices,
     )
+
+
+def analytical_choice(
+    prepared: PreparedWorkload,
+    compilation: Compilation,
+    limits: DeviceLimits | None,
+    *,
+    rule: str | None = None,
+) -> Any:  # noqa: ANN401 - a choice of a policy
+    """The analytical answer of a compilation's only workload, None without one; its front-runners compile.
+
+    Raises:
+        EmptySpaceError: compiling rules out all candidates.
+        InputError: an unknown rule.
+    """
+    choose = registry.load("explain", "choose")
+    roles, resolve_some = prepared.kernel.roles, partial(compilation.resolve, 0)
+    choice = choose(prepared.candidates, limits, roles, rule=rule, resolve=resolve_some)
+    if choice is None and limits is not None:
+        compilation.resolve_all()  # says why nothing is left, where that is so
+    return choice
 
 
 def _architecture(prepared: PreparedWorkload) -> str:

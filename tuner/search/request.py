@@ -22,6 +22,7 @@ from tuner.options import OPTIONS, SearchOptions
 from tuner.recordings import RecordedKernel
 from tuner.search import replaying
 from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
+from tuner.search.compilation import Compilation
 from tuner.search.driver import SearchLimits
 from tuner.search.option_checks import check_options, choose_clocks
 from tuner.search.task import Task
@@ -174,13 +175,22 @@ def make_task(
     clocks_mhz: tuple[int, ...],
     progress: Progress | None = None,
 ) -> Task:
-    """Compile and prune the spaces of the workloads.
+    """Prune the spaces of the workloads, and compile what a search begins with: the defaults.
+
+    Args:
+        request: what the user asked for.
+        pairs: its workloads with the batches that fit.
+        device: where they run.
+        clocks_mhz: clocks to choose from.
+        progress: told how many of the configurations asked for are compiled, also during the search.
 
     Raises:
         EmptySpaceError: nothing is left of a workload's space.
     """
+    compilation = Compilation(prepared_workloads(request, pairs, device), device, progress=progress)
     return Task(
-        prepared=_prepared(request, pairs, device, progress),
+        prepared=compilation.begin(),
+        compilation=compilation,
         objective=request.objective,
         max_slowdown=request.max_slowdown,
         policy=request.policy,
@@ -194,17 +204,19 @@ def make_task(
     )
 
 
-def _prepared(
-    request: Request,
-    pairs: Sequence[tuple[KernelFile | RecordedKernel, Workload]],
-    device: Device,
-    progress: Progress | None,
+def prepared_workloads(
+    request: Request, pairs: Sequence[tuple[KernelFile | RecordedKernel, Workload]], device: Device
 ) -> list[PreparedWorkload]:
+    """The spaces of the workloads, pruned by what is declared; nothing is compiled.
+
+    Raises:
+        EmptySpaceError: nothing is left of a workload's space.
+    """
     replay = replayed(device)
     if replay is not None:
         return replaying.prepared(replay.space, request.min_occupancy)
     files = [(kernel, workload) for kernel, workload in pairs if isinstance(kernel, KernelFile)]
-    return prepare(files, device, request.min_occupancy, progress)
+    return prepare(files, device, request.min_occupancy)
 
 
 def conditions_of(

@@ -18,6 +18,7 @@ from tuner.search.prior_runs import knowledge
 from tuner.search.task import SearchContext, Task
 
 _WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is measured
+_ANALYTICAL_FIRST = ("analytical", "auto", "bayesian")  # policies that begin with the analytical answer
 
 
 def run(
@@ -61,6 +62,8 @@ def run(
     run_id = store.begin(conditions) if run_id is None else run_id
     driver = Driver(
         prepared=task.prepared,
+        compilation=task.compilation,
+        default=default_trial(task),
         device=device,
         measurer=measurer,
         store=store,
@@ -95,6 +98,7 @@ def run(
         driver.reload()
         notices.append("interrupted: this is what was known; --resume goes on from here")
     finally:
+        task.compilation.close()
         outcome = outcome_of(status, task, driver, paired, confirmed)
         outcome.notices[:0] = [*told, *notices, *driver.notices]
         outcome.resumed = len(known)
@@ -109,6 +113,8 @@ def _search(task: Task, driver: Driver, context: SearchContext) -> LimitReachedE
     objective = Objective("time" if task.max_slowdown is not None else task.objective)
     search = task.search(objective, {}, context)
     expected = search.size if task.policy in _WHOLE_SPACE else None
+    if task.policy in _ANALYTICAL_FIRST:
+        search.expect(registry.load("explain", "first")(search))
     try:
         driver.measure(default_trial(task), objective, expected)
         driver.search(policy, search, objective, expected)

@@ -8,6 +8,7 @@ from tuner.model import Configuration, DeviceIdentity, DeviceLimits, Measurement
 from tuner.model.objective import Objective
 from tuner.options import SearchOptions
 from tuner.search.candidates import PreparedWorkload
+from tuner.search.compilation import Compilation
 from tuner.search.driver import SearchLimits
 
 
@@ -33,7 +34,8 @@ class Task:
     """What one run is to do, every choice made.
 
     Attributes:
-        prepared: the workloads with their candidates.
+        prepared: the workloads with their candidates, as declared.
+        compilation: compiles the candidates that are looked at; ended by the run.
         objective: name of the objective.
         max_slowdown: allowed slowdown against the fastest trial, e.g. 0.05; None for no limit.
         policy: name of the policy.
@@ -47,6 +49,7 @@ class Task:
     """
 
     prepared: Sequence[PreparedWorkload]
+    compilation: Compilation
     objective: str
     max_slowdown: float | None
     policy: str
@@ -80,6 +83,8 @@ class Task:
             prior_runs=context.prior_runs(objective.name),
             payback=self._payback(objective),
             tell=context.tell,
+            resolve=self.compilation.resolve,
+            expect=self.compilation.expect,
         )
 
     def _payback(self, objective: Objective) -> Payback | None:

@@ -20,7 +20,7 @@ class ProgressListener(Protocol):
     """Hears how a run comes on."""
 
     def compiled(self, done: int, total: int) -> None:
-        """So many of the configurations are compiled."""
+        """So many of the configurations are compiled that were asked for so far; more may be."""
 
     def measured(self, event: TrialEvent) -> None:
         """A trial has ended."""
@@ -55,7 +55,7 @@ def tune(
     *,
     resume: bool,
 ) -> TuningResult:
-    """Compile, search, store and choose.
+    """Search, compiling what is looked at, store and choose.
 
     Args:
         setup: opened for the request.

@@ -1,4 +1,4 @@
-"""Candidates from compiled resources: how each stage fills the device."""
+"""Candidates from declared bounds or compiled resources: how each stage fills the device."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,6 +21,24 @@ def launches(limits: DeviceLimits, plan: Plan, resources: Sequence[Resources]) -
             resident=stage.resident,
         )
         for stage, taken in zip(plan.stages, resources, strict=True)
+    )
+
+
+def bounds(limits: DeviceLimits, plan: Plan) -> tuple[StageLaunch, ...]:
+    """The stages of a plan before compiling: no registers, and dynamic shared memory only.
+
+    Compiled, no stage has more resident blocks or warps.
+    """
+    return tuple(
+        launch(
+            limits,
+            blocks=stage.blocks,
+            threads_per_block=stage.threads_per_block,
+            shared_bytes=stage.shared_bytes,
+            registers_per_thread=0,
+            resident=stage.resident,
+        )
+        for stage in plan.stages
     )
 
 
@@ -54,6 +72,7 @@ def candidate(
     *,
     resources: Sequence[Resources] = (),
     work: Work | None = None,
+    declared: bool = False,
 ) -> Candidate:
     """A configuration with what is known of it; its occupancy is that of the stage with the lowest."""
     least = min(stages, key=lambda stage: stage.occupancy, default=StageLaunch(0, 0, 0, 0, 0.0, 0, 0))
@@ -69,4 +88,5 @@ def candidate(
         resources=tuple(resources),
         launches=tuple(stages),
         work=work,
+        declared=declared,
     )

@@ -198,17 +198,19 @@ class EventWriter:
         self._torn = False  # half a line was written
         self._full = False
         self._compiled_s = -math.inf
+        self._measuring = False
         os.set_blocking(pipe, False)
 
     def compiled(self, done: int, total: int) -> None:
-        """So many of the configurations are compiled."""
+        """So many of the configurations are compiled that were asked for so far."""
         now_s = time.monotonic()
-        if done == total or now_s - self._compiled_s >= _COMPILED_EVERY_S:
+        if (done == total and not self._measuring) or now_s - self._compiled_s >= _COMPILED_EVERY_S:
             self._compiled_s = now_s
             self._send("compiled", {"done": done, "total": total})
 
     def measured(self, event: "TrialEvent") -> None:
         """A trial has ended, and is stored."""
+        self._measuring = True
         self._send(
             "trial",
             {

@@ -1,12 +1,13 @@
 """The SM resources of plans on a simulated device: compiled with NVRTC, else declared."""
 
 import logging
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from tuner.compiler import CompiledStage, Compiler
-from tuner.errors import CompileError, CompilerUnavailableError
+from tuner.errors import CompileError, CompilerUnavailableError, DeviceError
 from tuner.interfaces import Progress
 from tuner.model import Configuration, DeviceLimits, Plan, Resources, Stage, Workload
 
@@ -33,7 +34,7 @@ class ResourceCompiler(Protocol):
 
 
 class ModelResources:
-    """Finds the resources of plans and remembers them."""
+    """Finds the resources of plans and remembers them; may be used by several threads."""
 
     def __init__(self, limits: DeviceLimits, compiler: ResourceCompiler | None) -> None:
         """Use a compiler, or open one for the GPU's architecture when it is first needed.
@@ -45,6 +46,8 @@ class ModelResources:
         self._limits = limits
         self._compiler: ResourceCompiler | None = compiler
         self._owned = compiler is None
+        self._opening = threading.Lock()
+        self._closed = False
         self._absent = False
         self._why_absent = ""
         self._known: dict[tuple[Workload, Configuration], tuple[Plan, Answer]] = {}
@@ -74,6 +77,8 @@ class ModelResources:
 
     def close(self) -> None:
         """Close the compiler that was opened here."""
+        with self._opening:
+            self._closed = True
         if self._owned and self._compiler is not None:
             self._compiler.close()
             self._compiler = None
@@ -86,14 +91,17 @@ class ModelResources:
         return known[1]
 
     def _open(self) -> ResourceCompiler | None:
-        if self._absent:
-            return None
-        if self._compiler is None:
-            try:
-                self._compiler = Compiler(self.architecture)
-            except CompilerUnavailableError as error:
-                self._give_up(error)
-        return self._compiler
+        with self._opening:
+            if self._absent:
+                return None
+            if self._compiler is None:
+                if self._closed:
+                    raise DeviceError("nothing is compiled for a closed device")
+                try:
+                    self._compiler = Compiler(self.architecture)
+                except CompilerUnavailableError as error:
+                    self._give_up(error)
+            return self._compiler
 
     def _give_up(self, error: CompilerUnavailableError) -> None:
         self._absent = True
@@ -105,6 +113,8 @@ class ModelResources:
             try:
                 compiled = compiler.compile(stages, progress)
             except CompilerUnavailableError as error:
+                if self._closed:  # by another thread
+                    raise
                 self._give_up(error)
             else:
                 return [

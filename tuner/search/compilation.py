@@ -1,0 +1,301 @@
+"""Compiles candidates on demand: what is asked for now, what will be, and what is expected, in this order."""
+
+import threading
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from tuner.compiler.compiler import usual_jobs
+from tuner.errors import DeviceError, EmptySpaceError
+from tuner.interfaces import Candidate, Device, Progress
+from tuner.model import Configuration, Trial
+from tuner.search.candidates import (
+    COMPILED_OCCUPANCY,
+    PreparedWorkload,
+    Verdict,
+    judge,
+    limits_of,
+    nothing_left,
+)
+
+_TOGETHER = (
+    8  # candidates tried at a time while none is known to be left; not the CPUs: counts are repeatable
+)
+
+_Key = tuple[int, Configuration]  # place of a workload, and one of its configurations
+
+
+def _silent(_done: int, _total: int) -> None:
+    """Tells nobody."""
+
+
+class Compilation:
+    """What compiling tells of the candidates of a search, found out when it is wanted.
+
+    Everything is compiled in threads of its own, so that a search measures meanwhile. Three queues feed them:
+    what somebody waits for, what the driver will measure next, and what the policy expects. Threads end when
+    all are empty. What is known of a candidate never depends on what happens to be compiled: a policy sees
+    bounds until it has a candidate resolved, and only what was resolved, or was part of a trial that was
+    asked for, counts as looked at.
+
+    Args:
+        prepared: the workloads with their declared candidates; recorded ones are resolved as they are.
+        device: compiles; ``Device.resources`` is called by several threads at a time.
+        jobs: threads; as many as a compiler has children if not given.
+        progress: called in the thread that waits, with (resolved, asked for) configurations.
+    """
+
+    def __init__(
+        self,
+        prepared: Sequence[PreparedWorkload],
+        device: Device,
+        *,
+        jobs: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._prepared = tuple(prepared)
+        self._device = device
+        self._jobs = jobs or usual_jobs()
+        self._progress = progress or _silent
+        self._changed = threading.Condition()
+        self._wanted: deque[_Key] = deque()
+        self._next: deque[_Key] = deque()
+        self._expected: deque[_Key] = deque()
+        self._under_way: set[_Key] = set()
+        self._threads = 0
+        self._closed = False
+        self._verdicts: dict[_Key, Verdict | BaseException] = {}
+        self._looked: dict[_Key, None] = {}
+        for place, item in enumerate(self._prepared):
+            for one in item.candidates:
+                if not one.declared:
+                    self._verdicts[place, one.configuration] = Verdict(one)
+
+    def begin(self) -> list[PreparedWorkload]:
+        """Compile the defaults, and make sure that every workload has a candidate.
+
+        Returns:
+            The workloads without the candidates that this ruled out, all others as declared: the same
+            whatever is compiled already.
+
+        Raises:
+            EmptySpaceError: all candidates of a workload are ruled out; the message says by what.
+        """
+        defaults = [
+            (place, item.default) for place, item in enumerate(self._prepared) if item.default in item.plans
+        ]
+        self._resolve(defaults)
+        for place, item in enumerate(self._prepared):
+            left = iter(item.candidates)
+            declared = {one.configuration for one in item.candidates}
+            found = item.default in declared and self._candidate((place, item.default)) is not None
+            while not found:
+                some = list(islice(left, _TOGETHER))
+                if not some:
+                    raise EmptySpaceError(self._nothing_left(place))
+                found = any(self.resolve(place, some))
+        return [
+            replace(
+                item,
+                candidates=tuple(c for c in item.candidates if not self._ruled_out((place, c.configuration))),
+            )
+            for place, item in enumerate(self._prepared)
+        ]
+
+    def resolve(self, place: int, candidates: Iterable[Candidate]) -> list[Candidate | None]:
+        """Compile candidates of a workload now, in parallel; see ``Search.resolve``.
+
+        Raises:
+            DeviceError: the device is lost.
+            CompilerUnavailableError: the compiler itself fails.
+        """
+        keys = [(place, one.configuration) for one in candidates]
+        self._resolve(keys)
+        return [self._candidate(key) for key in keys]
+
+    def resolve_all(self) -> list[PreparedWorkload]:
+        """Compile everything: each workload with all its candidates and what ruled out the others.
+
+        Raises:
+            EmptySpaceError: all candidates of a workload are ruled out; the message says by what.
+        """
+        self._resolve(
+            [
+                (place, configuration)
+                for place, item in enumerate(self._prepared)
+                for configuration in item.plans
+            ]
+        )
+        known = self.known()
+        for place, item in enumerate(known):
+            if not item.candidates:
+                raise EmptySpaceError(self._nothing_left(place))
+        return known
+
+    def look_at(self, trial: Trial) -> list[Verdict]:
+        """What compiling tells of the configurations of a trial, which are compiled now where they are not.
+
+        Raises:
+            DeviceError, CompilerUnavailableError: as `resolve`.
+        """
+        keys = _keys([trial])
+        self._resolve(keys)
+        return [self._verdict(key) for key in keys]
+
+    def ahead(self, trials: Sequence[Trial]) -> None:
+        """These trials are asked for next, in this order: they are compiled in the background."""
+        self._replace(self._next, trials)
+
+    def expect(self, trials: Sequence[Trial]) -> None:
+        """These trials are probably asked for after that; see ``Search.expect``."""
+        self._replace(self._expected, trials)
+
+    def known(self) -> list[PreparedWorkload]:
+        """The workloads as far as they were looked at: compiled candidates, what was ruled out, and why."""
+        return [self._known(place) for place in range(len(self._prepared))]
+
+    def close(self) -> None:
+        """Begin nothing more; what is being compiled ends with the device."""
+        with self._changed:
+            self._closed = True
+            for queue in (self._wanted, self._next, self._expected):
+                queue.clear()
+            self._changed.notify_all()
+
+    def _known(self, place: int) -> PreparedWorkload:
+        item = self._prepared[place]
+        verdicts = {
+            configuration: verdict
+            for (at, configuration) in self._looked
+            if at == place and isinstance(verdict := self._verdicts.get((at, configuration)), Verdict)
+        }
+        declared = {one.configuration for one in item.candidates}
+        dropped = {c: v for c, v in verdicts.items() if v.dropped and c in declared}
+        reasons = Counter(verdict.dropped for verdict in dropped.values())
+        candidates = (
+            one if one.configuration not in verdicts else verdicts[one.configuration].candidate
+            for one in item.candidates
+            if one.configuration not in dropped
+        )
+        return replace(
+            item,
+            candidates=tuple(one for one in candidates if one is not None),
+            pruned={**item.pruned, **reasons},
+            compile_errors=(
+                *item.compile_errors,
+                *(verdict.error for verdict in verdicts.values() if verdict.error),
+            ),
+            spilling=item.spilling | {c for c, verdict in verdicts.items() if verdict.spills},
+        )
+
+    def _nothing_left(self, place: int) -> str:
+        item = self._known(place)
+        dropped = (self._verdict((place, c)) for at, c in self._looked if at == place)
+        highest = max(
+            (v.candidate.occupancy for v in dropped if v.candidate and v.dropped == COMPILED_OCCUPANCY),
+            default=0.0,
+        )
+        return nothing_left(item, highest)
+
+    def _candidate(self, key: _Key) -> Candidate | None:
+        verdict = self._verdict(key)
+        return None if verdict.dropped else verdict.candidate
+
+    def _ruled_out(self, key: _Key) -> bool:
+        return key in self._looked and self._candidate(key) is None
+
+    def _verdict(self, key: _Key) -> Verdict:
+        verdict = self._verdicts[key]
+        if isinstance(verdict, BaseException):
+            raise verdict
+        return verdict
+
+    # --- the queues -------------------------------------------------------------------------------
+
+    def _resolve(self, keys: Sequence[_Key]) -> None:
+        """Have verdicts on configurations, and wait for them."""
+        with self._changed:
+            self._looked.update(dict.fromkeys(keys))
+            for key in keys:
+                if isinstance(self._verdicts.get(key), BaseException):
+                    del self._verdicts[key]  # another try may end otherwise
+            missing = {key: None for key in keys if key not in self._verdicts}
+            self._wanted.extend(missing)
+            self._start_threads()
+        try:
+            while missing:
+                with self._changed:
+                    if self._closed:
+                        raise DeviceError(f"{self._device.identity.spec}: nothing is compiled any more")
+                    left = {key: None for key in missing if key not in self._verdicts}
+                    if len(left) == len(missing):
+                        self._changed.wait()
+                        continue
+                    missing = left
+                self._progress(len(self._looked) - len(missing), len(self._looked))
+        finally:
+            with self._changed:
+                self._wanted.clear()  # nobody waits any more
+        for key in keys:
+            self._verdict(key)
+
+    def _replace(self, queue: deque[_Key], trials: Sequence[Trial]) -> None:
+        with self._changed:
+            queue.clear()
+            queue.extend(_keys(trials))
+            self._start_threads()
+
+    def _start_threads(self) -> None:
+        """As many threads as there is work for; the lock is held."""
+        if self._closed:
+            return
+        work = sum(
+            key not in self._verdicts and key not in self._under_way
+            for queue in (self._wanted, self._next, self._expected)
+            for key in queue
+        )
+        for _ in range(min(work, self._jobs - self._threads)):
+            self._threads += 1
+            threading.Thread(target=self._work, name="compilation", daemon=True).start()
+
+    def _work(self) -> None:
+        """Compile one configuration after another, until there is none left to compile."""
+        while True:
+            with self._changed:
+                key = self._take()
+                if key is None:
+                    self._threads -= 1
+                    return
+                self._under_way.add(key)
+            verdict: Verdict | BaseException
+            try:
+                verdict = self._judged(key)
+            except BaseException as error:  # noqa: BLE001 - raised where somebody asks for it
+                verdict = error
+            with self._changed:
+                self._under_way.discard(key)
+                self._verdicts[key] = verdict
+                self._changed.notify_all()
+
+    def _take(self) -> _Key | None:
+        """The next configuration to compile; the lock is held."""
+        for queue in (self._wanted, self._next, self._expected):
+            while queue:
+                key = queue.popleft()
+                if key not in self._verdicts and key not in self._under_way:
+                    return key
+        return None
+
+    def _judged(self, key: _Key) -> Verdict:
+        place, configuration = key
+        item = self._prepared[place]
+        if item.recorded:  # measured without being a candidate
+            return Verdict(None)
+        plan = item.plans[configuration]
+        (report,) = self._device.resources([plan])
+        return judge(item, plan, report, limits_of(self._device))
+
+
+def _keys(trials: Iterable[Trial]) -> list[_Key]:
+    return list(dict.fromkeys(key for trial in trials for key in enumerate(trial.configurations)))
