@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from fake_apply import GPU, Bench, FakeCompiler, fake_bench
+from fake_apply import Bench, FakeCompiler, fake_bench
 from fake_cuda import LIMITS
 from test_apply_choice import Tuned
 
@@ -19,7 +19,7 @@ from tuner.application.untuned import UntunedAnswers
 from tuner.devices.cuda.code import DirectGpu
 from tuner.errors import CompilerUnavailableError
 from tuner.interfaces import Device
-from tuner.model import DeviceIdentity, Workload
+from tuner.model import Workload
 from tuner.search.candidates import prepare
 
 
@@ -61,8 +61,8 @@ def test_analytical_answer(bench: Bench) -> None:
     assert chosen.origin == "analytical: by the rule 'server' of 4 candidates; nothing was measured"
     assert len(FakeCompiler.compiled) == 4  # those whose threads can fill the GPU
     kernel = bench.catalog.kernel("sums")
-    gpu = DirectGpu(bench.cp, 0)
-    (prepared,) = prepare([(kernel, kernel.workload({"N": 64}, 16))], cast("Device", gpu))
+    with DirectGpu(bench.cp, 0).compiling() as gpu:
+        (prepared,) = prepare([(kernel, kernel.workload({"N": 64}, 16))], cast("Device", gpu))
     wanted = registry.load("explain", "choose")(prepared.candidates, LIMITS, kernel.roles)
     assert chosen.configuration == wanted.configuration
     x = bench.array(16, 64)
@@ -96,16 +96,11 @@ def test_bound_to_the_gpu_and_its_software(bench: Bench, counted: Counted, name:
     workload = kernel.workload({"N": 64}, 16)
     answers = UntunedAnswers(bench.database.parent / "answers")
 
-    class Gpu:
-        limits = LIMITS
-        identity: DeviceIdentity = GPU
-        resources = DirectGpu(bench.cp, 0).resources
-
-    gpu = Gpu()
+    gpu = DirectGpu(bench.cp, 0)
     for _ in range(2):
         answers.answer(kernel, workload, gpu)
     values: dict[str, Any] = {name: "another"}
-    gpu.identity = replace(GPU, **values)
+    gpu.identity = replace(gpu.identity, **values)
     answers.answer(kernel, workload, gpu)
     assert len(counted.asked) == 2
 

@@ -13,26 +13,19 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from tuner import registry
 from tuner.application.choice import Chosen
 from tuner.config import KernelFile
 from tuner.database.answers import ANALYSIS_VERSION
+from tuner.devices.cuda.code import DirectGpu
 from tuner.errors import TunerError
 from tuner.interfaces import Device
 from tuner.model import DeviceIdentity, TunableValue, Workload
 from tuner.search.candidates import prepare
 
 _LOG = logging.getLogger(__name__)
-
-
-class KnownGpu(Protocol):
-    """A GPU whose limits are known and whose code can be compiled (``tuner.devices.cuda.code.DirectGpu``)."""
-
-    @property
-    def identity(self) -> DeviceIdentity:
-        """What answers are bound to."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +43,16 @@ class AnalyticalAnswer:
     considered: int
 
 
-def work_out(kernel: KernelFile, workload: Workload, gpu: KnownGpu) -> AnalyticalAnswer | None:
+def work_out(kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> AnalyticalAnswer | None:
     """Compile the candidates of a workload and choose by the analytical model; nothing runs.
 
     Raises:
         TunerError: nothing is left of the space, or nothing can be compiled.
     """
-    device = cast("Device", gpu)  # of a device, preparing needs limits, identity and resources
-    (prepared,) = prepare([(kernel, workload)], device)
-    choice = registry.load("explain", "choose")(prepared.candidates, device.limits, prepared.kernel.roles)
+    with gpu.compiling() as compiling:
+        device = cast("Device", compiling)  # of a device, nothing else is used
+        (prepared,) = prepare([(kernel, workload)], device)
+        choice = registry.load("explain", "choose")(prepared.candidates, device.limits, kernel.roles)
     if choice is None:
         return None
     return AnalyticalAnswer(dict(choice.configuration), choice.rule, len(prepared.candidates))
@@ -79,7 +73,7 @@ class UntunedAnswers:
         self._lock = threading.Lock()
         self._told = False
 
-    def answer(self, kernel: KernelFile, workload: Workload, gpu: KnownGpu) -> Chosen | None:
+    def answer(self, kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> Chosen | None:
         """The analytical answer; None where the model has none that the rules allow at this batch.
 
         The first one for a workload compiles its candidates, which takes seconds. The first one of a process
@@ -107,7 +101,7 @@ class UntunedAnswers:
         conditions: Mapping[str, Any],
         kernel: KernelFile,
         workload: Workload,
-        gpu: KnownGpu,
+        gpu: DirectGpu,
     ) -> AnalyticalAnswer | None:
         try:
             found = work_out(kernel, workload, gpu)

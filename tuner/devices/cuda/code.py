@@ -5,7 +5,8 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
@@ -257,16 +258,26 @@ class DirectGpu:
             kind = CompileError if error.status is Status.COMPILE_ERROR else DeviceError
             raise kind(f"{plan.label()}: {error}") from error
 
+    @contextmanager
+    def compiling(self) -> Iterator["CompilingGpu"]:
+        """The GPU for those who only compile, with children that end with the block."""
+        with Compiler(self.limits.architecture) as compiler:
+            yield CompilingGpu(self.identity, self.limits, compiler)
+
+
+@dataclass(frozen=True)
+class CompilingGpu:
+    """As much of a ``tuner.interfaces.Device`` as candidates are compiled with."""
+
+    identity: DeviceIdentity
+    limits: DeviceLimits
+    compiler: Compiler
+
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
     ) -> list[tuple[Resources, ...] | CompileError]:
-        """See ``tuner.interfaces.Device``; nothing is loaded.
-
-        Raises:
-            CompilerUnavailableError: NVRTC itself fails.
-        """
-        with Compiler(self.limits.architecture) as compiler:
-            return plan_resources(compiler, plans, progress)
+        """See ``Device.resources``; nothing is loaded."""
+        return plan_resources(self.compiler, plans, progress)
 
 
 class _BriefCompiler:
