@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--kernels", nargs="*", choices=OURS, default=OURS)
     parser.add_argument("--sizes", nargs="*", type=int, help="only these N")
     parser.add_argument("--batches", nargs="*", type=int, default=BATCHES)
-    parser.add_argument("--untuned", action="store_true", help="time the analytical answers as well")
+    parser.add_argument("--default", action="store_true", help="time the default configurations as well")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds; what comes later is left out")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -77,7 +77,7 @@ def main() -> None:
     ]
     compile_defaults(cupy, [case for _, case in cases])
     document: dict[str, Any] = {"provenance": provenance(), "host": [], "end": [], "left_out": []}
-    configurations = ("default", None) if options.untuned else ("default",)
+    configurations = ("default", None) if options.default else (None,)
     with cupy.cuda.Stream(non_blocking=True):
         for (part, case), configuration in itertools.product(cases, configurations):
             if time.monotonic() > ends_s:

@@ -255,6 +255,8 @@ class DriverCupy(FakeCupy):
     def _launch_graph(self, graph: int, stream: int) -> None:
         if not self._context():
             raise CUDARuntimeError("cudaErrorDeviceUninitialized: invalid device context")
+        if self.by_handle[stream].works is not None:
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted")
         self.replays += 1
         for work in self.graphs[graph].works:
             self._put(stream, work)

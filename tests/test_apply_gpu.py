@@ -231,7 +231,7 @@ def test_memory_of_plans(cp: Any) -> None:
 
 def test_untuned(cp: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing was tuned the analytical answer is taken; a new process reads it from the disk."""
-    x = filled(cp, (16, 256), "complex64")
+    x = filled(cp, (2**16, 128), "complex64")  # more than the cache holds
     made = [
         Application(CATALOG, tmp_path / "none.db", untuned=UntunedAnswers(tmp_path / "answers"))
         for _ in range(2)

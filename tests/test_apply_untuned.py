@@ -16,6 +16,7 @@ from tuner import registry
 from tuner.application import untuned
 from tuner.application.calls import Application
 from tuner.application.untuned import UntunedAnswers
+from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import DirectGpu
 from tuner.errors import CompilerUnavailableError
 from tuner.interfaces import Device
@@ -39,6 +40,7 @@ class Counted:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     made = fake_bench(monkeypatch, tmp_path)
+    monkeypatch.setattr(probe, "gpu_limits", lambda *_: replace(LIMITS, l2_bytes=64))
     again(made)
     return made
 
@@ -68,6 +70,19 @@ def test_analytical_answer(bench: Bench) -> None:
     x = bench.array(16, 64)
     assert np.array_equal(bench.apply("sums", x), np.cumsum(x, axis=1))
     assert bench.plan("sums", x).chosen == chosen
+
+
+def test_arrays_in_the_cache(
+    bench: Bench, counted: Counted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where all arrays fit into the GPU's cache the default is taken; nothing is compiled to choose."""
+    size = 2 * 16 * 64 * 4 + 16 * 2 * 4
+    for l2_bytes, origin in ((size, "default"), (size - 1, "analytical: by the rule")):
+        monkeypatch.setattr(probe, "gpu_limits", lambda *_, fits=l2_bytes: replace(LIMITS, l2_bytes=fits))
+        again(bench)
+        assert bench.chosen("sums", bench.array(16, 64)).origin.startswith(origin)
+    assert len(counted.asked) == 1
+    assert caplog.text.count("was not tuned on this GPU") == 2  # once for each process
 
 
 def test_once_for_a_process_and_on_the_disk(bench: Bench, counted: Counted) -> None:
@@ -136,8 +151,8 @@ def test_told_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.message == (
-        "sums:N=64 was not tuned on this GPU: its configuration is worked out from compiled resources, once;"
-        " to measure instead: tuner run sums:N=64,batch=16 --objective time"
+        "sums:N=64 was not tuned on this GPU: its configuration is chosen without measuring;"
+        " to measure: tuner run sums:N=64,batch=16 --objective time"
     )
 
 

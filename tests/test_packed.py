@@ -84,11 +84,14 @@ def test_unused_graphs_go(sums: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_graph_while_the_caller_captures(sums: Sums) -> None:
     """In a stream that is being captured runs are recorded, and no graph is made."""
     stream = sums.bench.cp.cuda.Stream(non_blocking=True)
+    for _ in range(3):
+        sums.run(1)
     stream.begin_capture()
     for _ in range(4):
-        assert sums.run(0, stream.ptr) == 0
+        assert sums.run(0, stream.ptr) == sums.run(1, stream.ptr) == 0
     graph = stream.end_capture()
-    assert list(sums.bench.cp.graphs.values()) == [graph]
+    assert len(graph.works) == 16  # a clearing and a launch each
+    assert len(sums.bench.cp.graphs) == 2
     sums.outs[0][...] = 0
     sums.bench.cp.cuda.runtime.graphLaunch(graph.graphExec, stream.ptr)
     assert np.array_equal(sums.outs[0], np.cumsum(sums.x, axis=1))

@@ -33,6 +33,9 @@ class KernelPlan:
         self._runner = runner
         self._loaded = loaded = runner.loaded
         self._graphs, self._lock = loaded.graphs(cp), threading.Lock()
+        self._current, self._home = loaded.home.current, loaded.home.handle
+        self._stream_of, self._device = cp.cuda.get_current_stream, loaded.device
+        self._launch = runner.put
         self._arrays = tuple(arrays)
         self._outs = tuple(outs)
         self._forms = _forms(cp, loaded)
@@ -84,7 +87,10 @@ class KernelPlan:
             return self._run(arrays, out, stream)
         if not self._bound:
             raise InputError(f"{self}: it was planned for shapes; call it with arrays")
-        self._runner.launch(self._graphs, self._lock, self._bound, stream)
+        if stream is None and self._current() == self._home:
+            self._launch(self._graphs, self._lock, self._bound, self._stream_of(self._device).ptr)
+        else:
+            self._runner.launch(self._graphs, self._lock, self._bound, stream)
         return self._result
 
     def __repr__(self) -> str:

@@ -63,7 +63,7 @@ class KernelRunner:
             made = self._allocated(wanted, stream)
             given = (*given, *made)
             addresses += [array.data.ptr for array in made]
-        self._launch(self._graphs, self._lock, tuple(addresses), handle)
+        self.put(self._graphs, self._lock, tuple(addresses), handle)
         return self.results(given)
 
     def launch(
@@ -83,17 +83,20 @@ class KernelRunner:
         """
         if self._current() != self._home:
             with self.loaded.home.entered():
-                self._launch(graphs, lock, addresses, self._handle(stream))
+                self.put(graphs, lock, addresses, self._handle(stream))
         else:
-            self._launch(graphs, lock, addresses, self._handle(stream))
+            self.put(graphs, lock, addresses, self._handle(stream))
 
     def _handle(self, stream: Stream | None) -> Any:  # noqa: ANN401 - an int, says CuPy without types
         on = self._stream_of(self._device) if stream is None else checked_stream(stream, self._device)
         return on.ptr
 
-    def _launch(
-        self, graphs: RunGraphs, lock: threading.Lock, addresses: tuple[int, ...], handle: int
-    ) -> None:
+    def put(self, graphs: RunGraphs, lock: threading.Lock, addresses: tuple[int, ...], handle: int) -> None:
+        """Put a run into a stream given by its handle, in the context of the code; see ``launch``.
+
+        Raises:
+            DeviceError: the driver refuses the launch.
+        """
         self._tally.count += 1
         try:
             with lock:

@@ -128,7 +128,7 @@ class RunGraphs:
             LaunchRefusedError: a tensor map cannot be made of a buffer.
         """
         graph = self._graphs.get(addresses)
-        if graph is not None:
+        if graph is not None and not self._capturing(stream):  # captures take launches, and no graphs
             self._unused = 0
             self._replay(graph.graphExec, stream)
             return
