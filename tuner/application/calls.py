@@ -3,13 +3,12 @@
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TypeAlias
 
 from tuner.application.advice import Advisor, Tally
 from tuner.application.binding import loaded_kernel
+from tuner.application.call_keys import ApplicationCall, Settings, asked_of, seen_key
 from tuner.application.choice import DEFAULT, Chosen, choose, given
 from tuner.application.plans import KernelPlan
 from tuner.application.running import KernelRunner
@@ -33,55 +32,11 @@ from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import DirectGpu
 from tuner.devices.cuda.packed import HomeContext
 from tuner.errors import InputError
-from tuner.model import TunableValue, Workload
+from tuner.model import Workload
 
 _LOG = logging.getLogger(__name__)
 
 _KEPT = 512  # calls worked out, and again forms of arrays that lead to them; the oldest goes first
-
-Settings: TypeAlias = "Mapping[str, TunableValue] | str | None"
-"""A configuration, ``default``, or None for the best that is known."""
-
-
-@dataclass(frozen=True)
-class ApplicationCall:
-    """The arguments of a call; see ``tuner.apply``.
-
-    Attributes:
-        kernel: name in the catalogue.
-        forms: of the arrays.
-        device: number of the GPU.
-        configuration: see ``tuner.apply``.
-        sizes: what the arrays do not tell.
-    """
-
-    kernel: str
-    forms: tuple[Form, ...]
-    device: int
-    configuration: Settings
-    sizes: Mapping[str, int | str]
-
-    def key(self) -> tuple[object, ...]:
-        """All that decides what a call does.
-
-        Raises:
-            InputError: configuration or sizes are not of a kind that can be compared.
-        """
-        try:
-            settings = _settings_key(self.configuration)
-            sizes = frozenset(_sizes_key(self.sizes))
-            hash(settings)
-        except (TypeError, AttributeError) as error:
-            raise InputError(
-                f"{self.kernel}: configuration maps tunables to values, or is {DEFAULT!r}; sizes are whole"
-                f" numbers or names ({error})"
-            ) from error
-        if isinstance(settings, str) and settings != DEFAULT:
-            raise InputError(
-                f"{self.kernel}: configuration is {settings!r}; it must map tunables to values, or be"
-                f" {DEFAULT!r}"
-            )
-        return self.kernel, self.device, self.forms, settings, sizes
 
 
 class Application:
@@ -128,7 +83,7 @@ class Application:
         runner = None
         try:
             forms, addresses = examined(given_arrays)
-            key = _seen_key(kernel, len(outs), forms, configuration, sizes)
+            key = seen_key(kernel, len(outs), forms, configuration, sizes)
             runner = self._seen.get(key)
         except (AttributeError, TypeError):  # no CuPy arrays, or nothing that can be compared: told below
             pass
@@ -178,7 +133,7 @@ class Application:
     ) -> Chosen:
         """See ``tuner.chosen``."""
         cp = self._checked(kernel, arrays)
-        asked = _asked(kernel, arrays, configuration, sizes)
+        asked = asked_of(kernel, arrays, configuration, sizes)
         asked.key()  # refuses what apply refuses
         with cp.cuda.Device(asked.device), self._lock:
             file = self._catalog.kernel(kernel)
@@ -195,7 +150,7 @@ class Application:
         sizes: Mapping[str, int | str],
     ) -> KernelRunner:
         cp = self._checked(kernel, arrays)
-        return self._found(cp, _asked(kernel, arrays, configuration, sizes))
+        return self._found(cp, asked_of(kernel, arrays, configuration, sizes))
 
     def _runner_for_shapes(
         self,
@@ -286,40 +241,6 @@ class Application:
         if device not in self._gpus:
             self._gpus[device] = DirectGpu(cp, device)
         return self._gpus[device]
-
-
-def _asked(
-    kernel: str, arrays: Sequence[Array], configuration: Settings, sizes: Mapping[str, int | str]
-) -> ApplicationCall:
-    forms = tuple(Form(array.shape, array.dtype.name) for array in arrays)
-    return ApplicationCall(kernel, forms, int(arrays[0].data.device_id), configuration, sizes)
-
-
-def _seen_key(
-    kernel: str,
-    outs: int,
-    forms: Sequence[object],
-    configuration: Settings,
-    sizes: Mapping[str, int | str],
-) -> tuple[object, ...]:
-    """Everything that was checked of a call and cannot change while this is the same.
-
-    Addresses, streams and the current GPU are not in it.
-    """
-    if not sizes and configuration is None:
-        return kernel, outs, *forms
-    return kernel, outs, *forms, *_sizes_key(sizes), _settings_key(configuration)
-
-
-def _sizes_key(sizes: Mapping[str, int | str]) -> list[tuple[str, type, int | str]]:
-    """60.0 equals 60 and is no size: what is refused once is refused always."""
-    return [(name, type(value), value) for name, value in sizes.items()]
-
-
-def _settings_key(configuration: Settings) -> object:
-    if configuration is None or isinstance(configuration, str):
-        return configuration
-    return frozenset(configuration.items())
 
 
 def _kept(

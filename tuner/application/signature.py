@@ -82,15 +82,15 @@ def examined(arrays: Sequence[Array]) -> tuple[list[object], list[int]]:
     return forms, addresses
 
 
-def checked_shape(kernel: str, name: str, shape: Sequence[object]) -> tuple[int, ...]:
+def checked_shape(kernel: str, name: str, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape of an array that is not there yet.
 
     Raises:
         InputError: it holds something else than whole numbers.
     """
-    if not all(isinstance(extent, int) and not isinstance(extent, bool) for extent in shape):
+    if not all(type(extent) is int for extent in shape):
         raise InputError(f"{kernel}: {name} is planned for {shape!r}; a shape is whole numbers")
-    return tuple(int(str(extent)) for extent in shape)
+    return tuple(shape)
 
 
 def overlap(one: Array, other: Array) -> bool:

@@ -80,7 +80,7 @@ class UntunedAnswers:
         """The analytical answer; None where the model has none that the rules allow at this batch.
 
         It has none for arrays that fit into the GPU's cache: the model's premise is that memory is the bound.
-        On an H100 (50 MiB) defaults are up to 3.4 times as fast there, 1.4 times slower beyond.
+        On an H200 defaults are up to 3.4 times as fast there, 1.4 times slower beyond.
 
         The first answer for a workload compiles its candidates, which takes seconds. The first question of a
         process is logged as a warning that tells how to tune.
