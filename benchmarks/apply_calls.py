@@ -5,7 +5,7 @@ sizes where the GPU is faster than the host. ``end``: microseconds until the res
 that is waited for (``wall``), and per call of many in a row between two events (``events``); the caches of
 the GPU are warm. Contenders take turns in changing order; medians, with half of the range from 16 to 84 %.
 
-    python benchmarks/apply_calls.py --out benchmarks/results/apply-calls-h100.json
+    python benchmarks/apply_calls.py --out benchmarks/results/apply-calls-h200.json
     python benchmarks/apply_calls.py --part host --kernels fft
 """
 

@@ -49,7 +49,7 @@ def end_table(rows: Sequence[dict[str, Any]]) -> str:
     for _, group in groupby(sorted(rows, key=_place), key=_place):
         found = list(group)
         ours = [row for row in found if row["contender"] == PLAN]
-        plan = next(row for row in ours if row["configuration"] != "default")
+        (plan,) = ours
         peers = [row for row in found if not row["ours"]]
         cells = [_n(plan["n"]), str(plan["batch"]), plan["kernel"], _origin(plan)]
         for figure in ("wall", "events"):
@@ -75,8 +75,9 @@ def _figure(row: dict[str, Any], figure: str) -> str:
     return f"{row[f'{figure}_us']:.1f} ± {row[f'{figure}_spread_us']:.1f}"
 
 
-def _place(row: dict[str, Any]) -> tuple[str, int, int, str]:
-    return row["kernel"].split("-")[0], row["n"], row["batch"], row["kernel"]
+def _place(row: dict[str, Any]) -> tuple[str, int, int, str, bool]:
+    chosen = row["configuration"] != "default"
+    return row["kernel"].split("-")[0], row["n"], row["batch"], row["kernel"], chosen
 
 
 def _problem(row: dict[str, Any]) -> str:

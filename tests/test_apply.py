@@ -384,7 +384,10 @@ def test_page_shows_the_function() -> None:
     text = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
     parameters = inspect.signature(tuner.apply).parameters
     named = {name for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
-    assert named == {name.strip("`") for name in re.findall(r"^\| (`?\w+`?) \|", text, re.MULTILINE)[1:]}
+    assert named == {
+        name.strip("`")
+        for name in re.findall(r"^\| (`?\w+`?) \|", text.partition("## Plans")[0], re.MULTILINE)[1:]
+    }
     calls = [
         node
         for example in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

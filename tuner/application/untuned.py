@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from tuner import registry
 from tuner.application.choice import Chosen
 from tuner.config import KernelFile
 from tuner.database.answers import ANALYSIS_VERSION
@@ -24,6 +23,8 @@ from tuner.errors import TunerError
 from tuner.interfaces import Device
 from tuner.model import DeviceIdentity, TunableValue, Workload
 from tuner.search.candidates import plan_bytes, prepare
+from tuner.search.compilation import Compilation
+from tuner.search.explaining import analytical_choice
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,18 +45,20 @@ class AnalyticalAnswer:
 
 
 def work_out(kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> AnalyticalAnswer | None:
-    """Compile the candidates of a workload and choose by the analytical model; nothing runs.
+    """Compile the front-runners of a workload and choose by the analytical model; nothing runs.
 
     Raises:
         TunerError: nothing is left of the space, or nothing can be compiled.
     """
     with gpu.compiling() as compiling:
         device = cast("Device", compiling)  # of a device, nothing else is used
-        (prepared,) = prepare([(kernel, workload)], device)
-        choice = registry.load("explain", "choose")(prepared.candidates, device.limits, kernel.roles)
+        prepared = prepare([(kernel, workload)], device)
+        compilation = Compilation(prepared, device)
+        choice = analytical_choice(prepared[0], compilation, device.limits)
+        compilation.close()
     if choice is None:
         return None
-    return AnalyticalAnswer(dict(choice.configuration), choice.rule, len(prepared.candidates))
+    return AnalyticalAnswer(dict(choice.configuration), choice.rule, len(prepared[0].candidates))
 
 
 class UntunedAnswers:
@@ -77,7 +80,7 @@ class UntunedAnswers:
         """The analytical answer; None where the model has none that the rules allow at this batch.
 
         It has none for arrays that fit into the GPU's cache: the model's premise is that memory is the bound.
-        On an H100 (50 MiB) defaults are up to 3.4 times as fast there, 1.4 times slower beyond.
+        On an H200 defaults are up to 3.4 times as fast there, 1.4 times slower beyond.
 
         The first answer for a workload compiles its candidates, which takes seconds. The first question of a
         process is logged as a warning that tells how to tune.
