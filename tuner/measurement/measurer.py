@@ -1,4 +1,4 @@
-"""From a trial to a measurement: answer checks, clock, settled power, windows measured again where spoilt."""
+"""From a trial to a measurement: answer checks, clock, windows, idle power."""
 
 import math
 from collections.abc import Sequence
@@ -8,20 +8,15 @@ from types import TracebackType
 from tuner.devices.sensors import open_clocks, open_meter
 from tuner.interfaces import Check, ClockControl, ClockReading, Contest, Device, Meter
 from tuner.measurement.clock_lock import ClockLock
-from tuner.measurement.joule_bounds import Bound, JouleBounds, is_clearly_worse
-from tuner.measurement.race import LOOKS_S, Race
-from tuner.measurement.steady import SteadyWindows
+from tuner.measurement.trial_windows import TrialWindows
 from tuner.measurement.verification import AnswerChecks
 from tuner.measurement.warmup import IdlePower, WarmUp
-from tuner.measurement.window import WindowRunner, brief_window_s, recording_of, suggested_window_s
-from tuner.model import Flag, FlagKind, Measurement, Plan, Status, Trial, Workload, WorkloadResult
+from tuner.measurement.window import WindowRunner, recording_of, suggested_window_s
+from tuner.model import Measurement, Plan, Status, Trial, Workload, WorkloadResult
 from tuner.options import SearchOptions
 
 __all__ = ["TrialMeasurer", "open_clocks", "open_meter", "suggested_window_s"]
 
-_CAPPED_WINDOW_S = 1.0  # at its power limit an H200 swings between 500 and 800 W with a period of a second
-_RAMP_S = 0.03  # of load before short windows: clocks and memory of an idle GPU take some ms to come up
-_IDLE_S = 0.25  # so long may a GPU wait for the host and still be at its clocks
 _ARRIVE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
 
 
@@ -63,19 +58,26 @@ class TrialMeasurer:
         self._device = device
         self._meter = meter
         self._clock = ClockLock(clocks)
-        self._obeyed = window_s is not None
-        self.window_s = window_s or suggested_window_s(None if meter is None else meter.info, precision)
-        self._idle = None if meter is None else IdlePower(device, meter, self.window_s)
+        length_s = window_s or suggested_window_s(None if meter is None else meter.info, precision)
+        self._idle = None if meter is None else IdlePower(device, meter, length_s)
         self._checks = AnswerChecks(device, seed)
         self._windows = WindowRunner(device, meter, self._clock, needs_energy=needs_energy)
-        self._steady = SteadyWindows(self._windows)
         self._warm_up = warm_up
-        self._thrifty = thrifty
-        self._brief_s = self.window_s if meter is None else brief_window_s(meter.info)
-        self._race = Race()
-        self._bounds = JouleBounds()
-        self._capped = False
-        self._busy_s = -math.inf  # when a window ended last
+        self._trial = TrialWindows(
+            device,
+            self._windows,
+            meter,
+            self._idle,
+            warm_up,
+            window_s=window_s,
+            precision=precision,
+            thrifty=thrifty,
+        )
+
+    @property
+    def window_s(self) -> float:
+        """Length of a full window."""
+        return self._trial.length_s
 
     @property
     def windows_s(self) -> float:
@@ -154,7 +156,7 @@ class TrialMeasurer:
             energy = measurement.energy
             if self._idle is not None and energy is not None and energy.idle_watts is not None:
                 self._idle.recall(trial.clock_mhz, energy.idle_watts, energy.idle_uncertainty_w)
-            self._learn(trial, measurement)
+            self._trial.learn(trial, measurement)
             if self._warm_up is not None and energy is not None and self._device.identity.modelled:
                 self._warm_up.take_over(trial.clock_mhz)
 
@@ -184,13 +186,11 @@ class TrialMeasurer:
             )
         spent_j += self._arrive(plans)
         cold = self._warm_up is not None and self._warm_up.cold
-        windows = self._in_windows(trial, plans, contest)
+        windows = self._trial.run(trial, plans, contest)
         measurement = windows[-1]
         spent_j += math.fsum(window.energy_total_j for window in windows)
         if cold and measurement.energy is not None and not self.knows_idle(trial.clock_mhz):
             spent_j += self.measure_idle(trial.clock_mhz)  # now that the GPU is warm
-        self._busy_s = self._device.now_s()
-        self._learn(trial, measurement)
         measurement = self.with_idle(measurement, trial.clock_mhz)
         return replace(measurement, check_s=check_s, energy_total_j=spent_j)
 
@@ -219,112 +219,6 @@ class TrialMeasurer:
 
         self._clock.settle(look, self._device.now_s)
         return spent_j
-
-    def _learn(self, trial: Trial, measurement: Measurement) -> None:
-        self._bounds.add(trial.clock_mhz, measurement)
-
-    # --- its windows -----------------------------------------------------------------------------
-
-    def _in_windows(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None) -> list[Measurement]:
-        """All windows of a trial; the last one counts."""
-        if not self._thrifty:
-            return self._to_the_end(trial, plans)
-        ramp = self._ramp(plans)
-        if any(not window.ok for window in ramp):
-            return ramp  # what hangs is not waited for twice
-        if contest is None:
-            return self._to_the_end(trial, plans)
-        if self._meter is None:
-            return self._raced(trial, plans, contest)
-        return self._bounded(trial, plans, contest)
-
-    def _ramp(self, plans: Sequence[Plan]) -> list[Measurement]:
-        """A window that does not count, where the GPU has idled and short windows follow."""
-        if self._meter is not None or self._device.now_s() - self._busy_s <= _IDLE_S:
-            return []
-        return [self._windows.run(plans, _RAMP_S, joules=False)]
-
-    def _raced(self, trial: Trial, plans: Sequence[Plan], contest: Contest) -> list[Measurement]:
-        """Windows for the time, longer and longer while the trial may be the best."""
-        windows: list[Measurement] = []
-        looks: list[Measurement] = []
-        for look_s in LOOKS_S:
-            if looks and look_s <= looks[-1].window_s:
-                break  # rounds as long as that give no more in a longer window
-            windows += self._steady.run(trial, plans, look_s, joules=False)
-            if not windows[-1].ok:
-                return windows
-            looks.append(windows[-1])
-            if self._race.lost(looks, contest) or not self._race.tells_more(looks, contest):
-                break
-        self._race.add(trial, looks)
-        unsure_s = self._race.honest(windows[-1])
-        windows[-1] = replace(windows[-1], makespan_uncertainty_s=unsure_s)
-        return windows
-
-    def _bounded(self, trial: Trial, plans: Sequence[Plan], contest: Contest) -> list[Measurement]:
-        """Windows for joules, as long as the trial may be the best; none where its time rules it out.
-
-        In a search for the fastest trial that one for joules follows, every trial takes a full window.
-        """
-        idle = None if self._idle is None else self._idle.of(trial.clock_mhz)
-        if (
-            contest.best is None
-            or idle is None
-            or self._settling(trial)
-            or not contest.objective.needs_energy
-        ):
-            return self._to_the_end(trial, plans, contest)
-        windows = self._steady.run(trial, plans, LOOKS_S[0], joules=False)
-        if not windows[-1].ok:
-            return windows
-        bound = self._bounds.rules_out(windows[-1], trial.clock_mhz, idle, contest)
-        if bound is not None and not windows[-1].spoilt - contest.best[1].spoilt:
-            windows[-1] = _estimated(windows[-1], bound)
-            return windows
-        if self._brief_s < self.window_s:
-            windows += self._steady.run(trial, plans, self._brief_s, joules=True)
-            brief = windows[-1]
-            if not brief.ok or is_clearly_worse(brief, contest):
-                return windows
-        return windows + self._to_the_end(trial, plans, contest)
-
-    def _settling(self, trial: Trial) -> bool:
-        return self._warm_up is not None and self._warm_up.is_due(trial.clock_mhz)
-
-    def _to_the_end(
-        self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None
-    ) -> list[Measurement]:
-        """Windows of full length until power is settled."""
-
-        def window() -> Measurement:
-            return self._window(plans, contest)
-
-        def settled() -> list[Measurement]:
-            warm_up = self._warm_up
-            return [window()] if warm_up is None else warm_up.settle(trial.clock_mhz, window)
-
-        return self._steady.settled(trial, settled)
-
-    def _window(self, plans: Sequence[Plan], contest: Contest | None) -> Measurement:
-        """One window, a longer one for joules of a contender while the GPU is at its power limit."""
-        longer = self._capped and contest is None and self._meter is not None and not self._obeyed
-        length_s = max(self.window_s, _CAPPED_WINDOW_S) if longer else self.window_s
-        measurement = self._windows.run(plans, length_s)
-        self._capped = measurement.at_power_limit
-        return measurement
-
-
-def _estimated(measurement: Measurement, bound: Bound) -> Measurement:
-    """A measurement that has joules only for whoever searches."""
-    sure = "idle power alone" if bound.certain else "the lowest net energy so far"
-    flag = Flag(FlagKind.ESTIMATED, f"no joules measured: at least {bound.least_j:.4g} J by {sure}")
-    return replace(
-        measurement,
-        estimated_j=bound.estimate_j,
-        energy_total_j=bound.estimate_j * measurement.rounds,
-        flags=(*measurement.flags, flag),
-    )
 
 
 def _of_check(check: Check) -> WorkloadResult:

@@ -1,0 +1,173 @@
+"""The windows of one trial: to the end, or no more than shows that it is not the best."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tuner.interfaces import Contest, Device, Meter
+from tuner.measurement.joule_bounds import Bound, JouleBounds, is_clearly_worse
+from tuner.measurement.race import LOOKS_S, Race
+from tuner.measurement.steady import SteadyWindows
+from tuner.measurement.warmup import IdlePower, WarmUp
+from tuner.measurement.window import WindowRunner, brief_window_s, suggested_window_s
+from tuner.model import Flag, FlagKind, Measurement, Plan, Trial
+
+_CAPPED_WINDOW_S = 1.0  # at its power limit an H200 swings between 500 and 800 W with a period of a second
+_RAMP_S = 0.03  # of load before short windows: clocks and memory of an idle GPU take some ms to come up
+_IDLE_S = 0.25  # so long may a GPU wait for the host and still be at its clocks
+
+
+class TrialWindows:
+    """Chooses the windows of trials, and runs them.
+
+    Args:
+        device: where they run.
+        windows: runs one window.
+        meter: for joules; None measures time only.
+        idle: power of the idle GPU, as far as it was read; None without a meter.
+        warm_up: see ``TrialMeasurer``, as for the others.
+        window_s: length of every window; None for the sensor's own.
+        precision: wanted of joules.
+        thrifty: windows of a trial in a contest end once it is clearly worse.
+
+    Attributes:
+        length_s: of a full window.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        windows: WindowRunner,
+        meter: Meter | None,
+        idle: IdlePower | None,
+        warm_up: WarmUp | None,
+        *,
+        window_s: float | None,
+        precision: float,
+        thrifty: bool,
+    ) -> None:
+        self.length_s = window_s or suggested_window_s(None if meter is None else meter.info, precision)
+        self._device = device
+        self._windows = windows
+        self._steady = SteadyWindows(windows)
+        self._meter = meter
+        self._idle = idle
+        self._warm_up = warm_up
+        self._obeyed = window_s is not None
+        self._brief_s = self.length_s if meter is None else brief_window_s(meter.info)
+        self._thrifty = thrifty
+        self._race = Race()
+        self._bounds = JouleBounds()
+        self._capped = False
+        self._busy_s = -math.inf  # when a window ended last
+
+    def run(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None) -> list[Measurement]:
+        """All windows of a trial; the last one counts."""
+        windows = self._chosen(trial, plans, contest)
+        self._busy_s = self._device.now_s()
+        self.learn(trial, windows[-1])
+        return windows
+
+    def learn(self, trial: Trial, measurement: Measurement) -> None:
+        """Take in what a trial shows of power, one of a killed run too."""
+        self._bounds.add(trial.clock_mhz, measurement)
+
+    def _chosen(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None) -> list[Measurement]:
+        if not self._thrifty:
+            return self._to_the_end(trial, plans)
+        ramp = self._ramp(plans)
+        if any(not window.ok for window in ramp):
+            return ramp  # what hangs is not waited for twice
+        if contest is None:
+            return self._to_the_end(trial, plans)
+        if self._meter is None:
+            return self._raced(trial, plans, contest)
+        return self._bounded(trial, plans, contest)
+
+    def _ramp(self, plans: Sequence[Plan]) -> list[Measurement]:
+        """A window that does not count, where the GPU has idled and short windows follow."""
+        if self._meter is not None or self._device.now_s() - self._busy_s <= _IDLE_S:
+            return []
+        return [self._windows.run(plans, _RAMP_S, joules=False)]
+
+    def _raced(self, trial: Trial, plans: Sequence[Plan], contest: Contest) -> list[Measurement]:
+        """Windows for the time, longer and longer while the trial may be the best."""
+        windows: list[Measurement] = []
+        looks: list[Measurement] = []
+        for look_s in LOOKS_S:
+            if looks and look_s <= looks[-1].window_s:
+                break  # rounds as long as that give no more in a longer window
+            windows += self._steady.run(trial, plans, look_s, joules=False)
+            if not windows[-1].ok:
+                return windows
+            looks.append(windows[-1])
+            if self._race.lost(looks, contest) or not self._race.tells_more(looks, contest):
+                break
+        self._race.add(trial, looks)
+        unsure_s = self._race.honest(windows[-1])
+        windows[-1] = replace(windows[-1], makespan_uncertainty_s=unsure_s)
+        return windows
+
+    def _bounded(self, trial: Trial, plans: Sequence[Plan], contest: Contest) -> list[Measurement]:
+        """Windows for joules, as long as the trial may be the best; none where its time rules it out.
+
+        In a search for the fastest trial that one for joules follows, every trial takes a full window.
+        """
+        idle = None if self._idle is None else self._idle.of(trial.clock_mhz)
+        if (
+            contest.best is None
+            or idle is None
+            or self._settling(trial)
+            or not contest.objective.needs_energy
+        ):
+            return self._to_the_end(trial, plans, contest)
+        windows = self._steady.run(trial, plans, LOOKS_S[0], joules=False)
+        if not windows[-1].ok:
+            return windows
+        bound = self._bounds.rules_out(windows[-1], trial.clock_mhz, idle, contest)
+        if bound is not None and not windows[-1].spoilt - contest.best[1].spoilt:
+            windows[-1] = _estimated(windows[-1], bound)
+            return windows
+        if self._brief_s < self.length_s:
+            windows += self._steady.run(trial, plans, self._brief_s, joules=True)
+            brief = windows[-1]
+            if not brief.ok or is_clearly_worse(brief, contest):
+                return windows
+        return windows + self._to_the_end(trial, plans, contest)
+
+    def _settling(self, trial: Trial) -> bool:
+        return self._warm_up is not None and self._warm_up.is_due(trial.clock_mhz)
+
+    def _to_the_end(
+        self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None
+    ) -> list[Measurement]:
+        """Windows of full length until power is settled."""
+
+        def window() -> Measurement:
+            return self._window(plans, contest)
+
+        def settled() -> list[Measurement]:
+            warm_up = self._warm_up
+            return [window()] if warm_up is None else warm_up.settle(trial.clock_mhz, window)
+
+        return self._steady.settled(trial, settled)
+
+    def _window(self, plans: Sequence[Plan], contest: Contest | None) -> Measurement:
+        """One window, a longer one for joules of a contender while the GPU is at its power limit."""
+        longer = self._capped and contest is None and self._meter is not None and not self._obeyed
+        length_s = max(self.length_s, _CAPPED_WINDOW_S) if longer else self.length_s
+        measurement = self._windows.run(plans, length_s)
+        self._capped = measurement.at_power_limit
+        return measurement
+
+
+def _estimated(measurement: Measurement, bound: Bound) -> Measurement:
+    """A measurement that has joules only for whoever searches."""
+    sure = "idle power alone" if bound.certain else "the lowest net energy so far"
+    flag = Flag(FlagKind.ESTIMATED, f"no joules measured: at least {bound.least_j:.4g} J by {sure}")
+    return replace(
+        measurement,
+        estimated_j=bound.estimate_j,
+        energy_total_j=bound.estimate_j * measurement.rounds,
+        flags=(*measurement.flags, flag),
+    )
