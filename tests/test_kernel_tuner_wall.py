@@ -307,6 +307,8 @@ def test_schedule_takes_turns(benchmark: SimpleNamespace) -> None:
         for tuner in benchmark.wall.TUNERS
     }
     assert seeds == {"kernel-tuner": [1, 2], "tuner": [1, 2]}
+    backends = [job.backend for job in jobs if job.tuner == "kernel-tuner"]
+    assert backends == ["cupy", "cupy", "nvcuda", "cupy", "nvcuda", "nvcuda"]
 
 
 def test_schedule_obeys_the_choice(benchmark: SimpleNamespace) -> None:
