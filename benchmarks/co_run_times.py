@@ -3,7 +3,7 @@
 The default configurations of the default set run together, in a fresh worker every time: streams, memory and
 graphs are new. Short windows are held against the long ones: how far off they are, and how far off they say.
 
-    python benchmarks/co_run_times.py --out benchmarks/results/co-run-times-h100.json [--device cuda:0]
+    python benchmarks/co_run_times.py --out benchmarks/results/co-run-times-h200.json [--device cuda:0]
 """
 
 import argparse

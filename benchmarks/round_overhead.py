@@ -4,7 +4,7 @@ A kernel of arithmetic on a fifth of the multiprocessors runs alone in one strea
 as one, two and three workloads of a round. Together they fit on the GPU without being in each other's way, so
 what a round takes longer than a launch is fork, join and timing.
 
-    python benchmarks/round_overhead.py --out benchmarks/results/round-overhead-h100.json [--device 0]
+    python benchmarks/round_overhead.py --out benchmarks/results/round-overhead-h200.json [--device 0]
 """
 
 import argparse
@@ -54,8 +54,8 @@ def main() -> None:
             one["overhead_s"] = one["makespan_s"] - launch_s
             one["overhead"] = one["overhead_s"] / launch_s
         sizes.append({"launch_s": launch_s, "rounds": rounds})
-        shown = "  ".join(f"{1e6 * one['overhead_s']:6.2f} us {one['overhead']:6.1%}" for one in rounds)
-        print(f"{1e6 * launch_s:9.2f} us  {shown}", flush=True)
+        cells = (f"{1e6 * one['overhead_s']:.2f} µs, {100 * one['overhead']:.1f} %" for one in rounds)
+        print(f"| {1e6 * launch_s:.4g} µs | {' | '.join(cells)} |", flush=True)
     device.close()
     result = {"provenance": provenance(), "blocks": blocks, "threads": THREADS, "sizes": sizes}
     options.out.write_text(json.dumps(result, indent=1) + "\n")
