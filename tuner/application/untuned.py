@@ -23,7 +23,6 @@ from tuner.errors import TunerError
 from tuner.interfaces import Device
 from tuner.model import DeviceIdentity, TunableValue, Workload
 from tuner.search.candidates import plan_bytes, prepare
-from tuner.search.compilation import Compilation
 from tuner.search.explaining import analytical_choice
 
 _LOG = logging.getLogger(__name__)
@@ -52,13 +51,11 @@ def work_out(kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> Analytic
     """
     with gpu.compiling() as compiling:
         device = cast("Device", compiling)  # of a device, nothing else is used
-        prepared = prepare([(kernel, workload)], device)
-        compilation = Compilation(prepared, device)
-        choice = analytical_choice(prepared[0], compilation, device.limits)
-        compilation.close()
+        (declared,) = prepare([(kernel, workload)], device)
+        choice, _ = analytical_choice(declared, device)
     if choice is None:
         return None
-    return AnalyticalAnswer(dict(choice.configuration), choice.rule, len(prepared[0].candidates))
+    return AnalyticalAnswer(dict(choice.configuration), choice.rule, len(declared.candidates))
 
 
 class UntunedAnswers:
