@@ -176,7 +176,7 @@ def test_a_space_of_which_nothing_is_left_is_an_error() -> None:
 
 
 def test_progress_is_told_in_the_thread_that_waits() -> None:
-    """The numbers rise to what was asked for so far."""
+    """The numbers rise to what was asked for so far, with what was compiled ahead."""
     gpu = Workshop()
     items = prepared(gpu)
     told: list[tuple[int, int, str]] = []
@@ -186,10 +186,13 @@ def test_progress_is_told_in_the_thread_that_waits() -> None:
     )
     compilation.resolve(0, items[0].candidates[:3])
     compilation.resolve(0, items[0].candidates[3:5])
+    compilation.expect(trials(items)[5:6])
+    join_threads()
+    compilation.resolve(0, items[0].candidates[:6])
 
     assert {thread for _, _, thread in told} == {name}
     assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
-    assert [pair for *pair, _ in told if pair[0] == pair[1]] == [[3, 3], [5, 5]]
+    assert [pair for *pair, _ in told if pair[0] == pair[1]] == [[3, 3], [5, 5], [6, 6]]
     join_threads()
 
 

@@ -218,6 +218,7 @@ class Compilation:
     def _resolve(self, keys: Sequence[_Key]) -> None:
         """Have verdicts on configurations, and wait for them."""
         with self._changed:
+            before = len(self._looked)
             self._looked.update(dict.fromkeys(keys))
             for key in keys:
                 if isinstance(self._verdicts.get(key), BaseException):
@@ -225,6 +226,8 @@ class Compilation:
             missing = {key: None for key in keys if key not in self._verdicts}
             self._wanted.extend(missing)
             self._start_threads()
+        if not missing and len(self._looked) > before:  # compiled ahead
+            self._progress(len(self._looked), len(self._looked))
         try:
             while missing:
                 with self._changed:
