@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from tuner.interfaces import Contest
 from tuner.measurement.race import ASSUMED_REPEATABILITY, clearly_higher
-from tuner.model import Energy, FlagKind, Measurement, Part, contracted
+from tuner.model import Energy, Measurement, Part, contracted
 from tuner.model.objective import COVERAGE, Objective
 
 LEAST_TRIALS = 5
@@ -105,15 +105,13 @@ def is_clearly_worse(measurement: Measurement, contest: Contest) -> bool:
         return False
     plain, best = Objective(contest.objective.name), contest.best[1]
     lowest, cost = plain.known(best), plain.known(measurement)
-    limited = any(flag.only_power_limit for flag in measurement.flags)
-    spoilt = measurement.spoilt - ({FlagKind.THROTTLED} if limited else set())
-    if not (math.isfinite(lowest) and math.isfinite(cost)) or spoilt:
+    if not (math.isfinite(lowest) and math.isfinite(cost)) or measurement.passing:
         return False
     parts = [
         contracted(plain.relative_uncertainty(one), None if one.energy is None else one.energy.degrees)
         for one in (measurement, best)
     ]
-    between = 2 * REPEATABILITY**2 + (SWING**2 if limited else 0.0)
+    between = 2 * REPEATABILITY**2 + (SWING**2 if measurement.spoilt else 0.0)
     return clearly_higher(cost / lowest - 1.0, [*parts, Part(between)], contest.measured)
 
 

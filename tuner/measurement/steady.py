@@ -30,7 +30,7 @@ class SteadyWindows:
     def settled(self, trial: Trial, measure: Callable[[], list[Measurement]]) -> list[Measurement]:
         """Measure, and once more where the last window was spoilt, unless that was in vain several times."""
         windows = measure()
-        spoilt = _passing(windows[-1])
+        spoilt = _to_repeat(windows[-1])
         if any(self._vain[kind] < _GIVE_UP for kind in spoilt):
             together = " | ".join(map(str, trial.configurations))
             _LOG.debug("measured again: %s: %s", together, "; ".join(map(str, windows[-1].flags)))
@@ -41,8 +41,6 @@ class SteadyWindows:
         return windows
 
 
-def _passing(measurement: Measurement) -> frozenset[FlagKind]:
-    """What may be gone in another window: a trial whose joules were at the power limit is there again."""
-    limited = any(flag.only_power_limit for flag in measurement.flags)
-    lasting = {FlagKind.THROTTLED} if limited and measurement.energy is not None else set()
-    return measurement.spoilt - lasting
+def _to_repeat(measurement: Measurement) -> frozenset[FlagKind]:
+    """What another window is worth for."""
+    return measurement.spoilt if measurement.energy is None else measurement.passing

@@ -12,7 +12,7 @@ from tuner.measurement.warmup import IdlePower, WarmUp
 from tuner.measurement.window import WindowRunner, brief_window_s, suggested_window_s
 from tuner.model import Flag, FlagKind, Measurement, Plan, Trial
 
-_CAPPED_WINDOW_S = 1.0  # at its power limit an H200 swings between 500 and 800 W with a period of a second
+_CAPPED_WINDOW_S = 1.5  # at its power limit an H200 swings between 500 and 800 W with a period of a second
 _RAMP_S = 0.03  # of load before short windows: clocks and memory of an idle GPU take some ms to come up
 _IDLE_S = 0.25  # so long may a GPU wait for the host and still be at its clocks
 
@@ -128,7 +128,7 @@ class TrialWindows:
         if bound is not None and not windows[-1].spoilt - contest.best[1].spoilt:
             windows[-1] = _estimated(windows[-1], bound)
             return windows
-        if self._brief_s < self.length_s:
+        if self._brief_s < self.length_s and not self._capped:  # at the power limit it would hardly tell
             windows += self._steady.run(trial, plans, self._brief_s, joules=True)
             brief = windows[-1]
             if not brief.ok or is_clearly_worse(brief, contest):

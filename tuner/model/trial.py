@@ -219,6 +219,16 @@ class Measurement:
         return SPOILING & self.flag_kinds if self.ok else frozenset()
 
     @property
+    def passing(self) -> frozenset[FlagKind]:
+        """Of ``spoilt``, what may be gone in another window for joules.
+
+        A trial that nothing but the power limit held back is there again, and its rounds are uneven again, as
+        power and clock swing there.
+        """
+        limited = any(flag.only_power_limit for flag in self.flags)
+        return self.spoilt - ({FlagKind.THROTTLED, FlagKind.UNSTEADY} if limited else set())
+
+    @property
     def at_power_limit(self) -> bool:
         """True when the GPU was throttled by its power limit."""
         return any(flag.at_power_limit for flag in self.flags)
