@@ -24,7 +24,8 @@ from tuner.measurement.verification import AnswerChecks
 from tuner.measurement.window import WindowRunner
 from tuner.model import Measurement, Trial
 from tuner.recordings import RecordedSpace, read, write
-from tuner.search.candidates import PreparedWorkload, prepare
+from tuner.search.candidates import PreparedWorkload
+from tuner.search.compilation import prepare_compiled
 from tuner.search.exporting import recorded_space
 
 FOLDER = Path(__file__).parents[1] / "examples"
@@ -44,7 +45,7 @@ def prepared(name: str, device: WorkerDevice) -> PreparedWorkload:
     catalog = Catalog.load([FOLDER / name / "kernel.toml"])
     kernel = catalog.kernel(name)
     workload = catalog.workload(WORKLOADS[name]) if name in WORKLOADS else kernel.workloads()[0]
-    (item,) = prepare([(kernel, workload)], device, 0.0)
+    (item,) = prepare_compiled([(kernel, workload)], device, 0.0)
     return item
 
 

@@ -12,7 +12,6 @@ from fake_apply import Bench, FakeCompiler, fake_bench
 from fake_cuda import LIMITS
 from test_apply_choice import Tuned
 
-from tuner import registry
 from tuner.application import untuned
 from tuner.application.calls import Application
 from tuner.application.untuned import UntunedAnswers
@@ -22,6 +21,7 @@ from tuner.errors import CompilerUnavailableError
 from tuner.interfaces import Device
 from tuner.model import Workload
 from tuner.search.candidates import prepare
+from tuner.search.explaining import analytical_choice
 
 
 class Counted:
@@ -64,8 +64,9 @@ def test_analytical_answer(bench: Bench) -> None:
     assert len(FakeCompiler.compiled) == 4  # those whose threads can fill the GPU
     kernel = bench.catalog.kernel("sums")
     with DirectGpu(bench.cp, 0).compiling() as gpu:
-        (prepared,) = prepare([(kernel, kernel.workload({"N": 64}, 16))], cast("Device", gpu))
-    wanted = registry.load("explain", "choose")(prepared.candidates, LIMITS, kernel.roles)
+        device = cast("Device", gpu)
+        (declared,) = prepare([(kernel, kernel.workload({"N": 64}, 16))], device)
+        wanted, _ = analytical_choice(declared, device, everything=True)
     assert chosen.configuration == wanted.configuration
     x = bench.array(16, 64)
     assert np.array_equal(bench.apply("sums", x), np.cumsum(x, axis=1))

@@ -52,10 +52,10 @@ def work_out(kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> Analytic
     with gpu.compiling() as compiling:
         device = cast("Device", compiling)  # of a device, nothing else is used
         (declared,) = prepare([(kernel, workload)], device)
-        choice, _ = analytical_choice(declared, device)
+        choice, known = analytical_choice(declared, device)
     if choice is None:
         return None
-    return AnalyticalAnswer(dict(choice.configuration), choice.rule, len(declared.candidates))
+    return AnalyticalAnswer(dict(choice.configuration), choice.rule, len(known.candidates))
 
 
 class UntunedAnswers:
