@@ -61,7 +61,7 @@ def test_graphs_are_few(sums: Sums) -> None:
     for _ in range(3):
         for number in range(10):
             sums.run(number)
-    assert len(sums.bench.cp.graphs) == packed._MOST_GRAPHS
+    assert len(sums.bench.cp.executables) == packed._MOST_GRAPHS
     for number in range(40):
         sums.run(number)
     assert len(sums.graphs._once) <= packed._MOST_ONCE
@@ -91,7 +91,7 @@ def test_no_graph_while_the_caller_captures(sums: Sums) -> None:
         assert sums.run(0, stream.ptr) == sums.run(1, stream.ptr) == 0
     graph = stream.end_capture()
     assert len(graph.works) == 16  # a clearing and a launch each
-    assert len(sums.bench.cp.graphs) == 2
+    assert len(sums.bench.cp.executables) == 2
     sums.outs[0][...] = 0
     sums.bench.cp.cuda.runtime.graphLaunch(graph.graphExec, stream.ptr)
     assert np.array_equal(sums.outs[0], np.cumsum(sums.x, axis=1))
