@@ -2,9 +2,10 @@
 
 Both get the same CUDA sources, configurations, launches and compiler options, one after the other on one GPU.
 Wall is from the start of a process to its end; *cold* processes have new folders for all caches, *warm* ones
-those of the process before. Both tuners' byte code is there before, as after an installation. Memory is the most that a process and its children took together. The answers are
-then measured again in turn by one neutral timer, and so is, more briefly, every configuration: the best of
-them is the optimum. *To 98 %* is the wall after which a run's own best was, and stayed, within 2 % of it.
+those of the process before. Both tuners' byte code is there before, as after an installation. Memory is the
+most that a process and its children took together. The answers are then measured again in turn by one neutral
+timer, and so is, more briefly, every configuration: the best of them is the optimum. *To 98 %* is the wall
+after which a run's own best was, and stayed, within 2 % of it.
 
 Kernel Tuner sweeps cold with both of its CUDA backends, CuPy and cuda-python (nvcuda); warm with CuPy, which
 alone keeps what it compiled; and runs its strategy with cuda-python, which compiles a little faster.
