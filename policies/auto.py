@@ -17,6 +17,7 @@ SMALL = 24  # trials: no more than a Bayesian search takes to begin with and to 
 SWEEP_S = 30.0  # a space is measured whole where that takes no longer
 
 MILLISECOND_S = 1e-3
+MILLIJOULE_J = 1e-3
 COVERAGE = 1.96  # standard uncertainties in half of a 95 % interval
 
 
@@ -111,9 +112,11 @@ def _shown(measurement: Measurement, label: str) -> str:
     scale, unit = (1e3, "ms") if measurement.makespan_s >= MILLISECOND_S else (1e6, "µs")
     numbers = f"takes {scale * measurement.makespan_s:.4g} {unit}"
     if measurement.energy is not None:
-        half_mj = 1e3 * COVERAGE * measurement.energy.uncertainty_j
-        decimals = max(0, 1 - math.floor(math.log10(half_mj))) if half_mj > 0 else 1
-        numbers += f", {1e3 * measurement.energy.joules:.{decimals}f} ± {half_mj:.{decimals}f} mJ"
+        joules = measurement.energy.joules
+        scale, unit = (1e3, "mJ") if joules >= MILLIJOULE_J else (1e6, "µJ")
+        half = scale * COVERAGE * measurement.energy.uncertainty_j
+        decimals = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 1
+        numbers += f", {scale * joules:.{decimals}f} ± {half:.{decimals}f} {unit}"
     return f"{numbers} per round" + (f" ({label})" if label else "")
 
 
