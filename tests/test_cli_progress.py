@@ -1,9 +1,12 @@
 """The progress of a run: what is compiled, beside the trials."""
 
+import io
 import math
+from dataclasses import replace
 
 import pytest
 from policy_driver import result
+from rich.console import Console
 
 from tuner.cli import progress as shown
 from tuner.cli.progress import CompareProgress, RunProgress
@@ -75,3 +78,32 @@ def test_every_space_of_a_comparison_begins_with_compiling(capsys: pytest.Captur
         "two (2/2)",
         "two (2/2)",
     ]
+
+
+def test_repeats_of_contenders_are_no_tenth_trials(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of which every tenth trial is told does not tell every repeat after its twentieth."""
+    monkeypatch.setattr(shown, "_PLAIN_INTERVAL_S", math.inf)
+    with RunProgress("energy", tells_trials=True) as progress:
+        progress.measured(event(20))
+        for _ in range(3):
+            progress.measured(replace(event(20), confirming=True))
+
+    assert [line.partition(":")[0] for line in lines(capsys)] == ["measuring 20"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_narrow_terminal_cuts_the_details_only(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Phase and number of the trial stay whole."""
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        shown, "Console", lambda stderr: Console(file=screen, width=width, force_terminal=stderr)
+    )
+    with RunProgress("energy") as progress:
+        progress.compiled(3, 3)
+        progress.measured(replace(event(22, 116), confirming=True))
+
+    line = [line for line in screen.getvalue().splitlines() if "confirming" in line][-1]
+    assert "22/116" in line
+    assert "trial 500.0 mJ" in line

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ import pytest
 from daemon_attempts import Workshop, sampling, until
 from hypothesis import given
 from hypothesis import strategies as st
+from policy_driver import result
 
 from tuner.daemon.attempts import attempt, runner
 from tuner.daemon.attempts.messages import (
@@ -37,8 +39,10 @@ from tuner.errors import (
     StoreError,
     StoreFullError,
 )
+from tuner.model import Configuration, Trial
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.records import trial_record
+from tuner.search.driver import TrialEvent
 from tuner.system.owner import gpu_lock_file, owned_gpu
 from tuner.system.signals import StopRequest
 
@@ -170,6 +174,27 @@ def test_a_daemon_that_is_gone_holds_nothing_up() -> None:
 
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.write(writing, b"x")
+
+
+def test_trials_stand_beside_what_is_compiled_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count that was held back is told with the next trial at the latest."""
+    monkeypatch.setattr("tuner.daemon.attempts.messages._COMPILED_EVERY_S", math.inf)
+    reading, writing = os.pipe()
+    writer = EventWriter(writing, "energy")
+    trial = Trial((Configuration({"P": 1}),))
+    writer.compiled(1, 1)
+    for done in (1, 5, 9):
+        writer.compiled(done, 9)
+        writer.measured(TrialEvent(trial, result(0.5, [0.5]), 0.5, 0.5, done, None, 3.0))
+    writer.close()
+    with os.fdopen(reading, "rb") as pipe:
+        events = [told for told in map(parse_line, pipe.read().splitlines()) if told is not None]
+
+    compiled = 0
+    for kind, data in events:
+        compiled = data["done"] if kind == "compiled" else compiled
+        assert kind != "trial" or data["number"] == compiled
+    assert [kind for kind, _ in events].count("trial") == 3
 
 
 # --- the handle ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from tuner.model.objective import UNITS
 from tuner.report.words import si
@@ -45,8 +46,9 @@ class RunProgress:
             *bar,
             TextColumn("{task.fields[count]}"),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[detail]}"),
+            TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True, ratio=1)),
             console=self._console,
+            expand=True,  # so that the details are what a narrow terminal cuts
             transient=True,
             disable=not self._console.is_terminal,
         )
@@ -113,7 +115,7 @@ class RunProgress:
         detail = ", ".join(part for part in parts if part)
         better = best is not None and best < self._lowest
         self._lowest = best if best is not None and better else self._lowest
-        if self._tells_trials and (better or number % _TOLD_EVERY == 0):
+        if self._tells_trials and (better or (number % _TOLD_EVERY == 0 and not confirming)):
             self._told_s = -math.inf
         self._show("confirming" if confirming else "measuring", number, expected, detail)
 
@@ -125,9 +127,9 @@ class RunProgress:
         return si(value, self._unit) if value is not None and math.isfinite(value) else ""
 
     def _left(self, number: int, expected: int | None, *, confirming: bool) -> str:
-        """Time left by the pace so far; a descent ends when nothing improves, which nobody knows before."""
+        """Time left by the pace so far; empty where a policy ends its search by itself."""
         if expected is None:
-            return "" if confirming else "until nothing improves"
+            return "" if confirming else "until more does not pay"
         left_s = (time.monotonic() - self._begun_s) / number * max(0, expected - number)
         return f"{left_s:.0f} s left" if left_s < _HOUR_S else f"{left_s / _HOUR_S:.1f} h left"
 

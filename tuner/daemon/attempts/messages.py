@@ -198,19 +198,22 @@ class EventWriter:
         self._torn = False  # half a line was written
         self._full = False
         self._compiled_s = -math.inf
+        self._held_back: dict[str, int] | None = None  # what is compiled, where that was said a moment ago
         self._measuring = False
         os.set_blocking(pipe, False)
 
     def compiled(self, done: int, total: int) -> None:
         """So many of the configurations are compiled that were asked for so far."""
         now_s = time.monotonic()
+        self._held_back = {"done": done, "total": total}
         if (done == total and not self._measuring) or now_s - self._compiled_s >= _COMPILED_EVERY_S:
             self._compiled_s = now_s
-            self._send("compiled", {"done": done, "total": total})
+            self._send_compiled()
 
     def measured(self, event: "TrialEvent") -> None:
-        """A trial has ended, and is stored."""
+        """A trial has ended, and is stored; what is compiled stands beside it."""
         self._measuring = True
+        self._send_compiled()
         self._send(
             "trial",
             {
@@ -254,6 +257,11 @@ class EventWriter:
     def close(self) -> None:
         """Close the pipe."""
         os.close(self._pipe)
+
+    def _send_compiled(self) -> None:
+        if self._held_back is not None:
+            self._send("compiled", self._held_back)
+            self._held_back = None
 
     def _send(self, kind: str, data: Mapping[str, Any]) -> None:
         self._write(line(kind, data), 0.0 if self._full else _WAIT_S)
