@@ -192,13 +192,31 @@ def test_batch_is_the_users_to_set(db: Path) -> None:
     assert [(w["name"], w["batch"]) for w in found["workloads"]] == [("scan-lf:N=4", 4096)]
 
 
-def test_trials_without_energy_name_the_sensor_and_the_window(db: Path) -> None:
-    """Where all trials are valid and too short for the sensor, the message says so and what would help."""
-    result = tuner("run", *SMALL, "--budget", "1", "--window", "0.01", "--database", db)
+def test_window_too_short_for_the_sensor_is_refused(db: Path) -> None:
+    """Only trials of long rounds would have joules, and one of those would be the answer."""
+    result = tuner("run", *SMALL, "--budget", "1", "--window", "0.05", "--database", db)
 
-    assert result.exit_code == 1
-    assert "no valid trial has an energy: the sensor simulated-" in result.stderr
-    assert "a window of 0.01 s; choose a longer --window, or --objective time" in result.stderr
+    assert result.exit_code == 2
+    assert "--window 0.05: simulated-stream gives a sample every 0.1 s, and joules need two" in result.stderr
+    assert "choose 0.25 s or more, or --objective time" in result.stderr
+
+
+def test_shortest_window_gives_every_trial_its_joules(db: Path) -> None:
+    """At the shortest window that is taken no trial goes without."""
+    found = document("run", *SMALL, "--policy", "random", "--window", "0.25", "--database", db)
+
+    assert len(found["trials"]) >= 12
+    assert all(trial["energy_j"] for trial in found["trials"] if trial["status"] == "ok")
+
+
+@pytest.mark.parametrize("window_s", ["0.01", "0.05"])
+def test_short_window_is_taken_for_time(window_s: str, db: Path) -> None:
+    """Without joules there is nothing that a sensor would have to show."""
+    found = document(
+        "run", *SMALL, "--objective", "time", "--budget", "2", "--window", window_s, "--database", db
+    )
+
+    assert found["best"]["time_s"] > 0
 
 
 def test_wall_time_is_split(db: Path) -> None:

@@ -59,6 +59,18 @@ def test_a_tie_is_stated(store: Store) -> None:
     assert [notice.partition(",")[0] for notice in tied] == [f"tie: {len(rivals)} contenders may cost least"]
 
 
+def test_trials_without_joules_are_stated(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sensor that gives some trials no joules leaves them out of the choice, and the run says so."""
+    monkeypatch.setattr("tuner.search.setup.least_window_s", lambda _: 0.0)
+    outcome = tune(replace(REQUEST, policy="exhaustive", window_s=0.2), store, spec="sim:jetson-tx1")
+    missing = [one for _, one in outcome.trials if one.energy is None]
+
+    assert 0 < len(missing) < len(outcome.trials)
+    (notice,) = (notice for notice in outcome.notices if notice.startswith("no joules of "))
+    assert notice.startswith(f"no joules of {len(missing)} of {len(outcome.trials)} trials, which cannot be ")
+    assert "gave too little in a window of " in notice
+
+
 def window(makespan_s: float, *flags: Flag) -> Measurement:
     results = (WorkloadResult(Status.OK, makespan_s),)
     return Measurement(results, makespan_s, makespan_uncertainty_s=1e-4 * makespan_s, flags=flags)

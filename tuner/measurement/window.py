@@ -23,6 +23,7 @@ _TICK_SIGMA = 0.025  # of a counter's period: how well a tick is dated by pollin
 _SAMPLE_SIGMA = 0.01  # of power: noise of one sample, more than any board known here shows
 _SAMPLES = 8  # of fewer a scatter is hardly known
 
+_TWO_SAMPLES = 2.5  # periods: windows end up to a tenth short, and samples come late
 _SYNC_S = 1e-4  # begin and end of a window are seen by the host so late, together
 _UNEVEN = 0.01  # joules are of the mean round, times are medians: where these differ by more, it is told
 _MUTE = 3  # windows in a row that a sensor did not answer for, before it counts as lost
@@ -31,6 +32,11 @@ _MUTE = 3  # windows in a row that a sensor did not answer for, before it counts
 def brief_window_s(info: SensorInfo) -> float:
     """A window whose joules are known to 5 %: enough to tell a trial that is clearly worse."""
     return suggested_window_s(info, _BRIEF_PRECISION, _BRIEF_LEAST_S)
+
+
+def least_window_s(info: SensorInfo) -> float:
+    """The shortest window that always holds the two samples, or ticks, without which it has no joules."""
+    return _TWO_SAMPLES * info.period_s
 
 
 def suggested_window_s(

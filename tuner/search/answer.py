@@ -9,7 +9,7 @@ from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repea
 from tuner.measurement.race import ASSUMED_REPEATABILITY as RACE_REPEATABILITY
 from tuner.measurement.race import clearly_higher
 from tuner.measurement.window import MOST_S
-from tuner.model import Measurement, Part, RunStatus, Trial
+from tuner.model import FlagKind, Measurement, Part, RunStatus, Trial
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.search.driver import Driver
 from tuner.search.task import Task, default_configuration
@@ -154,6 +154,7 @@ def outcome_of(
         notices=[
             *_power_limited(trials),
             *_spared(objective, trials),
+            *_without_joules(objective, trials),
             *_tie(objective, searched, paired),
             *_imprecise(task, None if answer is None else trials[answer][1]),
         ],
@@ -173,8 +174,8 @@ def _tie(objective: Objective, searched: Mapping[Trial, Measurement], paired: Pa
     others = 0 if again is None else near(searched, paired, objective, again)
     if again is not None and others:
         notices.append(
-            f"near: {others} trials that were measured once are so close to the lowest cost that they may be"
-            f" below it: trials repeat to ± {100 * again.interval:.2g} %"
+            f"near: {others} {'trial' if others == 1 else 'trials'} measured once may be below the lowest"
+            f" cost: trials repeat to ± {100 * again.interval:.2g} %"
         )
     return notices
 
@@ -189,6 +190,16 @@ def _spared(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) -
         " less than the best (--joules measures them too)"
     )
     return [notice]
+
+
+def _without_joules(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
+    """A notice of the trials of which joules were wanted and the sensor gave none."""
+    missing = [one for _, one in trials if one.ok and one.energy is None and one.estimated_j is None]
+    if not objective.needs_energy or not missing:
+        return []
+    whys = (flag.detail for one in missing for flag in one.flags if flag.kind is FlagKind.NO_ENERGY)
+    why = next(whys, "the sensor gave none")
+    return [f"no joules of {len(missing)} of {len(trials)} trials, which cannot be the answer: {why}"]
 
 
 def _imprecise(task: Task, answer: Measurement | None) -> list[str]:

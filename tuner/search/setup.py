@@ -12,6 +12,7 @@ from tuner.errors import InputError
 from tuner.interfaces import ClockControl, Device, Measurer, Meter
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.warmup import WarmUp
+from tuner.measurement.window import least_window_s
 from tuner.model.objective import Objective
 from tuner.search.replaying import ReplayMeasurer, measured_as, require_clocks, require_joules
 from tuner.search.request import Request
@@ -61,8 +62,8 @@ def open_setup(
 
     Raises:
         DeviceUnavailableError: the device cannot be opened.
-        InputError: the objective needs joules and no power sensor answers, or the one asked for does not; a
-            recording cannot be used for the request.
+        InputError: the objective needs joules and no power sensor answers, or the one asked for does not, or
+            gives none in the window asked for; a recording cannot be used for the request.
     """
     with ExitStack() as stack:
         device, notice = open_device(
@@ -90,6 +91,8 @@ def open_setup(
             stack.callback(meter.close)
         elif needs_energy:
             raise InputError(f"--objective {request.objective}: {no_meter}; use --objective time")
+        if meter is not None and needs_energy:
+            _check_window(request, meter)
         measurer = stack.enter_context(
             TrialMeasurer(
                 device,
@@ -107,6 +110,17 @@ def open_setup(
         if no_meter:
             notices.append(f"no energy is measured: {no_meter}")
         yield MeasurementSetup(device, measurer, clocks, no_clocks, meter, measurer.window_s, tuple(notices))
+
+
+def _check_window(request: Request, meter: Meter) -> None:
+    """Refuse a window in which only some trials would have joules: those of long rounds, not the best."""
+    least_s = least_window_s(meter.info)
+    if request.window_s is not None and request.window_s < least_s:
+        raise InputError(
+            f"--window {request.window_s:g}: {meter.info.name} gives a sample every"
+            f" {meter.info.period_s:.3g} s, and joules need two; choose {least_s:.3g} s or more,"
+            " or --objective time"
+        )
 
 
 def _replay_setup(device: ReplayDevice, request: Request) -> MeasurementSetup:
