@@ -12,6 +12,7 @@ import pytest
 from cli_process import COMMAND, SMALL, TX1, document, rows, tuner
 
 from tuner.cli import COMMANDS
+from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import CompilerUnavailableError
 
 KEYS = {
@@ -217,6 +218,21 @@ def test_short_window_is_taken_for_time(window_s: str, db: Path) -> None:
     )
 
     assert found["best"]["time_s"] > 0
+
+
+def test_ctrl_c_while_a_run_closes_costs_no_answer(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that has ended prints its answer, though what it holds open is closed in a hurry."""
+
+    def interrupted(device: SimulatedDevice) -> None:
+        del device
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SimulatedDevice, "close", interrupted)
+    result = tuner("run", *SMALL, "--budget", "2", "--database", db)
+
+    assert result.exit_code == 0
+    assert "answer (energy, modelled): " in result.stdout
+    assert "interrupted" not in result.stderr
 
 
 def test_wall_time_is_split(db: Path) -> None:

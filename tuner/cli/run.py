@@ -73,13 +73,19 @@ def _tune(
     from tuner.search.setup import open_setup
     from tuner.search.tuning import tune
 
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(orderly_stop())
-        store = stack.enter_context(Store(database))
-        catalog = Catalog.load(request.kernel_files)
-        progress = stack.enter_context(RunProgress(request.objective))
-        setup = stack.enter_context(open_setup(device_spec, request, progress.warming))
-        return tune(setup, request, catalog, store, progress, resume=resume)
+    ended: list[TuningResult] = []
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(orderly_stop())
+            store = stack.enter_context(Store(database))
+            catalog = Catalog.load(request.kernel_files)
+            progress = stack.enter_context(RunProgress(request.objective))
+            setup = stack.enter_context(open_setup(device_spec, request, progress.warming))
+            ended.append(tune(setup, request, catalog, store, progress, resume=resume))
+    except RunInterrupted:
+        if not ended:  # else only the closing was interrupted
+            raise
+    return ended[0]
 
 
 def _both_go_to_the_same_place(json_path: str | None) -> bool:
