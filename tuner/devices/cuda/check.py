@@ -181,7 +181,8 @@ class AnswerCheck:
             return Status.OK, str(worst)
         if problem.needs_baseline:
             return Status.WRONG_ANSWER, str(worst)
-        return self._judged(problem, plan, seed, reference, worst)
+        name = next(name for name, deviation in found.items() if deviation is worst)
+        return self._judged(problem, plan, seed, reference, name, worst)
 
     def _difference(self, problem: Problem, reference: _Reference, name: str, output: Array) -> Deviation:
         norm, rows = problem.norm(output), _rows(problem, output)
@@ -191,11 +192,11 @@ class AnswerCheck:
         return Deviation(error, problem.allowed(output), what, row * _problems_in(rows, output))
 
     def _judged(
-        self, problem: Problem, plan: Plan, seed: int, reference: _Reference, worst: Deviation
+        self, problem: Problem, plan: Plan, seed: int, reference: _Reference, name: str, worst: Deviation
     ) -> tuple[Status, str] | None:
-        """Which of two answers is wrong where they differ most, by values in float64."""
+        """Which of two answers is wrong where they differ most, in one output, by values in float64."""
         inputs, outputs, sizes = self._inputs.copies(plan, seed), self._outputs(plan), _sizes(plan)
-        axes, output = _axes(inputs, outputs), next(iter(outputs.values()))
+        axes, output = _axes(inputs, outputs), outputs[name]
         part = slice(worst.row, worst.row + _problems_in(_rows(problem, output), output))
         given = _part(inputs, part, axes)
         deviation = problem.compare(given, _part(outputs, part, axes), sizes)
