@@ -12,7 +12,12 @@ from tuner.model.device import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
 
-PROTOCOL = 1  # of measuring; raised when numbers made before and after cannot be compared
+PROTOCOL = 2
+"""Of measuring; raised when numbers made before and after cannot be compared.
+
+2: a round of a lone workload has no fork and join, and times of co-running workloads are parts of its makespan.
+"""
+
 Record = dict[str, Any]
 
 
