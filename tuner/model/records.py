@@ -15,7 +15,8 @@ from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, Workload
 PROTOCOL = 2
 """Of measuring; raised when numbers made before and after cannot be compared.
 
-2: a round of a lone workload has no fork and join, and times of co-running workloads are parts of its makespan.
+2: a round of a lone workload has no fork and join; the time of each workload of a co-run is a part of the
+makespan.
 """
 
 Record = dict[str, Any]
