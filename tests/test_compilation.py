@@ -17,7 +17,7 @@ from modelled import NoNvrtc, device
 from tuner.config.catalog import Catalog
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import CompileError, DeviceError, EmptySpaceError
-from tuner.interfaces import Progress, Search
+from tuner.interfaces import Contest, Progress, Search
 from tuner.model import Configuration, Measurement, Plan, Resources, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload, prepare
@@ -378,7 +378,7 @@ class Bench:
     stored: list[Trial] = field(default_factory=list)
     told: list[TrialEvent] = field(default_factory=list)
 
-    def measure(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
+    def measure(self, trial: Trial, plans: Sequence[Plan], _contest: Contest) -> Measurement:
         self.measured.append(trial)
         return Measurement(tuple(WorkloadResult(Status.OK, 1.0) for _ in plans), 1.0)
 
