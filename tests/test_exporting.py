@@ -13,7 +13,7 @@ from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import InputError
-from tuner.measurement.joule_bounds import Bound, JouleBounds
+from tuner.measurement.joule_bounds import JouleBound, JouleBounds
 from tuner.model import Trial
 from tuner.recordings import RecordingFile
 from tuner.search.candidates import PreparedWorkload
@@ -100,7 +100,7 @@ def test_trials_without_joules_hide_none_that_have_them(
     tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later run may spare trials their joules that an earlier one has measured."""
-    monkeypatch.setattr(JouleBounds, "rules_out", lambda *_: Bound(9.0, 9.0, certain=False))
+    monkeypatch.setattr(JouleBounds, "rules_out", lambda *_: JouleBound(9.0, 9.0, certain=False))
     request = replace(WHOLE, objective="energy")
     with Store(tmp_path / "db") as store:
         tune(request, store, spec=GPU)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tuner.interfaces import Contest, Device, Meter
-from tuner.measurement.joule_bounds import Bound, JouleBounds, is_clearly_worse
+from tuner.measurement.joule_bounds import JouleBound, JouleBounds, is_clearly_worse
 from tuner.measurement.race import LOOKS_S, Race
 from tuner.measurement.steady import SteadyWindows
 from tuner.measurement.warmup import IdlePower, WarmUp
@@ -162,7 +162,7 @@ class TrialWindows:
         return measurement
 
 
-def _estimated(measurement: Measurement, bound: Bound) -> Measurement:
+def _estimated(measurement: Measurement, bound: JouleBound) -> Measurement:
     """A measurement that has joules only for whoever searches."""
     sure = "idle power alone" if bound.certain else "the lowest net energy so far"
     flag = Flag(FlagKind.ESTIMATED, f"no joules measured: at least {bound.least_j:.4g} J by {sure}")
