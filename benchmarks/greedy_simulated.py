@@ -59,8 +59,8 @@ def tune(policy: str, options: argparse.Namespace) -> dict[str, Any]:
         subprocess.run(
             [
                 *(sys.executable, "-c", "from tuner.cli import main; main()", "run", *options.workloads),
-                *("--objective", "energy", "--clocks", options.clocks, "--device", options.device),
-                *("--min-occupancy", MIN_OCCUPANCY),
+                *("--objective", "energy", "--joules", "--clocks", options.clocks),
+                *("--device", options.device, "--min-occupancy", MIN_OCCUPANCY),
                 *("--policy", policy, "--database", Path(folder) / "tuner.db", "--json", result),
             ],
             check=True,

@@ -378,8 +378,7 @@ class Bench:
     stored: list[Trial] = field(default_factory=list)
     told: list[TrialEvent] = field(default_factory=list)
 
-    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
-        del contest
+    def measure(self, trial: Trial, plans: Sequence[Plan], _contest: Contest) -> Measurement:
         self.measured.append(trial)
         return Measurement(tuple(WorkloadResult(Status.OK, 1.0) for _ in plans), 1.0)
 

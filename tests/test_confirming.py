@@ -46,6 +46,19 @@ def test_contenders_take_turns_there_and_back(store: Store) -> None:
         assert set(after) <= set(before)
 
 
+def test_confirming_ends_soon_behind_the_time_limit(store: Store) -> None:
+    """Contenders get the repeats that they need, and none for precision once the time is up."""
+    request = replace(REQUEST, policy="exhaustive", energy_precision=0.0001, window_s=1.0)
+    whole = tune(request, store, spec="sim:k40c")
+    searched_s = whole.trials[-1][1].ended_s
+    confirmed_s = max(one.ended_s for one in whole.measurements) - searched_s
+    assert len(whole.paired.repeats) > LEAST_REPEATS
+    cut = tune(replace(request, time_limit_s=searched_s + confirmed_s / 10), store, spec="sim:k40c")
+
+    assert len(cut.paired.repeats) == LEAST_REPEATS
+    assert cut.answer is not None
+
+
 def test_a_tie_is_stated(store: Store) -> None:
     """Where several contenders may cost least the run says how many, and takes the fastest."""
     outcome = tune(replace(REQUEST, policy="exhaustive"), store, spec="sim:a100")

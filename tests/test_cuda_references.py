@@ -1,6 +1,7 @@
 """Answers compared with a right one on the device: what is wrong is found, whichever of the two it is in."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from fake_cuda import ROWS, N, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy
 
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model import Plan, Status
+from tuner.model import Buffer, Plan, Scalar, Status
 from tuner.problems import Scan, sample_rows
 
 SEED = 1
@@ -202,6 +203,35 @@ def test_answers_that_differ_and_are_both_right(cp: FakeCupy, device: CudaDevice
     check = device.check(plan("reading"), SEED)
     assert check.status is Status.OK
     assert "difference of" in check.detail
+
+
+def test_the_output_that_differs_is_judged(
+    cp: FakeCupy, device: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs are compared in chunks of as many problems as fit, more of short ones: all of a chunk count."""
+    monkeypatch.setattr("tuner.devices.cuda.check.CHUNK_ELEMENTS", N)  # one row of y, all of z
+
+    def two_outputs(entry: str) -> Plan:
+        made = plan(entry, problem="expression", reference=(("y", "2 * x"), ("z", "3")))
+        (stage,) = made.stages
+        stage = replace(stage, arguments=("x", "y", "z", Scalar("int32", ROWS)))
+        return replace(
+            made, stages=(stage,), buffers=(*made.buffers, Buffer("z", "float32", (ROWS, 1), "out"))
+        )
+
+    def action(wrong: float) -> Callable[..., None]:
+        def write(x: DeviceArray, y: DeviceArray, z: DeviceArray, _: int) -> None:
+            np.multiply(x, 2, out=y)
+            z[...] = 3
+            z[UNSAMPLED] += wrong
+
+        return write
+
+    cp.kernels["double"].action, cp.kernels["reading"].action = action(0.0), action(1.0)
+    assert device.check(two_outputs("double"), SEED).status is Status.OK
+    check = device.check(two_outputs("reading"), SEED)
+    assert check.status is Status.WRONG_ANSWER, check.detail
+    assert f"(problem {UNSAMPLED})" in check.detail
 
 
 def test_without_room_every_answer_is_judged_thoroughly(cp: FakeCupy, device: CudaDevice) -> None:

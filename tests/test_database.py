@@ -27,7 +27,7 @@ from tuner.model import (
     Workload,
     WorkloadResult,
 )
-from tuner.model.records import Conditions
+from tuner.model.records import PROTOCOL, Conditions, measurement_from, measurement_record
 
 DEVICE = DeviceIdentity("cuda:0", "GPU", "GPU-1", "580.1", "13.0", modelled=False)
 CONDITIONS = Conditions(
@@ -170,11 +170,32 @@ def test_numbers_of_another_protocol_are_stale(path: Path, monkeypatch: pytest.M
     with Store(path) as store:
         run = store.begin(CONDITIONS)
         store.end(run, RunStatus.FINISHED, ANSWER)
-        monkeypatch.setattr("tuner.database.answers.PROTOCOL", 2)
+        monkeypatch.setattr("tuner.database.answers.PROTOCOL", PROTOCOL + 1)
         found = find(store)
 
     assert found is not None
     assert "another version of tuner" in found[1][0]
+
+
+def test_a_run_of_another_protocol_is_not_resumed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its trials would be held against numbers that they cannot be compared with."""
+    with Store(path) as store:
+        with monkeypatch.context() as before:
+            before.setattr("tuner.model.records.PROTOCOL", PROTOCOL - 1)
+            store.end(store.begin(CONDITIONS), RunStatus.INTERRUPTED, None)
+        assert store.resume(CONDITIONS) is None
+        run = store.begin(CONDITIONS)
+        store.end(run, RunStatus.INTERRUPTED, None)
+        assert store.resume(CONDITIONS) == run
+
+
+def test_measurements_of_before_are_read() -> None:
+    """Fields that came later have the values of a trial that they say nothing of."""
+    measurement = Measurement((WorkloadResult(Status.OK, 1e-3),), makespan_s=1e-3)
+    record = measurement_record(measurement)
+    for later in ("estimated_j", "ended_s"):
+        del record[later]
+    assert measurement_from(record) == measurement
 
 
 def test_order_of_workloads_does_not_matter(path: Path) -> None:

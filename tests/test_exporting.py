@@ -13,6 +13,7 @@ from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import InputError
+from tuner.measurement.joule_bounds import JouleBound, JouleBounds
 from tuner.model import Trial
 from tuner.recordings import RecordingFile
 from tuner.search.candidates import PreparedWorkload
@@ -93,6 +94,27 @@ def test_runs_of_the_same_conditions_are_joined(tmp_path: Path, catalog: Catalog
     assert max(measurement.repeats for measurement in joined.space.trials.values()) > 1
     assert "100 % of 20" in covered(joined._replace(size=20))
     assert "3 trials, of a space that no finished run tells" in covered(unfinished)
+
+
+def test_trials_without_joules_hide_none_that_have_them(
+    tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later run may spare trials their joules that an earlier one has measured."""
+    monkeypatch.setattr(JouleBounds, "rules_out", lambda *_: JouleBound(9.0, 9.0, certain=False))
+    request = replace(WHOLE, objective="energy")
+    with Store(tmp_path / "db") as store:
+        tune(request, store, spec=GPU)
+        spared = stored_space(store, catalog)
+        tune(replace(request, joules=True), store, spec=GPU)
+        tune(request, store, spec=GPU)
+        joined = stored_space(store, catalog)
+
+    (told,) = spared.notices
+    without = [one for one in spared.space.trials.values() if one.energy is None]
+    assert told.startswith(f"{len(without)} of {len(spared.space.trials)} trials have no joules")
+    assert joined.notices == ()
+    assert len(joined.runs) == 3
+    assert all(measurement.energy is not None for measurement in joined.space.trials.values())
 
 
 def test_a_kernel_that_has_changed_is_exported_without_launches(tmp_path: Path) -> None:

@@ -146,6 +146,8 @@ def test_a_trial_that_time_rules_out_has_no_joules() -> None:
     device, meter = Fast(), FakeMeter()
     measurer, contest = bounded(device, meter)
     device.slower = 2.0
+    measurer.measure(trial_of(WORSE), WORSE, contest)
+    device.asked_s.clear()
     recordings = meter.recordings
     spared = measurer.measure(trial_of(PLANS), PLANS, contest)
 
@@ -155,6 +157,17 @@ def test_a_trial_that_time_rules_out_has_no_joules() -> None:
     assert FlagKind.ESTIMATED in spared.flag_kinds
     assert contest.best is not None
     assert ENERGY.cost(spared) > ENERGY.cost(contest.best[1])
+
+
+def test_no_bound_is_drawn_from_a_gpu_that_idled() -> None:
+    """Its first milliseconds are slow, and would rule out the best: rounds that do not count come before."""
+    device, meter = Fast(), FakeMeter()
+    measurer, contest = bounded(device, meter)
+    device.sleep(5.0)
+    measured = measurer.measure(trial_of(PLANS), PLANS, contest)
+
+    assert device.asked_s[0] > LOOKS_S[0] == device.asked_s[1]
+    assert measured.energy is not None
 
 
 def test_a_trial_that_may_be_the_best_has_joules() -> None:

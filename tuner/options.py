@@ -182,7 +182,8 @@ class SearchOptions:
     )
     patience: int | None = _option(
         None,
-        "Evaluations without progress that end a Bayesian search. Default: the policy's.",
+        "Evaluations without progress that end a Bayesian search. Default: it ends as soon as little gain is"
+        " expected.",
         Range(1, 10**9, whole=True),
         metavar="N",
         effect=Effect.LIMIT,

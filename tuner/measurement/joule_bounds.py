@@ -40,7 +40,7 @@ Windows of 0.2 s scattered so on an H200.
 
 
 @dataclass(frozen=True)
-class Bound:
+class JouleBound:
     """Joules of a round of a trial that was not measured for joules.
 
     Attributes:
@@ -67,7 +67,7 @@ class JouleBounds:
 
     def rules_out(
         self, measurement: Measurement, clock_mhz: int | None, idle: tuple[float, float], contest: Contest
-    ) -> Bound | None:
+    ) -> JouleBound | None:
         """The bound of a trial that cannot be the best; None where it may be.
 
         Args:
@@ -92,7 +92,7 @@ class JouleBounds:
         if plausible_j * factor <= ceiling:
             return None
         estimate_j = max(plausible_j, statistics.median(one.watts for one in seen) * makespan_s)
-        return Bound(plausible_j, estimate_j, certain_j * factor > ceiling)
+        return JouleBound(plausible_j, estimate_j, certain_j * factor > ceiling)
 
 
 def is_clearly_worse(measurement: Measurement, contest: Contest) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tuner.interfaces import Contest, Device, Meter
-from tuner.measurement.joule_bounds import Bound, JouleBounds, is_clearly_worse
+from tuner.measurement.joule_bounds import JouleBound, JouleBounds, is_clearly_worse
 from tuner.measurement.race import LOOKS_S, Race
 from tuner.measurement.steady import SteadyWindows
 from tuner.measurement.warmup import IdlePower, WarmUp
@@ -73,20 +73,18 @@ class TrialWindows:
         self._bounds.add(trial.clock_mhz, measurement)
 
     def _chosen(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None) -> list[Measurement]:
-        if not self._thrifty:
+        if not self._thrifty or (contest is None and self._meter is not None):
             return self._to_the_end(trial, plans)
+        if contest is not None and self._meter is not None:
+            return self._bounded(trial, plans, contest)
         ramp = self._ramp(plans)
         if any(not window.ok for window in ramp):
             return ramp  # what hangs is not waited for twice
-        if contest is None:
-            return self._to_the_end(trial, plans)
-        if self._meter is None:
-            return self._raced(trial, plans, contest)
-        return self._bounded(trial, plans, contest)
+        return self._to_the_end(trial, plans) if contest is None else self._raced(trial, plans, contest)
 
     def _ramp(self, plans: Sequence[Plan]) -> list[Measurement]:
         """A window that does not count, where the GPU has idled and short windows follow."""
-        if self._meter is not None or self._device.now_s() - self._busy_s <= _IDLE_S:
+        if self._device.now_s() - self._busy_s <= _IDLE_S:
             return []
         return [self._windows.run(plans, _RAMP_S, joules=False)]
 
@@ -121,6 +119,9 @@ class TrialWindows:
             or not contest.objective.needs_energy
         ):
             return self._to_the_end(trial, plans, contest)
+        ramp = self._ramp(plans)  # from idle, its time would be too long, and the bound too high
+        if any(not window.ok for window in ramp):
+            return ramp
         windows = self._steady.run(trial, plans, LOOKS_S[0], joules=False)
         if not windows[-1].ok:
             return windows
@@ -161,7 +162,7 @@ class TrialWindows:
         return measurement
 
 
-def _estimated(measurement: Measurement, bound: Bound) -> Measurement:
+def _estimated(measurement: Measurement, bound: JouleBound) -> Measurement:
     """A measurement that has joules only for whoever searches."""
     sure = "idle power alone" if bound.certain else "the lowest net energy so far"
     flag = Flag(FlagKind.ESTIMATED, f"no joules measured: at least {bound.least_j:.4g} J by {sure}")

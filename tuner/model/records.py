@@ -12,7 +12,13 @@ from tuner.model.device import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
 
-PROTOCOL = 1  # of measuring; raised when numbers made before and after cannot be compared
+PROTOCOL = 2
+"""Of measuring; raised when numbers made before and after cannot be compared.
+
+2: a round of a lone workload has no fork and join; the time of each workload of a co-run is a part of the
+makespan.
+"""
+
 Record = dict[str, Any]
 
 

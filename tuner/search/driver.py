@@ -147,6 +147,7 @@ class Driver:
         repeats only those go on that may yet be the lowest, up to nine, until that is known to the wanted
         precision; those that are kept get three. Every other repeat goes in reverse order: a steady drift
         then cancels, and no trial always follows the same one. Idle power is read once more at their clocks.
+        Once the time limit is reached there are no repeats beyond the third: more than that is precision.
 
         Args:
             trials: the contenders.
@@ -169,7 +170,7 @@ class Driver:
             paired = PairedRepeats((*paired.repeats, repeat))
             if count >= LEAST_REPEATS:
                 going_on = paired.undecided(objective, precision)
-                order = [trial for trial in order if trial in going_on]
+                order = [] if self.out_of_time else [trial for trial in order if trial in going_on]
             elif count == _DECIDED:
                 rivals = paired.rivals(objective)
                 order = [trial for trial in order if trial in rivals or trial in kept]

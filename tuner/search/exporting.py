@@ -121,7 +121,8 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
 
     Objective, policy and seed may differ between them. Contenders for an answer count with their fresh
     repeats: the best of many single windows is too good to be true. Of a trial that several runs measured,
-    the one of most repeats counts, and the newest of those.
+    the one of most repeats counts, and the newest of those; one that was spared its joules only if there is
+    no other.
 
     Args:
         store: the database.
@@ -138,7 +139,7 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
     trials: dict[Trial, Measurement] = {}
     for run in reversed(alike):
         for trial, measurement in store.best_known(run.id, names):
-            if trial not in trials or measurement.repeats >= trials[trial].repeats:
+            if trial not in trials or _weight(measurement) >= _weight(trials[trial]):
                 trials[trial] = measurement
     identity = DeviceIdentity(**chosen.conditions["device"])
     device = _device(identity)
@@ -147,6 +148,11 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
     else:
         with closing(device):
             prepared, notices = _prepared(chosen.conditions, catalog, trials, device)
+    spared = sum(measurement.estimated_j is not None for measurement in trials.values())
+    if spared:
+        notices.append(
+            f"{spared} of {len(trials)} trials have no joules: tuner run --joules measures them too"
+        )
     settings = chosen.conditions["settings"]
     provenance = {
         "date": alike[0].started_at,
@@ -160,6 +166,11 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
     limits = None if device is None else device.limits
     space = recorded_space(prepared, identity, limits, trials, settings.get("sensor") or "", provenance)
     return SpaceExport(space, tuple(run.id for run in alike), _size(alike), tuple(notices))
+
+
+def _weight(measurement: Measurement) -> tuple[bool, int]:
+    """Of a measurement among those of one trial."""
+    return measurement.estimated_j is None, measurement.repeats
 
 
 def _chosen(history: Sequence[StoredRun], run_id: int | None) -> StoredRun:

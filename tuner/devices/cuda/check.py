@@ -181,7 +181,7 @@ class AnswerCheck:
             return Status.OK, str(worst)
         if problem.needs_baseline:
             return Status.WRONG_ANSWER, str(worst)
-        return self._judged(problem, plan, seed, reference, worst)
+        return self._judged(problem, plan, seed, reference, found)
 
     def _difference(self, problem: Problem, reference: _Reference, name: str, output: Array) -> Deviation:
         norm, rows = problem.norm(output), _rows(problem, output)
@@ -191,11 +191,18 @@ class AnswerCheck:
         return Deviation(error, problem.allowed(output), what, row * _problems_in(rows, output))
 
     def _judged(
-        self, problem: Problem, plan: Plan, seed: int, reference: _Reference, worst: Deviation
+        self,
+        problem: Problem,
+        plan: Plan,
+        seed: int,
+        reference: _Reference,
+        differences: Mapping[str, Deviation],
     ) -> tuple[Status, str] | None:
-        """Which of two answers is wrong where they differ most, by values in float64."""
+        """Which of two answers is wrong where they differ most, in one output, by values in float64."""
         inputs, outputs, sizes = self._inputs.copies(plan, seed), self._outputs(plan), _sizes(plan)
-        axes, output = _axes(inputs, outputs), next(iter(outputs.values()))
+        worst = worst_of(list(differences.values()))
+        output = next(outputs[name] for name, deviation in differences.items() if deviation is worst)
+        axes = _axes(inputs, outputs)
         part = slice(worst.row, worst.row + _problems_in(_rows(problem, output), output))
         given = _part(inputs, part, axes)
         deviation = problem.compare(given, _part(outputs, part, axes), sizes)

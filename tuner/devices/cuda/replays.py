@@ -139,7 +139,7 @@ def _cut(rounds: Sequence[RoundParts], length: int) -> list[Sequence[RoundParts]
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReplayTime:
     """What a replay told.
 
     Attributes:
@@ -179,7 +179,7 @@ class ReplayQueue:
         self._edge = self._recorded()  # behind what was seen to have ended
         self.pushed = 0
         self.sampled = 0
-        self.readings: list[Reading] = []
+        self.readings: list[ReplayTime] = []
 
     @property
     def ahead_s(self) -> float:
@@ -232,7 +232,7 @@ class ReplayQueue:
             ends_s = [self._lanes.elapsed_s(begin, end) for end in ends]
             shares = tuple(end_s / max(*ends_s, 1e-9) for end_s in ends_s)
         sample = any(replay is one for one in self._cycle.samples)
-        self.readings.append(Reading(replay.rounds, seconds, shares, sample))
+        self.readings.append(ReplayTime(replay.rounds, seconds, shares, sample))
 
     def _recorded(self) -> CudaEvent:
         event = self._lanes.event()

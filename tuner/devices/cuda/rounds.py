@@ -65,7 +65,7 @@ class Rounds:
 
 
 @dataclass
-class _Known:
+class _RotationState:
     """What is kept of a rotation.
 
     Attributes:
@@ -98,7 +98,7 @@ class RoundRunner:
         self._lanes = Lanes(cp, driver or DriverCalls())
         self._builder = ReplayBuilder(cp, self._lanes)
         self._launched: set[int] = set()  # functions whose code is on the device
-        self._known: OrderedDict[Hashable, _Known] = OrderedDict()
+        self._known: OrderedDict[Hashable, _RotationState] = OrderedDict()
 
     def once(self, launches: Sequence[Step]) -> None:
         """Run launches in order and wait for them.
@@ -166,13 +166,13 @@ class RoundRunner:
 
     # --- preparing -------------------------------------------------------------------------------
 
-    def _of(self, rotation: Rotation) -> _Known:
+    def _of(self, rotation: Rotation) -> _RotationState:
         """What is known of a rotation; one that is new is timed."""
         key = tuple(tuple(tuple(step.identity for step in steps) for steps in parts) for parts in rotation)
         known = self._known.get(key)
         if known is None:
             functions = [step.function for steps in rotation[0] for step in steps if isinstance(step, Launch)]
-            known = self._known[key] = _Known(functions, self._round_s(rotation, functions))
+            known = self._known[key] = _RotationState(functions, self._round_s(rotation, functions))
             while len(self._known) > _KEPT:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
@@ -193,7 +193,7 @@ class RoundRunner:
         self._launched |= pointers
         return max(elapsed_s, 1e-6)
 
-    def _cycle(self, known: _Known, rotation: Rotation, window_s: float) -> ReplayCycle:
+    def _cycle(self, known: _RotationState, rotation: Rotation, window_s: float) -> ReplayCycle:
         """Replays for a window: those of a window before, or new ones."""
         if known.round_s >= _SHORT_REPLAY_S:
             rotation = rotation[:_SETS]
