@@ -52,8 +52,12 @@ TESTS = len(LOOKS_S) + 1
 ASSUMED_REPEATABILITY = 0.002
 """Relative standard deviation of a trial's time from one window to another, unless a run shows more."""
 
+SHORT_EXCESS = 0.015
+"""Windows of some milliseconds read a time longer than others, by so much at most (see ``docs/run.md``)."""
+
 _BLOCKS_DEGREES = 4.0  # of uncertainties within a window: a device makes at least five rounds
 _ENOUGH = 8.0  # degrees of freedom from which a run's own scatter is believed
+_LONGER = 2.0  # times a window: of another look
 _MANY = 1e6  # degrees of freedom of a variance that is known
 _SMALL = 0.25  # of the variance between windows: with less within them, margins shrink by a tenth at most
 _TIME = Objective("time")
@@ -122,6 +126,8 @@ class Race:
         if last.spoilt - best.spoilt or not (last.makespan_uncertainty_s or last.modelled):
             return False
         difference = _TIME.cost(last) / _TIME.cost(best) - 1.0
+        if best.window_s > _LONGER * last.window_s:
+            difference -= SHORT_EXCESS
         return clearly_higher(difference, [*_within(last, best), self._between()], contest.measured)
 
     def tells_more(self, looks: Sequence[Measurement], contest: Contest) -> bool:
@@ -131,9 +137,13 @@ class Race:
             looks: the trial's windows so far, valid ones.
             contest: the best trial so far.
         """
-        if contest.best is None or looks[-1].spoilt:
+        last = looks[-1]
+        if contest.best is None or last.spoilt or len(last.results) > 1:
             return True
-        within = math.fsum(part.variance for part in _within(looks[-1], self._opponent(looks, contest.best)))
+        best = self._opponent(looks, contest.best)
+        if _TIME.cost(last) < _TIME.cost(best):
+            return True
+        within = math.fsum(part.variance for part in _within(last, best))
         return within > _SMALL * self._between().variance
 
     def _opponent(self, looks: Sequence[Measurement], best: tuple[Trial, Measurement]) -> Measurement:
