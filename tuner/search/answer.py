@@ -185,8 +185,8 @@ def _spared(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) -
     if not objective.needs_energy or not spared:
         return []
     notice = (
-        f"spared: {spared} of {len(trials)} trials had no window for joules: by their times they cannot cost"
-        " less than the best (--joules measures them too)"
+        f"spared: {spared} of {len(trials)} trials had no window for joules: by their times, idle power and"
+        " the lowest net joules of the run they cost more than the best (--joules measures them too)"
     )
     return [notice]
 
