@@ -8,8 +8,8 @@ Two bounds for a round of t seconds at a clock:
   hardly spends fewer net joules.
 
 The risk of the second is a trial with net joules below all measured ones. On the spaces that were recorded
-on an H200, played in random order, 12 % of trials were spared by it; most of the others are within some
-percent of the best time. Of 3,478 spared ones none had less than its bound, and none of 160 searches lost its
+on an H200, played in random order, 11 % of trials were spared by it; most of the others are within some
+percent of the best time. Of 3,354 spared ones none had less than its bound, and none of 160 searches lost its
 best trial (``benchmarks/racing.py``).
 
 Times are those of windows of some milliseconds. They read up to `SHORT_EXCESS` longer, which is taken off; a
