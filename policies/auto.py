@@ -71,7 +71,7 @@ def _choice(search: Search) -> tuple[str, str]:
         return "greedy", f"{len(search.candidates)} workloads run together"
     if search.clocks_mhz:
         return "greedy", f"{len(search.clocks_mhz)} clocks are searched with the configurations"
-    return "bayesian", f"one workload with {search.size:,} configurations is too many to measure all"
+    return "bayesian", f"one workload has {search.size:,} configurations: the promising ones go first"
 
 
 def _part(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tuner.interfaces import Contest
 from tuner.measurement.joule_bounds import LEAST_TRIALS, JouleBounds, is_clearly_worse
+from tuner.measurement.race import SHORT_EXCESS
 from tuner.model import Energy, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
 
@@ -75,6 +76,14 @@ def test_products_are_bounded_by_their_time_too() -> None:
 
     assert bounds_of(*SEEN).rules_out(near, None, IDLE, held(BEST, product)) is not None
     assert bounds_of(*SEEN).rules_out(timed(0.9), None, IDLE, held(BEST, product)) is None
+
+
+def test_a_short_window_that_reads_too_long_spares_nobody() -> None:
+    """A trial like the best one is no worse because its time is of a few milliseconds."""
+    squared = Objective("ed2p")
+
+    assert bounds_of(*SEEN).rules_out(timed(1.0 + SHORT_EXCESS), None, IDLE, held(BEST, squared)) is None
+    assert bounds_of(*SEEN).rules_out(timed(1.2), None, IDLE, held(BEST, squared)) is not None
 
 
 @given(st.floats(1.0, 50.0), st.floats(1.0, 5.0), st.sampled_from(["energy", "edp", "ed2p"]))

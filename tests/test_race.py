@@ -112,8 +112,12 @@ def test_windows_of_one_look_are_held_against_each_other() -> None:
 
 
 def test_a_best_trial_of_an_earlier_process_has_one_window() -> None:
-    """A resumed run knows no looks of it: what is stored is taken for all."""
-    assert Race().lost([window(1.05e-4)], contest(window(1e-4)))
+    """A resumed run knows no looks of it: what is stored is taken for all, and may be a longer window."""
+    stored = replace(window(1e-4), window_s=LOOKS_S[-1])
+
+    assert Race().lost([replace(window(1.05e-4), window_s=LOOKS_S[0])], contest(stored))
+    assert not Race().lost([replace(window(1.02e-4), window_s=LOOKS_S[0])], contest(stored))
+    assert Race().lost([replace(window(1.02e-4), window_s=LOOKS_S[-1])], contest(stored))
 
 
 def test_an_uncertainty_that_is_not_known_proves_nothing() -> None:
@@ -130,6 +134,16 @@ def test_longer_windows_are_taken_where_they_tell_more() -> None:
 
     assert race.tells_more([window(1e-4, unsure=0.01)], held)
     assert not race.tells_more([window(1e-4, unsure=1e-5)], held)
+
+
+def test_short_windows_are_held_against_short_ones_only() -> None:
+    """A new best takes all looks, which others are held against; so does a co-run, which reads longest."""
+    race, held = race_of(window(1e-4)), contest(window(1e-4))
+    lower, alike = window(0.999e-4, unsure=1e-5), window(1.001e-4, unsure=1e-5)
+
+    assert race.tells_more([lower], held)
+    assert not race.tells_more([alike], held)
+    assert race.tells_more([replace(alike, results=2 * alike.results)], held)
 
 
 def scattered(race: Race, deviation: float, trials: int = 40) -> Race:

@@ -157,8 +157,10 @@ class TrialMeasurer:
             if self._idle is not None and energy is not None and energy.idle_watts is not None:
                 self._idle.recall(trial.clock_mhz, energy.idle_watts, energy.idle_uncertainty_w)
             self._trial.learn(trial, measurement)
-            if self._warm_up is not None and energy is not None and self._device.identity.modelled:
-                self._warm_up.take_over(trial.clock_mhz)
+            if self._device.identity.modelled:
+                self._trial.take_over(measurement.ended_s)
+                if self._warm_up is not None and energy is not None:
+                    self._warm_up.take_over(trial.clock_mhz)
 
     def close(self) -> None:
         """Give the clock back; the measurer may be used again."""

@@ -72,6 +72,10 @@ class TrialWindows:
         """Take in what a trial shows of power, one of a killed run too."""
         self._bounds.add(trial.clock_mhz, measurement)
 
+    def take_over(self, ended_s: float) -> None:
+        """A virtual GPU goes on from when a killed run's trial had ended, as if it had not idled."""
+        self._busy_s = ended_s
+
     def _chosen(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None) -> list[Measurement]:
         if not self._thrifty or (contest is None and self._meter is not None):
             return self._to_the_end(trial, plans)

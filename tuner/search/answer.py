@@ -16,6 +16,7 @@ from tuner.search.task import Task, default_configuration
 
 _CONTENDERS = 3  # confirmed at most, those of lowest cost
 _BRIEF_CONTENDERS = 12  # where a repeat takes some hundredths of a second
+_HELD_BACK = 4  # beside them, of those that were spoilt and tie with the lowest as far as is known
 _NOTABLY = 1.05  # times what was asked for: less would be the same in two digits
 
 
@@ -84,8 +85,20 @@ def confirm_contenders(task: Task, driver: Driver) -> tuple[PairedRepeats, dict[
         return PairedRepeats(), {}
     fastest = min(valid, key=lambda trial: Objective("time").cost(valid[trial]))
     kept = tuple(trial for trial in (default_trial(task), fastest) if trial in valid)
+    return driver.confirm(to_confirm(objective, valid), kept, objective, task.precision)
+
+
+def to_confirm(objective: Objective, trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:
+    """The lowest contenders, and some that read high because their windows were spoilt.
+
+    Args:
+        objective: whose cost.
+        trials: with their measurements.
+    """
+    found = contenders(objective, trials)
     most = _CONTENDERS if objective.needs_energy else _BRIEF_CONTENDERS
-    return driver.confirm(contenders(objective, valid)[:most], kept, objective, task.precision)
+    held_back = [trial for trial in found[most:] if trials[trial].spoilt - trials[found[0]].spoilt]
+    return (*found[:most], *held_back[:_HELD_BACK])
 
 
 def contenders(objective: Objective, trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:
@@ -186,8 +199,8 @@ def _spared(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) -
     if not objective.needs_energy or not spared:
         return []
     notice = (
-        f"spared: {spared} of {len(trials)} trials had no window for joules: by their times they cannot cost"
-        " less than the best (--joules measures them too)"
+        f"spared: {spared} of {len(trials)} trials had no window for joules: by their times, idle power and"
+        " the lowest net joules of the run they cost more than the best (--joules measures them too)"
     )
     return [notice]
 
