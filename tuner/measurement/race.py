@@ -35,8 +35,6 @@ the best one may be left out, which cost 0.03 % on average and 0.5 % at most.
 import math
 from collections.abc import Sequence
 
-from scipy.special import stdtrit
-
 from tuner.interfaces import Contest
 from tuner.model import Measurement, Part, Trial, contracted, expanded
 from tuner.model.objective import Objective
@@ -75,6 +73,8 @@ def clearly_higher(difference: float, parts: Sequence[Part], measured: int) -> b
     uncertainty, degrees = expanded(parts)
     deviation = math.sqrt(contracted(uncertainty, degrees).variance)
     level = ERROR / (TESTS * max(1, measured))
+    from scipy.special import stdtrit  # noqa: PLC0415 - takes 0.2 s, which the first trial need not wait for
+
     return difference > -float(stdtrit(_MANY if degrees is None else degrees, level)) * deviation
 
 
