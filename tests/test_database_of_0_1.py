@@ -28,7 +28,7 @@ def database(tmp_path: Path) -> Path:
 
 
 def test_stored_answers_are_served_as_they_were(database: Path, tmp_path: Path) -> None:
-    """The answer of 0.1.0 comes back with its configurations, time and joules; rounds are measured otherwise."""
+    """The answer of 0.1.0 comes back with its configurations, time and joules; it was measured otherwise."""
     document = tmp_path / "best.json"
     asked = ["best", "scan-lf:N=4", "fft:N=4", "--device", "sim:jetson-tx1", "--no-daemon"]
     result = CliRunner().invoke(main, [*asked, "--database", str(database), "--json", str(document)])
