@@ -1,5 +1,6 @@
 """A thrifty measurer: short windows first, longer ones for contenders, joules where they can decide."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -7,7 +8,8 @@ import pytest
 from fake_setup import PLANS, FakeClocks, FakeMeter, Watched, trial_of
 from modelled import scan
 
-from tuner.interfaces import ClockReading, Contest, RunRecord
+from tuner.errors import PowerError
+from tuner.interfaces import ClockReading, Contest, PowerReading, RunRecord
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.race import LOOKS_S
 from tuner.model import FlagKind, Measurement, Plan, Status
@@ -189,6 +191,32 @@ def test_the_fastest_trial_is_looked_for_with_full_windows() -> None:
 
     assert measured.energy is not None
     assert device.asked_s == [measurer.window_s]
+
+
+def test_a_sensor_that_dies_spares_nobody() -> None:
+    """Without joules a trial is neither estimated nor clearly worse, and soon the run for energy ends."""
+
+    class Dying(FakeMeter):
+        def reading(self, start_s: float, end_s: float) -> PowerReading | None:
+            if self.watts is None:
+                raise PowerError("the sensor is gone")
+            return super().reading(start_s, end_s)
+
+    device, meter = Fast(), Dying()
+    measurer = TrialMeasurer(device, meter, thrifty=True, needs_energy=True)
+    best = measurer.measure(trial_of(PLANS), PLANS, Contest(ENERGY, None, 0))
+    measurer.measure_idle(None)
+    contest = Contest(ENERGY, (trial_of(PLANS), best), 1)
+    measurer.measure(trial_of(PLANS), PLANS, contest)
+    meter.watts = None
+    unknown = measurer.measure(trial_of(PLANS), PLANS, contest)
+
+    assert unknown.ok
+    assert unknown.energy is None
+    assert unknown.estimated_j is None
+    assert ENERGY.cost(unknown) == math.inf
+    with pytest.raises(PowerError, match="the sensor is gone"):
+        measurer.measure(trial_of(PLANS), PLANS, contest)
 
 
 def test_a_hang_is_waited_for_once() -> None:
