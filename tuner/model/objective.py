@@ -92,8 +92,8 @@ def choose(
 ) -> int | None:
     """The answer of a run: the fastest trial whose 95 % interval overlaps that of the lowest cost.
 
-    Two trials whose intervals overlap are a tie in the objective, and a tie is broken by time. A trial that is
-    known less surely than the lowest gains nothing by it: it counts with the interval of the lowest.
+    Two trials whose intervals overlap are a tie in the objective, and a tie is broken by time. A trial that
+    is known less surely than the lowest gains nothing by it: it counts with the interval of the lowest.
 
     Args:
         objective: what is minimised.
