@@ -70,6 +70,17 @@ def test_overlapping_intervals_are_a_tie_broken_by_time() -> None:
     assert choose(Objective("energy"), trials) == 1
 
 
+def test_a_trial_gains_nothing_by_being_known_less_surely() -> None:
+    """A fast trial of a brief window is no tie with the lowest because its own interval is wide."""
+    trials = [
+        (trial(0), measured(3.0, 10.0, 0.2)),
+        (trial(1), measured(1.0, 12.0, 2.0)),  # 12.0 - 3.92 <= 10 + 0.39, which says nothing for it
+        (trial(2), measured(2.0, 10.5, 2.0)),  # a tie even if it was known as surely
+    ]
+
+    assert choose(Objective("energy"), trials) == 2
+
+
 @pytest.mark.parametrize(
     ("name", "relative"), [("time", 0.01), ("energy", 0.02), ("edp", 0.0224), ("ed2p", 0.0283)]
 )

@@ -35,7 +35,12 @@ def brief_window_s(info: SensorInfo) -> float:
 
 
 def least_window_s(info: SensorInfo) -> float:
-    """The shortest window that always holds the two samples, or ticks, without which it has no joules."""
+    """The shortest window that always holds the two samples without which it has no joules; 0 for a counter.
+
+    A counter's ticks may come more often than is expected of them.
+    """
+    if info.kind == "counter":
+        return 0.0
     return _TWO_SAMPLES * info.period_s
 
 

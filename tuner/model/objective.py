@@ -92,7 +92,8 @@ def choose(
 ) -> int | None:
     """The answer of a run: the fastest trial whose 95 % interval overlaps that of the lowest cost.
 
-    Two trials whose intervals overlap are a tie in the objective, and a tie is broken by time.
+    Two trials whose intervals overlap are a tie in the objective, and a tie is broken by time. A trial that
+    is known less surely than the lowest gains nothing by it: it counts with the interval of the lowest.
 
     Args:
         objective: what is minimised.
@@ -112,6 +113,6 @@ def choose(
     ceiling = costs[lowest] + COVERAGE * unsure[lowest]
 
     def ties(i: int) -> bool:
-        return costs[i] - COVERAGE * unsure[i] <= ceiling
+        return costs[i] - COVERAGE * min(unsure[i], unsure[lowest]) <= ceiling
 
     return min((i for i in finite if ties(i)), key=lambda i: (trials[i][1].makespan_s or 0.0, costs[i], i))
