@@ -8,7 +8,6 @@ from dataclasses import replace
 from tuner.errors import ClockError, PowerError
 from tuner.interfaces import ClockReading, Device, Meter, PowerReading, Recording, RunRecord, SensorInfo
 from tuner.measurement.clock_lock import ClockLock
-from tuner.measurement.race import LOOKS_S
 from tuner.model import Energy, Flag, FlagKind, Measurement, Plan, Status, WorkloadResult
 from tuner.options import SearchOptions
 
@@ -16,6 +15,7 @@ MOST_S = 10.0
 """The longest window that is chosen, however precise joules are to be."""
 
 _LEAST_S = 0.5  # a warm-up is a sixth of its window, and shorter ones would not let power settle
+_TIME_S = 0.03  # without a sensor: shorter windows read times longer (see ``docs/run.md``)
 _BRIEF_PRECISION = 0.05  # of joules that only have to tell a trial that is clearly worse
 _BRIEF_LEAST_S = 0.2
 _COVERAGE = 1.96  # uncertainties in half a 95 % interval
@@ -49,7 +49,7 @@ def suggested_window_s(
     precision: float = SearchOptions.energy_precision,
     least_s: float = _LEAST_S,
 ) -> float:
-    """The shortest window whose joules this sensor should give to ``precision``; 12 ms without a sensor.
+    """The shortest window whose joules this sensor should give to ``precision``; 30 ms without a sensor.
 
     For an uncertainty u of precision / 1.96, a sample noise r and a time dt between samples:
 
@@ -64,7 +64,7 @@ def suggested_window_s(
         least_s: no window for joules is shorter.
     """
     if info is None:
-        return LOOKS_S[1]
+        return _TIME_S
     wanted = precision / _COVERAGE
     period_s, response = info.period_s, info.response
     if info.kind == "counter":

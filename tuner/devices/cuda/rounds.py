@@ -40,7 +40,7 @@ _SAMPLE_S = 0.01  # between two samples, which take some microseconds more than 
 _LEAST_SAMPLES = 5
 _FORK_S = 0.4e-6  # per workload of a co-run, to start and join it: on an H200 (benchmarks/round_overhead.py)
 _NOTABLE = 0.01  # of a round
-_KEPT = 8  # rotations whose graphs are kept: contenders take turns
+_KEPT = 20  # rotations whose graphs are kept: contenders take turns
 
 
 @dataclass(frozen=True)
