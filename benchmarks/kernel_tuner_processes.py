@@ -163,7 +163,7 @@ def tuner_run(
         trace = stored_trace(database, space, end.began)
     return {
         **_facts(end),
-        "device": document["device"],
+        "device": {key: document["device"][key] for key in ("name", "driver", "runtime")},
         "candidates": len(document["workloads"][0]["candidates"]),
         "phases_s": document.get("wall"),
         "trace": trace,

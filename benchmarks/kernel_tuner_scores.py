@@ -20,6 +20,21 @@ def neutral_ms(neutral: Mapping[str, Any]) -> list[float]:
     return times
 
 
+def swept_ms(runs: Iterable[Mapping[str, Any]], configurations: int) -> list[float] | None:
+    """Median milliseconds of every configuration in the sweeps of ``tuner``; None without a whole sweep.
+
+    They stand in for neutral times where a run was stopped before those were taken.
+    """
+    sweeps = []
+    for run in runs:
+        times = {number: 1e3 * time_s for _, number, time_s in run["trace"] if time_s is not None}
+        if run["tuner"] == "tuner" and len(times) == configurations:
+            sweeps.append(times)
+    if not sweeps:
+        return None
+    return [statistics.median(times[number] for times in sweeps) for number in range(configurations)]
+
+
 def efficiencies(times_ms: Sequence[float]) -> list[float]:
     """The least time by each time."""
     least = min(times_ms)

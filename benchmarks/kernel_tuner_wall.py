@@ -18,7 +18,9 @@ run with 100 of the same seed.
     pip install '.[cuda13,search]'
     python benchmarks/kernel_tuner_wall.py --out benchmarks/results/kernel-tuner-wall-h100.json
         [--spaces scan convolution matmul] [--parts exhaustive strategies neutral] [--seeds 5]
+    python benchmarks/kernel_tuner_wall.py --again --out benchmarks/results/kernel-tuner-wall-h200.json
 
+Without neutral times (a run that was stopped) shares of the optimum are by the median of ``tuner``'s sweeps.
 What ``--out`` holds of other parts and spaces stays; it is written after every process.
 """
 
@@ -33,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_tuner_processes import TUNER, Caches, ended, folder, kernel_tuner_run, neutral_run, tuner_run
-from kernel_tuner_scores import efficiencies, first_of, neutral_ms, rows, table
+from kernel_tuner_scores import efficiencies, first_of, neutral_ms, rows, swept_ms, table
 from kernel_tuner_tasks import ComparedSpace, space_of
 from provenance import provenance
 
@@ -92,6 +94,7 @@ def main() -> None:
     """Run the parts chosen, print the tables, write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--again", action="store_true", help="print the tables of what --out holds")
     parser.add_argument("--spaces", nargs="+", choices=list(SPACES), default=list(SPACES))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--seeds", type=int, default=5, help="of each strategy")
@@ -99,6 +102,12 @@ def main() -> None:
     parser.add_argument("--checked", nargs="*", choices=list(SPACES), default=["scan"], help=CHECKED_HELP)
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS), help=BACKENDS_HELP)
     options = parser.parse_args()
+    if options.again:
+        document = json.loads(options.out.read_text())
+        for part in document["spaces"].values():
+            summarise(part)
+        save(options.out, document)
+        return
     document = opened(options.out)
     if "kernel-tuner" in options.tuners:
         document["kernel_tuner"] = installed_version()
@@ -234,13 +243,24 @@ def keep(runs: list[dict[str, Any]], found: dict[str, Any]) -> None:
     runs[:] = [one for one in runs if any(one[key] != found[key] for key in kind)] + [found]
 
 
-def finish(space: ComparedSpace, part: dict[str, Any]) -> None:
-    """Print a space's table and add it to the document."""
-    share = None if part["neutral"] is None else efficiencies(neutral_ms(part["neutral"]))
+def summarise(part: dict[str, Any]) -> list[dict[str, Any]]:
+    """Print a space's table and add it to the document; returns the runs in it."""
     runs = with_halves(part["runs"])
+    if part["neutral"] is not None:
+        times_ms, by = neutral_ms(part["neutral"]), "neutral times"
+    else:
+        times_ms, by = swept_ms(runs, part["configurations"]), "own sweeps of tuner"
+    share = None if times_ms is None else efficiencies(times_ms)
     found = rows(runs, share)
-    part["rows"] = [asdict(row) for row in found]
-    print(table(f"\n{part['workload']}, {part['configurations']} configurations", found), flush=True)
+    part["rows"], part["optimum_by"] = [asdict(row) for row in found], None if share is None else by
+    title = f"\n{part['workload']}, {part['configurations']} configurations"
+    print(table(title if share is None else f"{title}, shares by {by}", found), flush=True)
+    return runs
+
+
+def finish(space: ComparedSpace, part: dict[str, Any]) -> None:
+    """Print a space's table and its finalists, and add the table to the document."""
+    runs = summarise(part)
     if part["neutral"] is None:
         return
     for number, one in part["neutral"]["finalists"].items():

@@ -247,6 +247,16 @@ def test_neutral_times_of_many_launches_count(benchmark: SimpleNamespace) -> Non
     assert benchmark.scores.efficiencies(times) == [0.5, 1.0, 0.125]
 
 
+def test_own_sweeps_stand_in_for_neutral_times(benchmark: SimpleNamespace) -> None:
+    """Medians over whole sweeps of ``tuner``; parts of a sweep, and the other tuner's, do not count."""
+    whole = [[[1.0, 0, 2e-3], [1.5, 1, base]] for base in (1e-3, 3e-3, 5e-3)]
+    runs = [{"tuner": "tuner", "trace": trace} for trace in whole]
+    runs += [{"tuner": "tuner", "trace": [[1.0, 1, 9.0]]}, {"tuner": "kernel-tuner", "trace": whole[0]}]
+
+    assert benchmark.scores.swept_ms(runs, 2) == pytest.approx([2.0, 3.0])
+    assert benchmark.scores.swept_ms(runs, 3) is None
+
+
 def runs_of_two(benchmark: SimpleNamespace) -> list[dict[str, Any]]:
     facts = {"peak_bytes": 5_000_000, "memory": "pss", "trouble": "", "evaluations": 5}
     jobs = [benchmark.wall.Job("tuner", "auto", seed=seed) for seed in (1, 2, 3)]
