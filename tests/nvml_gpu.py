@@ -15,10 +15,10 @@ from pathlib import Path
 from fake_nvml_state import UUID, State
 from modelled import NoNvrtc
 
+from tuner.devices.choice import OpenedDevice
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.round_model import idle_watts
-from tuner.devices.worker import OpenedDevice
 from tuner.interfaces import RunRecord
 from tuner.model import DeviceIdentity, Plan
 
@@ -99,6 +99,6 @@ def attached() -> State:
 def opened(
     spec: str | None, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
 ) -> OpenedDevice:
-    """Stands for ``tuner.devices.worker.open_device``."""
+    """Stands for ``tuner.devices.choice.open_device``."""
     del spec, seed, run_timeout_s, workloads
     return OpenedDevice(NvmlGpu(attached()), "")

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from cli_process import FAULTY, TX1, document, rows, tuner
 
+from tuner.devices.choice import OpenedDevice
 from tuner.devices.simulated import Faults, SimulatedDevice
-from tuner.devices.worker import OpenedDevice, WorkerDevice
+from tuner.devices.worker import WorkerDevice
 from tuner.model import Plan, Status
 
 MODES = {0: "ok", 1: "crashed", 2: "wrong-answer", 3: "wrong-answer", 4: "timeout"}

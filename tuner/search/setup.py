@@ -5,9 +5,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.devices.choice import open_device
 from tuner.devices.replay import ReplayDevice, replayed
 from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
-from tuner.devices.worker import open_device
 from tuner.errors import InputError
 from tuner.interfaces import ClockControl, Device, Measurer, Meter
 from tuner.measurement.measurer import TrialMeasurer
