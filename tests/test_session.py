@@ -77,13 +77,12 @@ SENSOR_MEMORY = {"sim:k40c": 1e-3, "sim:h200": 1e-3}
 def test_resumed_run_ends_as_if_never_stopped(policy: str, spec: str, tmp_path: Path) -> None:
     """Cut off after some trials, the run goes on to the same trials, numbers and answer, none twice."""
     request = replace(REQUEST, policy=policy, clocks="600:900:60")
-    cut = 1 if spec == "sim:h200" else 4  # behind the first trial, idle power was read
     with Store(tmp_path / "whole.db") as store:
         whole = tune(request, store, spec=spec)
     path = tmp_path / "cut.db"
 
     def kill(event: TrialEvent) -> None:
-        if event.number == cut:
+        if event.number == 4:
             raise _Killed
 
     with Store(path) as store, pytest.raises(_Killed):
@@ -98,13 +97,13 @@ def test_resumed_run_ends_as_if_never_stopped(policy: str, spec: str, tmp_path: 
             resume=True,
         )
 
-    assert resumed.resumed == cut
+    assert resumed.resumed == 4
     assert [trial for trial, _ in whole.trials] == [trial for trial, _ in resumed.trials]
     assert [str(c) for t, _ in whole.trials for c in t.configurations] == [
         str(c) for t, _ in resumed.trials for c in t.configurations
     ]  # mappings are equal in any order; tables show that of declaration
     assert whole.answer == resumed.answer
-    assert again == [trial for trial, _ in whole.trials[cut:]]
+    assert again == [trial for trial, _ in whole.trials[4:]]
     for (_, expected), (_, measured) in zip(whole.trials, resumed.trials, strict=True):
         assert measured.makespan_s == pytest.approx(expected.makespan_s, rel=1e-12)  # means of unlike many
         costs = [Objective("energy").cost(measurement) for measurement in (expected, measured)]
@@ -112,6 +111,26 @@ def test_resumed_run_ends_as_if_never_stopped(policy: str, spec: str, tmp_path: 
         unsure = 4 * Objective("energy").relative_uncertainty(expected)
         assert costs[0] == pytest.approx(costs[1], rel=max(unsure, SENSOR_MEMORY[spec]))
         assert (expected.estimated_j is None) == (measured.estimated_j is None)
+
+
+def test_run_cut_after_its_first_trial_takes_the_same_path(tmp_path: Path) -> None:
+    """Idle power was read behind the first trial: the GPU has idled, in a resumed run too."""
+    request = replace(REQUEST, workloads=("scan-lf:N=64",), policy="auto", clocks="off", budget=4)
+    with Store(tmp_path / "whole.db") as store:
+        whole = tune(request, store, spec="sim:jetson-tx1")
+
+    def kill(event: TrialEvent) -> None:
+        del event
+        raise _Killed
+
+    with Store(tmp_path / "cut.db") as store, pytest.raises(_Killed):
+        tune(request, store, spec="sim:jetson-tx1", observer=kill)
+    with Store(tmp_path / "cut.db") as store:
+        resumed = tune(request, store, spec="sim:jetson-tx1", resume=True)
+
+    assert resumed.resumed == 1
+    assert [m.makespan_s for _, m in resumed.trials[1:]] == [m.makespan_s for _, m in whole.trials[1:]]
+    assert [m.energy for _, m in resumed.trials[1:]] == [m.energy for _, m in whole.trials[1:]]
 
 
 @pytest.mark.parametrize("stop", [4, 12, 18, 22])  # the second search begins at 15
