@@ -130,7 +130,9 @@ def test_run_cut_after_its_first_trial_takes_the_same_path(tmp_path: Path) -> No
 
     assert resumed.resumed == 1
     assert [m.makespan_s for _, m in resumed.trials[1:]] == [m.makespan_s for _, m in whole.trials[1:]]
-    assert [m.energy for _, m in resumed.trials[1:]] == [m.energy for _, m in whole.trials[1:]]
+    assert [m.energy and m.energy.joules for _, m in resumed.trials[1:]] == [
+        m.energy and m.energy.joules for _, m in whole.trials[1:]
+    ]  # their intervals are wider: what was seen of the sensor's noise is lost
 
 
 @pytest.mark.parametrize("stop", [4, 12, 18, 22])  # the second search begins at 15
