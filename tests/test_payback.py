@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import candidate, play, result, search_over
 from tuner.policies.payback import GAPS, Prospects, paying
+from tuner.report.tables import break_even_line
 
 from tuner import registry
 from tuner.comparing import evaluations as evaluation
@@ -20,7 +21,6 @@ from tuner.model import Measurement, Trial
 from tuner.model.objective import Objective
 from tuner.recordings.opening import open_recording
 from tuner.recordings.values import search_of
-from tuner.report.tables import break_even_line
 from tuner.search.break_even import break_even
 
 RANDOM = registry.load("policy", "random")

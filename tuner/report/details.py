@@ -41,9 +41,10 @@ def _repeatability(document: Mapping[str, Any]) -> Iterator[str]:
     if again is None:
         return
     for name in ("energy", "time"):
-        if again.get(f"{name}_interval") is not None:
+        half = again.get(f"{name}_interval")
+        if half is not None:
             yield (
-                f"trials repeat to ± {100 * again[f'{name}_interval']:.2g} % in {name} (95 %{_mark(document)}):"
+                f"trials repeat to ± {100 * half:.2g} % in {name} (95 %{_mark(document)}):"
                 f" {again['trials']} contenders, measured again after the search, turn by turn"
             )
 
@@ -119,7 +120,7 @@ def _wall(document: Mapping[str, Any]) -> Iterator[str]:
         spent = f"{shown}{f' ({label(document)})' if label(document) else ''}, "
     modelled = f" ({label(document)})" if label(document) else ""
     yield (
-        f"tuning cost: {spent}{document['wall_s']:,.1f} s: preparing and compiling {wall['prepare_s']:,.1f} s,"
-        f" searching {wall['search_s']:,.1f} s"
+        f"tuning cost: {spent}{document['wall_s']:,.1f} s:"
+        f" preparing and compiling {wall['prepare_s']:,.1f} s, searching {wall['search_s']:,.1f} s"
     )
     yield f"measuring windows {wall['windows_s']:,.1f} s, answer checks {wall['checks_s']:,.1f} s{modelled}"

@@ -111,7 +111,7 @@ def _cost(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float)
     name = objective_name(document)
     if name == "time":
         return float(time_s)
-    return None if energy_j is None else float(energy_j * time_s ** _TIME_EXPONENT[name])
+    return None if energy_j is None else float(energy_j) * float(time_s) ** float(_TIME_EXPONENT[name])
 
 
 def _marks(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float) -> Iterator[str]:

@@ -51,8 +51,10 @@ def _title(title: str, document: Mapping[str, Any]) -> str:
     parts = [title]
     if document.get("started_at"):
         parts.append(moment(document["started_at"]))
-    mark = f" ({label(document)})" if label(document) else ""
-    return " · ".join([*parts, names, f"{document['device']['name']}{mark}", goal(document)])
+    kind = label(document)
+    device = document["device"]["name"]
+    mark = f" ({kind})" if kind and kind not in device else ""
+    return " · ".join([*parts, names, f"{device}{mark}", goal(document)])
 
 
 def _numbers(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[list[str]]:
@@ -102,7 +104,12 @@ def _answers(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
 
 def _conditions(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
     """What differs in device, sources, batches and options; what only one document knows is not compared."""
-    for key, words in (("objective", "objective"), ("policy", "policy"), ("seed", "seed"), ("clocks", "clocks")):
+    for key, words in (
+        ("objective", "objective"),
+        ("policy", "policy"),
+        ("seed", "seed"),
+        ("clocks", "clocks"),
+    ):
         yield from _differing(words, one.get(key), other.get(key))
     yield from _parts("device", one["device"], other["device"])
     batches = [{w["name"]: w.get("batch") for w in document["workloads"]} for document in (one, other)]
@@ -110,7 +117,8 @@ def _conditions(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[st
     for name in _common(one, other, "sources"):
         if one["sources"].get(name) != other["sources"].get(name):
             yield f"source of {name}: its files or options have changed"
-    yield from _parts("option", *(_known(document, "settings") for document in (one, other)))
+    if "settings" in one and "settings" in other:
+        yield from _parts("option", one["settings"], other["settings"])
 
 
 def _known(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:

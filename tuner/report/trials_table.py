@@ -40,8 +40,8 @@ def trials_table(
         name = document["workloads"][0]["name"]
         configurations = [one.trial["configurations"][name] for one in trials]
         names = _differing(configurations)
-        columns = [[head, *(_value(c, head) for c in configurations)] for head in names]
-        whole = [[row[0], *cells, *row[1:]] for row, cells in zip([heads, *rows], _rows(columns), strict=True)]
+        values = [names, *([_value(one, name) for name in names] for one in configurations)]
+        whole = [[row[0], *cells, *row[1:]] for row, cells in zip([heads, *rows], values, strict=True)]
         shifted = {0} | {place + len(names) for place in right} | set(range(1, len(names) + 1))
         found = rows_in(whole, width, right=shifted, indent=_INDENT) if names else None
         if found is not None:
@@ -52,10 +52,6 @@ def trials_table(
     if not any(notes[1:]):
         notes = [""] * len(notes)
     return table([heads, *rows], notes, width, right=right, indent=_INDENT)
-
-
-def _rows(columns: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    return list(zip(*columns, strict=True))
 
 
 def _numbers(trials: Sequence[RankedTrial], *, numbered: bool) -> tuple[list[str], list[list[str]]]:

@@ -12,7 +12,7 @@ MODELLED = "modelled"
 RECORDED = "recorded"
 MOMENT_WIDTH = len("2026-11-21 22:00:00 UTC")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?")
-_HALF_A_TENTH = 0.05  # of a percent: shown with one decimal it would be nothing
+_MOST_DIGITS = 4  # of a percentage, after its point
 _SHORT_S, _LONG_S, _LONG_MIN, _LEAST_MIN_S = 9.95, 119.5, 119.5, 60.0
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
@@ -117,10 +117,10 @@ def percent(fraction: float | None, digits: int = 1) -> str:
 
 
 def percent_with_interval(change: float, half: float | None, digits: int = 1) -> str:
-    """A change as a percentage with its interval: ``-8.9 ± 0.1 %``; intervals below 0.05 % get more digits."""
+    """A change as a percentage with its interval: ``-8.9 ± 0.1 %``, ``-11.30 ± 0.04 %``."""
     if half is None:
         return percent(change, digits)
-    if 0 < 100 * half < _HALF_A_TENTH:
+    while 0 < 100 * half < 0.5 * 10**-digits and digits < _MOST_DIGITS:
         digits += 1
     return f"{100 * change + 0.0:+.{digits}f} ± {100 * half:.{digits}f} %"
 

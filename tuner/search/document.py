@@ -40,8 +40,11 @@ def document(
     """
     names = conditions.names
     prepared = task.compilation.known()
-    best = None if outcome.answer is None else trial_document(outcome.trials[outcome.answer], names)
     least = _least_energy(outcome)
+
+    def named(number: int | None) -> Record | None:
+        return None if number is None else trial_document(outcome.trials[number], names)
+
     record: Record = {
         "run": outcome.run,
         "status": outcome.status.value,
@@ -58,10 +61,10 @@ def document(
         "settings": dict(conditions.settings),
         "workloads": [_workload(item, outcome, i, with_trials) for i, item in enumerate(prepared)],
         "space": _space(task, prepared, outcome),
-        "best": best,
-        "default": None if outcome.default is None else trial_document(outcome.trials[outcome.default], names),
-        "fastest": None if outcome.fastest is None else trial_document(outcome.trials[outcome.fastest], names),
-        "least_energy": None if least is None else trial_document(outcome.trials[least], names),
+        "best": named(outcome.answer),
+        "default": named(outcome.default),
+        "fastest": named(outcome.fastest),
+        "least_energy": named(least),
         "against_default": _against(outcome, outcome.answer, outcome.default),
         "trade_off": _against(outcome, outcome.answer, outcome.fastest),
         "energy_trade_off": _against(outcome, least, outcome.answer),
