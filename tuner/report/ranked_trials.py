@@ -105,7 +105,8 @@ def _limit_s(document: Mapping[str, Any]) -> float:
 
 
 def _cost(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float) -> float | None:
-    time_s, energy_j = trial["time_s"], trial["energy_j"]
+    time_s: float | None = trial["time_s"]
+    energy_j: float | None = trial["energy_j"]
     if trial["status"] != "ok" or time_s is None or time_s > limit_s:
         return None
     name = objective_name(document)

@@ -94,12 +94,12 @@ def report_lines(
 
 def head_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
     """What was tuned, where and for what, how long it took, and what kind of numbers these are."""
-    names = " + ".join(_named(workload) for workload in document["workloads"])
+    names = " + ".join(tied(_named(workload)) for workload in document["workloads"])
     device = document["device"]
     where = f"{device['name']} ({device['spec']})" if device.get("spec") else device["name"]
     run = [f"run {document['run']}"] if document.get("run") is not None else []
-    parts = [names, where, goal(document), _measured(document), *run]
-    yield from lines_of(" · ".join(map(tied, parts)), width, "bold")
+    parts = [names, *map(tied, (where, goal(document), _measured(document), *run))]
+    yield from lines_of(" · ".join(parts), width, "bold")
     if note(document):
         yield from lines_of(note(document), width, _WARNING)
 
