@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...", shell_complete=completion.workloads)
 @search_options()
 @click.option("--resume", is_flag=True, help="Continue the newest unfinished run under the same conditions.")
+@click.option("--verbose", is_flag=True, help="Report everything: how sure, net of idle, where time went.")
 @device_option
 @kernel_option
 @database_option
@@ -35,6 +36,7 @@ def run(
     device: str | None,
     kernel_files: tuple[Path, ...],
     resume: bool,
+    verbose: bool,
     **options: Any,  # noqa: ANN401 - those of a search, by name
 ) -> None:
     """Tune workloads that run at the same time on one GPU.
@@ -43,7 +45,7 @@ def run(
     of each family is tuned. `tuner kernels list` shows what there is.
     """
     from tuner.model import RunStatus
-    from tuner.report.tables import show_run
+    from tuner.report.run_report import show_run
     from tuner.search.request import Request
     from tuner.search.tuning import no_answer
 
@@ -55,7 +57,7 @@ def run(
             write_json(json_path, tuned.document)
     finally:  # a full disk costs no tables, and `| head` no file
         seen = tuned.told if _both_go_to_the_same_place(json_path) else ()
-        show_run(tuned.document, console(json_path), seen=seen)
+        show_run(tuned.document, console(json_path), verbose=verbose, seen=seen)
     if tuned.outcome.status is RunStatus.INTERRUPTED:
         sys.exit(RunInterrupted.exit_code)
     why = no_answer(tuned)

@@ -103,7 +103,7 @@ def run(
         task.compilation.close()
         outcome = outcome_of(status, task, driver, paired, confirmed)
         outcome.notices[:0] = [*told, *notices, *driver.notices]
-        outcome.resumed, outcome.co_run = len(known), co_run
+        outcome.resumed, outcome.co_run, outcome.run = len(known), co_run, run_id
         outcome.wall_s = time.monotonic() - begun
         store.end(run_id, status, None if outcome.answer is None else document(outcome))
     return outcome
