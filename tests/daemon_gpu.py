@@ -77,10 +77,8 @@ class PlayedWorker(WorkerDevice):
         return SimulatedDevice("h200", 0, NoNvrtc()).resources(plans, progress)
 
 
-def opened(
-    spec: str, seed: int = 0, *, run_timeout_s: float = _LONGEST_S, workloads: Sequence[str] = ()
-) -> OpenedDevice:
+def opened(spec: str, seed: int = 0, *, run_timeout_s: float = _LONGEST_S, **others: object) -> OpenedDevice:
     """Stands for ``tuner.devices.choice.open_device``."""
-    del seed, workloads
+    del seed, others
     device = PlayedWorker(spec, target="daemon_gpu:FaultyGpu", run_timeout_s=min(run_timeout_s, _LONGEST_S))
     return OpenedDevice(device, "")

@@ -96,9 +96,7 @@ def attached() -> State:
         return State.from_buffer(mmap.mmap(file.fileno(), 0))
 
 
-def opened(
-    spec: str | None, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
-) -> OpenedDevice:
+def opened(spec: str | None, seed: int = 0, *, run_timeout_s: float = 60.0, **others: object) -> OpenedDevice:
     """Stands for ``tuner.devices.choice.open_device``."""
-    del spec, seed, run_timeout_s, workloads
+    del spec, seed, run_timeout_s, others
     return OpenedDevice(NvmlGpu(attached()), "")

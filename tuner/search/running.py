@@ -50,7 +50,7 @@ def run(
         InputError: kernels, sizes or options that cannot be, or nothing to resume.
         DeviceUnavailableError: the device cannot be opened.
         ClockError: clocks were asked for that cannot be set.
-        RunInterrupted: it was interrupted before it had a result.
+        KeyboardInterrupt, RunInterrupted: it was interrupted before it had a result.
     """
     request.check()
     ended: list[TuningResult] = []
@@ -65,7 +65,7 @@ def run(
             opened(setup)
             tuned = tune(setup, request, catalog, store, listener, resume=resume, may_begin=not resume)
             ended.append(replace(tuned, told=[*setup.notices, *tuned.told]))
-    except RunInterrupted:
+    except (KeyboardInterrupt, RunInterrupted):
         if not ended:  # else only the closing was interrupted
             raise
     return ended[0]
