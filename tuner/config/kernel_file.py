@@ -17,6 +17,7 @@ from tuner.config.formulas import Place
 from tuner.config.reader import read_recipe
 from tuner.config.recipe import Recipe
 from tuner.config.schema import KernelDocument
+from tuner.config.short_files import assumed_work
 from tuner.config.sizes import SizeValues, chosen, described, listed
 from tuner.errors import (
     ConditionError,
@@ -234,13 +235,14 @@ class KernelFile:
         try:
             env = environment(self.recipe, workload, configuration)
             stages = recipe.launches(env)
+            buffers = recipe.arrays(env, stages)
             return Plan(
                 workload=workload,
                 configuration=configuration,
                 stages=stages,
-                buffers=recipe.arrays(env, stages),
+                buffers=buffers,
                 problem=recipe.problem,
-                work=recipe.work.evaluated(env),
+                work=assumed_work(buffers) if recipe.work is None else recipe.work.evaluated(env),
                 baseline=baseline,
             )
         except KernelFileError as e:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.argument_reader import ArgumentReader
-from tuner.config.document import read_document
+from tuner.config.document import argument_key, read_document
 from tuner.config.formulas import Formula, Place, Template, parsed
 from tuner.config.recipe import ArgumentRecipe, BufferRecipe, Recipe, Rule, StageRecipe, WorkRecipe
 from tuner.config.schema import KernelDocument, LaunchTable, SizeRange, StageTable, WorkTable
+from tuner.config.short_files import default_block, default_entry, default_name, with_macros
 from tuner.config.sizes import SizeValues, is_text, listed
 from tuner.config.source_folder import SourceFolder
 from tuner.config.tunable_reader import TunableReader, declarations
@@ -46,10 +47,11 @@ class _Reader:
         self._check_sizes()
         self.fixed = [*self.sizes, "batch"]
         self.names = [*self.fixed, *self.declared, *document.derived]
+        self.name = document.kernel.name or default_name(path, self.at("[kernel] name"))
         self.sources = SourceFolder(path.parent, document.kernel.headers, self.at("[kernel] headers"))
 
     def at(self, key: str) -> Place:
-        return Place(str(self.path), key)
+        return Place(str(self.path), argument_key(key) if self.document.arguments else key)
 
     def recipe(self) -> Recipe:
         document = self.document
@@ -60,7 +62,7 @@ class _Reader:
         )
         return Recipe(
             place=self.at("[kernel]"),
-            name=document.kernel.name,
+            name=self.name,
             description=document.kernel.description,
             family=document.kernel.family,
             sizes=self.sizes,
@@ -74,9 +76,9 @@ class _Reader:
             spills=document.constraints.spills,
             default=tunables.default(document.default),
             buffers=buffers,
-            stages=self._stages(arguments),
+            stages=with_macros(self._stages(arguments), [*self.declared, *self.sizes]),
             problem=self._problem(buffers),
-            work=self._work(document.work),
+            work=None if document.work is None else self._work(document.work),
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
         )
 
@@ -153,8 +155,9 @@ class _Reader:
 
     def _stages(self, arguments: Mapping[str, ArgumentRecipe]) -> tuple[StageRecipe, ...]:
         document = self.document
-        if document.launch is not None and document.kernel.entry is not None:
-            return (self._stage(None, "", document.launch, document.kernel.entry, arguments),)
+        if document.launch is not None:
+            entry = document.kernel.entry or self._only_entry()
+            return (self._stage(None, "", document.launch, entry, arguments),)
         tables = {"stage": (document.stage, None)} | {
             f"variant.{name}.stage": (variant.stage, variant.when)
             for name, variant in document.variant.items()
@@ -166,6 +169,12 @@ class _Reader:
                 recipe = self._stage(stage, key, stage, stage.entry, arguments)
                 stages.append(self._under(condition, recipe))
         return tuple(stages)
+
+    def _only_entry(self) -> str:
+        reference = getattr(self.document.problem, "reference_entry", None)
+        apart = [] if reference is None else [reference.partition("<")[0]]
+        source = self._source(None, "[kernel]")
+        return default_entry(source, self.names, apart, self.at("[kernel] entry"))
 
     def _under(self, condition: str | None, stage: StageRecipe) -> StageRecipe:
         """A stage that is launched where the condition of its variant is true, too."""
@@ -191,10 +200,11 @@ class _Reader:
         def extent(field: str, value: Any) -> tuple[Formula, ...]:  # noqa: ANN401 - one value or a list
             return tuple(formula(field, axis) for axis in (value if isinstance(value, list) else [value]))
 
+        block = launch.block or default_block(self.declared, self.at(f"{in_launch} block"))
         registers, shared = self._declared(stage, in_launch)
         return StageRecipe(
             place=self.at(in_launch),
-            name=stage.name if stage else self.document.kernel.name,
+            name=stage.name if stage else self.name,
             source=self._source(stage, in_kernel),
             entry=Template(self.at(f"{in_kernel} entry"), entry, self.names),
             options=tuple(
@@ -202,7 +212,7 @@ class _Reader:
                 for option in self.document.kernel.options
             ),
             grid=extent("grid", launch.grid),
-            block=extent("block", launch.block),
+            block=extent("block", block),
             shared_bytes=formula("shared_bytes", launch.shared_bytes),
             arguments=self._parameters(stage, key, arguments),
             min_architecture=formula("min_architecture", launch.min_architecture),
@@ -221,7 +231,7 @@ class _Reader:
         for name in stage.arguments:
             if name not in arguments:
                 raise self.at(f"{key} arguments").error(
-                    f"no [[argument]] is called {name!r}; choose from {', '.join(arguments)}"
+                    f"no argument is called {name!r}; choose from {', '.join(arguments)}"
                     f"{suggestion(name, arguments)}"
                 )
         return tuple(arguments[name] for name in stage.arguments)

@@ -199,6 +199,7 @@ class StageRecipe:
         arguments: names of buffers, or what is passed by value.
         when: None for always.
         registers: None where the file declares no resources.
+        macros: tunables and sizes that the source gets as macros.
     """
 
     place: Place
@@ -216,6 +217,7 @@ class StageRecipe:
     when: Formula | None
     registers: Formula | None
     static_shared_bytes: Formula | None
+    macros: tuple[str, ...] = ()
 
     def evaluated(self, env: Environment) -> Stage:
         """The launch of one configuration.
@@ -241,7 +243,7 @@ class StageRecipe:
             name=self.name,
             source=self.source,
             entry=self.entry.fill(env),
-            options=tuple(option.fill(env) for option in self.options),
+            options=(*(option.fill(env) for option in self.options), *self._defined(env)),
             grid=grid,
             block=block,
             shared_bytes=self.shared_bytes.whole(env, 0, MAX_SHARED_BYTES),
@@ -251,6 +253,13 @@ class StageRecipe:
             resident=bool(self.resident.number(env)),
             cluster=cluster,
         )
+
+    def _defined(self, env: Environment) -> list[str]:
+        """NVRTC options of the macros; a tunable without a value has none."""
+        values = ((name, env[name]) for name in self.macros)
+        return [
+            f"-D{n}={int(v) if isinstance(v, bool) else v}" for n, v in values if not isinstance(v, NoValue)
+        ]
 
     def _declared(self, env: Environment) -> Resources | None:
         if self.registers is None:
@@ -287,7 +296,7 @@ class Recipe:
     """Everything a kernel file says.
 
     ``default`` values are formulas, or texts that are values themselves; None for tunables with a condition
-    for which none is given.
+    for which none is given. ``work`` is None where the file states none.
     """
 
     place: Place
@@ -307,7 +316,7 @@ class Recipe:
     buffers: tuple[BufferRecipe, ...]
     stages: tuple[StageRecipe, ...]
     problem: ProblemSpec
-    work: WorkRecipe
+    work: WorkRecipe | None
     min_occupancy: float | None
 
     def launches(self, env: Environment) -> tuple[Stage, ...]:

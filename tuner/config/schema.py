@@ -12,8 +12,11 @@ MAX_SIZE = 2**53  # beyond it a size is no longer exact as a fraction
 class KernelTable(FileTable):
     """Name, description and source of the kernel."""
 
-    name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9-]*$", description="Name on the command line: a-z, 0-9 and -."
+    name: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9][a-z0-9-]*$",
+        description="Name on the command line: a-z, 0-9 and -. Where it is left out, that of the folder of a "
+        "kernel.toml, and that of any other file.",
     )
     description: str = Field(default="", description="One line for people.")
     family: str = Field(
@@ -32,7 +35,8 @@ class KernelTable(FileTable):
     entry: str | None = Field(
         default=None,
         description="Name expression of the __global__ function; {expression} is replaced by its value, "
-        "e.g. scan<{N}, {P}>. Left out where there are [[stage]] tables.",
+        "e.g. scan<{N}, {P}>. The only __global__ function of the source where it is left out, its template "
+        "parameters filled in by name. Never beside [[stage]] tables.",
     )
     options: list[str] = Field(
         default=[],
@@ -93,8 +97,10 @@ class LaunchTable(FileTable):
     """Geometry of the launch."""
 
     grid: Geometry = Field(description="Blocks: one expression, or a list of up to three (x, y, z).")
-    block: Geometry = Field(
-        description="Threads of a block: one expression, or a list of up to three (x, y, z)."
+    block: Geometry | None = Field(
+        default=None,
+        description="Threads of a block: one expression, or a list of up to three (x, y, z). The tunables "
+        "block_size_x, block_size_y and block_size_z where it is left out.",
     )
     shared_bytes: int | str = Field(
         default=0,
@@ -227,7 +233,7 @@ class WorkTable(FileTable):
 class OccupancyTable(FileTable):
     """The least occupancy of a configuration that is tried."""
 
-    min: float = Field(ge=0, le=1, description="Smallest occupancy, 0 to 1; 0.8 where the table is left out.")
+    min: float = Field(ge=0, le=1, description="Smallest occupancy, 0 to 1; 0 where the table is left out.")
 
 
 class KernelDocument(FileTable):
@@ -237,8 +243,14 @@ class KernelDocument(FileTable):
     problem: ProblemTable = Field(
         default=ProblemTable(), description="What is computed and how it is checked."
     )
+    arguments: dict[Name, str] = Field(
+        default={},
+        description="The parameters of the __global__ function, in order, in one line each: arrays as "
+        "'in float32[N]', values as 'int32 = N'. Instead of [[argument]].",
+    )
     argument: list[Argument] = Field(
-        min_length=1, description="The parameters of the __global__ function, in order."
+        default=[],
+        description="The parameters of the __global__ function, in order; more than lines can say.",
     )
     tunables: Tunables = Field(
         default={},
@@ -265,7 +277,11 @@ class KernelDocument(FileTable):
     stage: list[StageTable] = Field(
         default=[], description="Several launches, instead of [launch]; those of variants follow."
     )
-    work: WorkTable = Field(description="What one run must do.")
+    work: WorkTable | None = Field(
+        default=None,
+        description="What one run must do. Without it no rate is shown, and a simulated device assumes that "
+        "every array moves once and that nothing is computed.",
+    )
     resources: ResourcesTable | None = Field(
         default=None, description="What a block takes, used only where there is no compiler."
     )
@@ -278,8 +294,10 @@ class KernelDocument(FileTable):
         if self.stage or any(variant.stage for variant in self.variant.values()):
             if self.launch is not None or self.kernel.entry is not None:
                 raise ValueError("[[stage]] tables stand instead of [launch] and entry in [kernel]")
-        elif self.launch is None or self.kernel.entry is None:
-            raise ValueError("[launch] and entry in [kernel], or [[stage]] tables, are needed")
+        elif self.launch is None:
+            raise ValueError("[launch], or [[stage]] tables, are needed")
+        if not self.argument:
+            raise ValueError("[arguments], or [[argument]] tables, are needed")
         if (self.problem.name == "expression") != bool(self.problem.reference):
             raise ValueError('[problem.reference] and name = "expression" in [problem] need each other')
         return self

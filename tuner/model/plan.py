@@ -246,6 +246,7 @@ class Work:
         rate_units: units of the papers' rate, e.g. rows, data or floating-point operations of a run.
         rate_name: e.g. ``MRows/s``; the number shown is ``rate_units / time / rate_scale``.
         rate_scale: e.g. 1e6 for ``MRows/s``.
+        assumed: the kernel file states no work: every array moves once, and nothing is computed.
     """
 
     bytes: float
@@ -254,6 +255,7 @@ class Work:
     rate_units: float = 0.0
     rate_name: str = ""
     rate_scale: float = 1e6
+    assumed: bool = False
 
 
 @dataclass(frozen=True)
