@@ -70,10 +70,10 @@ Sizes = Annotated[
 class ProblemTable(FileTable):
     """The problem, its sizes, and the check of the answer."""
 
-    name: Literal["scan", "tridiagonal", "fft", "expression", "consistent"] = Field(
+    name: Literal["scan", "tridiagonal", "fft", "expression", "consistent", "unchecked"] = Field(
         default="consistent",
         description="A built-in problem; or expression, checked with [problem.reference]; or consistent, "
-        "compared with the answer of the default configuration.",
+        "compared with the answer of the default configuration; or unchecked, not compared.",
     )
     batch: int | str = Field(
         default=1, description="Independent problems in one run unless the user sets it; over the sizes."

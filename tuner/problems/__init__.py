@@ -12,6 +12,7 @@ from tuner.problems.fft import Fft
 from tuner.problems.generic import Consistent, Elementwise
 from tuner.problems.scan import Scan
 from tuner.problems.tridiagonal import Tridiagonal
+from tuner.problems.unchecked import Unchecked
 
 __all__ = [
     "NAMES",
@@ -37,6 +38,7 @@ _PROBLEMS: dict[str, type[Problem]] = {
     "fft": Fft,
     "expression": Elementwise,
     "consistent": Consistent,
+    "unchecked": Unchecked,
 }
 
 NAMES = tuple(_PROBLEMS)

@@ -68,12 +68,14 @@ class Problem(ABC):
     Attributes:
         spec: what the kernel file says of the problem.
         needs_baseline: True when only another run can tell what is right.
+        judged: False when nothing is compared.
         words: sizes that decide what is computed -> values known; the first where the kernel has no such
             size.
     """
 
     spec: ProblemSpec
     needs_baseline: ClassVar[bool] = False
+    judged: ClassVar[bool] = True
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def word(self, name: str, sizes: Mapping[str, Any]) -> str:
