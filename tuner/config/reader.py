@@ -57,7 +57,9 @@ class _Reader:
         document = self.document
         derived = self._derived()
         tunables = TunableReader(self.at, self.declared, self.fixed, derived)
-        buffers, arguments = ArgumentReader(self.at, list(self.sizes), self.names).read(document.argument)
+        buffers, arguments = ArgumentReader(self.at, list(self.sizes), self.names, self.sources.folder).read(
+            document.argument
+        )
         return Recipe(
             place=self.at("[kernel]"),
             name=self.name,

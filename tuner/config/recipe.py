@@ -9,6 +9,7 @@ import numpy as np
 
 from tuner.config.argument_schema import DTYPES, MAPPED_DTYPES
 from tuner.config.formulas import Environment, Formula, Place, Template
+from tuner.config.input_reader import InputRecipe
 from tuner.config.sizes import SizeValues
 from tuner.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.expressions import Expression, NoValue
@@ -53,15 +54,19 @@ class BufferRecipe:
     role: BufferRole
     dtype: Template
     shape: tuple[Formula, ...]
+    input: InputRecipe | None = None
 
     def evaluated(self, env: Environment) -> Buffer:
         """The buffer of one configuration.
 
         Raises:
-            KernelFileError: the type is none of NumPy's that can be used, or an axis is not a whole number.
+            KernelFileError: the type is none of NumPy's that can be used, an axis is not a whole number, or
+                the array cannot hold its input.
         """
         dtype = known_dtype(self.dtype.place, self.dtype.fill(env), DTYPES)
-        return Buffer(self.name, dtype, tuple(axis.whole(env, least=1) for axis in self.shape), self.role)
+        shape = tuple(axis.whole(env, least=1) for axis in self.shape)
+        values = None if self.input is None else self.input.evaluated(env, dtype, shape)
+        return Buffer(self.name, dtype, shape, self.role, values)
 
 
 @dataclass(frozen=True)
