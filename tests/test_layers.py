@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.cli",),
     ("tuner.daemon", "tuner.doctor"),
     ("tuner.report", "tuner.installing"),
-    ("tuner.comparing", "tuner.application"),
+    ("tuner.comparing", "tuner.application", "tuner.kernel_tuner"),
     ("tuner.search",),
     ("tuner.measurement",),
     ("tuner.tracing",),

@@ -47,7 +47,7 @@ def recipe_of(
         KernelFileError: a key is wrong.
         InputError: a function has a parameter that is no size, tunable or derived name.
     """
-    return _Reader(path, document, SourceTexts(sources), functions, restrictions).recipe()
+    return _Reader(path, document, SourceTexts(sources, Path()), functions, restrictions).recipe()
 
 
 class _Reader:

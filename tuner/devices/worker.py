@@ -9,11 +9,15 @@ import logging
 import os
 import re
 import signal
+import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tuner.compiler import Compiler
 from tuner.compiler.compiler import plan_resources
@@ -41,6 +45,10 @@ class WorkerDevice:
     """A device in a worker process; implements ``tuner.interfaces.Device``.
 
     The hosted device must keep the system's monotonic clock, which all processes share.
+
+    Attributes:
+        verifier: judges in this process, by a run of its own, what a check found right; None for no such
+            judgement.
 
     Args:
         spec: ``cuda:N``; what messages call the device.
@@ -74,6 +82,7 @@ class WorkerDevice:
         self._own_compiler = compiler is None
         self._child: Child | None = None
         self._closed = False
+        self.verifier: Callable[[Plan, int], Check] | None = None
         self._identity, self._limits = self._start()
 
     @property
@@ -115,7 +124,33 @@ class WorkerDevice:
         check: Check = answer
         if check.status is Status.CRASHED:
             self._drop()
+        if check.status is Status.OK and self.verifier is not None:
+            verdict = self.verifier(plan, seed)
+            return Check(verdict.status, verdict.detail or check.detail, self.now_s() - begun)
         return check
+
+    def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> tuple[Check, dict[str, NDArray[Any]]]:
+        """Run a plan once on its inputs; the check is ok where it ran, as nothing is compared.
+
+        Args:
+            plan: what to run.
+            seed: of the inputs.
+            names: of the buffers that are asked for.
+
+        Returns:
+            How it ended, and the buffers as the run left them; none of them where it failed.
+        """
+        begun = self.now_s()
+        with tempfile.TemporaryDirectory(prefix="tuner-outputs-") as folder:
+            answer = self._attempt("outputs", plan, seed, tuple(names), folder, timeout_s=self._run_timeout_s)
+            if isinstance(answer, _LostProcess):
+                return Check(answer.status, answer.detail, self.now_s() - begun), {}
+            check: Check = answer
+            if check.status is Status.CRASHED:
+                self._drop()
+            if check.status is not Status.OK:
+                return check, {}
+            return check, {name: np.load(f"{folder}/{name}.npy", allow_pickle=False) for name in names}
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """See ``Device.run``; a time-out or a crash is the status of all, and the worker is replaced."""
