@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import candidate, play, result, search_over
 from tuner.policies.payback import GAPS, Prospects, paying
-from tuner.report.cost import cost_line
 
 from tuner import registry
 from tuner.comparing import evaluations as evaluation
@@ -21,6 +20,7 @@ from tuner.model import Measurement, Trial
 from tuner.model.objective import Objective
 from tuner.recordings.opening import open_recording
 from tuner.recordings.values import search_of
+from tuner.report.cost import cost_line
 from tuner.search.break_even import break_even
 
 RANDOM = registry.load("policy", "random")

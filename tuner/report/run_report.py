@@ -18,6 +18,7 @@ from tuner.report.trials_table import trials_table
 from tuner.report.words import label, lasting, note
 
 _SHOWN_ALONE, _SHOWN_OF_SET = 5, 3  # trials, beside those that are known for something
+_NAMED_IN_HEAD = 3  # workloads; of more the table has the names
 _WARNING, _QUIET = "yellow", "dim"
 
 
@@ -83,7 +84,11 @@ def report_lines(
         yield ReportLine("")
         yield from trial_lines(document, shown, len(ranked), width, numbered=trials is not None)
         yield ReportLine("")
-    for line in (*dropped_lines(document), *failure_lines(document, verbose=verbose), cost_line(document)):
+    for line in (
+        *dropped_lines(document, verbose=verbose),
+        *failure_lines(document, verbose=verbose),
+        cost_line(document),
+    ):
         yield from lines_of(line, width)
     yield from _use(document, width, more=trials is None)
     if verbose:
@@ -94,7 +99,10 @@ def report_lines(
 
 def head_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
     """What was tuned, where and for what, how long it took, and what kind of numbers these are."""
-    names = " + ".join(tied(_named(workload)) for workload in document["workloads"])
+    workloads = document["workloads"]
+    names = " + ".join(tied(_named(document, workload)) for workload in workloads)
+    if len(workloads) > _NAMED_IN_HEAD:
+        names = f"{len(workloads)} workloads"
     device = document["device"]
     where = f"{device['name']} ({device['spec']})" if device.get("spec") else device["name"]
     run = [f"run {document['run']}"] if document.get("run") is not None else []
@@ -104,10 +112,11 @@ def head_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
         yield from lines_of(note(document), width, _WARNING)
 
 
-def _named(workload: Mapping[str, Any]) -> str:
-    """A workload with its batch, where it has more than one problem."""
-    batch = workload.get("batch")
-    return workload["name"] if batch in (None, 1) else f"{workload['name']} × {batch:,}"
+def _named(document: Mapping[str, Any], workload: Mapping[str, Any]) -> str:
+    """A workload, with its batch where no table tells it."""
+    name, batch = str(workload["name"]), workload.get("batch")
+    told = len(document["workloads"]) > 1 and document["best"] is not None
+    return name if told or batch in (None, 1) else f"{name}, batch {batch:,}"
 
 
 def _measured(document: Mapping[str, Any]) -> str:
