@@ -64,7 +64,9 @@ def same(trial: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bo
 def ranked_trials(document: Mapping[str, Any]) -> list[RankedTrial]:
     """All trials of a document, the answer first, then by cost; those without a cost last."""
     listed = document.get("trials")
-    numbered = list(enumerate(listed, 1)) if listed else [(0, trial) for trial in _named(document)]
+    numbered = [(0, trial) for trial in _named(document)]
+    if listed:  # trials that `tuner show` wrote know their numbers
+        numbered = [(trial.get("number", place), trial) for place, trial in enumerate(listed, 1)]
     best, limit_s = document["best"], _limit_s(document)
     costs = {id(trial): _cost(document, trial, limit_s) for _, trial in numbered}
 
