@@ -77,7 +77,7 @@ def test_json_has_standard_output_for_itself(db: Path) -> None:
 
     assert outcome.returncode == 0, outcome.stderr
     assert json.loads(outcome.stdout)["space"]["measured"] == 2
-    assert "scan-lf:N=4 × " in outcome.stderr
+    assert "scan-lf:N=4, batch " in outcome.stderr
     assert "(modelled)" in outcome.stderr
 
 

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_process import SMALL, TX1, document, tuner
@@ -63,7 +62,7 @@ def test_csv_has_a_row_for_each_trial(db: Path) -> None:
 
 
 def test_trials_are_filtered_by_an_expression(db: Path) -> None:
-    """Over tunables and numbers; of several workloads by the number of the workload, or the only one's name."""
+    """Over tunables and numbers; tunables of several workloads carry the workload's number."""
     found = document("show", "2", "--where", "clock_mhz == 921 and time_s < 1", "--database", db)["trials"]
     every = document("show", "2", "--sort", "number", "--database", db)["trials"]
 
@@ -182,7 +181,7 @@ def test_history_is_whole_at_any_width(width: int) -> None:
     text = io.StringIO()
     Console(file=text, width=width).print(runs_report(RUNS, width))
     lines: list[str] = text.getvalue().splitlines()
-    words: dict[str, Any] = dict.fromkeys(("2026-11-22", "22:02:51", "tridiag-wm:N=512", "sim:jetson-tx1"), 0)
+    words = ("2026-11-22", "22:02:51", "tridiag-wm:N=512", "sim:jetson-tx1")
 
     assert max(map(len, lines)) <= width
     assert all(text.getvalue().split().count(word) == len(RUNS) for word in words)

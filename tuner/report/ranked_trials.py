@@ -103,7 +103,7 @@ def _limit_s(document: Mapping[str, Any]) -> float:
     slowdown, fastest = document.get("max_slowdown"), document.get("fastest")
     if slowdown is None or fastest is None or not fastest["time_s"]:
         return math.inf
-    return float(fastest["time_s"]) * (1 + slowdown)
+    return float(fastest["time_s"] * (1 + slowdown))
 
 
 def _cost(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float) -> float | None:
@@ -114,7 +114,7 @@ def _cost(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float)
     name = objective_name(document)
     if name == "time":
         return float(time_s)
-    return None if energy_j is None else float(energy_j) * float(time_s) ** float(_TIME_EXPONENT[name])
+    return None if energy_j is None else energy_j * math.pow(time_s, _TIME_EXPONENT[name])
 
 
 def _marks(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float) -> Iterator[str]:
