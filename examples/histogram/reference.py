@@ -3,6 +3,6 @@
 import numpy as np
 
 
-def histogram(bytes, **sizes):
+def histogram(values, **sizes):
     """How often each byte stands in the array."""
-    return np.bincount(bytes, minlength=256)
+    return np.bincount(values, minlength=256)
