@@ -1,22 +1,25 @@
 """Reads a kernel file (TOML, schema, names, sources) into a recipe; errors name the key."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuner.config.argument_reader import ArgumentReader
-from tuner.config.document import read_document
+from tuner.config.document import argument_key, read_document
 from tuner.config.formulas import Formula, Place, Template, parsed
-from tuner.config.recipe import ArgumentRecipe, BufferRecipe, Recipe, Rule, StageRecipe, WorkRecipe
-from tuner.config.schema import KernelDocument, LaunchTable, SizeRange, StageTable, WorkTable
+from tuner.config.problem_reader import read_problem
+from tuner.config.problem_schema import SizeRange
+from tuner.config.recipe import ArgumentRecipe, Recipe, Rule, StageRecipe, WorkRecipe
+from tuner.config.schema import KernelDocument, LaunchTable, StageTable, WorkTable
+from tuner.config.short_files import default_block, default_entry, default_name, with_macros
 from tuner.config.sizes import SizeValues, is_text, listed
 from tuner.config.source_folder import SourceFolder
 from tuner.config.tunable_reader import TunableReader, declarations
 from tuner.errors import suggestion
 from tuner.expressions import is_free_name
-from tuner.model import ProblemSpec, Source, TunableValue
+from tuner.model import Source, TunableValue
 
 MAX_WORKLOADS = 10_000  # commands list them all
 _SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -46,19 +49,24 @@ class _Reader:
         self._check_sizes()
         self.fixed = [*self.sizes, "batch"]
         self.names = [*self.fixed, *self.declared, *document.derived]
+        self.name = document.kernel.name or default_name(path, self.at("[kernel] name"))
         self.sources = SourceFolder(path.parent, document.kernel.headers, self.at("[kernel] headers"))
 
     def at(self, key: str) -> Place:
-        return Place(str(self.path), key)
+        return Place(str(self.path), argument_key(key) if self.document.arguments else key)
 
     def recipe(self) -> Recipe:
         document = self.document
         derived = self._derived()
         tunables = TunableReader(self.at, self.declared, self.fixed, derived)
-        buffers, arguments = ArgumentReader(self.at, list(self.sizes), self.names).read(document.argument)
+        buffers, arguments = ArgumentReader(self.at, list(self.sizes), self.names, self.sources.folder).read(
+            document.argument
+        )
+        problem, files = read_problem(self.at, document.problem, buffers, self.fixed, self.sources.folder)
+        stages, reference = self._launches(arguments)
         return Recipe(
             place=self.at("[kernel]"),
-            name=document.kernel.name,
+            name=self.name,
             description=document.kernel.description,
             family=document.kernel.family,
             sizes=self.sizes,
@@ -72,10 +80,12 @@ class _Reader:
             spills=document.constraints.spills,
             default=tunables.default(document.default),
             buffers=buffers,
-            stages=self._stages(arguments),
-            problem=self._problem(buffers),
-            work=self._work(document.work),
+            stages=stages,
+            problem=problem,
+            work=None if document.work is None else self._work(document.work),
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
+            reference=reference,
+            reference_files=files,
         )
 
     # --- names and values ------------------------------------------------------------------------
@@ -149,10 +159,32 @@ class _Reader:
 
     # --- stages ----------------------------------------------------------------------------------
 
+    def _launches(
+        self, arguments: Mapping[str, ArgumentRecipe]
+    ) -> tuple[tuple[StageRecipe, ...], StageRecipe | None]:
+        """The launches of a run, and that of the naive kernel; macros are for names that no run mentions."""
+        stages, names = self._stages(arguments), [*self.declared, *self.sizes]
+        entry = self.document.problem.reference_entry
+        if entry is None:
+            return with_macros(stages, names), None
+        own = self.document.reference_launch
+        launch = self.document.launch if own is None else LaunchTable(**own.model_dump())
+        if launch is None:
+            raise self.at("[reference_launch]").error("is needed for reference_entry")
+        naive = replace(
+            self._stage(None, "", launch, entry, arguments),
+            place=self.at("[launch]" if own is None else "[reference_launch]"),
+            name=entry,
+            entry=Template(self.at("[problem] reference_entry"), entry, self.names),
+        )
+        *stages_with_macros, reference = with_macros([*stages, naive], names)
+        return tuple(stages_with_macros), reference
+
     def _stages(self, arguments: Mapping[str, ArgumentRecipe]) -> tuple[StageRecipe, ...]:
         document = self.document
-        if document.launch is not None and document.kernel.entry is not None:
-            return (self._stage(None, "", document.launch, document.kernel.entry, arguments),)
+        if document.launch is not None:
+            entry = document.kernel.entry or self._only_entry()
+            return (self._stage(None, "", document.launch, entry, arguments),)
         tables = {"stage": (document.stage, None)} | {
             f"variant.{name}.stage": (variant.stage, variant.when)
             for name, variant in document.variant.items()
@@ -164,6 +196,12 @@ class _Reader:
                 recipe = self._stage(stage, key, stage, stage.entry, arguments)
                 stages.append(self._under(condition, recipe))
         return tuple(stages)
+
+    def _only_entry(self) -> str:
+        reference = getattr(self.document.problem, "reference_entry", None)
+        apart = [] if reference is None else [reference.partition("<")[0]]
+        source = self._source(None, "[kernel]")
+        return default_entry(source, self.names, apart, self.at("[kernel] entry"))
 
     def _under(self, condition: str | None, stage: StageRecipe) -> StageRecipe:
         """A stage that is launched where the condition of its variant is true, too."""
@@ -189,10 +227,11 @@ class _Reader:
         def extent(field: str, value: Any) -> tuple[Formula, ...]:  # noqa: ANN401 - one value or a list
             return tuple(formula(field, axis) for axis in (value if isinstance(value, list) else [value]))
 
+        block = launch.block or default_block(self.declared, self.at(f"{in_launch} block"))
         registers, shared = self._declared(stage, in_launch)
         return StageRecipe(
             place=self.at(in_launch),
-            name=stage.name if stage else self.document.kernel.name,
+            name=stage.name if stage else self.name,
             source=self._source(stage, in_kernel),
             entry=Template(self.at(f"{in_kernel} entry"), entry, self.names),
             options=tuple(
@@ -200,7 +239,7 @@ class _Reader:
                 for option in self.document.kernel.options
             ),
             grid=extent("grid", launch.grid),
-            block=extent("block", launch.block),
+            block=extent("block", block),
             shared_bytes=formula("shared_bytes", launch.shared_bytes),
             arguments=self._parameters(stage, key, arguments),
             min_architecture=formula("min_architecture", launch.min_architecture),
@@ -219,7 +258,7 @@ class _Reader:
         for name in stage.arguments:
             if name not in arguments:
                 raise self.at(f"{key} arguments").error(
-                    f"no [[argument]] is called {name!r}; choose from {', '.join(arguments)}"
+                    f"no argument is called {name!r}; choose from {', '.join(arguments)}"
                     f"{suggestion(name, arguments)}"
                 )
         return tuple(arguments[name] for name in stage.arguments)
@@ -236,24 +275,6 @@ class _Reader:
         return found[0], found[1]
 
     # --- problem, work, sources ------------------------------------------------------------------
-
-    def _problem(self, buffers: tuple[BufferRecipe, ...]) -> ProblemSpec:
-        problem = self.document.problem
-        read = [b.name for b in buffers if b.role in ("in", "inout")]
-        written = [b.name for b in buffers if b.role in ("out", "inout")]
-        for name, text in problem.reference.items():
-            place = self.at(f"[problem.reference] {name}")
-            if name not in written:
-                raise place.error(f"no output buffer is called so; choose from {', '.join(written)}")
-            parsed(place, text, [*read, *self.fixed])
-        if problem.reference:
-            self._check_complete(problem.reference, written)
-        return ProblemSpec(problem.name, problem.tolerance, tuple(problem.reference.items()))
-
-    def _check_complete(self, reference: Collection[str], written: Collection[str]) -> None:
-        missing = [name for name in written if name not in reference]
-        if missing:
-            raise self.at("[problem.reference]").error(f"an expression is missing for {', '.join(missing)}")
 
     def _work(self, work: WorkTable) -> WorkRecipe:
         def formula(field: str) -> Formula:

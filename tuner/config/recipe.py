@@ -1,14 +1,17 @@
 """A kernel file with all expressions parsed, for ``KernelFile.plan``."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import cast
 
 import numpy as np
 
 from tuner.config.argument_schema import DTYPES, MAPPED_DTYPES
 from tuner.config.formulas import Environment, Formula, Place, Template
+from tuner.config.input_reader import FileRecipe, InputRecipe
 from tuner.config.sizes import SizeValues
 from tuner.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.expressions import Expression, NoValue
@@ -53,15 +56,19 @@ class BufferRecipe:
     role: BufferRole
     dtype: Template
     shape: tuple[Formula, ...]
+    input: InputRecipe | None = None
 
     def evaluated(self, env: Environment) -> Buffer:
         """The buffer of one configuration.
 
         Raises:
-            KernelFileError: the type is none of NumPy's that can be used, or an axis is not a whole number.
+            KernelFileError: the type is none of NumPy's that can be used, an axis is not a whole number, or
+                the array cannot hold its input.
         """
         dtype = known_dtype(self.dtype.place, self.dtype.fill(env), DTYPES)
-        return Buffer(self.name, dtype, tuple(axis.whole(env, least=1) for axis in self.shape), self.role)
+        shape = tuple(axis.whole(env, least=1) for axis in self.shape)
+        values = None if self.input is None else self.input.evaluated(env, dtype, shape)
+        return Buffer(self.name, dtype, shape, self.role, values)
 
 
 @dataclass(frozen=True)
@@ -194,6 +201,7 @@ class StageRecipe:
         arguments: names of buffers, or what is passed by value.
         when: None for always.
         registers: None where the file declares no resources.
+        macros: tunables and sizes that the source gets as macros.
     """
 
     place: Place
@@ -211,6 +219,7 @@ class StageRecipe:
     when: Formula | None
     registers: Formula | None
     static_shared_bytes: Formula | None
+    macros: tuple[str, ...] = ()
 
     def evaluated(self, env: Environment) -> Stage:
         """The launch of one configuration.
@@ -236,7 +245,7 @@ class StageRecipe:
             name=self.name,
             source=self.source,
             entry=self.entry.fill(env),
-            options=tuple(option.fill(env) for option in self.options),
+            options=(*(option.fill(env) for option in self.options), *self._defined(env)),
             grid=grid,
             block=block,
             shared_bytes=self.shared_bytes.whole(env, 0, MAX_SHARED_BYTES),
@@ -246,6 +255,13 @@ class StageRecipe:
             resident=bool(self.resident.number(env)),
             cluster=cluster,
         )
+
+    def _defined(self, env: Environment) -> list[str]:
+        """NVRTC options of the macros; a tunable without a value has none."""
+        values = ((name, env[name]) for name in self.macros)
+        return [
+            f"-D{n}={int(v) if isinstance(v, bool) else v}" for n, v in values if not isinstance(v, NoValue)
+        ]
 
     def _declared(self, env: Environment) -> Resources | None:
         if self.registers is None:
@@ -282,7 +298,7 @@ class Recipe:
     """Everything a kernel file says.
 
     ``default`` values are formulas, or texts that are values themselves; None for tunables with a condition
-    for which none is given.
+    for which none is given. ``work`` is None where the file states none.
     """
 
     place: Place
@@ -302,8 +318,32 @@ class Recipe:
     buffers: tuple[BufferRecipe, ...]
     stages: tuple[StageRecipe, ...]
     problem: ProblemSpec
-    work: WorkRecipe
+    work: WorkRecipe | None
     min_occupancy: float | None
+    reference: StageRecipe | None = None
+    reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
+
+    @cached_property
+    def checked_problem(self) -> ProblemSpec:
+        """The problem with the hashes of its files.
+
+        Raises:
+            KernelFileError: one cannot be read any more.
+        """
+        files = tuple((name, file.hashed) for name, file in self.reference_files.items())
+        return replace(self.problem, files=files)
+
+    @property
+    def data_hashes(self) -> tuple[str, ...]:
+        """SHA-256 of every file of data and of functions.
+
+        Raises:
+            KernelFileError: one cannot be read any more.
+        """
+        inputs = (buffer.input.files for buffer in self.buffers if buffer.input is not None)
+        files = [*itertools.chain.from_iterable(inputs), *self.reference_files.values()]
+        function = self.problem.function
+        return (*(file.hashed.sha256 for file in files), *(() if function is None else (function.sha256,)))
 
     def launches(self, env: Environment) -> tuple[Stage, ...]:
         """The stages whose ``when`` holds.
