@@ -296,7 +296,7 @@ def test_a_search_for_time_says_what_energy_would_save() -> None:
     assert "least energy instead: -8.9 ± 0.1 % energy for +0.4 ± 0.2 % time, measured once each" in printed(
         CASES["one-time-with-joules"], 120
     )
-    assert "the fastest  -8.9 ± 0.1 %   +0.4 ± 0.2 %" in printed(CASES["one-energy"], 80)
+    assert "the fastest   -8.9 ± 0.1 %   +0.4 ± 0.2 %" in printed(CASES["one-energy"], 80)
     assert "least energy" not in printed(CASES["one-time"], 80)
 
 

@@ -91,7 +91,8 @@ def _compared(rows: list[list[str]], width: int, energy_first: bool) -> list[str
     heads = ["against", *(("energy", "time") if energy_first else ("time", "energy")), ""]
     filled = [place for place in range(len(heads)) if any(row[place] for row in rows)]
     kept = [[row[place] for place in filled] for row in (heads, *rows)]
-    return table(kept, [""] * len(kept), width, indent=_INDENT)
+    right = {place for place, head in enumerate(kept[0]) if head in ("energy", "time")}
+    return table(kept, [""] * len(kept), width, right=right, indent=_INDENT)
 
 
 def _changes(against: Mapping[str, Any], energy_first: bool) -> list[str]:

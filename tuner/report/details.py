@@ -82,6 +82,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[str]:
             words.append(f"{percent(best['time_s'] / default['time_s'] - 1)} time against the default")
         if best.get("rate_per_watt") is not None:
             words.append(f"{significant(best['rate_per_watt'])} {workload['rate_name']}/W (modelled)")
+        if workload.get("work_assumed"):
+            words.append("its kernel file states no [work]: every array is taken to move once")
         if words:
             yield f"{workload['name']}: {', '.join(words)}"
 

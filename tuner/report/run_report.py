@@ -12,7 +12,7 @@ from tuner.report.details import detail_lines
 from tuner.report.flags import flags_of
 from tuner.report.layout import GAP, LEAST_WIDTH, ReportLine, lines_of, rendered, tied, wrapped
 from tuner.report.left_out import dropped_lines, failure_lines
-from tuner.report.notices import notices_of, warnings
+from tuner.report.notices import notices_of, stand_in, warnings
 from tuner.report.ranked_trials import RankedTrial, goal, ranked_trials, top
 from tuner.report.trials_table import trials_table
 from tuner.report.words import label, lasting, note
@@ -76,6 +76,8 @@ def report_lines(
     best_of = top(ranked, _SHOWN_ALONE if len(document["workloads"]) == 1 else _SHOWN_OF_SET)
     lower = any(one.cost is not None and one.cost < (ranked[0].cost or 0.0) for one in best_of)
     yield from head_lines(document, width)
+    for notice in stand_in(document, seen):
+        yield from lines_of(notice, width, _WARNING)
     yield from _answer(document, width)
     for notice in warnings(document, seen, of_ties=lower):
         yield from lines_of(notice, width, _WARNING)
