@@ -72,6 +72,9 @@ def comparisons(document: Mapping[str, Any], width: int) -> list[str]:
     itself: list[str] = []
     for name, against in (("default", "against_default"), ("fastest", "trade_off")):
         trial, changes = document.get(name), document.get(against)
+        if name == "fastest" and rows and same(trial, document.get("default")):
+            rows[0][0] = "the default, the fastest"
+            continue
         if same(document["best"], trial):
             itself.append("the default configuration" if name == "default" else "the fastest trial")
         elif trial is not None and trial["status"] != "ok":
