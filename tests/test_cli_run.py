@@ -166,7 +166,7 @@ def test_greedy_descent_comes_near_the_optimum(db: Path) -> None:
 
 def test_without_a_gpu_a_model_stands_in_and_says_so(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU: the run goes to the simulated Jetson TX1 with a plain notice of what was missing."""
-    monkeypatch.setattr("tuner.devices.worker.driver_problem", lambda: "no NVIDIA driver")
+    monkeypatch.setattr("tuner.devices.choice.driver_problem", lambda: "no NVIDIA driver")
     result = tuner("run", "scan-lf:N=4", "--budget", "1", "--database", db)
 
     assert result.exit_code == 0

@@ -30,8 +30,8 @@ from tuner.database import Ledger, Store
 from tuner.database.answers import analytical_key
 from tuner.database.best_known import ORIGINS
 from tuner.database.ranking import AnswerQuery, fills, rank_stored
+from tuner.devices.choice import identify
 from tuner.devices.gpus import gpu_model
-from tuner.devices.worker import identify
 from tuner.model import Configuration, DeviceIdentity, RunStatus
 from tuner.model.objective import described
 from tuner.report import run_report

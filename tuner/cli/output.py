@@ -33,7 +33,22 @@ def writable(ctx: click.Context, parameter: click.Parameter, value: str | None) 
         raise InputError(f"{option}: the directory {path.parent} does not exist")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise InputError(f"{option}: not writable by this user")
+    if not path.exists() or path.is_file():
+        _try_to_write(path.parent, option)
     return value
+
+
+def _try_to_write(folder: Path, option: str) -> None:
+    """Make a file that has no name, or is gone at once: rights alone do not tell of a read-only disk.
+
+    Raises:
+        InputError: the folder takes none.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"\n")
+    except OSError as error:
+        raise InputError(f"{option}: no file can be written to {folder}: {error.strerror}") from error
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:

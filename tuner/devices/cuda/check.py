@@ -7,7 +7,7 @@ differs by more than the allowed error, its worst row is judged in float64 on th
 reference's: the truth tells which of the two is wrong.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
@@ -95,6 +95,8 @@ class AnswerCheck:
         validate_plan(plan)
         self._pool.evict([plan] if plan.baseline is None else [plan, plan.baseline])
         problem, key = problem_for(plan.problem), _key(plan, seed)
+        if not problem.judged:
+            return self._unjudged(plan, seed)
         reference = self._references.get(key)
         if reference is None and problem.needs_baseline and plan.baseline is not None:
             self._run(plan.baseline, seed)
@@ -115,6 +117,19 @@ class AnswerCheck:
         if status is Status.OK and self._has_room(plan):
             self._keep(key, self._reference(problem, plan))
         return status, words
+
+    def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> dict[str, Array]:
+        """Arrays as one run on the inputs of a seed leaves them; they are those of the pool.
+
+        Raises:
+            LaunchRefusedError: a stage cannot be compiled, loaded or launched.
+            KernelFileError: the buffers are not those of the problem.
+        """
+        validate_plan(plan)
+        self._pool.evict([plan])
+        self._run(plan, seed)
+        arrays = self._pool.sets(plan, 1)[0]
+        return {name: arrays[name] for name in names}
 
     def forget(self) -> None:
         """Give the memory of the references back."""
@@ -146,6 +161,17 @@ class AnswerCheck:
     def _outputs(self, plan: Plan) -> dict[str, Array]:
         arrays = self._pool.sets(plan, 1)[0]
         return {b.name: arrays[b.name] for b in plan.buffers if b.role in _OUTPUT_ROLES}
+
+    def _unjudged(self, plan: Plan, seed: int) -> tuple[Status, str]:
+        """One run of which only the guards are looked at; arrays of role ``in`` may be written."""
+        self._run(plan, seed)
+        guards = {name: self._kernels.guarded(raw, GUARD_BYTES) for name, raw in self._pool.raw(plan).items()}
+        found = self._kernels.read()
+        overrun = next((name for name, slot in guards.items() if found[slot]), None)
+        if overrun is None:
+            return Status.OK, "not compared"
+        self._pool.forget(plan)
+        return Status.WRONG_ANSWER, f"wrote outside of buffer {overrun!r}"
 
     # --- without a reference ---------------------------------------------------------------------
 
