@@ -42,7 +42,7 @@ def _repeatability(document: Mapping[str, Any]) -> Iterator[str]:
         return
     for name in ("energy", "time"):
         half = again.get(f"{name}_interval")
-        if half is not None:
+        if half:
             yield (
                 f"trials repeat to ± {100 * half:.2g} % in {name} (95 %{_mark(document)}):"
                 f" {again['trials']} contenders, measured again after the search, turn by turn"
