@@ -46,9 +46,11 @@ def wrapped(text: str, width: int, indent: str = "", hanging: str | None = None)
     """
     rest = indent if hanging is None else hanging
     lines: list[str] = []
+    room = max(width, LEAST_WIDTH) - len(rest)
     for paragraph in _IN_QUANTITY.sub(_NO_BREAK, text).splitlines() or [""]:
+        words = paragraph.split(" ")
         lines += textwrap.wrap(
-            paragraph,
+            " ".join(word if len(word) <= room else word.replace(_NO_BREAK, " ") for word in words),
             max(width, LEAST_WIDTH),
             initial_indent=rest if lines else indent,
             subsequent_indent=rest,
