@@ -317,6 +317,7 @@ def kernel_of(
     label: str,
     functions: Mapping[str, Callable[..., Any]] | None = None,
     restrictions: Sequence[Callable[..., Any]] = (),
+    data: Path | None = None,
 ) -> KernelFile:
     """A kernel that is described by a program instead of a file.
 
@@ -326,6 +327,7 @@ def kernel_of(
         label: what messages call the kernel instead of the file.
         functions: further derived names: functions of a configuration, see ``PythonExpression``.
         restrictions: functions that are true for the configurations that may be tried.
+        data: folder of the files that the document names; not part of the fingerprint, as their content is.
 
     Raises:
         KernelFileError: a key is wrong.
@@ -333,7 +335,8 @@ def kernel_of(
     """
     path = Path(label)
     recipe = recipe_of(path, parsed_document(path, document), sources, functions or {}, restrictions)
-    digest = hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode())
+    text = json.dumps(document, sort_keys=True, default=str)
+    digest = hashlib.sha256((text if data is None else text.replace(str(data), "")).encode())
     expressions = [*(rule.expression for rule in recipe.rules)]
     expressions += [recipe.derived[name].expression for name in functions or {}]
     for expression in expressions:
