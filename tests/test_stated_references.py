@@ -136,6 +136,16 @@ def unwritten(a: DeviceArray, out: DeviceArray) -> None:
     del a, out
 
 
+def clobber(a: DeviceArray, out: DeviceArray) -> None:
+    sums(a, out)
+    a[...] = 0
+
+
+def infinite(a: DeviceArray, out: DeviceArray) -> None:
+    del a
+    out[...] = np.inf
+
+
 def half(a: DeviceArray, out: DeviceArray) -> None:
     out[:16] = np.asarray(a).astype(float).sum(axis=1)[:16]
 
@@ -181,7 +191,7 @@ FORMS = {
 def test_wrong_answers_are_found(
     fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, form: str, action: Any, words: str
 ) -> None:
-    """Each way to state what is right finds a wrong answer and an output nobody wrote, and passes a right one."""
+    """Each way to state what is right finds wrong and missing answers, and passes a right one."""
     stated = kernel(tmp_path, *FORMS[form])
     check = checked(fake, stated, action)
     assert check.status is Status.WRONG_ANSWER
@@ -288,8 +298,8 @@ def test_a_file_of_functions_at_fault(fake: tuple[FakeCupy, CudaDevice], tmp_pat
     ("action", "words"),
     [
         (unwritten, "reference_entry 'naive': output 'sums' was not written"),
-        (lambda a, out: a.fill(0), "reference_entry 'naive': wrote to buffer 'a'"),
-        (lambda a, out: out.fill(np.inf), "reference_entry 'naive': wrote NaN or infinity"),
+        (clobber, "reference_entry 'naive': wrote to buffer 'a'"),
+        (infinite, "reference_entry 'naive': wrote NaN or infinity"),
     ],
 )
 def test_naive_kernels_at_fault(
