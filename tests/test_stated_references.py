@@ -20,7 +20,7 @@ from tuner.errors import ExpressionError, InputError, KernelFileError, Uncheckab
 from tuner.expressions import ArrayExpression
 from tuner.interfaces import Check
 from tuner.model import Plan, Status
-from tuner.problems import problem_for
+from tuner.problems import problem_for, stated_values
 
 SEED = 3
 N = 32
@@ -436,3 +436,32 @@ def test_no_other_language(text: str) -> None:
     """Attributes, indices, calls of anything else and statements are no expressions."""
     with pytest.raises(ExpressionError):
         ArrayExpression(text)
+
+
+def test_values_of_the_host_are_made_once(
+    fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is not read again for arrays that a run overwrites, nor for those it leaves alone."""
+    np.save(tmp_path / "a.npy", np.ones((N, N), np.float32))
+    np.save(tmp_path / "b.npy", np.ones(N, np.float32))
+    kernel(tmp_path, 'reference_function = "reference.py:added"')
+    (tmp_path / "reference.py").write_text("def added(a, sums):\n    return sums + a.sum(axis=1)\n")
+    text = (tmp_path / "kernel.toml").read_text()
+    text = text.replace('role = "in"', 'role = "in"\ninput = \'file("a.npy")\'')
+    text = text.replace('role = "out"', 'role = "inout"\ninput = \'file("b.npy")\'')
+    (tmp_path / "kernel.toml").write_text(text)
+    read: list[str] = []
+    made = stated_values
+
+    def counted(buffer: Any, rng: Any) -> Any:
+        read.append(buffer.name)
+        return made(buffer, rng)
+
+    monkeypatch.setattr("tuner.devices.cuda.inputs.stated_values", counted)
+    for name in ("rows<1>", "rows<2>"):
+        fake[0].kernels[name].action = lambda a, out: out.__iadd__(a.sum(axis=1))
+    for plan in plans(load_kernel_file(tmp_path / "kernel.toml")):
+        check = fake[1].check(plan, SEED)
+        assert check.status is Status.OK, check.detail
+        fake[1].run([plan], 0.01)
+    assert sorted(read) == ["a", "sums"]

@@ -235,7 +235,8 @@ class CudaDevice:
         fresh = not self._pool.holds(plan)
         sets = self._pool.sets(plan, count)
         if fresh or any(buffer.role == "inout" for buffer in plan.buffers):
-            self._inputs.load(plan, _RUN_SEED, count)
+            seed = self._pool.seed(plan)
+            self._inputs.load(plan, _RUN_SEED if seed is None else seed, count)
         return sets
 
     def _launches(self, plan: Plan, lane: int, arrays: dict[str, Array]) -> tuple[Step, ...]:
