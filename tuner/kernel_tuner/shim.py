@@ -1,4 +1,5 @@
 """TEMPORARY."""
+
 import hashlib
 import tempfile
 from dataclasses import replace
@@ -15,7 +16,11 @@ def kernel_of(document, sources, *, label, folder, rules=()):
     for n, s in sources.items():
         (folder / n).write_text(s.text)
     document = dict(document)
-    document["argument"] = [{k: v for k, v in a.items() if k != "input"} for a in document["argument"] if a.get("role") != "constant"]
+    document["argument"] = [
+        {k: v for k, v in a.items() if k != "input"}
+        for a in document["argument"]
+        if a.get("role") != "constant"
+    ]
     recipe = _Reader(folder / "x.toml", KernelDocument.model_validate(document)).recipe()
     recipe = replace(recipe, rules=(*recipe.rules, *(Rule(r, r.text) for r in rules)))
     return KernelFile(folder / "x.toml", recipe, hashlib.sha256(repr(document).encode()).hexdigest())
