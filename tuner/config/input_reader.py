@@ -21,8 +21,8 @@ KINDS: tuple[str, ...] = get_args(InputKind)
 _NUMBERS = {"uniform": 2, "normal": 2, "integers": 2, "constant": 1, "unique": 2, "csr_offsets": 1}
 _WHOLE = ("integers", "range", "unique", "permutation", "csr_offsets")
 _FORMS = (
-    "uniform(a, b), normal(mean, deviation), integers(a, b), constant(v), range(), sorted(INPUT), unique(a, b), "
-    'permutation(), csr_offsets(n), file("x.npy") or file("x.npz", "key")'
+    "uniform(a, b), normal(mean, deviation), integers(a, b), constant(v), range(), sorted(INPUT), "
+    'unique(a, b), permutation(), csr_offsets(n), file("x.npy") or file("x.npz", "key")'
 )
 MAX_DEPTH = 4
 
