@@ -91,6 +91,16 @@ def read_input(place: Place, text: str, names: Collection[str], folder: Path) ->
         raise place.error(f"{text!r}: {e}; an input is {_FORMS}") from None
 
 
+def named_files(text: str) -> tuple[str, ...]:
+    """The paths that an input or a reference names, as they are written; none where it is neither."""
+    try:
+        calls = [node for node in ast.walk(syntax_tree(text)) if isinstance(node, ast.Call)]
+        named = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "file"]
+        return tuple(file_name(call)[0] for call in named)
+    except TroubleError:  # refused where it is read
+        return ()
+
+
 def misfit(kind: str, numbers: tuple[int | float, ...], dtype: str, shape: tuple[int, ...]) -> str:
     """Why an array of a type and shape cannot hold the values of a generator; empty where it can."""
     if kind in ("uniform", "normal"):
