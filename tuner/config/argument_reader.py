@@ -1,4 +1,4 @@
-"""Reads ``[[argument]]``: arrays, values and tensor maps, by the names that stages call them."""
+"""Reads ``[[argument]]``: arrays, values, structs and tensor maps, by the names that stages call them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from tuner.config.argument_schema import (
     Argument,
     BufferArgument,
     ScalarArgument,
+    StructArgument,
     TensorMapArgument,
 )
 from tuner.config.formulas import Formula, Place, Template
@@ -16,6 +17,7 @@ from tuner.config.recipe import (
     ArgumentRecipe,
     BufferRecipe,
     ScalarRecipe,
+    StructRecipe,
     TensorMapRecipe,
     known_dtype,
 )
@@ -52,20 +54,47 @@ class ArgumentReader:
             if name in arguments:
                 raise self.at(key).error("an argument of this name stands above")
             if isinstance(argument, ScalarArgument):
+                dtype = self._dtype(f"{key} dtype", argument.dtype, DTYPES, self.names)
                 value = Formula(self.at(f"{key} value"), argument.value, self.names)
-                arguments[name] = ScalarRecipe(name, argument.dtype, value)
+                arguments[name] = ScalarRecipe(name, dtype, value)
+            elif isinstance(argument, StructArgument):
+                arguments[name] = self._struct(key, argument)
             elif isinstance(argument, TensorMapArgument):
                 arguments[name] = self._tensor_map(key, argument, buffers)
             else:
                 arguments[name] = name
+        arguments = {name: one for name, one in arguments.items() if name not in self._constants(given)}
         if not any(buffer.role in ("out", "inout") for buffer in buffers.values()):
             raise self.at("[[argument]]").error('no buffer has role "out" or "inout"; nothing can be checked')
         return tuple(buffers.values()), arguments
 
+    def symbols(self, given: Sequence[Argument]) -> dict[str, tuple[str, str]]:
+        """Of the arrays that are no parameters: key of the argument -> variable of the source, and array."""
+        return {
+            f"[[argument]] {number} ({_name(a)})": (a.symbol or a.buffer, a.buffer)
+            for number, a in enumerate(given, 1)
+            if isinstance(a, BufferArgument) and a.role == "constant"
+        }
+
+    def _constants(self, given: Sequence[Argument]) -> set[str]:
+        return {buffer for _, buffer in self.symbols(given).values()}
+
+    def _struct(self, key: str, argument: StructArgument) -> StructRecipe:
+        fields = []
+        for name, text in argument.fields.items():
+            place = self.at(f"{key} fields.{name}")
+            dtype, equals, value = (part.strip() for part in text.partition("="))
+            if not (equals and value):
+                raise place.error(f'{text!r} does not have the form "TYPE = EXPRESSION", as in "int32 = N"')
+            known = self._dtype(f"{key} fields.{name}", dtype, DTYPES, self.names)
+            fields.append(ScalarRecipe(name, known, Formula(place, value, self.names)))
+        return StructRecipe(argument.scalar, tuple(fields))
+
     def _buffer(self, key: str, argument: BufferArgument) -> BufferRecipe:
         shape = tuple(Formula(self.at(f"{key} shape"), axis, self.names) for axis in argument.shape)
         dtype = self._dtype(f"{key} dtype", argument.dtype, DTYPES, self.sizes)
-        return BufferRecipe(argument.buffer, argument.role, dtype, shape)
+        role = "in" if argument.role == "constant" else argument.role
+        return BufferRecipe(argument.buffer, role, dtype, shape)
 
     def _tensor_map(
         self, key: str, argument: TensorMapArgument, buffers: Mapping[str, BufferRecipe]
@@ -98,6 +127,6 @@ class ArgumentReader:
 
 
 def _name(argument: Argument) -> str:
-    if isinstance(argument, ScalarArgument):
+    if isinstance(argument, ScalarArgument | StructArgument):
         return argument.scalar
     return argument.tensor_map if isinstance(argument, TensorMapArgument) else argument.buffer

@@ -22,6 +22,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "variant": schema.VariantTable,
     "argument.buffer": argument_schema.BufferArgument,
     "argument.scalar": argument_schema.ScalarArgument,
+    "argument.struct": argument_schema.StructArgument,
     "argument.tensor_map": argument_schema.TensorMapArgument,
     "stage": schema.StageTable,
     "roles": schema.RolesTable,

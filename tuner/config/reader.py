@@ -1,7 +1,7 @@
 """Reads a kernel file (TOML, schema, names, sources) into a recipe; errors name the key."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from tuner.config.recipe import ArgumentRecipe, BufferRecipe, Recipe, Rule, Stag
 from tuner.config.schema import KernelDocument, LaunchTable, SizeRange, StageTable, WorkTable
 from tuner.config.sizes import SizeValues, is_text, listed
 from tuner.config.source_folder import SourceFolder
+from tuner.config.source_text import symbols_of, texture_line
 from tuner.config.tunable_reader import TunableReader, declarations
 from tuner.errors import suggestion
 from tuner.expressions import is_free_name
@@ -47,6 +48,8 @@ class _Reader:
         self.fixed = [*self.sizes, "batch"]
         self.names = [*self.fixed, *self.declared, *document.derived]
         self.sources = SourceFolder(path.parent, document.kernel.headers, self.at("[kernel] headers"))
+        self.sources.include(document.kernel.include_paths, self.at("[kernel] include_paths"))
+        self.symbols: dict[str, tuple[str, str]] = {}  # key of the argument -> variable and buffer
 
     def at(self, key: str) -> Place:
         return Place(str(self.path), key)
@@ -55,7 +58,9 @@ class _Reader:
         document = self.document
         derived = self._derived()
         tunables = TunableReader(self.at, self.declared, self.fixed, derived)
-        buffers, arguments = ArgumentReader(self.at, list(self.sizes), self.names).read(document.argument)
+        reader = ArgumentReader(self.at, list(self.sizes), self.names)
+        buffers, arguments = reader.read(document.argument)
+        self.symbols = reader.symbols(document.argument)
         return Recipe(
             place=self.at("[kernel]"),
             name=document.kernel.name,
@@ -152,7 +157,9 @@ class _Reader:
     def _stages(self, arguments: Mapping[str, ArgumentRecipe]) -> tuple[StageRecipe, ...]:
         document = self.document
         if document.launch is not None and document.kernel.entry is not None:
-            return (self._stage(None, "", document.launch, document.kernel.entry, arguments),)
+            return self._with_symbols(
+                [self._stage(None, "", document.launch, document.kernel.entry, arguments)]
+            )
         tables = {"stage": (document.stage, None)} | {
             f"variant.{name}.stage": (variant.stage, variant.when)
             for name, variant in document.variant.items()
@@ -163,6 +170,12 @@ class _Reader:
                 key = f"[[{table}]] {number} ({stage.name})"
                 recipe = self._stage(stage, key, stage, stage.entry, arguments)
                 stages.append(self._under(condition, recipe))
+        return self._with_symbols(stages)
+
+    def _with_symbols(self, stages: Sequence[StageRecipe]) -> tuple[StageRecipe, ...]:
+        """The stages with the variables of their sources that buffers are copied to."""
+        for key, (symbol, buffer) in self.symbols.items():
+            stages = symbols_of(stages, symbol, buffer, self.at(key))
         return tuple(stages)
 
     def _under(self, condition: str | None, stage: StageRecipe) -> StageRecipe:
@@ -209,6 +222,9 @@ class _Reader:
             when=formula("when", stage.when) if stage and stage.when is not None else None,
             registers=registers,
             static_shared_bytes=shared,
+            symbols=(),
+            cooperative=formula("cooperative", launch.cooperative),
+            setup=bool(stage and stage.setup),
         )
 
     def _parameters(
@@ -217,6 +233,11 @@ class _Reader:
         if stage is None or stage.arguments is None:
             return tuple(arguments.values())
         for name in stage.arguments:
+            symbol = next((symbol for symbol, buffer in self.symbols.values() if buffer == name), None)
+            if symbol is not None:
+                raise self.at(f"{key} arguments").error(
+                    f"{name} has the role constant: it is the variable {symbol} of the source, no parameter"
+                )
             if name not in arguments:
                 raise self.at(f"{key} arguments").error(
                     f"no [[argument]] is called {name!r}; choose from {', '.join(arguments)}"
@@ -274,4 +295,12 @@ class _Reader:
         name = own or self.document.kernel.source
         if name is None:
             raise self.at(f"{key} source").error("no CUDA C++ file is named here or in [kernel]")
-        return self.sources.source(name, self.at(f"{key} source" if own else "[kernel] source"))
+        place = self.at(f"{key} source" if own else "[kernel] source")
+        source = self.sources.source(name, place)
+        line = texture_line(source.text)
+        if line:
+            raise place.error(
+                f"{source.path}, line {line}: texture objects are not supported; read the array through a"
+                " const __restrict__ pointer or __ldg()"
+            )
+        return source

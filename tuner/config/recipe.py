@@ -20,10 +20,12 @@ from tuner.model import (
     Scalar,
     Source,
     Stage,
+    StructValue,
     TensorMap,
     TunableValue,
     Work,
 )
+from tuner.model.elements import BFLOAT16, element_dtype, struct_bytes
 from tuner.space import Condition
 
 # CUDA driver API, cuTensorMapEncodeTiled
@@ -36,6 +38,7 @@ _WHOLE_TYPES = {
     for sign in ("", "u")
     for bits in (8, 16, 32, 64)
 }
+_LARGEST = {"float16": 65504.0, BFLOAT16: 3.3895313892515355e38, "float32": 3.4028234663852886e38}
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, technical specifications
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
@@ -69,15 +72,40 @@ class ScalarRecipe:
     """A kernel argument passed by value."""
 
     name: str
-    dtype: str
+    dtype: Template
     value: Formula
 
     def evaluated(self, env: Environment) -> Scalar:
-        """The scalar of one configuration, whole where its type is."""
-        if self.dtype in _WHOLE_TYPES:
-            return Scalar(self.dtype, self.value.whole(env, *_WHOLE_TYPES[self.dtype]))
+        """The scalar of one configuration, whole where its type is.
+
+        Raises:
+            KernelFileError: the type is none that can be used, or cannot hold the value.
+        """
+        dtype = known_dtype(self.dtype.place, self.dtype.fill(env), DTYPES)
+        if dtype in _WHOLE_TYPES:
+            return Scalar(dtype, self.value.whole(env, *_WHOLE_TYPES[dtype]))
         number = self.value.number(env)
-        return Scalar(self.dtype, int(bool(number)) if self.dtype == "bool" else float(number))
+        if abs(number) > _LARGEST.get(dtype, math.inf):
+            raise self.value.place.error(f"{self.value} is {number}, which is beyond {dtype}")
+        return Scalar(dtype, int(bool(number)) if dtype == "bool" else float(number))
+
+
+@dataclass(frozen=True)
+class StructRecipe:
+    """A struct passed by value."""
+
+    name: str
+    fields: tuple[ScalarRecipe, ...]
+
+    def evaluated(self, env: Environment) -> StructValue:
+        """The struct of one configuration.
+
+        Raises:
+            KernelFileError: as of scalars.
+        """
+        scalars = [field.evaluated(env) for field in self.fields]
+        names = tuple((field.name, one.dtype) for field, one in zip(self.fields, scalars, strict=True))
+        return StructValue(names, struct_bytes(scalars))
 
 
 @dataclass(frozen=True)
@@ -107,7 +135,7 @@ class TensorMapRecipe:
                     f"a row of {name} takes {inner * size} bytes; it must be a multiple of {ALIGNMENT_BYTES}"
                 )
         buffer = self.buffer.evaluated(env)
-        available = buffer.elements * np.dtype(buffer.dtype).itemsize
+        available = buffer.elements * element_dtype(buffer.dtype).itemsize
         if math.prod(dims) * size > available:
             raise self.place.error(
                 f"dims take {math.prod(dims) * size} bytes, and {buffer.name} has {available}"
@@ -119,7 +147,7 @@ class TensorMapRecipe:
         return TensorMap(buffer.name, element, dims, box, promotion)
 
 
-ArgumentRecipe = str | ScalarRecipe | TensorMapRecipe
+ArgumentRecipe = str | ScalarRecipe | StructRecipe | TensorMapRecipe
 """A parameter of a function: the name of a buffer, or what is passed by value."""
 
 
@@ -194,6 +222,8 @@ class StageRecipe:
         arguments: names of buffers, or what is passed by value.
         when: None for always.
         registers: None where the file declares no resources.
+        symbols: (variable of the source, buffer) pairs.
+        setup: launched once for the arrays, before runs.
     """
 
     place: Place
@@ -211,6 +241,9 @@ class StageRecipe:
     when: Formula | None
     registers: Formula | None
     static_shared_bytes: Formula | None
+    symbols: tuple[tuple[str, str], ...]
+    cooperative: Formula
+    setup: bool
 
     def evaluated(self, env: Environment) -> Stage:
         """The launch of one configuration.
@@ -245,6 +278,9 @@ class StageRecipe:
             min_architecture=least,
             resident=bool(self.resident.number(env)),
             cluster=cluster,
+            symbols=self.symbols,
+            cooperative=bool(self.cooperative.number(env)),
+            setup=self.setup,
         )
 
     def _declared(self, env: Environment) -> Resources | None:
@@ -316,6 +352,8 @@ class Recipe:
         )
         if not stages:
             raise KernelFileError(f"{self.place.path}: [[stage]] when: every stage is left out")
+        if all(stage.setup for stage in stages):
+            raise KernelFileError(f"{self.place.path}: [[stage]] setup: no stage is left that runs launch")
         return stages
 
     def arrays(self, env: Environment, stages: Sequence[Stage]) -> tuple[Buffer, ...]:

@@ -34,6 +34,11 @@ class KernelTable(FileTable):
         description="Name expression of the __global__ function; {expression} is replaced by its value, "
         "e.g. scan<{N}, {P}>. Left out where there are [[stage]] tables.",
     )
+    include_paths: list[str] = Field(
+        default=[],
+        description="Folders, relative to this file or absolute, where the compiler looks for headers before "
+        "those of CUDA.",
+    )
     options: list[str] = Field(
         default=[],
         description="NVRTC options beside the architecture; {expression} is replaced as in entry.",
@@ -111,6 +116,11 @@ class LaunchTable(FileTable):
     cluster: int | str = Field(
         default=1, description="Blocks of a cluster along x, as __cluster_dims__ in the source says."
     )
+    cooperative: bool | str = Field(
+        default=False,
+        description="Whether blocks wait for each other (cooperative groups' grid.sync): all of them must be "
+        "on the device at the same time.",
+    )
 
 
 class ResourcesTable(FileTable):
@@ -133,6 +143,9 @@ class StageTable(LaunchTable):
     )
     when: Formula | None = Field(
         default=None, description="Condition; where it is false the stage is left out."
+    )
+    setup: bool = Field(
+        default=False, description="Whether it is launched once for the arrays, before runs and not timed."
     )
     registers: int | str | None = Field(
         default=None, description="Registers of a thread where no compiler can tell; [resources] otherwise."

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from tuner.model.arguments import Scalar, StructValue, TensorMap
+
 TunableValue = bool | int | float | str
 BufferRole = Literal["in", "out", "inout", "scratch", "zeroed"]
 
@@ -96,19 +98,24 @@ class Source:
         path: where the text came from; shown in messages, never opened again.
         text: the translation unit.
         headers: (include name, text) of every header beside it.
+        include_paths: absolute folders that the compiler looks into for what ``headers`` lacks.
+        include_sha256: digest of what these folders hold; empty without folders.
     """
 
     path: str
     text: str
     headers: tuple[tuple[str, str], ...] = ()
+    include_paths: tuple[str, ...] = ()
+    include_sha256: str = ""
 
     @cached_property
     def sha256(self) -> str:
-        """Hex digest of the text and its headers (not of the path); asked for at every launch."""
+        """Hex digest of the text and all it may include (not of the paths); asked for at every launch."""
         digest = hashlib.sha256(self.text.encode())
         for name, text in self.headers:
             digest.update(f"\0{name}\0".encode())
             digest.update(text.encode())
+        digest.update(self.include_sha256.encode())
         return digest.hexdigest()
 
 
@@ -133,36 +140,6 @@ class Buffer:
     def elements(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """A kernel argument passed by value; ``dtype`` is a NumPy dtype name."""
-
-    dtype: str
-    value: int | float
-
-
-@dataclass(frozen=True)
-class TensorMap:
-    """A 128-byte CUtensorMap passed by value: how boxes of a buffer are copied to shared memory.
-
-    The buffer is taken as a contiguous matrix, rows one after another; what a box takes from beyond it is
-    zero.
-
-    Attributes:
-        buffer: name of the plan's buffer.
-        element: NumPy dtype name of an element of the map; it may join elements of the buffer.
-        dims: elements along a row, and rows.
-        box: elements along a row, and rows, copied at a time.
-        promotion_bytes: size to which fetches into the second-level cache are widened; 0 for none.
-    """
-
-    buffer: str
-    element: str
-    dims: tuple[int, int]
-    box: tuple[int, int]
-    promotion_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -198,13 +175,17 @@ class Stage:
         grid: blocks in x, y, z.
         block: threads in x, y, z.
         shared_bytes: dynamic shared memory.
-        arguments: names of the plan's buffers, scalars or tensor maps, in the order of the function's
+        arguments: names of the plan's buffers, values or tensor maps, in the order of the function's
             parameters.
         declared: resources for a machine without NVRTC, from the kernel file; None if it states none.
         min_architecture: least compute capability it runs on, times ten; 0 for any.
         resident: the grid is a count of work units, to be cut to the blocks the device holds at a time; the
             function walks over the rest by itself.
         cluster: blocks of a cluster, as the source declares them.
+        symbols: (name in the source, buffer) of each ``__constant__`` or ``__device__`` variable that a
+            buffer is copied to before runs.
+        cooperative: all blocks are on the device at the same time, and may wait for each other.
+        setup: launched once for the arrays, before runs that are timed.
     """
 
     name: str
@@ -214,11 +195,14 @@ class Stage:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
-    arguments: tuple[str | Scalar | TensorMap, ...]
+    arguments: tuple[str | Scalar | StructValue | TensorMap, ...]
     declared: Resources | None = None
     min_architecture: int = 0
     resident: bool = False
     cluster: int = 1
+    symbols: tuple[tuple[str, str], ...] = ()
+    cooperative: bool = False
+    setup: bool = False
 
     @property
     def threads_per_block(self) -> int:
@@ -282,6 +266,11 @@ class Plan:
     problem: ProblemSpec
     work: Work
     baseline: "Plan | None" = None
+
+    @property
+    def timed(self) -> tuple[int, ...]:
+        """Positions of the stages that every run launches: all but those of the set-up."""
+        return tuple(index for index, stage in enumerate(self.stages) if not stage.setup)
 
     def label(self) -> str:
         """The words of a message: workload and configuration."""

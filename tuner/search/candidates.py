@@ -260,6 +260,6 @@ def _limited_by(limits: DeviceLimits, plan: Plan) -> str:
 
 def plan_bytes(plan: Plan) -> int:
     """Device memory of one set of the plan's arrays."""
-    import numpy as np  # noqa: PLC0415 - only for element sizes
+    from tuner.model.elements import element_dtype  # noqa: PLC0415 - needs NumPy
 
-    return sum(buffer.elements * np.dtype(buffer.dtype).itemsize for buffer in plan.buffers)
+    return sum(buffer.elements * element_dtype(buffer.dtype).itemsize for buffer in plan.buffers)

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-import numpy as np
-
 from tuner.devices.cuda.types import Array
 from tuner.model import Buffer, Plan, Workload
+from tuner.model.elements import element_dtype
 
 INPUT_ROLES = ("in", "inout")
 GUARD_BYTES = 4096  # before and after every array; keeps the arrays aligned like an allocation of their own
@@ -114,9 +113,10 @@ class BufferPool:
         self._loaded = {key: seed for key, seed in self._loaded.items() if key in arrays}
 
     def _allocate(self, buffer: Buffer) -> _GuardedArray:
-        size = buffer.elements * np.dtype(buffer.dtype).itemsize
+        dtype = element_dtype(buffer.dtype)
+        size = buffer.elements * dtype.itemsize
         raw = self._cp.empty(size + 2 * GUARD_BYTES, dtype="uint8")
-        array = raw[GUARD_BYTES : GUARD_BYTES + size].view(buffer.dtype).reshape(buffer.shape)
+        array = raw[GUARD_BYTES : GUARD_BYTES + size].view(dtype).reshape(buffer.shape)
         return _GuardedArray(raw, array)
 
 
@@ -126,7 +126,7 @@ def _keys(plans: Sequence[Plan]) -> set[_Key]:
 
 def set_bytes(plans: Sequence[Plan]) -> int:
     """Bytes of one set of arrays of all plans."""
-    return sum(b.elements * np.dtype(b.dtype).itemsize for plan in plans for b in plan.buffers)
+    return sum(b.elements * element_dtype(b.dtype).itemsize for plan in plans for b in plan.buffers)
 
 
 def rotation_sets(one_set: int, l2_bytes: int, available_bytes: int) -> int:

@@ -6,10 +6,9 @@ reports (registers, shared memory, spills); bank conflicts, coalescing and sched
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from tuner.devices.gpu_values import GpuModel
-from tuner.model import Buffer, Plan, Resources, Scalar, Stage, TensorMap
+from tuner.model import Buffer, Plan, Resources, Stage, TensorMap
+from tuner.model.elements import element_dtype
 from tuner.space.occupancy import Occupancy, occupancy
 
 WORD = 4  # bytes
@@ -144,7 +143,7 @@ def _zeroed(plan: Plan) -> list[float]:
 
 
 def _size(buffer: Buffer) -> float:
-    return float(buffer.elements * np.dtype(buffer.dtype).itemsize)
+    return float(buffer.elements * element_dtype(buffer.dtype).itemsize)
 
 
 def _traffic(plan: Plan, index: int) -> tuple[float, float]:
@@ -168,9 +167,7 @@ def _traffic(plan: Plan, index: int) -> tuple[float, float]:
 def _touched(plan: Plan, stage: Stage) -> tuple[float, float]:
     """Bytes of the buffers a stage reads and of those it writes, each once."""
     reads = writes = 0.0
-    taken = {
-        a.buffer if isinstance(a, TensorMap) else a for a in stage.arguments if not isinstance(a, Scalar)
-    }
+    taken = {a.buffer if isinstance(a, TensorMap) else a for a in stage.arguments}
     for buffer in plan.buffers:
         if buffer.name in taken:
             size = _size(buffer)
