@@ -32,11 +32,15 @@ class ArgumentReader:
         at: makes the place of a key.
         sizes: names that the types of arrays may use.
         names: names that everything else may use.
+        indices: names of steps, which the values of scalars may use, too.
+        restores: whether ``inout`` arrays are restored unless the file says otherwise.
     """
 
     at: Callable[[str], Place]
     sizes: Collection[str]
     names: Collection[str]
+    indices: Collection[str] = ()
+    restores: bool = False
 
     def read(self, given: Sequence[Argument]) -> tuple[tuple[BufferRecipe, ...], Arguments]:
         """The arrays, and all that a stage can take by name, in the order of the file.
@@ -52,7 +56,7 @@ class ArgumentReader:
             if name in arguments:
                 raise self.at(key).error("an argument of this name stands above")
             if isinstance(argument, ScalarArgument):
-                value = Formula(self.at(f"{key} value"), argument.value, self.names)
+                value = Formula(self.at(f"{key} value"), argument.value, [*self.names, *self.indices])
                 arguments[name] = ScalarRecipe(name, argument.dtype, value)
             elif isinstance(argument, TensorMapArgument):
                 arguments[name] = self._tensor_map(key, argument, buffers)
@@ -65,7 +69,14 @@ class ArgumentReader:
     def _buffer(self, key: str, argument: BufferArgument) -> BufferRecipe:
         shape = tuple(Formula(self.at(f"{key} shape"), axis, self.names) for axis in argument.shape)
         dtype = self._dtype(f"{key} dtype", argument.dtype, DTYPES, self.sizes)
-        return BufferRecipe(argument.buffer, argument.role, dtype, shape)
+        if argument.restored is not None and argument.role != "inout":
+            raise self.at(f"{key} restored").error(
+                f"only an inout array is restored, and this is {argument.role}"
+            )
+        restored = self.restores if argument.restored is None else argument.restored
+        return BufferRecipe(
+            argument.buffer, argument.role, dtype, shape, restored and argument.role == "inout"
+        )
 
     def _tensor_map(
         self, key: str, argument: TensorMapArgument, buffers: Mapping[str, BufferRecipe]

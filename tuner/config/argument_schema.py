@@ -59,6 +59,11 @@ class BufferArgument(FileTable):
         description="in is read; out is written completely; inout is both; scratch is not checked; zeroed is "
         "scratch set to zero before every run."
     )
+    restored: bool | None = Field(
+        default=None,
+        description="Of inout: whether every run of a measurement finds the input, and not what the run "
+        "before has left; true where the file has a loop, false otherwise.",
+    )
 
 
 class ScalarArgument(FileTable):

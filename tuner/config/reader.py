@@ -7,9 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.argument_reader import ArgumentReader
+from tuner.config.chain_reader import ChainReader, loop_tables
+from tuner.config.chain_schema import LibraryStageTable, ViewTable
 from tuner.config.document import read_document
 from tuner.config.formulas import Formula, Place, Template, parsed
-from tuner.config.recipe import ArgumentRecipe, BufferRecipe, Recipe, Rule, StageRecipe, WorkRecipe
+from tuner.config.library_stage import LibraryStageRecipe
+from tuner.config.recipe import (
+    ArgumentRecipe,
+    BufferRecipe,
+    ParameterRecipe,
+    Recipe,
+    Rule,
+    StageRecipe,
+    WorkRecipe,
+)
 from tuner.config.schema import KernelDocument, LaunchTable, SizeRange, StageTable, WorkTable
 from tuner.config.sizes import SizeValues, is_text, listed
 from tuner.config.source_folder import SourceFolder
@@ -46,6 +57,7 @@ class _Reader:
         self._check_sizes()
         self.fixed = [*self.sizes, "batch"]
         self.names = [*self.fixed, *self.declared, *document.derived]
+        self.chains = ChainReader(self.at, document, self.names)
         self.sources = SourceFolder(path.parent, document.kernel.headers, self.at("[kernel] headers"))
 
     def at(self, key: str) -> Place:
@@ -55,7 +67,10 @@ class _Reader:
         document = self.document
         derived = self._derived()
         tunables = TunableReader(self.at, self.declared, self.fixed, derived)
-        buffers, arguments = ArgumentReader(self.at, list(self.sizes), self.names).read(document.argument)
+        reader = ArgumentReader(
+            self.at, list(self.sizes), self.names, self.chains.indices, restores=bool(self.chains.tables)
+        )
+        buffers, arguments = reader.read(document.argument)
         return Recipe(
             place=self.at("[kernel]"),
             name=document.kernel.name,
@@ -72,7 +87,8 @@ class _Reader:
             spills=document.constraints.spills,
             default=tunables.default(document.default),
             buffers=buffers,
-            stages=self._stages(arguments),
+            stages=self.chains.checked(self._stages(arguments)),
+            loops=self.chains.loops([buffer.name for buffer in buffers]),
             problem=self._problem(buffers),
             work=self._work(document.work),
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
@@ -86,6 +102,7 @@ class _Reader:
             "problem.sizes": self.sizes,
             **{one.table: [] for one in self.declared.values()},
             "derived": self.document.derived,
+            "loop": {table.index for table in loop_tables(self.document).values()},
         }
         for name, one in self.declared.items():
             tables[one.table] = [*tables[one.table], name]
@@ -149,7 +166,9 @@ class _Reader:
 
     # --- stages ----------------------------------------------------------------------------------
 
-    def _stages(self, arguments: Mapping[str, ArgumentRecipe]) -> tuple[StageRecipe, ...]:
+    def _stages(
+        self, arguments: Mapping[str, ArgumentRecipe]
+    ) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
         document = self.document
         if document.launch is not None and document.kernel.entry is not None:
             return (self._stage(None, "", document.launch, document.kernel.entry, arguments),)
@@ -157,21 +176,25 @@ class _Reader:
             f"variant.{name}.stage": (variant.stage, variant.when)
             for name, variant in document.variant.items()
         }
-        stages = []
+        stages: list[StageRecipe | LibraryStageRecipe] = []
         for table, (launches, condition) in tables.items():
             for number, stage in enumerate(launches, 1):
                 key = f"[[{table}]] {number} ({stage.name})"
-                recipe = self._stage(stage, key, stage, stage.entry, arguments)
-                stages.append(self._under(condition, recipe))
+                if isinstance(stage, LibraryStageTable):
+                    called = self.chains.library_stage(stage, key, arguments)
+                    stages.append(replace(called, when=self._when(condition, called)))
+                else:
+                    recipe = self._stage(stage, key, stage, stage.entry, arguments)
+                    stages.append(replace(recipe, when=self._when(condition, recipe)))
         return tuple(stages)
 
-    def _under(self, condition: str | None, stage: StageRecipe) -> StageRecipe:
-        """A stage that is launched where the condition of its variant is true, too."""
+    def _when(self, condition: str | None, stage: StageRecipe | LibraryStageRecipe) -> Formula | None:
+        """The condition of a stage that is launched where that of its variant is true, too."""
         if condition is None:
-            return stage
+            return stage.when
         text = condition if stage.when is None else f"({condition}) and ({stage.when.expression.text})"
         place = self.at(f"{stage.place.key} when")
-        return replace(stage, when=Formula(place, text, self.names))
+        return Formula(place, text, self.chains.names_in(stage.loop))
 
     def _stage(
         self,
@@ -182,12 +205,15 @@ class _Reader:
         arguments: Mapping[str, ArgumentRecipe],
     ) -> StageRecipe:
         in_launch, in_kernel = key or "[launch]", key or "[kernel]"
+        loop = self.chains.loop_of(stage, in_launch)
+        stepped = self.chains.names_in(loop)
 
-        def formula(field: str, value: TunableValue) -> Formula:
-            return Formula(self.at(f"{in_launch} {field}"), value, self.names)
+        def formula(field: str, value: TunableValue, *, known: Collection[str] = self.names) -> Formula:
+            return Formula(self.at(f"{in_launch} {field}"), value, known)
 
         def extent(field: str, value: Any) -> tuple[Formula, ...]:  # noqa: ANN401 - one value or a list
-            return tuple(formula(field, axis) for axis in (value if isinstance(value, list) else [value]))
+            axes = value if isinstance(value, list) else [value]
+            return tuple(formula(field, axis, known=stepped) for axis in axes)
 
         registers, shared = self._declared(stage, in_launch)
         return StageRecipe(
@@ -201,28 +227,40 @@ class _Reader:
             ),
             grid=extent("grid", launch.grid),
             block=extent("block", launch.block),
-            shared_bytes=formula("shared_bytes", launch.shared_bytes),
-            arguments=self._parameters(stage, key, arguments),
+            shared_bytes=formula("shared_bytes", launch.shared_bytes, known=stepped),
+            arguments=self._parameters(stage, key, arguments, loop),
             min_architecture=formula("min_architecture", launch.min_architecture),
             resident=formula("resident", launch.resident),
             cluster=formula("cluster", launch.cluster),
-            when=formula("when", stage.when) if stage and stage.when is not None else None,
+            when=formula("when", stage.when, known=stepped) if stage and stage.when is not None else None,
             registers=registers,
             static_shared_bytes=shared,
+            loop=loop,
+            stream=formula("stream", stage.stream if stage else 0),
+            after=self.chains.predecessors(stage),
         )
 
     def _parameters(
-        self, stage: StageTable | None, key: str, arguments: Mapping[str, ArgumentRecipe]
-    ) -> tuple[ArgumentRecipe, ...]:
+        self, stage: StageTable | None, key: str, arguments: Mapping[str, ArgumentRecipe], loop: str
+    ) -> tuple[ParameterRecipe, ...]:
+        place = self.at(f"{key or '[launch]'} arguments")
         if stage is None or stage.arguments is None:
-            return tuple(arguments.values())
-        for name in stage.arguments:
-            if name not in arguments:
-                raise self.at(f"{key} arguments").error(
-                    f"no [[argument]] is called {name!r}; choose from {', '.join(arguments)}"
-                    f"{suggestion(name, arguments)}"
-                )
-        return tuple(arguments[name] for name in stage.arguments)
+            found: tuple[ParameterRecipe, ...] = tuple(arguments.values())
+        else:
+            for name in stage.arguments:
+                if isinstance(name, str) and name not in arguments:
+                    raise place.error(
+                        f"no [[argument]] is called {name!r}; choose from {', '.join(arguments)}"
+                        f"{suggestion(name, arguments)}"
+                    )
+            found = tuple(
+                self.chains.view(item, place, arguments, loop)
+                if isinstance(item, ViewTable)
+                else arguments[item]
+                for item in stage.arguments
+            )
+        self.chains.check_indices(found, place, loop)
+        return found
 
     def _declared(self, stage: StageTable | None, key: str) -> tuple[Formula | None, Formula | None]:
         """Registers and static shared bytes: those of the stage, else those of [resources]."""
