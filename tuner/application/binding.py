@@ -165,7 +165,17 @@ def loaded_kernel(
     home: HomeContext,
     tally: Tally,
 ) -> LoadedKernel:
-    """A kernel for arrays of some forms; see ``LoadedKernel``."""
+    """A kernel for arrays of some forms; see ``LoadedKernel``.
+
+    Raises:
+        InputError: a stage of it is a library's.
+    """
+    called = next((stage for stage in plan.stages if stage.library is not None), None)
+    if called is not None and called.library is not None:
+        raise InputError(
+            f"{file.name}: stage {called.name} is {called.library.routine} of a library, and tuner.apply runs"
+            " no libraries; tune this kernel with tuner run"
+        )
     flat = any(is_flat(recipe, form.shape) for recipe, form in zip(taken(file), forms, strict=True))
     recipes = {recipe.name: recipe for recipe in file.recipe.buffers}
     buffers = {buffer.name: buffer for buffer in plan.buffers}

@@ -22,6 +22,7 @@ from tuner.config.recipe import (
     known_dtype,
 )
 from tuner.errors import suggestion
+from tuner.model import BufferRole
 
 Arguments = dict[str, ArgumentRecipe]
 
@@ -34,11 +35,15 @@ class ArgumentReader:
         at: makes the place of a key.
         sizes: names that the types of arrays may use.
         names: names that everything else may use.
+        indices: names of steps, which the values of scalars may use, too.
+        restores: whether ``inout`` arrays are restored unless the file says otherwise.
     """
 
     at: Callable[[str], Place]
     sizes: Collection[str]
     names: Collection[str]
+    indices: Collection[str] = ()
+    restores: bool = False
 
     def read(self, given: Sequence[Argument]) -> tuple[tuple[BufferRecipe, ...], Arguments]:
         """The arrays, and all that a stage can take by name, in the order of the file.
@@ -54,8 +59,9 @@ class ArgumentReader:
             if name in arguments:
                 raise self.at(key).error("an argument of this name stands above")
             if isinstance(argument, ScalarArgument):
+                stepped = [*self.names, *self.indices]
                 dtype = self._dtype(f"{key} dtype", argument.dtype, DTYPES, self.names)
-                value = Formula(self.at(f"{key} value"), argument.value, self.names)
+                value = Formula(self.at(f"{key} value"), argument.value, stepped)
                 arguments[name] = ScalarRecipe(name, dtype, value)
             elif isinstance(argument, StructArgument):
                 arguments[name] = self._struct(key, argument)
@@ -87,14 +93,19 @@ class ArgumentReader:
             if not (equals and value):
                 raise place.error(f'{text!r} does not have the form "TYPE = EXPRESSION", as in "int32 = N"')
             known = self._dtype(f"{key} fields.{name}", dtype, DTYPES, self.names)
-            fields.append(ScalarRecipe(name, known, Formula(place, value, self.names)))
+            fields.append(ScalarRecipe(name, known, Formula(place, value, [*self.names, *self.indices])))
         return StructRecipe(argument.scalar, tuple(fields))
 
     def _buffer(self, key: str, argument: BufferArgument) -> BufferRecipe:
         shape = tuple(Formula(self.at(f"{key} shape"), axis, self.names) for axis in argument.shape)
         dtype = self._dtype(f"{key} dtype", argument.dtype, DTYPES, self.sizes)
-        role = "in" if argument.role == "constant" else argument.role
-        return BufferRecipe(argument.buffer, role, dtype, shape)
+        role: BufferRole = "in" if argument.role == "constant" else argument.role
+        if argument.restored is not None and role != "inout":
+            raise self.at(f"{key} restored").error(
+                f"only an inout array is restored, and this is {argument.role}"
+            )
+        restored = self.restores if argument.restored is None else argument.restored
+        return BufferRecipe(argument.buffer, role, dtype, shape, restored and role == "inout")
 
     def _tensor_map(
         self, key: str, argument: TensorMapArgument, buffers: Mapping[str, BufferRecipe]

@@ -62,6 +62,11 @@ class BufferArgument(FileTable):
         "scratch set to zero before every run; constant is copied to a __constant__ or __device__ variable "
         "of the source, and is no parameter."
     )
+    restored: bool | None = Field(
+        default=None,
+        description="Of inout: whether every run of a measurement finds the input, and not what the run "
+        "before has left; true where the file has a loop, false otherwise.",
+    )
     symbol: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z_]\w*(::[A-Za-z_]\w*)*$",

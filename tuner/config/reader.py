@@ -7,9 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.argument_reader import ArgumentReader
+from tuner.config.chain_reader import ChainReader, loop_tables
+from tuner.config.chain_schema import LibraryStageTable, ViewTable
 from tuner.config.document import read_document
 from tuner.config.formulas import Formula, Place, Template, parsed
-from tuner.config.recipe import ArgumentRecipe, BufferRecipe, Recipe, Rule, StageRecipe, WorkRecipe
+from tuner.config.library_stage import LibraryStageRecipe
+from tuner.config.recipe import (
+    ArgumentRecipe,
+    BufferRecipe,
+    ParameterRecipe,
+    Recipe,
+    Rule,
+    StageRecipe,
+    WorkRecipe,
+)
 from tuner.config.schema import KernelDocument, LaunchTable, SizeRange, StageTable, WorkTable
 from tuner.config.sizes import SizeValues, is_text, listed
 from tuner.config.source_folder import SourceFolder
@@ -47,6 +58,7 @@ class _Reader:
         self._check_sizes()
         self.fixed = [*self.sizes, "batch"]
         self.names = [*self.fixed, *self.declared, *document.derived]
+        self.chains = ChainReader(self.at, document, self.names)
         self.sources = SourceFolder(path.parent, document.kernel.headers, self.at("[kernel] headers"))
         self.sources.include(document.kernel.include_paths, self.at("[kernel] include_paths"))
         self.symbols: dict[str, tuple[str, str]] = {}  # key of the argument -> variable and buffer
@@ -58,7 +70,9 @@ class _Reader:
         document = self.document
         derived = self._derived()
         tunables = TunableReader(self.at, self.declared, self.fixed, derived)
-        reader = ArgumentReader(self.at, list(self.sizes), self.names)
+        reader = ArgumentReader(
+            self.at, list(self.sizes), self.names, self.chains.indices, restores=bool(self.chains.tables)
+        )
         buffers, arguments = reader.read(document.argument)
         self.symbols = reader.symbols(document.argument)
         return Recipe(
@@ -77,7 +91,8 @@ class _Reader:
             spills=document.constraints.spills,
             default=tunables.default(document.default),
             buffers=buffers,
-            stages=self._stages(arguments),
+            stages=self.chains.checked(self._stages(arguments)),
+            loops=self.chains.loops([buffer.name for buffer in buffers]),
             problem=self._problem(buffers),
             work=self._work(document.work),
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
@@ -91,6 +106,7 @@ class _Reader:
             "problem.sizes": self.sizes,
             **{one.table: [] for one in self.declared.values()},
             "derived": self.document.derived,
+            "loop": {table.index for table in loop_tables(self.document).values()},
         }
         for name, one in self.declared.items():
             tables[one.table] = [*tables[one.table], name]
@@ -154,7 +170,9 @@ class _Reader:
 
     # --- stages ----------------------------------------------------------------------------------
 
-    def _stages(self, arguments: Mapping[str, ArgumentRecipe]) -> tuple[StageRecipe, ...]:
+    def _stages(
+        self, arguments: Mapping[str, ArgumentRecipe]
+    ) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
         document = self.document
         if document.launch is not None and document.kernel.entry is not None:
             return self._with_symbols(
@@ -164,27 +182,33 @@ class _Reader:
             f"variant.{name}.stage": (variant.stage, variant.when)
             for name, variant in document.variant.items()
         }
-        stages = []
+        stages: list[StageRecipe | LibraryStageRecipe] = []
         for table, (launches, condition) in tables.items():
             for number, stage in enumerate(launches, 1):
                 key = f"[[{table}]] {number} ({stage.name})"
-                recipe = self._stage(stage, key, stage, stage.entry, arguments)
-                stages.append(self._under(condition, recipe))
+                if isinstance(stage, LibraryStageTable):
+                    called = self.chains.library_stage(stage, key, arguments)
+                    stages.append(replace(called, when=self._when(condition, called)))
+                else:
+                    recipe = self._stage(stage, key, stage, stage.entry, arguments)
+                    stages.append(replace(recipe, when=self._when(condition, recipe)))
         return self._with_symbols(stages)
 
-    def _with_symbols(self, stages: Sequence[StageRecipe]) -> tuple[StageRecipe, ...]:
+    def _with_symbols(
+        self, stages: Sequence[StageRecipe | LibraryStageRecipe]
+    ) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
         """The stages with the variables of their sources that buffers are copied to."""
         for key, (symbol, buffer) in self.symbols.items():
             stages = symbols_of(stages, symbol, buffer, self.at(key))
         return tuple(stages)
 
-    def _under(self, condition: str | None, stage: StageRecipe) -> StageRecipe:
-        """A stage that is launched where the condition of its variant is true, too."""
+    def _when(self, condition: str | None, stage: StageRecipe | LibraryStageRecipe) -> Formula | None:
+        """The condition of a stage that is launched where that of its variant is true, too."""
         if condition is None:
-            return stage
+            return stage.when
         text = condition if stage.when is None else f"({condition}) and ({stage.when.expression.text})"
         place = self.at(f"{stage.place.key} when")
-        return replace(stage, when=Formula(place, text, self.names))
+        return Formula(place, text, self.chains.names_in(stage.loop))
 
     def _stage(
         self,
@@ -195,12 +219,15 @@ class _Reader:
         arguments: Mapping[str, ArgumentRecipe],
     ) -> StageRecipe:
         in_launch, in_kernel = key or "[launch]", key or "[kernel]"
+        loop = self.chains.loop_of(stage, in_launch)
+        stepped = self.chains.names_in(loop)
 
-        def formula(field: str, value: TunableValue) -> Formula:
-            return Formula(self.at(f"{in_launch} {field}"), value, self.names)
+        def formula(field: str, value: TunableValue, *, known: Collection[str] = self.names) -> Formula:
+            return Formula(self.at(f"{in_launch} {field}"), value, known)
 
         def extent(field: str, value: Any) -> tuple[Formula, ...]:  # noqa: ANN401 - one value or a list
-            return tuple(formula(field, axis) for axis in (value if isinstance(value, list) else [value]))
+            axes = value if isinstance(value, list) else [value]
+            return tuple(formula(field, axis, known=stepped) for axis in axes)
 
         registers, shared = self._declared(stage, in_launch)
         return StageRecipe(
@@ -214,36 +241,48 @@ class _Reader:
             ),
             grid=extent("grid", launch.grid),
             block=extent("block", launch.block),
-            shared_bytes=formula("shared_bytes", launch.shared_bytes),
-            arguments=self._parameters(stage, key, arguments),
+            shared_bytes=formula("shared_bytes", launch.shared_bytes, known=stepped),
+            arguments=self._parameters(stage, key, arguments, loop),
             min_architecture=formula("min_architecture", launch.min_architecture),
             resident=formula("resident", launch.resident),
             cluster=formula("cluster", launch.cluster),
-            when=formula("when", stage.when) if stage and stage.when is not None else None,
+            when=formula("when", stage.when, known=stepped) if stage and stage.when is not None else None,
             registers=registers,
             static_shared_bytes=shared,
+            loop=loop,
+            stream=formula("stream", stage.stream if stage else 0),
+            after=self.chains.predecessors(stage),
             symbols=(),
             cooperative=formula("cooperative", launch.cooperative),
             setup=bool(stage and stage.setup),
         )
 
     def _parameters(
-        self, stage: StageTable | None, key: str, arguments: Mapping[str, ArgumentRecipe]
-    ) -> tuple[ArgumentRecipe, ...]:
+        self, stage: StageTable | None, key: str, arguments: Mapping[str, ArgumentRecipe], loop: str
+    ) -> tuple[ParameterRecipe, ...]:
+        place = self.at(f"{key or '[launch]'} arguments")
         if stage is None or stage.arguments is None:
-            return tuple(arguments.values())
-        for name in stage.arguments:
-            symbol = next((symbol for symbol, buffer in self.symbols.values() if buffer == name), None)
-            if symbol is not None:
-                raise self.at(f"{key} arguments").error(
-                    f"{name} has the role constant: it is the variable {symbol} of the source, no parameter"
-                )
-            if name not in arguments:
-                raise self.at(f"{key} arguments").error(
-                    f"no [[argument]] is called {name!r}; choose from {', '.join(arguments)}"
-                    f"{suggestion(name, arguments)}"
-                )
-        return tuple(arguments[name] for name in stage.arguments)
+            found: tuple[ParameterRecipe, ...] = tuple(arguments.values())
+        else:
+            for name in stage.arguments:
+                if isinstance(name, str) and name not in arguments:
+                    raise place.error(self._no_argument(name, arguments))
+            found = tuple(
+                self.chains.view(item, place, arguments, loop)
+                if isinstance(item, ViewTable)
+                else arguments[item]
+                for item in stage.arguments
+            )
+        self.chains.check_indices(found, place, loop)
+        return found
+
+    def _no_argument(self, name: str, arguments: Mapping[str, ArgumentRecipe]) -> str:
+        """Why a name is no argument of a stage."""
+        symbol = next((symbol for symbol, buffer in self.symbols.values() if buffer == name), None)
+        if symbol is not None:
+            return f"{name} has the role constant: it is the variable {symbol} of the source, no parameter"
+        choices = ", ".join(arguments)
+        return f"no [[argument]] is called {name!r}; choose from {choices}{suggestion(name, arguments)}"
 
     def _declared(self, stage: StageTable | None, key: str) -> tuple[Formula | None, Formula | None]:
         """Registers and static shared bytes: those of the stage, else those of [resources]."""

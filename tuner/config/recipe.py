@@ -2,19 +2,22 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
 from tuner.config.argument_schema import DTYPES, MAPPED_DTYPES
 from tuner.config.formulas import Environment, Formula, Place, Template
+from tuner.config.library_stage import LibraryStageRecipe
+from tuner.config.loops import BETWEEN, LoopRecipe, Predecessor, written_out
 from tuner.config.sizes import SizeValues
 from tuner.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.expressions import Expression, NoValue
 from tuner.model import (
     Buffer,
     BufferRole,
+    BufferView,
     ProblemSpec,
     Resources,
     Scalar,
@@ -46,6 +49,7 @@ MAX_SHARED_BYTES = 2**20  # above that of any GPU; the device's own limit is app
 CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it
 MAX_CLUSTER = 16  # beyond 8 the device must be asked to allow it
 MAX_ARCHITECTURE = 1000
+MAX_STREAM = 7
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class BufferRecipe:
     role: BufferRole
     dtype: Template
     shape: tuple[Formula, ...]
+    restored: bool = False
 
     def evaluated(self, env: Environment) -> Buffer:
         """The buffer of one configuration.
@@ -64,7 +69,37 @@ class BufferRecipe:
             KernelFileError: the type is none of NumPy's that can be used, or an axis is not a whole number.
         """
         dtype = known_dtype(self.dtype.place, self.dtype.fill(env), DTYPES)
-        return Buffer(self.name, dtype, tuple(axis.whole(env, least=1) for axis in self.shape), self.role)
+        shape = tuple(axis.whole(env, least=1) for axis in self.shape)
+        return Buffer(self.name, dtype, shape, self.role, self.restored)
+
+
+class BufferTable(dict[str, Buffer]):
+    """The buffers of one configuration by name, each evaluated when it is first asked for."""
+
+    def __init__(self, recipes: Sequence[BufferRecipe], env: Environment) -> None:
+        super().__init__()
+        self._recipes = {recipe.name: recipe for recipe in recipes}
+        self._env = env
+
+    def __missing__(self, name: str) -> Buffer:
+        self[name] = found = self._recipes[name].evaluated(self._env)
+        return found
+
+
+@dataclass(frozen=True)
+class ViewRecipe:
+    """A buffer from one of its elements on."""
+
+    buffer: str
+    offset: Formula
+
+    def evaluated(self, env: Environment, buffers: Mapping[str, Buffer]) -> BufferView:
+        """The view of one configuration, and one step.
+
+        Raises:
+            KernelFileError: it begins beyond its array.
+        """
+        return BufferView(self.buffer, self.offset.whole(env, 0, buffers[self.buffer].elements - 1))
 
 
 @dataclass(frozen=True)
@@ -150,6 +185,9 @@ class TensorMapRecipe:
 ArgumentRecipe = str | ScalarRecipe | StructRecipe | TensorMapRecipe
 """A parameter of a function: the name of a buffer, or what is passed by value."""
 
+ParameterRecipe = ArgumentRecipe | ViewRecipe
+"""What a stage is given: an argument, or a buffer from one of its elements on."""
+
 
 def known_dtype(place: Place, given: str, dtypes: tuple[str, ...]) -> str:
     """The type itself.
@@ -234,7 +272,7 @@ class StageRecipe:
     grid: tuple[Formula, ...]
     block: tuple[Formula, ...]
     shared_bytes: Formula
-    arguments: tuple[ArgumentRecipe, ...]
+    arguments: tuple[ParameterRecipe, ...]
     min_architecture: Formula
     resident: Formula
     cluster: Formula
@@ -244,36 +282,41 @@ class StageRecipe:
     symbols: tuple[tuple[str, str], ...]
     cooperative: Formula
     setup: bool
+    loop: str = ""
+    stream: Formula | None = None
+    after: tuple[Predecessor, ...] = ()
 
-    def evaluated(self, env: Environment) -> Stage:
-        """The launch of one configuration.
+    def varies(self, index: str) -> bool:
+        """See ``StageSource.varies``."""
+        return any(index in formula.expression.names for formula in (*self._geometry, *self._values))
+
+    def evaluated(self, env: Environment, buffers: Mapping[str, Buffer], like: Stage | None = None) -> Stage:
+        """The launch of one configuration, and one step.
+
+        Args:
+            env: values of all names.
+            buffers: by name.
+            like: the same launch in another step; only what may depend on the step is evaluated.
 
         Raises:
-            KernelFileError: the geometry is beyond what CUDA can launch.
+            KernelFileError: the geometry is beyond what CUDA can launch, or a view beyond its array.
         """
-        block = _extent(self.block, env, MAX_BLOCK)
-        if math.prod(block) > MAX_THREADS:
-            formulas = ", ".join(map(str, self.block))
-            raise self.block[0].place.error(
-                f"{formulas} makes {math.prod(block)} threads; a block has at most {MAX_THREADS}"
+        changing = self._changing(env, buffers)
+        cluster = self.cluster.whole(env, 1, MAX_CLUSTER) if like is None else like.cluster
+        if changing["grid"][0] % cluster:
+            raise self.cluster.place.error(
+                f"a grid of {changing['grid'][0]} blocks is not made of clusters of {cluster}"
             )
-        grid = _extent(self.grid, env, MAX_GRID)
-        cluster = self.cluster.whole(env, 1, MAX_CLUSTER)
-        if grid[0] % cluster:
-            raise self.cluster.place.error(f"a grid of {grid[0]} blocks is not made of clusters of {cluster}")
-        arguments = tuple(a if isinstance(a, str) else a.evaluated(env) for a in self.arguments)
+        if like is not None:
+            return replace(like, **changing)
         least = self.min_architecture.whole(env, 0, MAX_ARCHITECTURE)
-        if cluster > 1 or any(isinstance(argument, TensorMap) for argument in arguments):
+        if cluster > 1 or any(isinstance(argument, TensorMap) for argument in changing["arguments"]):
             least = max(least, CLUSTER_ARCHITECTURE)
         return Stage(
             name=self.name,
             source=self.source,
             entry=self.entry.fill(env),
             options=tuple(option.fill(env) for option in self.options),
-            grid=grid,
-            block=block,
-            shared_bytes=self.shared_bytes.whole(env, 0, MAX_SHARED_BYTES),
-            arguments=arguments,
             declared=self._declared(env),
             min_architecture=least,
             resident=bool(self.resident.number(env)),
@@ -281,13 +324,49 @@ class StageRecipe:
             symbols=self.symbols,
             cooperative=bool(self.cooperative.number(env)),
             setup=self.setup,
+            stream=0 if self.stream is None else self.stream.whole(env, 0, MAX_STREAM),
+            **changing,
         )
+
+    @property
+    def _geometry(self) -> tuple[Formula, ...]:
+        return (*self.grid, *self.block, self.shared_bytes)
+
+    @property
+    def _values(self) -> tuple[Formula, ...]:
+        views = (a.offset for a in self.arguments if isinstance(a, ViewRecipe))
+        structs = (field.value for a in self.arguments if isinstance(a, StructRecipe) for field in a.fields)
+        scalars = (a.value for a in self.arguments if isinstance(a, ScalarRecipe))
+        return (*views, *structs, *scalars)
+
+    def _changing(self, env: Environment, buffers: Mapping[str, Buffer]) -> dict[str, Any]:
+        """The fields that may differ from step to step."""
+        block = _extent(self.block, env, MAX_BLOCK)
+        if math.prod(block) > MAX_THREADS:
+            formulas = ", ".join(map(str, self.block))
+            raise self.block[0].place.error(
+                f"{formulas} makes {math.prod(block)} threads; a block has at most {MAX_THREADS}"
+            )
+        return {
+            "grid": _extent(self.grid, env, MAX_GRID),
+            "block": block,
+            "shared_bytes": self.shared_bytes.whole(env, 0, MAX_SHARED_BYTES),
+            "arguments": tuple(_parameter(item, env, buffers) for item in self.arguments),
+        }
 
     def _declared(self, env: Environment) -> Resources | None:
         if self.registers is None:
             return None
         shared = 0 if self.static_shared_bytes is None else self.static_shared_bytes.whole(env, least=0)
         return Resources(self.registers.whole(env, least=1), shared, compiled=False)
+
+
+def _parameter(
+    item: ParameterRecipe, env: Environment, buffers: Mapping[str, Buffer]
+) -> str | BufferView | Scalar | TensorMap:
+    if isinstance(item, str):
+        return item
+    return item.evaluated(env, buffers) if isinstance(item, ViewRecipe) else item.evaluated(env)
 
 
 @dataclass(frozen=True)
@@ -336,20 +415,19 @@ class Recipe:
     spills: bool
     default: Mapping[str, Formula | str | None]
     buffers: tuple[BufferRecipe, ...]
-    stages: tuple[StageRecipe, ...]
+    stages: tuple[StageRecipe | LibraryStageRecipe, ...]
+    loops: Mapping[str, LoopRecipe]
     problem: ProblemSpec
     work: WorkRecipe
     min_occupancy: float | None
 
     def launches(self, env: Environment) -> tuple[Stage, ...]:
-        """The stages whose ``when`` holds.
+        """The stages whose ``when`` holds, those of loops once for every step.
 
         Raises:
             KernelFileError: none is left, or one cannot be launched.
         """
-        stages = tuple(
-            stage.evaluated(env) for stage in self.stages if stage.when is None or stage.when.value(env)
-        )
+        stages = written_out(self.stages, self.loops, env, BufferTable(self.buffers, env))
         if not stages:
             raise KernelFileError(f"{self.place.path}: [[stage]] when: every stage is left out")
         if all(stage.setup for stage in stages):
@@ -357,13 +435,22 @@ class Recipe:
         return stages
 
     def arrays(self, env: Environment, stages: Sequence[Stage]) -> tuple[Buffer, ...]:
-        """The buffers of one configuration, without scratch arrays that none of its stages takes."""
-        taken = {a.buffer if isinstance(a, TensorMap) else a for stage in stages for a in stage.arguments}
-        return tuple(
+        """The buffers of one configuration, without scratch arrays that none of its stages takes.
+
+        Arrays that take turns with an output between the steps of a loop follow.
+        """
+        taken = frozenset().union(*(stage.buffers for stage in stages))
+        evaluated = [
             buffer.evaluated(env)
             for buffer in self.buffers
             if buffer.role not in ("scratch", "zeroed") or buffer.name in taken
-        )
+        ]
+        between = [
+            replace(buffer, name=buffer.name + BETWEEN, role="scratch")
+            for buffer in evaluated
+            if buffer.name + BETWEEN in taken
+        ]
+        return (*evaluated, *between)
 
 
 def with_derived(env: Environment, derived: Mapping[str, Formula]) -> Environment:

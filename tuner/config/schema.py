@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from tuner.config.argument_schema import Argument, FileTable, Formula, Geometry, Name
+from tuner.config.chain_schema import ChainedTable, LibraryStageTable, LoopTable, StageArgument, Swaps
 
 MAX_SIZE = 2**53  # beyond it a size is no longer exact as a fraction
 
@@ -123,6 +124,22 @@ class LaunchTable(FileTable):
     )
 
 
+class OnlyLaunchTable(LaunchTable):
+    """The only launch of a run, which may be repeated."""
+
+    repeat: int | str | None = Field(
+        default=None, description="Launches of a run, one after another, as in [loop]; 1 otherwise."
+    )
+    index: Name = Field(default="step", description="Name of the launch's number, as in [loop].")
+    swap: Swaps = Field(default=[], description="Pairs of arrays, as in [loop].")
+
+    @model_validator(mode="after")
+    def _repeated(self) -> "OnlyLaunchTable":
+        if self.repeat is None and self.model_fields_set & {"index", "swap"}:
+            raise ValueError("index and swap need repeat")
+        return self
+
+
 class ResourcesTable(FileTable):
     """Resources of a block, for machines without a compiler."""
 
@@ -132,14 +149,16 @@ class ResourcesTable(FileTable):
     )
 
 
-class StageTable(LaunchTable):
+class StageTable(LaunchTable, ChainedTable):
     """One of several launches that together make one run, in this order."""
 
     name: str = Field(min_length=1, description="Name of the stage, for messages.")
     entry: str = Field(description="Name expression of the __global__ function, as in [kernel].")
     source: str | None = Field(default=None, description="CUDA C++ file; that of [kernel] otherwise.")
-    arguments: list[Name] | None = Field(
-        default=None, description="Names of buffers and scalars in parameter order; all of them otherwise."
+    arguments: list[StageArgument] | None = Field(
+        default=None,
+        description="Names of buffers and scalars in parameter order; all of them otherwise. A table of "
+        "buffer and offset stands for a buffer from one of its elements on.",
     )
     when: Formula | None = Field(
         default=None, description="Condition; where it is false the stage is left out."
@@ -154,6 +173,16 @@ class StageTable(LaunchTable):
         default=None, description="Shared memory declared in the source, in bytes; [resources] otherwise."
     )
 
+
+def _stage_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
+    of_library = "library" in value if isinstance(value, dict) else isinstance(value, LibraryStageTable)
+    return "library" if of_library else "kernel"
+
+
+AnyStage = Annotated[
+    Annotated[StageTable, Tag("kernel")] | Annotated[LibraryStageTable, Tag("library")],
+    Discriminator(_stage_kind),
+]
 
 Values = Annotated[list[bool | int | float | str], Field(min_length=1)]
 
@@ -192,7 +221,7 @@ class VariantTable(FileTable):
     when: str = Field(description="Condition, as of a tunable; all else in the table holds where it is true.")
     tunables: Tunables = Field(default={}, description="Tunables that have a value only there.")
     rules: list[str] = Field(default=[], description="Conditions a configuration must satisfy there.")
-    stage: list[StageTable] = Field(default=[], description="Launches that are made only there.")
+    stage: list[AnyStage] = Field(default=[], description="Launches that are made only there.")
 
     @model_validator(mode="after")
     def _holds_something(self) -> "VariantTable":
@@ -274,8 +303,11 @@ class KernelDocument(FileTable):
         "the sizes for every tunable, of those with a condition where it is true. The first configuration of "
         "the space where the table is left out.",
     )
-    launch: LaunchTable | None = Field(default=None, description="Geometry of the only launch.")
-    stage: list[StageTable] = Field(
+    launch: OnlyLaunchTable | None = Field(default=None, description="Geometry of the only launch.")
+    loop: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], LoopTable] = Field(
+        default={}, description="Loops over stages: name -> steps, index, and arrays that are swapped."
+    )
+    stage: list[AnyStage] = Field(
         default=[], description="Several launches, instead of [launch]; those of variants follow."
     )
     work: WorkTable = Field(description="What one run must do.")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tuner.config.formulas import Place
+from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.recipe import StageRecipe
 from tuner.errors import suggestion
 from tuner.model import Source
@@ -39,8 +40,8 @@ def texture_line(text: str) -> int:
 
 
 def symbols_of(
-    stages: Sequence[StageRecipe], symbol: str, buffer: str, place: Place
-) -> tuple[StageRecipe, ...]:
+    stages: Sequence[StageRecipe | LibraryStageRecipe], symbol: str, buffer: str, place: Place
+) -> list[StageRecipe | LibraryStageRecipe]:
     """The stages, those whose source declares a variable with the buffer that it is filled from.
 
     Where no declaration is found, as behind a macro, the sources that name the variable count.
@@ -49,18 +50,20 @@ def symbols_of(
         KernelFileError: no source names it.
     """
     name = symbol.rpartition("::")[2]
-    declared = [name in declared_symbols(stage.source) for stage in stages]
-    if not any(declared):
-        declared = [_names(stage.source, name) for stage in stages]
-    if not any(declared):
-        known = dict.fromkeys(one for stage in stages for one in declared_symbols(stage.source))
-        paths = ", ".join(dict.fromkeys(stage.source.path for stage in stages))
+    sources = {stage.source.path: stage.source for stage in stages if isinstance(stage, StageRecipe)}
+    having = {path for path, source in sources.items() if name in declared_symbols(source)}
+    having = having or {path for path, source in sources.items() if _names(source, name)}
+    if not having:
+        known = dict.fromkeys(one for source in sources.values() for one in declared_symbols(source))
+        paths = ", ".join(sources)
         choice = f"it has {', '.join(known)}{suggestion(name, known)}" if known else "it has none"
         raise place.error(f"{paths}: no __constant__ or __device__ variable is called {symbol!r}; {choice}")
-    return tuple(
-        replace(stage, symbols=(*stage.symbols, (symbol, buffer))) if has else stage
-        for stage, has in zip(stages, declared, strict=True)
-    )
+    return [
+        replace(stage, symbols=(*stage.symbols, (symbol, buffer)))
+        if isinstance(stage, StageRecipe) and stage.source.path in having
+        else stage
+        for stage in stages
+    ]
 
 
 def _names(source: Source, word: str) -> bool:

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from tuner.config.document import read_document
+from tuner.config.schema import StageTable
 from tuner.errors import InputError, KernelFileError
 
 ROOT = Path("/")
@@ -85,7 +86,8 @@ def _check_sources(path: Path, directories: Sequence[Path]) -> None:
     except KernelFileError:  # the catalogue leaves it out, and says why
         return
     kernel = document.kernel
-    stages = [stage.source for stage in document.stage]
+    tables = [*document.stage, *(stage for variant in document.variant.values() for stage in variant.stage)]
+    stages = [stage.source for stage in tables if isinstance(stage, StageTable)]
     for name in filter(None, [kernel.source, *stages, *kernel.headers]):
         place = (path.parent / name).resolve()
         if not any(place.is_relative_to(directory) for directory in directories):

@@ -4,6 +4,7 @@ All values are frozen, hashable where a policy may want them as keys, and plain 
 a worker process. Times are seconds, energies joules, powers watts, clocks megahertz, sizes bytes.
 """
 
+from tuner.model.chains import BufferView, LibraryCall, Operand
 from tuner.model.device import DeviceIdentity, DeviceLimits
 from tuner.model.plan import (
     Buffer,
@@ -31,13 +32,16 @@ from tuner.model.workload_name import WorkloadName
 __all__ = [
     "Buffer",
     "BufferRole",
+    "BufferView",
     "Configuration",
     "DeviceIdentity",
     "DeviceLimits",
     "Energy",
     "Flag",
     "FlagKind",
+    "LibraryCall",
     "Measurement",
+    "Operand",
     "Part",
     "Plan",
     "ProblemSpec",

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from tuner.model.arguments import Scalar, StructValue, TensorMap
+from tuner.model.chains import BufferView, LibraryCall
 
 TunableValue = bool | int | float | str
 BufferRole = Literal["in", "out", "inout", "scratch", "zeroed"]
@@ -129,12 +130,14 @@ class Buffer:
         shape: elements per axis, the batch first.
         role: ``in`` is read, ``out`` is written completely, ``inout`` is both, ``scratch`` is neither
             checked nor initialised, ``zeroed`` is scratch that is set to zero before every run.
+        restored: an ``inout`` array that every round of a window finds as the first did.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     role: BufferRole
+    restored: bool = False
 
     @property
     def elements(self) -> int:
@@ -175,8 +178,8 @@ class Stage:
         grid: blocks in x, y, z.
         block: threads in x, y, z.
         shared_bytes: dynamic shared memory.
-        arguments: names of the plan's buffers, values or tensor maps, in the order of the function's
-            parameters.
+        arguments: names of the plan's buffers, views of them, values or tensor maps, in the order of the
+            function's parameters.
         declared: resources for a machine without NVRTC, from the kernel file; None if it states none.
         min_architecture: least compute capability it runs on, times ten; 0 for any.
         resident: the grid is a count of work units, to be cut to the blocks the device holds at a time; the
@@ -186,6 +189,10 @@ class Stage:
             buffer is copied to before runs.
         cooperative: all blocks are on the device at the same time, and may wait for each other.
         setup: launched once for the arrays, before runs that are timed.
+        stream: 0 for the main stream of the workload; others run beside it, and end with the round.
+        after: indices of stages of the plan, before this one, that must have ended. Stages of one stream run
+            one after another in any case.
+        library: what a library runs in place of a launch; source, entry and geometry mean nothing then.
     """
 
     name: str
@@ -195,7 +202,7 @@ class Stage:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
-    arguments: tuple[str | Scalar | StructValue | TensorMap, ...]
+    arguments: tuple[str | BufferView | Scalar | StructValue | TensorMap, ...]
     declared: Resources | None = None
     min_architecture: int = 0
     resident: bool = False
@@ -203,6 +210,20 @@ class Stage:
     symbols: tuple[tuple[str, str], ...] = ()
     cooperative: bool = False
     setup: bool = False
+    stream: int = 0
+    after: tuple[int, ...] = ()
+    library: LibraryCall | None = None
+
+    @property
+    def buffers(self) -> frozenset[str]:
+        """Names of the buffers it is given."""
+        if self.library is not None:
+            return frozenset(operand.buffer for _, operand in self.library.operands)
+        return frozenset(
+            item if isinstance(item, str) else item.buffer
+            for item in self.arguments
+            if isinstance(item, str | BufferView | TensorMap)
+        )
 
     @property
     def threads_per_block(self) -> int:
