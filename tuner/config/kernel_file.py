@@ -15,7 +15,7 @@ from typing import Any
 from tuner.config.assignment import Assignment, environment
 from tuner.config.formulas import Place
 from tuner.config.reader import read_recipe
-from tuner.config.recipe import Recipe
+from tuner.config.recipe import BufferTable, Recipe
 from tuner.config.schema import KernelDocument
 from tuner.config.short_files import assumed_work
 from tuner.config.sizes import SizeValues, chosen, described, listed
@@ -261,7 +261,7 @@ class KernelFile:
             return None
         default = self.default(workload)
         env = environment(recipe, workload, default)
-        stages = (recipe.reference.evaluated(env),)
+        stages = (recipe.reference.evaluated(env, BufferTable(recipe.buffers, env)),)
         buffers = recipe.arrays(env, stages)
         return Plan(workload, default, stages, buffers, recipe.checked_problem, Work(0.0, 0.0))
 
