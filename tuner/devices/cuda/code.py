@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -17,11 +17,30 @@ from tuner.compiler import CompiledStage, Compiler
 from tuner.compiler.compiler import plan_resources
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
-from tuner.devices.cuda.launches import LaunchRefusedError, LoadedStage, Program, Step
+from tuner.devices.cuda.launches import (
+    ArrayOffset,
+    LaunchRefusedError,
+    LibraryStage,
+    LoadedArgument,
+    LoadedStage,
+    Program,
+    Step,
+)
+from tuner.devices.cuda.libraries import GpuLibraries
 from tuner.devices.cuda.types import Array, CudaFunction
 from tuner.errors import CompileError, DeviceError
 from tuner.interfaces import Progress
-from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Scalar, Stage, Status, TensorMap
+from tuner.model import (
+    BufferView,
+    DeviceIdentity,
+    DeviceLimits,
+    Plan,
+    Resources,
+    Scalar,
+    Stage,
+    Status,
+    TensorMap,
+)
 
 _KEPT = 512  # loaded functions; a module takes tens of kilobytes of device memory
 _SHARED_WITHOUT_ASKING = 48 * 1024
@@ -77,6 +96,7 @@ class CodeCache:
         self._limits = limits
         self._driver = driver or DriverCalls()
         self._functions: OrderedDict[tuple[object, ...], _LoadedModule] = OrderedDict()
+        self._libraries = GpuLibraries(cp)
 
     def launches(self, plan: Plan, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
         """One run of a plan on one set of arrays, in order.
@@ -92,16 +112,22 @@ class CodeCache:
         Raises:
             LaunchRefusedError: a stage does not compile, or asks for more than the device has.
         """
+        own = {_key(stage): stage for stage in plan.stages if stage.library is None}
         for stage in plan.stages:
-            self._fits(stage)
-        self._load([stage for stage in plan.stages if _key(stage) not in self._functions])
+            if stage.library is None:
+                self._fits(stage)
+        self._load([stage for key, stage in own.items() if key not in self._functions])
         zeroed = tuple(buffer.name for buffer in plan.buffers if buffer.role == "zeroed")
-        program = Program(tuple(self._staged(stage) for stage in plan.stages), zeroed, self._driver)
+        item_bytes = {buffer.name: np.dtype(buffer.dtype).itemsize for buffer in plan.buffers}
+        stages = tuple(self._staged(stage, item_bytes) for stage in plan.stages)
+        program = Program(stages, zeroed, self._driver)
         while len(self._functions) > _KEPT:
             self._functions.popitem(last=False)
         return program
 
-    def _staged(self, stage: Stage) -> LoadedStage:
+    def _staged(self, stage: Stage, item_bytes: Mapping[str, int]) -> LoadedStage | LibraryStage:
+        if stage.library is not None:
+            return LibraryStage(stage.name, stage.library, self._libraries, stage.stream, stage.after)
         key = _key(stage)
         loaded = self._functions[key]
         self._functions.move_to_end(key)
@@ -111,7 +137,9 @@ class CodeCache:
             stage.grid if loaded.held is None else _cut(stage, loaded.held),
             stage.block,
             stage.shared_bytes,
-            tuple(_argument(item) for item in stage.arguments),
+            tuple(_argument(item, item_bytes) for item in stage.arguments),
+            stage.stream,
+            stage.after,
         )
 
     def _load(self, stages: Sequence[Stage]) -> None:
@@ -215,7 +243,9 @@ def _refused(stage: Stage, message: str) -> LaunchRefusedError:
     return LaunchRefusedError(Status.LAUNCH_ERROR, f"stage {stage.name}: {message}")
 
 
-def _argument(item: str | Scalar | TensorMap) -> "str | np.generic[Any] | TensorMap":
+def _argument(item: str | BufferView | Scalar | TensorMap, item_bytes: Mapping[str, int]) -> LoadedArgument:
+    if isinstance(item, BufferView):
+        return ArrayOffset(item.buffer, item.offset_elements * item_bytes[item.buffer])
     return np.dtype(item.dtype).type(item.value) if isinstance(item, Scalar) else item
 
 

@@ -1,15 +1,16 @@
-"""One run of a plan in a stream: clearing of buffers, then the launches of its stages."""
+"""One run of a plan: clearing of buffers, then the launches of its stages, in one stream or several."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol, Union
 
 import numpy as np
 
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.types import Array, CudaFunction, Stream
 from tuner.errors import DeviceError
-from tuner.model import Status, TensorMap
+from tuner.model import LibraryCall, Status, TensorMap
 
 
 class LaunchRefusedError(DeviceError):
@@ -28,19 +29,26 @@ class LaunchRefusedError(DeviceError):
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch with its arguments, to be put into any stream."""
+    """One kernel launch with its arguments, to be put into any stream.
+
+    Attributes:
+        side: 0 for the stream of its workload; others run beside that.
+        after: places, among the stages of the run, of those that must have ended.
+    """
 
     function: CudaFunction
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
     arguments: tuple[object, ...]
+    side: int = 0
+    after: tuple[int, ...] = ()
 
     def enqueue(self, stream: Stream | None) -> None:
         """Put the launch into a stream; None is CuPy's current one."""
         self.function(self.grid, self.block, self.arguments, shared_mem=self.shared_bytes, stream=stream)
 
-    @property
+    @cached_property
     def identity(self) -> Hashable:
         """Equal for launches of one function, while it is loaded, that do the same to the same memory."""
         return (
@@ -49,7 +57,35 @@ class Launch:
             self.block,
             self.shared_bytes,
             tuple(_identity(argument) for argument in self.arguments),
+            self.side,
+            self.after,
         )
+
+
+@dataclass(frozen=True)
+class LibraryLaunch:
+    """A call of a library, to be put into any stream; ``side`` and ``after`` are those of ``Launch``.
+
+    Attributes:
+        call: what is computed.
+        run: puts it into a stream, None for CuPy's current one.
+        addresses: of the operands.
+    """
+
+    call: LibraryCall
+    run: Callable[[Stream | None], None]
+    addresses: tuple[int, ...]
+    side: int = 0
+    after: tuple[int, ...] = ()
+
+    def enqueue(self, stream: Stream | None) -> None:
+        """Put the call into a stream; None is CuPy's current one."""
+        self.run(stream)
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for calls that do the same to the same memory."""
+        return (self.call, self.addresses, self.side, self.after)
 
 
 @dataclass(frozen=True)
@@ -68,8 +104,35 @@ class Clearing:
         return (self.array.data.ptr, self.array.nbytes)
 
 
-Step = Launch | Clearing
+@dataclass(frozen=True)
+class Restoring:
+    """Copies what an array held before the first run back into it, to be put into any stream."""
+
+    array: Array
+    original: Array
+
+    def enqueue(self, stream: Stream | None) -> None:
+        """Put the copy into a stream; None is CuPy's current one."""
+        self.array.data.copy_from_device_async(self.original.data, self.array.nbytes, stream)
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for copies between the same memory."""
+        return (self.array.data.ptr, self.original.data.ptr, self.array.nbytes)
+
+
+StageLaunch = Launch | LibraryLaunch
+"""What a stage puts into a stream."""
+
+Step = StageLaunch | Clearing | Restoring
 """One piece of work of a run."""
+
+
+class Libraries(Protocol):
+    """Makes calls of libraries ready (``tuner.devices.cuda.libraries`` does)."""
+
+    def bound(self, call: LibraryCall, arrays: Mapping[str, Array], side: int) -> LibraryLaunch:
+        """A call on some arrays."""
 
 
 def _identity(argument: Any) -> Hashable:  # noqa: ANN401 - a pointer of CuPy's, or what NumPy holds
@@ -78,12 +141,26 @@ def _identity(argument: Any) -> Hashable:  # noqa: ANN401 - a pointer of CuPy's,
 
 
 @dataclass(frozen=True)
+class ArrayOffset:
+    """An array from one of its bytes on, as an argument."""
+
+    buffer: str
+    offset_bytes: int
+
+
+LoadedArgument = Union[str, ArrayOffset, "np.generic[Any]", TensorMap]
+"""The name of a buffer, a part of one, a NumPy scalar or a tensor map."""
+
+
+@dataclass(frozen=True)
 class LoadedStage:
     """A stage on the device that lacks only its arrays.
 
     Attributes:
         grid: blocks that are launched; of a resident stage, those the device holds.
-        arguments: names of buffers, NumPy scalars, tensor maps.
+        arguments: in the order of the function's parameters.
+        side: 0 for the stream of its workload; others run beside that.
+        after: places of stages of the plan that must have ended.
     """
 
     name: str
@@ -91,7 +168,9 @@ class LoadedStage:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
-    arguments: tuple["str | np.generic[Any] | TensorMap", ...]
+    arguments: tuple[LoadedArgument, ...]
+    side: int = 0
+    after: tuple[int, ...] = ()
 
     def bound(self, arrays: Mapping[str, Array], driver: DriverCalls) -> Launch:
         """The launch on some arrays.
@@ -100,19 +179,40 @@ class LoadedStage:
             LaunchRefusedError: a tensor map cannot be made of its array.
         """
         arguments = tuple(self._argument(item, arrays, driver) for item in self.arguments)
-        return Launch(self.function, self.grid, self.block, self.shared_bytes, arguments)
+        return Launch(
+            *(self.function, self.grid, self.block, self.shared_bytes, arguments),
+            side=self.side,
+            after=self.after,
+        )
 
-    def _argument(
-        self, item: "str | np.generic[Any] | TensorMap", arrays: Mapping[str, Array], driver: DriverCalls
-    ) -> object:
+    def _argument(self, item: LoadedArgument, arrays: Mapping[str, Array], driver: DriverCalls) -> object:
         if isinstance(item, str):
             return arrays[item].data
+        if isinstance(item, ArrayOffset):
+            return arrays[item.buffer].data + item.offset_bytes
         if not isinstance(item, TensorMap):
             return item
         try:
             return driver.tensor_map(arrays[item.buffer].data.ptr, item)
         except DriverCallError as error:
             raise LaunchRefusedError(Status.LAUNCH_ERROR, f"stage {self.name}: {error}") from error
+
+
+@dataclass(frozen=True)
+class LibraryStage:
+    """A stage that a library runs and that lacks only its arrays."""
+
+    name: str
+    call: LibraryCall
+    libraries: Libraries
+    side: int = 0
+    after: tuple[int, ...] = ()
+
+    def bound(self, arrays: Mapping[str, Array], driver: DriverCalls) -> LibraryLaunch:
+        """The call on some arrays."""
+        del driver
+        made = self.libraries.bound(self.call, arrays, self.side)
+        return LibraryLaunch(made.call, made.run, made.addresses, self.side, self.after)
 
 
 @dataclass(frozen=True)
@@ -123,7 +223,7 @@ class Program:
         zeroed: buffers that are set to zero before every run.
     """
 
-    stages: tuple[LoadedStage, ...]
+    stages: tuple[LoadedStage | LibraryStage, ...]
     zeroed: tuple[str, ...]
     driver: DriverCalls
 

@@ -14,7 +14,13 @@ from types import ModuleType
 import numpy as np
 
 from tuner.devices.cuda.driver import DriverCallError
-from tuner.devices.cuda.launches import LaunchRefusedError, LoadedStage, Program
+from tuner.devices.cuda.launches import (
+    ArrayOffset,
+    LaunchRefusedError,
+    LibraryStage,
+    LoadedStage,
+    Program,
+)
 from tuner.devices.cuda.types import Graph
 from tuner.model import Status, TensorMap
 
@@ -44,14 +50,22 @@ class PackedRun:
         self._launch = cp.cuda.driver.launchKernel
         self._clear = cp.cuda.runtime.memsetAsync
         places = {name: place for place, name in enumerate(sizes)}
-        self._slots = (ctypes.c_uint64 * len(sizes))()
+        self._stages = tuple(_own_launch(stage) for stage in program.stages)
+        self._views = {
+            item: places[item.buffer]
+            for stage in self._stages
+            for item in stage.arguments
+            if isinstance(item, ArrayOffset)
+        }
+        self._slots = (ctypes.c_uint64 * (len(sizes) + len(self._views)))()
         self._write = struct.Struct(f"={len(sizes)}Q").pack_into
         self._zeroed = tuple((places[name], sizes[name]) for name in program.zeroed)
         self._maps: list[_EncodedMap] = []
-        self._kept: list[object] = [stage.function for stage in program.stages]
+        self._kept: list[object] = [stage.function for stage in self._stages]
+        self._view_slots = {view: len(sizes) + number for number, view in enumerate(self._views)}
         self._launches = tuple(
             ((stage.function.ptr, *stage.grid, *stage.block, stage.shared_bytes), parameters)
-            for stage in program.stages
+            for stage in self._stages
             for parameters in [self._parameters(stage, program, places)]
         )
 
@@ -62,6 +76,8 @@ class PackedRun:
             LaunchRefusedError: a tensor map cannot be made of its buffer.
         """
         self._write(self._slots, 0, *addresses)
+        for number, (view, place) in enumerate(self._views.items(), len(addresses)):
+            self._slots[number] = addresses[place] + view.offset_bytes
         for encoded in self._maps:
             encoded.point(addresses)
 
@@ -88,6 +104,8 @@ class PackedRun:
         for number, item in enumerate(stage.arguments):
             if isinstance(item, str):
                 parameters[number] = ctypes.addressof(self._slots) + 8 * places[item]
+            elif isinstance(item, ArrayOffset):
+                parameters[number] = ctypes.addressof(self._slots) + 8 * self._view_slots[item]
             elif isinstance(item, TensorMap):
                 encoded = _EncodedMap(stage.name, item, places[item.buffer], program)
                 self._maps.append(encoded)
@@ -98,6 +116,19 @@ class PackedRun:
                 parameters[number] = value.ctypes.data
         self._kept.append(parameters)
         return ctypes.addressof(parameters)
+
+
+def _own_launch(stage: LoadedStage | LibraryStage) -> LoadedStage:
+    """The stage, when it is no library's.
+
+    Raises:
+        LaunchRefusedError: it is.
+    """
+    if isinstance(stage, LibraryStage):
+        raise LaunchRefusedError(
+            Status.LAUNCH_ERROR, f"stage {stage.name}: calls of {stage.call.routine} of a library"
+        )
+    return stage
 
 
 class RunGraphs:

@@ -30,6 +30,12 @@ class Stream(Protocol):
 
     ptr: int
 
+    def __enter__(self) -> object:
+        """Make it CuPy's current one."""
+
+    def __exit__(self, *error: object) -> None:
+        """Make the one before the current one again."""
+
     def wait_event(self, event: CudaEvent) -> None:
         """Hold back later work until the event has passed."""
 
