@@ -48,7 +48,7 @@ class Pointer:
         return int(self.array.__array_interface__["data"][0])
 
     def __add__(self, offset_bytes: int) -> "Pointer":
-        flat = self.array.reshape(-1)[offset_bytes // self.array.itemsize :]
+        flat: Any = self.array.reshape(-1)[offset_bytes // self.array.itemsize :]
         _VIEWS.setdefault(id(self.array), []).append(flat)  # a graph holds its address
         return Pointer(flat)
 

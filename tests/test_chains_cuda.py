@@ -1,5 +1,6 @@
 """Chains on the CUDA device over a fake CuPy: views, restored arrays, streams, long rounds, libraries."""
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -46,7 +47,7 @@ def test_a_view_begins_behind_its_offset(rig: Rig) -> None:
     viewed = staged(
         plan("look"), {"arguments": (BufferView("x", 130), "y", plan("look").stages[0].arguments[2])}
     )
-    arrays = {b.name: cp.empty(b.shape, b.dtype) for b in viewed.buffers}
+    arrays: dict[str, Any] = {b.name: cp.empty(b.shape, b.dtype) for b in viewed.buffers}
     arrays["x"][...] = np.arange(arrays["x"].size).reshape(arrays["x"].shape)
     code = CodeCache(cp, FakeCompiler(), LIMITS)
     for step in code.launches(viewed, arrays):
@@ -61,8 +62,6 @@ def test_packed_runs_follow_their_buffers(rig: Rig) -> None:
     handed: list[list[int]] = []
 
     def launch(*arguments: Any) -> None:
-        import ctypes  # noqa: PLC0415 - reads what the driver would
-
         addresses = ctypes.cast(arguments[9], ctypes.POINTER(ctypes.c_void_p))
         handed.append([ctypes.c_uint64.from_address(addresses[i] or 0).value for i in range(2)])
 
@@ -184,7 +183,8 @@ def test_long_chains_make_graphs_of_a_round(rig: Rig) -> None:
 def test_code_of_many_steps_is_loaded_once(rig: Rig) -> None:
     """However many stages launch it."""
     cp, _ = rig
-    compiler, asked = FakeCompiler(), []
+    compiler = FakeCompiler()
+    asked: list[Stage] = []
 
     def compile_noted(stages: Sequence[Stage]) -> Any:
         asked.extend(stages)
@@ -223,17 +223,19 @@ def test_calls_of_cublas(rig: Rig) -> None:
     calls: list[tuple[Any, ...]] = []
 
     def sgemm(*arguments: Any) -> None:
-        factors = [
-            np.ctypeslib.as_array((np.ctypeslib.ctypes.c_float * 1).from_address(arguments[i]))[0]
-            for i in (6, 11)
-        ]
-        calls.append((*arguments[:6], *map(float, factors), arguments[8], arguments[10], arguments[13]))
+        factors = [ctypes.c_float.from_address(arguments[i]).value for i in (6, 11)]
+        calls.append((*arguments[:6], *factors, arguments[8], arguments[10], arguments[13]))
         streams.append(cp.current[-1])
 
     streams: list[Any] = []
     made: list[int] = []
+
+    def create() -> int:
+        made.append(1)
+        return 77
+
     cp.cuda.cublas = SimpleNamespace(
-        create=lambda: made.append(1) or 77, setMathMode=lambda *given: made.append(given[1]), sgemm=sgemm
+        create=create, setMathMode=lambda *given: made.append(given[1]), sgemm=sgemm
     )
     record = device.run([library_plan(GEMM)], 0.02)
     assert record.results[0].status is Status.OK
@@ -264,9 +266,8 @@ def test_other_routines(rig: Rig, call: LibraryCall, name: str, arguments: tuple
     cp.cuda.cublas = SimpleNamespace(
         create=lambda: 7, setMathMode=lambda *_: None, **{name: lambda *given: calls.append(given)}
     )
-    launches = CodeCache(cp, FakeCompiler(), LIMITS).launches(
-        library_plan(call), {name: cp.empty((64, 128), call.dtype) for name in ("x", "y")}
-    )
+    arrays: dict[str, Any] = {letter: cp.empty((64, 128), call.dtype) for letter in ("x", "y")}
+    launches = CodeCache(cp, FakeCompiler(), LIMITS).launches(library_plan(call), arrays)
     launches[-1].enqueue(None)
     (given,) = calls
     assert tuple(value for value in given[1:] if value < 10**6) == arguments
@@ -289,7 +290,7 @@ def test_transforms_of_cufft(rig: Rig) -> None:
     call = LibraryCall(
         "fft", "complex64", (("a", Operand("x")), ("c", Operand("y", 8))), m=3, n=16, inverse=True
     )
-    arrays = {name: cp.empty((64,), "complex64") for name in ("x", "y")}
+    arrays: dict[str, Any] = {name: cp.empty((64,), "complex64") for name in ("x", "y")}
     code = CodeCache(cp, FakeCompiler(), LIMITS)
     for _ in range(2):
         code.launches(library_plan(call), arrays)[-1].enqueue(None)

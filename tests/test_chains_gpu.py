@@ -129,7 +129,7 @@ def test_products_of_cublas(once: Any) -> None:
     generator = np.random.default_rng(3)
     m, n, k = 96, 64, 48
     a, b, c = (generator.uniform(-1, 1, shape) for shape in ((m, k), (k, n), (m, n)))
-    operands = (
+    operands: tuple[tuple[str, Operand], ...] = (
         ("a", Operand("a", 3, m)),
         ("b", Operand("b", 0, n, transposed=True)),
         ("c", Operand("c", 0, m)),
