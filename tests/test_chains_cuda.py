@@ -11,11 +11,13 @@ import pytest
 from fake_cuda import LIMITS, FakeCompiler, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy, Kernel
 
+from tuner.application.binding import loaded_kernel
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.launches import LaunchRefusedError, Program
 from tuner.devices.cuda.packed import PackedRun
 from tuner.devices.cuda.rounds import most_sets
+from tuner.errors import InputError
 from tuner.model import Buffer, BufferView, LibraryCall, Operand, Plan, Stage, Status
 
 Rig = tuple[FakeCupy, CudaDevice]
@@ -296,6 +298,16 @@ def test_transforms_of_cufft(rig: Rig) -> None:
         code.launches(library_plan(call), arrays)[-1].enqueue(None)
     assert made == [(16, 0x29, 3)]
     assert set(ran) == {(arrays["x"].data.ptr, arrays["y"].data.ptr + 64, 1)}
+
+
+def test_applying_runs_no_libraries() -> None:
+    """What is wrong and what to do instead is said before anything is loaded."""
+    missing: Any = None
+    with pytest.raises(InputError, match="k: stage scan is gemm of a library, and tuner"):
+        loaded_kernel(
+            *(SimpleNamespace(name="k"), library_plan(GEMM), (), missing),  # type: ignore[arg-type]
+            **dict.fromkeys(("device", "program", "home", "tally"), missing),
+        )
 
 
 def test_a_library_that_is_not_installed(rig: Rig) -> None:

@@ -119,15 +119,16 @@ class CodeCache:
         self._load([stage for key, stage in own.items() if key not in self._functions])
         zeroed = tuple(buffer.name for buffer in plan.buffers if buffer.role == "zeroed")
         item_bytes = {buffer.name: np.dtype(buffer.dtype).itemsize for buffer in plan.buffers}
-        stages = tuple(self._staged(stage, item_bytes) for stage in plan.stages)
+        stages = tuple(self._staged(stage, place, item_bytes) for place, stage in enumerate(plan.stages))
         program = Program(stages, zeroed, self._driver)
         while len(self._functions) > _KEPT:
             self._functions.popitem(last=False)
         return program
 
-    def _staged(self, stage: Stage, item_bytes: Mapping[str, int]) -> LoadedStage | LibraryStage:
+    def _staged(self, stage: Stage, place: int, item_bytes: Mapping[str, int]) -> LoadedStage | LibraryStage:
+        order = (stage.stream, stage.after, place)
         if stage.library is not None:
-            return LibraryStage(stage.name, stage.library, self._libraries, stage.stream, stage.after)
+            return LibraryStage(stage.name, stage.library, self._libraries, *order)
         key = _key(stage)
         loaded = self._functions[key]
         self._functions.move_to_end(key)
@@ -138,8 +139,7 @@ class CodeCache:
             stage.block,
             stage.shared_bytes,
             tuple(_argument(item, item_bytes) for item in stage.arguments),
-            stage.stream,
-            stage.after,
+            *order,
         )
 
     def _load(self, stages: Sequence[Stage]) -> None:
