@@ -16,7 +16,7 @@ from tuner.devices.simulated import Faults, SimulatedDevice
 from tuner.errors import EmptySpaceError, InputError, KernelFileError
 from tuner.interfaces import Progress
 from tuner.model import Plan, Status, Workload
-from tuner.search.candidates import PAPER_MIN_OCCUPANCY, PreparedWorkload, fit_batches, plan_bytes, prepare
+from tuner.search.candidates import DEFAULT_MIN_OCCUPANCY, PreparedWorkload, fit_batches, plan_bytes, prepare
 from tuner.search.compilation import prepare_compiled
 
 CATALOG = Catalog.load()
@@ -63,13 +63,13 @@ def test_candidates_keep_the_order_of_the_space() -> None:
     assert places == sorted(places)
 
 
-def test_threshold_of_option_beats_file_beats_paper() -> None:
-    """--min-occupancy wins over the kernel file, which wins over the paper's 80 %."""
+def test_threshold_of_option_beats_file_beats_none() -> None:
+    """--min-occupancy wins over the kernel file; without either nothing is left out."""
     assert one(min_occupancy=0.25).min_occupancy == 0.25
     assert one().min_occupancy == SCAN.min_occupancy
     faulty = load_kernel_file(FAULTY)  # states none
     (found,) = prepare_compiled([(faulty, faulty.workload({"N": 256}))], device("k40c"))
-    assert found.min_occupancy == PAPER_MIN_OCCUPANCY == 0.8
+    assert found.min_occupancy == DEFAULT_MIN_OCCUPANCY == 0
 
 
 def test_occupancy_is_that_of_its_own_numbers() -> None:

@@ -1,5 +1,6 @@
 """Parses the text of a kernel file into tables, with messages for wrong keys."""
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tuner.config import argument_schema, chain_schema, schema
+from tuner.config import argument_schema, chain_schema, compact, problem_schema, schema
 from tuner.config.schema import KernelDocument
 from tuner.config.source_folder import read_text
 from tuner.errors import KernelFileError, suggestion
@@ -16,12 +17,13 @@ MAX_SHOWN = 5
 _MODELS: dict[str, type[BaseModel]] = {
     "": schema.KernelDocument,
     "kernel": schema.KernelTable,
-    "problem": schema.ProblemTable,
-    "problem.sizes": schema.SizeRange,
+    "problem": problem_schema.ProblemTable,
+    "problem.sizes": problem_schema.SizeRange,
     "tunables": schema.TunableTable,
     "variant": schema.VariantTable,
     "argument.buffer": argument_schema.BufferArgument,
     "argument.scalar": argument_schema.ScalarArgument,
+    "argument.struct": argument_schema.StructArgument,
     "argument.tensor_map": argument_schema.TensorMapArgument,
     "stage.kernel": schema.StageTable,
     "stage.library": chain_schema.LibraryStageTable,
@@ -31,6 +33,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "roles": schema.RolesTable,
     "constraints": schema.ConstraintsTable,
     "launch": schema.OnlyLaunchTable,
+    "reference_launch": problem_schema.ReferenceLaunchTable,
     "work": schema.WorkTable,
     "resources": schema.ResourcesTable,
     "occupancy": schema.OccupancyTable,
@@ -170,11 +173,63 @@ def _document(path: Path, text: str) -> KernelDocument:
         table = tomllib.loads(text)
     except ValueError as e:  # also of a number with thousands of digits
         raise KernelFileError(f"{path}: not valid TOML: {e}") from e
+    return parsed_document(path, table)
+
+
+def parsed_document(path: Path, table: Mapping[str, Any]) -> KernelDocument:
+    """The tables of a kernel file that is TOML already; what it leaves out in short is written out.
+
+    Args:
+        path: what messages begin with.
+        table: the file as a mapping.
+
+    Raises:
+        KernelFileError: a key is unknown, missing or of another type.
+    """
     _check_numbers(path, table)
+    table = _written_out(path, table)
     try:
         return KernelDocument.model_validate(table)
     except ValidationError as e:
-        raise KernelFileError(explain(path, e)) from e
+        text = explain(path, e)
+        if table.get("arguments"):
+            text = argument_key(text, list(table["arguments"]))
+        raise KernelFileError(text) from e
+
+
+def _written_out(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
+    """``[arguments]`` as ``[[argument]]``, and a problem with a reference as an ``expression``."""
+    whole = dict(table)
+    lines, problem = whole.get("arguments"), whole.get("problem")
+    if isinstance(lines, Mapping) and lines:
+        if "argument" in whole:
+            raise KernelFileError(
+                f"{path}: [arguments]: stands instead of [[argument]]; leave one of them out"
+            )
+        try:
+            whole["argument"] = compact.expanded(lines)
+        except ValueError as e:
+            raise KernelFileError(f"{path}: [arguments] {e}") from e
+    if isinstance(problem, Mapping) and "name" not in problem and problem.get("reference"):
+        whole["problem"] = {**problem, "name": "expression"}
+    return whole
+
+
+_ARGUMENT_KEY = re.compile(
+    r"\[\[argument\]\](?: (\d+))?(?: \((\w+)\))?(?: (?:dtype|shape|role|value|input)\b)?"
+)
+
+
+def argument_key(text: str, names: Sequence[str] = ()) -> str:
+    """A key of ``[[argument]]``, alone or in a message, as the line of ``[arguments]`` that it stands for."""
+
+    def line(match: re.Match[str]) -> str:
+        number, name = match[1], match[2]
+        if name is None and number is not None and names:
+            name = names[int(number) - 1]
+        return f"[arguments] {name}" if name else "[arguments]"
+
+    return _ARGUMENT_KEY.sub(line, text)
 
 
 def _check_numbers(path: Path, table: Mapping[str, Any]) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 from tuner.config.assignment import Assignment, environment
 from tuner.config.formulas import Place
 from tuner.config.reader import read_recipe
-from tuner.config.recipe import Recipe
+from tuner.config.recipe import BufferTable, Recipe
 from tuner.config.schema import KernelDocument
+from tuner.config.short_files import assumed_work
 from tuner.config.sizes import SizeValues, chosen, described, listed
 from tuner.errors import (
     ConditionError,
@@ -26,7 +27,7 @@ from tuner.errors import (
     UnknownNameError,
     suggestion,
 )
-from tuner.model import Configuration, Plan, ProblemSpec, Stage, TunableValue, Workload
+from tuner.model import Configuration, Plan, ProblemSpec, Stage, TunableValue, Work, Workload
 from tuner.space import Space
 
 
@@ -111,8 +112,13 @@ class KernelFile:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the kernel file and of every source and header it names: answers are bound to it."""
+        """Hash of the kernel file and of all files it names, data too: answers are bound to it.
+
+        Raises:
+            KernelFileError: a data file cannot be read any more.
+        """
         parts = [self.text_sha256, *(stage.source.sha256 for stage in self.recipe.stages)]
+        parts += self.recipe.data_hashes
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def workload(self, sizes: Mapping[str, int | str], batch: int | None = None) -> Workload:
@@ -234,17 +240,30 @@ class KernelFile:
         try:
             env = environment(self.recipe, workload, configuration)
             stages = recipe.launches(env)
+            buffers = recipe.arrays(env, stages)
             return Plan(
                 workload=workload,
                 configuration=configuration,
                 stages=stages,
-                buffers=recipe.arrays(env, stages),
-                problem=recipe.problem,
-                work=recipe.work.evaluated(env),
+                buffers=buffers,
+                problem=recipe.checked_problem,
+                work=assumed_work(buffers) if recipe.work is None else recipe.work.evaluated(env),
                 baseline=baseline,
+                reference=self._reference(workload),
             )
         except KernelFileError as e:
             raise KernelFileError(f"{e} (at {workload} [{configuration}])") from e
+
+    def _reference(self, workload: Workload) -> Plan | None:
+        """The plan of the naive kernel, with the tunables of the default configuration."""
+        recipe = self.recipe
+        if recipe.reference is None:
+            return None
+        default = self.default(workload)
+        env = environment(recipe, workload, default)
+        stages = (recipe.reference.evaluated(env, BufferTable(recipe.buffers, env)),)
+        buffers = recipe.arrays(env, stages)
+        return Plan(workload, default, stages, buffers, recipe.checked_problem, Work(0.0, 0.0))
 
     def launches(self, workload: Workload, configuration: Configuration) -> tuple[Stage, ...]:
         """The launches of one configuration.

@@ -1,7 +1,7 @@
 """Reads a kernel file (TOML, schema, names, sources) into a recipe; errors name the key."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,25 +9,21 @@ from typing import Any
 from tuner.config.argument_reader import ArgumentReader
 from tuner.config.chain_reader import ChainReader, loop_tables
 from tuner.config.chain_schema import LibraryStageTable, ViewTable
-from tuner.config.document import read_document
+from tuner.config.document import argument_key, read_document
 from tuner.config.formulas import Formula, Place, Template, parsed
 from tuner.config.library_stage import LibraryStageRecipe
-from tuner.config.recipe import (
-    ArgumentRecipe,
-    BufferRecipe,
-    ParameterRecipe,
-    Recipe,
-    Rule,
-    StageRecipe,
-    WorkRecipe,
-)
-from tuner.config.schema import KernelDocument, LaunchTable, SizeRange, StageTable, WorkTable
+from tuner.config.problem_reader import read_problem
+from tuner.config.problem_schema import SizeRange
+from tuner.config.recipe import ArgumentRecipe, ParameterRecipe, Recipe, Rule, StageRecipe, WorkRecipe
+from tuner.config.schema import KernelDocument, LaunchTable, StageTable, WorkTable
+from tuner.config.short_files import default_block, default_entry, default_name, with_macros
 from tuner.config.sizes import SizeValues, is_text, listed
 from tuner.config.source_folder import SourceFolder
+from tuner.config.source_text import symbols_of, texture_line
 from tuner.config.tunable_reader import TunableReader, declarations
 from tuner.errors import suggestion
 from tuner.expressions import is_free_name
-from tuner.model import ProblemSpec, Source, TunableValue
+from tuner.model import Source, TunableValue
 
 MAX_WORKLOADS = 10_000  # commands list them all
 _SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -57,23 +53,34 @@ class _Reader:
         self._check_sizes()
         self.fixed = [*self.sizes, "batch"]
         self.names = [*self.fixed, *self.declared, *document.derived]
+        self.name = document.kernel.name or default_name(path, self.at("[kernel] name"))
         self.chains = ChainReader(self.at, document, self.names)
         self.sources = SourceFolder(path.parent, document.kernel.headers, self.at("[kernel] headers"))
+        self.sources.include(document.kernel.include_paths, self.at("[kernel] include_paths"))
+        self.symbols: dict[str, tuple[str, str]] = {}  # key of the argument -> variable and buffer
 
     def at(self, key: str) -> Place:
-        return Place(str(self.path), key)
+        return Place(str(self.path), argument_key(key) if self.document.arguments else key)
 
     def recipe(self) -> Recipe:
         document = self.document
         derived = self._derived()
         tunables = TunableReader(self.at, self.declared, self.fixed, derived)
         reader = ArgumentReader(
-            self.at, list(self.sizes), self.names, self.chains.indices, restores=bool(self.chains.tables)
+            self.at,
+            list(self.sizes),
+            self.names,
+            self.sources.folder,
+            self.chains.indices,
+            restores=bool(self.chains.tables),
         )
         buffers, arguments = reader.read(document.argument)
+        self.symbols = reader.symbols(document.argument)
+        problem, files = read_problem(self.at, document.problem, buffers, self.fixed, self.sources.folder)
+        stages, reference = self._launches(arguments)
         return Recipe(
             place=self.at("[kernel]"),
-            name=document.kernel.name,
+            name=self.name,
             description=document.kernel.description,
             family=document.kernel.family,
             sizes=self.sizes,
@@ -87,11 +94,13 @@ class _Reader:
             spills=document.constraints.spills,
             default=tunables.default(document.default),
             buffers=buffers,
-            stages=self.chains.checked(self._stages(arguments)),
+            stages=self.chains.checked(stages),
             loops=self.chains.loops([buffer.name for buffer in buffers]),
-            problem=self._problem(buffers),
-            work=self._work(document.work),
+            problem=problem,
+            work=None if document.work is None else self._work(document.work),
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
+            reference=reference,
+            reference_files=files,
         )
 
     # --- names and values ------------------------------------------------------------------------
@@ -166,12 +175,36 @@ class _Reader:
 
     # --- stages ----------------------------------------------------------------------------------
 
+    def _launches(
+        self, arguments: Mapping[str, ArgumentRecipe]
+    ) -> tuple[tuple[StageRecipe | LibraryStageRecipe, ...], StageRecipe | None]:
+        """The launches of a run, and that of the naive kernel; macros are for names that no run mentions."""
+        stages, names = self._stages(arguments), [*self.declared, *self.sizes]
+        entry = self.document.problem.reference_entry
+        if entry is None:
+            return with_macros(stages, names), None
+        own = self.document.reference_launch
+        launch = self.document.launch if own is None else LaunchTable(**own.model_dump())
+        if launch is None:
+            raise self.at("[reference_launch]").error("is needed for reference_entry")
+        same_source = (s.symbols for s in stages if isinstance(s, StageRecipe))
+        naive = replace(
+            self._stage(None, "", launch, entry, arguments),
+            symbols=next(same_source, ()),
+            place=self.at("[launch]" if own is None else "[reference_launch]"),
+            name=entry,
+            entry=Template(self.at("[problem] reference_entry"), entry, self.names),
+        )
+        *launches, reference = with_macros([*stages, naive], names)
+        return tuple(launches), reference if isinstance(reference, StageRecipe) else None
+
     def _stages(
         self, arguments: Mapping[str, ArgumentRecipe]
     ) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
         document = self.document
-        if document.launch is not None and document.kernel.entry is not None:
-            return (self._stage(None, "", document.launch, document.kernel.entry, arguments),)
+        if document.launch is not None:
+            entry = document.kernel.entry or self._only_entry()
+            return self._with_symbols([self._stage(None, "", document.launch, entry, arguments)])
         tables = {"stage": (document.stage, None)} | {
             f"variant.{name}.stage": (variant.stage, variant.when)
             for name, variant in document.variant.items()
@@ -186,7 +219,21 @@ class _Reader:
                 else:
                     recipe = self._stage(stage, key, stage, stage.entry, arguments)
                     stages.append(replace(recipe, when=self._when(condition, recipe)))
+        return self._with_symbols(stages)
+
+    def _with_symbols(
+        self, stages: Sequence[StageRecipe | LibraryStageRecipe]
+    ) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
+        """The stages with the variables of their sources that buffers are copied to."""
+        for key, (symbol, buffer) in self.symbols.items():
+            stages = symbols_of(stages, symbol, buffer, self.at(key))
         return tuple(stages)
+
+    def _only_entry(self) -> str:
+        reference = self.document.problem.reference_entry
+        apart = [] if reference is None else [reference.partition("<")[0]]
+        source = self._source(None, "[kernel]")
+        return default_entry(source, self.names, apart, self.at("[kernel] entry"))
 
     def _when(self, condition: str | None, stage: StageRecipe | LibraryStageRecipe) -> Formula | None:
         """The condition of a stage that is launched where that of its variant is true, too."""
@@ -215,10 +262,11 @@ class _Reader:
             axes = value if isinstance(value, list) else [value]
             return tuple(formula(field, axis, known=stepped) for axis in axes)
 
+        block = launch.block or default_block(self.declared, self.at(f"{in_launch} block"))
         registers, shared = self._declared(stage, in_launch)
         return StageRecipe(
             place=self.at(in_launch),
-            name=stage.name if stage else self.document.kernel.name,
+            name=stage.name if stage else self.name,
             source=self._source(stage, in_kernel),
             entry=Template(self.at(f"{in_kernel} entry"), entry, self.names),
             options=tuple(
@@ -226,7 +274,7 @@ class _Reader:
                 for option in self.document.kernel.options
             ),
             grid=extent("grid", launch.grid),
-            block=extent("block", launch.block),
+            block=extent("block", block),
             shared_bytes=formula("shared_bytes", launch.shared_bytes, known=stepped),
             arguments=self._parameters(stage, key, arguments, loop),
             min_architecture=formula("min_architecture", launch.min_architecture),
@@ -238,6 +286,9 @@ class _Reader:
             loop=loop,
             stream=formula("stream", stage.stream if stage else 0),
             after=self.chains.predecessors(stage),
+            symbols=(),
+            cooperative=formula("cooperative", launch.cooperative),
+            setup=bool(stage and stage.setup),
         )
 
     def _parameters(
@@ -249,10 +300,7 @@ class _Reader:
         else:
             for name in stage.arguments:
                 if isinstance(name, str) and name not in arguments:
-                    raise place.error(
-                        f"no [[argument]] is called {name!r}; choose from {', '.join(arguments)}"
-                        f"{suggestion(name, arguments)}"
-                    )
+                    raise place.error(self._no_argument(name, arguments))
             found = tuple(
                 self.chains.view(item, place, arguments, loop)
                 if isinstance(item, ViewTable)
@@ -261,6 +309,14 @@ class _Reader:
             )
         self.chains.check_indices(found, place, loop)
         return found
+
+    def _no_argument(self, name: str, arguments: Mapping[str, ArgumentRecipe]) -> str:
+        """Why a name is no argument of a stage."""
+        symbol = next((symbol for symbol, buffer in self.symbols.values() if buffer == name), None)
+        if symbol is not None:
+            return f"{name} has the role constant: it is the variable {symbol} of the source, no parameter"
+        choices = ", ".join(arguments)
+        return f"no argument is called {name!r}; choose from {choices}{suggestion(name, arguments)}"
 
     def _declared(self, stage: StageTable | None, key: str) -> tuple[Formula | None, Formula | None]:
         """Registers and static shared bytes: those of the stage, else those of [resources]."""
@@ -274,24 +330,6 @@ class _Reader:
         return found[0], found[1]
 
     # --- problem, work, sources ------------------------------------------------------------------
-
-    def _problem(self, buffers: tuple[BufferRecipe, ...]) -> ProblemSpec:
-        problem = self.document.problem
-        read = [b.name for b in buffers if b.role in ("in", "inout")]
-        written = [b.name for b in buffers if b.role in ("out", "inout")]
-        for name, text in problem.reference.items():
-            place = self.at(f"[problem.reference] {name}")
-            if name not in written:
-                raise place.error(f"no output buffer is called so; choose from {', '.join(written)}")
-            parsed(place, text, [*read, *self.fixed])
-        if problem.reference:
-            self._check_complete(problem.reference, written)
-        return ProblemSpec(problem.name, problem.tolerance, tuple(problem.reference.items()))
-
-    def _check_complete(self, reference: Collection[str], written: Collection[str]) -> None:
-        missing = [name for name in written if name not in reference]
-        if missing:
-            raise self.at("[problem.reference]").error(f"an expression is missing for {', '.join(missing)}")
 
     def _work(self, work: WorkTable) -> WorkRecipe:
         def formula(field: str) -> Formula:
@@ -312,4 +350,12 @@ class _Reader:
         name = own or self.document.kernel.source
         if name is None:
             raise self.at(f"{key} source").error("no CUDA C++ file is named here or in [kernel]")
-        return self.sources.source(name, self.at(f"{key} source" if own else "[kernel] source"))
+        place = self.at(f"{key} source" if own else "[kernel] source")
+        source = self.sources.source(name, place)
+        line = texture_line(source.text)
+        if line:
+            raise place.error(
+                f"{source.path}, line {line}: texture objects are not supported; read the array through a"
+                " const __restrict__ pointer or __ldg()"
+            )
+        return source

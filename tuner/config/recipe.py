@@ -1,14 +1,17 @@
 """A kernel file with all expressions parsed, for ``KernelFile.plan``."""
 
+import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeGuard, cast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 
 from tuner.config.argument_schema import DTYPES, MAPPED_DTYPES
 from tuner.config.formulas import Environment, Formula, Place, Template
+from tuner.config.input_reader import FileRecipe, InputRecipe
 from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.loops import BETWEEN, LoopRecipe, Predecessor, written_out
 from tuner.config.sizes import SizeValues
@@ -23,10 +26,12 @@ from tuner.model import (
     Scalar,
     Source,
     Stage,
+    StructValue,
     TensorMap,
     TunableValue,
     Work,
 )
+from tuner.model.elements import BFLOAT16, element_dtype, struct_bytes
 from tuner.space import Condition
 
 # CUDA driver API, cuTensorMapEncodeTiled
@@ -39,6 +44,7 @@ _WHOLE_TYPES = {
     for sign in ("", "u")
     for bits in (8, 16, 32, 64)
 }
+_LARGEST = {"float16": 65504.0, BFLOAT16: 3.3895313892515355e38, "float32": 3.4028234663852886e38}
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, technical specifications
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
@@ -58,17 +64,20 @@ class BufferRecipe:
     role: BufferRole
     dtype: Template
     shape: tuple[Formula, ...]
+    input: InputRecipe | None = None
     restored: bool = False
 
     def evaluated(self, env: Environment) -> Buffer:
         """The buffer of one configuration.
 
         Raises:
-            KernelFileError: the type is none of NumPy's that can be used, or an axis is not a whole number.
+            KernelFileError: the type is none of NumPy's that can be used, an axis is not a whole number, or
+                the array cannot hold its input.
         """
         dtype = known_dtype(self.dtype.place, self.dtype.fill(env), DTYPES)
         shape = tuple(axis.whole(env, least=1) for axis in self.shape)
-        return Buffer(self.name, dtype, shape, self.role, self.restored)
+        values = None if self.input is None else self.input.evaluated(env, dtype, shape)
+        return Buffer(self.name, dtype, shape, self.role, values, self.restored)
 
 
 class BufferTable(dict[str, Buffer]):
@@ -105,15 +114,40 @@ class ScalarRecipe:
     """A kernel argument passed by value."""
 
     name: str
-    dtype: str
+    dtype: Template
     value: Formula
 
     def evaluated(self, env: Environment) -> Scalar:
-        """The scalar of one configuration, whole where its type is."""
-        if self.dtype in _WHOLE_TYPES:
-            return Scalar(self.dtype, self.value.whole(env, *_WHOLE_TYPES[self.dtype]))
+        """The scalar of one configuration, whole where its type is.
+
+        Raises:
+            KernelFileError: the type is none that can be used, or cannot hold the value.
+        """
+        dtype = known_dtype(self.dtype.place, self.dtype.fill(env), DTYPES)
+        if dtype in _WHOLE_TYPES:
+            return Scalar(dtype, self.value.whole(env, *_WHOLE_TYPES[dtype]))
         number = self.value.number(env)
-        return Scalar(self.dtype, int(bool(number)) if self.dtype == "bool" else float(number))
+        if abs(number) > _LARGEST.get(dtype, math.inf):
+            raise self.value.place.error(f"{self.value} is {number}, which is beyond {dtype}")
+        return Scalar(dtype, int(bool(number)) if dtype == "bool" else float(number))
+
+
+@dataclass(frozen=True)
+class StructRecipe:
+    """A struct passed by value."""
+
+    name: str
+    fields: tuple[ScalarRecipe, ...]
+
+    def evaluated(self, env: Environment) -> StructValue:
+        """The struct of one configuration.
+
+        Raises:
+            KernelFileError: as of scalars.
+        """
+        scalars = [field.evaluated(env) for field in self.fields]
+        names = tuple((field.name, one.dtype) for field, one in zip(self.fields, scalars, strict=True))
+        return StructValue(names, struct_bytes(scalars))
 
 
 @dataclass(frozen=True)
@@ -143,7 +177,7 @@ class TensorMapRecipe:
                     f"a row of {name} takes {inner * size} bytes; it must be a multiple of {ALIGNMENT_BYTES}"
                 )
         buffer = self.buffer.evaluated(env)
-        available = buffer.elements * np.dtype(buffer.dtype).itemsize
+        available = buffer.elements * element_dtype(buffer.dtype).itemsize
         if math.prod(dims) * size > available:
             raise self.place.error(
                 f"dims take {math.prod(dims) * size} bytes, and {buffer.name} has {available}"
@@ -155,7 +189,7 @@ class TensorMapRecipe:
         return TensorMap(buffer.name, element, dims, box, promotion)
 
 
-ArgumentRecipe = str | ScalarRecipe | TensorMapRecipe
+ArgumentRecipe = str | ScalarRecipe | StructRecipe | TensorMapRecipe
 """A parameter of a function: the name of a buffer, or what is passed by value."""
 
 ParameterRecipe = ArgumentRecipe | ViewRecipe
@@ -233,6 +267,9 @@ class StageRecipe:
         arguments: names of buffers, or what is passed by value.
         when: None for always.
         registers: None where the file declares no resources.
+        symbols: (variable of the source, buffer) pairs.
+        setup: launched once for the arrays, before runs.
+        macros: tunables and sizes that the source gets as macros.
     """
 
     place: Place
@@ -250,14 +287,17 @@ class StageRecipe:
     when: Formula | None
     registers: Formula | None
     static_shared_bytes: Formula | None
-
+    symbols: tuple[tuple[str, str], ...]
+    cooperative: Formula
+    setup: bool
     loop: str = ""
     stream: Formula | None = None
     after: tuple[Predecessor, ...] = ()
+    macros: tuple[str, ...] = ()
 
     def varying(self, index: str) -> frozenset[str]:
         """See ``StageSource.varying``."""
-        values = [a.offset if isinstance(a, ViewRecipe) else a.value for a in self.arguments if _has_value(a)]
+        values = [formula for argument in self.arguments for formula in values_of(argument)]
         used = {
             "grid": self.grid,
             "block": self.block,
@@ -286,11 +326,14 @@ class StageRecipe:
             name=self.name,
             source=self.source,
             entry=self.entry.fill(env),
-            options=tuple(option.fill(env) for option in self.options),
+            options=(*(option.fill(env) for option in self.options), *self._defined(env)),
             declared=self._declared(env),
             min_architecture=least,
             resident=bool(self.resident.number(env)),
             cluster=cluster,
+            symbols=self.symbols,
+            cooperative=bool(self.cooperative.number(env)),
+            setup=self.setup,
             stream=0 if self.stream is None else self.stream.whole(env, 0, MAX_STREAM),
             **changing,
         )
@@ -307,6 +350,13 @@ class StageRecipe:
         if "grid" in changed:
             self._check_cluster(stage.cluster, changed["grid"])
         return replace(stage, **changed)
+
+    def _defined(self, env: Environment) -> list[str]:
+        """NVRTC options of the macros; a tunable without a value has none."""
+        values = ((name, env[name]) for name in self.macros)
+        return [
+            f"-D{n}={int(v) if isinstance(v, bool) else v}" for n, v in values if not isinstance(v, NoValue)
+        ]
 
     def _field(self, field: str, env: Environment, buffers: Mapping[str, Buffer]) -> Any:  # noqa: ANN401
         """One of the fields that may differ from step to step."""
@@ -335,8 +385,14 @@ class StageRecipe:
         return Resources(self.registers.whole(env, least=1), shared, compiled=False)
 
 
-def _has_value(item: ParameterRecipe) -> TypeGuard[ViewRecipe | ScalarRecipe]:
-    return isinstance(item, ViewRecipe | ScalarRecipe)
+def values_of(item: ParameterRecipe) -> Iterator[Formula]:
+    """What of an argument may depend on the number of a step."""
+    if isinstance(item, ViewRecipe):
+        yield item.offset
+    elif isinstance(item, ScalarRecipe):
+        yield item.value
+    elif isinstance(item, StructRecipe):
+        yield from (field.value for field in item.fields)
 
 
 def _parameter(
@@ -375,7 +431,7 @@ class Recipe:
     """Everything a kernel file says.
 
     ``default`` values are formulas, or texts that are values themselves; None for tunables with a condition
-    for which none is given.
+    for which none is given. ``work`` is None where the file states none.
     """
 
     place: Place
@@ -396,8 +452,32 @@ class Recipe:
     stages: tuple[StageRecipe | LibraryStageRecipe, ...]
     loops: Mapping[str, LoopRecipe]
     problem: ProblemSpec
-    work: WorkRecipe
+    work: WorkRecipe | None
     min_occupancy: float | None
+    reference: StageRecipe | None = None
+    reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
+
+    @cached_property
+    def checked_problem(self) -> ProblemSpec:
+        """The problem with the hashes of its files.
+
+        Raises:
+            KernelFileError: one cannot be read any more.
+        """
+        files = tuple((name, file.hashed) for name, file in self.reference_files.items())
+        return replace(self.problem, files=files)
+
+    @property
+    def data_hashes(self) -> tuple[str, ...]:
+        """SHA-256 of every file of data and of functions.
+
+        Raises:
+            KernelFileError: one cannot be read any more.
+        """
+        inputs = (buffer.input.files for buffer in self.buffers if buffer.input is not None)
+        files = [*itertools.chain.from_iterable(inputs), *self.reference_files.values()]
+        function = self.problem.function
+        return (*(file.hashed.sha256 for file in files), *(() if function is None else (function.sha256,)))
 
     def launches(self, env: Environment) -> tuple[Stage, ...]:
         """The stages whose ``when`` holds, those of loops once for every step.
@@ -408,6 +488,8 @@ class Recipe:
         stages = written_out(self.stages, self.loops, env, BufferTable(self.buffers, env))
         if not stages:
             raise KernelFileError(f"{self.place.path}: [[stage]] when: every stage is left out")
+        if all(stage.setup for stage in stages):
+            raise KernelFileError(f"{self.place.path}: [[stage]] setup: no stage is left that runs launch")
         return stages
 
     def arrays(self, env: Environment, stages: Sequence[Stage]) -> tuple[Buffer, ...]:

@@ -1,20 +1,22 @@
 """The schema of a kernel file: its tables, keys and types; ``config`` evaluates its expressions."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from tuner.config.argument_schema import Argument, FileTable, Formula, Geometry, Name
 from tuner.config.chain_schema import ChainedTable, LibraryStageTable, LoopTable, StageArgument, Swaps
-
-MAX_SIZE = 2**53  # beyond it a size is no longer exact as a fraction
+from tuner.config.problem_schema import ProblemTable, ReferenceLaunchTable
 
 
 class KernelTable(FileTable):
     """Name, description and source of the kernel."""
 
-    name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9-]*$", description="Name on the command line: a-z, 0-9 and -."
+    name: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9][a-z0-9-]*$",
+        description="Name on the command line: a-z, 0-9 and -. Where it is left out, that of the folder of a "
+        "kernel.toml, and that of any other file.",
     )
     description: str = Field(default="", description="One line for people.")
     family: str = Field(
@@ -33,7 +35,13 @@ class KernelTable(FileTable):
     entry: str | None = Field(
         default=None,
         description="Name expression of the __global__ function; {expression} is replaced by its value, "
-        "e.g. scan<{N}, {P}>. Left out where there are [[stage]] tables.",
+        "e.g. scan<{N}, {P}>. The only __global__ function of the source where it is left out, its template "
+        "parameters filled in by name. Never beside [[stage]] tables.",
+    )
+    include_paths: list[str] = Field(
+        default=[],
+        description="Folders, relative to this file or absolute, where the compiler looks for headers before "
+        "those of CUDA.",
     )
     options: list[str] = Field(
         default=[],
@@ -41,61 +49,14 @@ class KernelTable(FileTable):
     )
 
 
-class SizeRange(FileTable):
-    """All whole numbers between two, both included."""
-
-    first: int = Field(alias="from", ge=1, le=MAX_SIZE, description="The smallest.")
-    last: int = Field(alias="to", ge=1, le=MAX_SIZE, description="The largest.")
-
-    @model_validator(mode="after")
-    def _in_order(self) -> "SizeRange":
-        if self.last < self.first:
-            raise ValueError(f"from {self.first} to {self.last} holds no number")
-        return self
-
-
-def _sizes_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
-    return "range" if isinstance(value, dict | SizeRange) else "list"
-
-
-Sizes = Annotated[
-    Annotated[list[int | str], Field(min_length=1), Tag("list")] | Annotated[SizeRange, Tag("range")],
-    Discriminator(_sizes_kind),
-]
-
-
-class ProblemTable(FileTable):
-    """The problem, its sizes, and the check of the answer."""
-
-    name: Literal["scan", "tridiagonal", "fft", "expression", "consistent"] = Field(
-        default="consistent",
-        description="A built-in problem; or expression, checked with [problem.reference]; or consistent, "
-        "compared with the answer of the default configuration.",
-    )
-    batch: int | str = Field(
-        default=1, description="Independent problems in one run unless the user sets it; over the sizes."
-    )
-    tolerance: float | None = Field(
-        default=None, gt=0, description="Allowed relative error; the problem's own otherwise."
-    )
-    sizes: dict[Name, Sizes] = Field(
-        default={},
-        description="Problem sizes: name -> values to choose from, or a range as { from = 2, to = 8192 }.",
-    )
-    optional: list[Name] = Field(
-        default=[], description="Sizes that may be left out of a workload; they take the first of their list."
-    )
-    reference: dict[Name, str] = Field(
-        default={}, description="For the problem expression: output buffer -> expression over input buffers."
-    )
-
-
 class LaunchTable(FileTable):
     """Geometry of the launch."""
 
     grid: Geometry = Field(description="Blocks: one expression, or a list of up to three (x, y, z).")
-    block: Geometry = Field(
-        description="Threads of a block: one expression, or a list of up to three (x, y, z)."
+    block: Geometry | None = Field(
+        default=None,
+        description="Threads of a block: one expression, or a list of up to three (x, y, z). The tunables "
+        "block_size_x, block_size_y and block_size_z where it is left out.",
     )
     shared_bytes: int | str = Field(
         default=0,
@@ -111,6 +72,11 @@ class LaunchTable(FileTable):
     )
     cluster: int | str = Field(
         default=1, description="Blocks of a cluster along x, as __cluster_dims__ in the source says."
+    )
+    cooperative: bool | str = Field(
+        default=False,
+        description="Whether blocks wait for each other (cooperative groups' grid.sync): all of them must be "
+        "on the device at the same time.",
     )
 
 
@@ -152,6 +118,9 @@ class StageTable(LaunchTable, ChainedTable):
     )
     when: Formula | None = Field(
         default=None, description="Condition; where it is false the stage is left out."
+    )
+    setup: bool = Field(
+        default=False, description="Whether it is launched once for the arrays, before runs and not timed."
     )
     registers: int | str | None = Field(
         default=None, description="Registers of a thread where no compiler can tell; [resources] otherwise."
@@ -256,7 +225,7 @@ class WorkTable(FileTable):
 class OccupancyTable(FileTable):
     """The least occupancy of a configuration that is tried."""
 
-    min: float = Field(ge=0, le=1, description="Smallest occupancy, 0 to 1; 0.8 where the table is left out.")
+    min: float = Field(ge=0, le=1, description="Smallest occupancy, 0 to 1; 0 where the table is left out.")
 
 
 class KernelDocument(FileTable):
@@ -266,8 +235,14 @@ class KernelDocument(FileTable):
     problem: ProblemTable = Field(
         default=ProblemTable(), description="What is computed and how it is checked."
     )
+    arguments: dict[Name, str] = Field(
+        default={},
+        description="The parameters of the __global__ function, in order, in one line each: arrays as "
+        "'in float32[N]', values as 'int32 = N'. Instead of [[argument]].",
+    )
     argument: list[Argument] = Field(
-        min_length=1, description="The parameters of the __global__ function, in order."
+        default=[],
+        description="The parameters of the __global__ function, in order; more than lines can say.",
     )
     tunables: Tunables = Field(
         default={},
@@ -297,7 +272,14 @@ class KernelDocument(FileTable):
     stage: list[AnyStage] = Field(
         default=[], description="Several launches, instead of [launch]; those of variants follow."
     )
-    work: WorkTable = Field(description="What one run must do.")
+    reference_launch: ReferenceLaunchTable | None = Field(
+        default=None, description="Geometry of reference_entry in [problem]; that of [launch] otherwise."
+    )
+    work: WorkTable | None = Field(
+        default=None,
+        description="What one run must do. Without it no rate is shown, and a simulated device assumes that "
+        "every array moves once and that nothing is computed.",
+    )
     resources: ResourcesTable | None = Field(
         default=None, description="What a block takes, used only where there is no compiler."
     )
@@ -310,8 +292,18 @@ class KernelDocument(FileTable):
         if self.stage or any(variant.stage for variant in self.variant.values()):
             if self.launch is not None or self.kernel.entry is not None:
                 raise ValueError("[[stage]] tables stand instead of [launch] and entry in [kernel]")
-        elif self.launch is None or self.kernel.entry is None:
-            raise ValueError("[launch] and entry in [kernel], or [[stage]] tables, are needed")
-        if (self.problem.name == "expression") != bool(self.problem.reference):
+        elif self.launch is None:
+            raise ValueError("[launch], or [[stage]] tables, are needed")
+        if not self.argument:
+            raise ValueError("[arguments], or [[argument]] tables, are needed")
+        if (self.problem.kind == "expression") != bool(self.problem.reference):
             raise ValueError('[problem.reference] and name = "expression" in [problem] need each other')
+        if self.problem.reference_entry is None and self.reference_launch is not None:
+            raise ValueError(
+                "[reference_launch] is the launch of reference_entry in [problem], which is missing"
+            )
+        if self.problem.reference_entry and self.launch is None and self.reference_launch is None:
+            raise ValueError(
+                "[reference_launch] is needed: reference_entry is one launch, and the kernel is not"
+            )
         return self

@@ -22,6 +22,9 @@ class HostedDevice(LoadSource, Protocol):
     def check(self, plan: Plan, seed: int) -> Check:
         """See ``Device.check``."""
 
+    def prepare(self, plan: Plan, seed: int) -> None:
+        """Make what the plan's answers are held against."""
+
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """See ``Device.run``."""
 
@@ -52,6 +55,10 @@ class DeviceServer:
     def check(self, plan: Plan, seed: int) -> Check:
         """See ``Device.check``."""
         return self._device.check(plan, seed)
+
+    def prepare(self, plan: Plan, seed: int) -> None:
+        """See ``HostedDevice.prepare``."""
+        self._device.prepare(plan, seed)
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """See ``Device.run``."""

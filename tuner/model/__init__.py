@@ -4,8 +4,10 @@ All values are frozen, hashable where a policy may want them as keys, and plain 
 a worker process. Times are seconds, energies joules, powers watts, clocks megahertz, sizes bytes.
 """
 
+from tuner.model.arguments import Scalar, StructValue, TensorMap
 from tuner.model.chains import BufferView, LibraryCall, Operand
 from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.inputs import DataFile, InputKind, InputSpec, PythonFunction
 from tuner.model.plan import (
     Buffer,
     BufferRole,
@@ -13,10 +15,8 @@ from tuner.model.plan import (
     Plan,
     ProblemSpec,
     Resources,
-    Scalar,
     Source,
     Stage,
-    TensorMap,
     TunableValue,
     Work,
     Workload,
@@ -33,23 +33,28 @@ __all__ = [
     "BufferRole",
     "BufferView",
     "Configuration",
+    "DataFile",
     "DeviceIdentity",
     "DeviceLimits",
     "Energy",
     "Flag",
     "FlagKind",
+    "InputKind",
+    "InputSpec",
     "LibraryCall",
     "Measurement",
     "Operand",
     "Part",
     "Plan",
     "ProblemSpec",
+    "PythonFunction",
     "Resources",
     "RunStatus",
     "Scalar",
     "Source",
     "Stage",
     "Status",
+    "StructValue",
     "TensorMap",
     "Trial",
     "TunableValue",

@@ -17,7 +17,7 @@ from tuner.space import Space
 from tuner.space.launches import bounds, candidate, launches, own_resources, own_stages
 from tuner.space.occupancy import upper_bound
 
-PAPER_MIN_OCCUPANCY = 0.8  # "e.g. occupancy > 80 %", section III-A of the multi-kernel paper
+DEFAULT_MIN_OCCUPANCY = 0.0  # nothing is left out unasked; the catalogue states thresholds of its own
 
 BEFORE_COMPILING = "occupancy, before compiling"
 COMPILED_OCCUPANCY = "occupancy, of compiled resources"
@@ -119,7 +119,7 @@ def prepare(
     Args:
         workloads: kernel file and workload.
         device: whose limits count.
-        min_occupancy: threshold of equation (5), 0 to 1; None takes the kernel file's, or the paper's 0.8.
+        min_occupancy: threshold of equation (5), 0 to 1; None takes the kernel file's, or 0.
 
     Raises:
         DeviceError: the limits of the device are not known.
@@ -148,7 +148,7 @@ def _prepared(
     default = kernel.default(workload)
     threshold = min_occupancy
     if threshold is None:
-        threshold = PAPER_MIN_OCCUPANCY if kernel.min_occupancy is None else kernel.min_occupancy
+        threshold = DEFAULT_MIN_OCCUPANCY if kernel.min_occupancy is None else kernel.min_occupancy
     pruned: Counter[str] = Counter()
     plans: dict[Configuration, Plan] = {}
     left: list[Candidate] = []
@@ -261,6 +261,6 @@ def _limited_by(limits: DeviceLimits, plan: Plan) -> str:
 
 def plan_bytes(plan: Plan) -> int:
     """Device memory of one set of the plan's arrays, and of what is kept to restore them."""
-    import numpy as np  # noqa: PLC0415 - only for element sizes
+    from tuner.model.elements import element_dtype  # noqa: PLC0415 - needs NumPy
 
-    return sum(b.elements * np.dtype(b.dtype).itemsize * (2 if b.restored else 1) for b in plan.buffers)
+    return sum(b.elements * element_dtype(b.dtype).itemsize * (2 if b.restored else 1) for b in plan.buffers)

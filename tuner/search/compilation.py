@@ -317,7 +317,7 @@ def prepare_compiled(
     Args:
         workloads: kernel file and workload.
         device: compiles, and its limits count.
-        min_occupancy: threshold of equation (5), 0 to 1; None takes the kernel file's, or the paper's 0.8.
+        min_occupancy: threshold of equation (5), 0 to 1; None takes the kernel file's, or 0.
         progress: told how many configurations are compiled.
 
     Raises:

@@ -125,6 +125,7 @@ def _workload(item: PreparedWorkload, outcome: SearchOutcome, position: int, wit
             "min_occupancy": item.min_occupancy,
         },
         "rate_name": work.rate_name,
+        "work_assumed": work.assumed,
         "default": _part(item, outcome, outcome.default, position),
         "best": _part(item, outcome, outcome.answer, position),
         "compile_errors": list(item.compile_errors),

@@ -94,6 +94,12 @@ def resolve(
         raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
     kernels = [catalog.kernel(workload.kernel) for workload in workloads]
     fitted, notices = fit_batches(list(zip(kernels, workloads, strict=True)), device.free_memory_bytes())
+    if device.identity.modelled:
+        notices += [
+            f"{name}: has no [work]: the model takes every array to move once, and no arithmetic"
+            for name, kernel in {kernel.name: kernel for kernel in kernels}.items()
+            if kernel.recipe.work is None
+        ]
     return list(zip(kernels, fitted, strict=True)), notices
 
 

@@ -11,13 +11,13 @@ _LIBRARY = StageLaunch(1, 1, 0, 0, 1.0, 1, 1)  # stands for a plan that librarie
 
 
 def own_stages(plan: Plan) -> tuple[int, ...]:
-    """Places of the stages that stand for a plan: one of each kernel, without the calls of libraries.
+    """Places of the stages that stand for a plan: of each kernel one, without library calls and the set-up.
 
     Of a stage that a loop repeats, it is the one with the most blocks; without loops it is every stage.
     """
     found: dict[tuple[object, ...], int] = {}
     for place, stage in enumerate(plan.stages):
-        if stage.library is not None:
+        if stage.library is not None or stage.setup:
             continue
         key = (stage.name, stage.entry, stage.block, stage.shared_bytes)
         if key not in found or stage.blocks > plan.stages[found[key]].blocks:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-import numpy as np
-
 from tuner.devices.cuda.types import Array
 from tuner.model import Buffer, Plan, Workload
+from tuner.model.elements import element_dtype
 
 INPUT_ROLES = ("in", "inout")
 GUARD_BYTES = 4096  # before and after every array; keeps the arrays aligned like an allocation of their own
@@ -133,9 +132,10 @@ class BufferPool:
         self._loaded = {key: seed for key, seed in self._loaded.items() if key in arrays}
 
     def _allocate(self, buffer: Buffer) -> _GuardedArray:
-        size = buffer.elements * np.dtype(buffer.dtype).itemsize
+        dtype = element_dtype(buffer.dtype)
+        size = buffer.elements * dtype.itemsize
         raw = self._cp.empty(size + 2 * GUARD_BYTES, dtype="uint8")
-        array = raw[GUARD_BYTES : GUARD_BYTES + size].view(buffer.dtype).reshape(buffer.shape)
+        array = raw[GUARD_BYTES : GUARD_BYTES + size].view(dtype).reshape(buffer.shape)
         return _GuardedArray(raw, array)
 
 
@@ -145,13 +145,13 @@ def _keys(plans: Sequence[Plan]) -> set[_Key]:
 
 def set_bytes(plans: Sequence[Plan]) -> int:
     """Bytes of one set of arrays of all plans."""
-    return sum(b.elements * np.dtype(b.dtype).itemsize for plan in plans for b in plan.buffers)
+    return sum(b.elements * element_dtype(b.dtype).itemsize for plan in plans for b in plan.buffers)
 
 
 def original_bytes(plans: Sequence[Plan]) -> int:
     """Bytes that are kept once, beside all sets, to restore arrays from."""
     restored = (buffer for plan in plans for buffer in plan.buffers if buffer.restored)
-    return sum(b.elements * np.dtype(b.dtype).itemsize for b in restored)
+    return sum(b.elements * element_dtype(b.dtype).itemsize for b in restored)
 
 
 def rotation_sets(one_set: int, l2_bytes: int, available_bytes: int) -> int:

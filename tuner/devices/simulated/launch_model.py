@@ -7,11 +7,10 @@ reports (registers, shared memory, spills); bank conflicts, coalescing and sched
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.simulated.library_model import LibraryWork, library_work
 from tuner.model import Buffer, Plan, Resources, Stage
+from tuner.model.elements import element_dtype
 from tuner.space.occupancy import Occupancy, occupancy
 
 WORD = 4  # bytes
@@ -181,7 +180,7 @@ def _zeroed(plan: Plan) -> list[float]:
 
 
 def _size(buffer: Buffer) -> float:
-    return float(buffer.elements * np.dtype(buffer.dtype).itemsize)
+    return float(buffer.elements * element_dtype(buffer.dtype).itemsize)
 
 
 def restored_bytes(plan: Plan) -> list[float]:
