@@ -47,6 +47,20 @@ class Pointer:
     def ptr(self) -> int:
         return int(self.array.__array_interface__["data"][0])
 
+    def __add__(self, offset_bytes: int) -> "Pointer":
+        flat: Any = self.array.reshape(-1)[offset_bytes // self.array.itemsize :]
+        _VIEWS.setdefault(id(self.array), []).append(flat)  # a graph holds its address
+        return Pointer(flat)
+
+    def copy_from_device_async(self, source: "Pointer", size: int, stream: "Stream") -> None:
+        assert size == self.array.nbytes == source.array.nbytes
+
+        def copy() -> None:
+            np.copyto(self.array, source.array)
+            stream.ready_s = max(stream.ready_s, stream.cp.now_s) + stream.cp.copy_s
+
+        stream.do(copy)
+
     def memset_async(self, value: int, size: int, stream: "Stream | None" = None) -> None:
         assert size == self.array.nbytes
 
@@ -59,6 +73,7 @@ class Pointer:
             stream.do(fill)
 
 
+_VIEWS: dict[int, list[Any]] = {}
 _ARRAYS: "weakref.WeakValueDictionary[int, DeviceArray]" = weakref.WeakValueDictionary()
 
 
@@ -121,6 +136,7 @@ class FakeCupy(ModuleType):
         self.unjoined: set[int] = set()
         self.most_queued_s = 0.0
         self.host_call_s = 0.0
+        self.copy_s = 0.0
         self.busy_until_s = 0.0
         self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
         self.streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
@@ -353,6 +369,10 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         assert self._cp.current.pop() is self
+
+    @property
+    def cp(self) -> FakeCupy:
+        return self._cp
 
     def do(self, action: Callable[[], None]) -> None:
         self._cp.do(action)

@@ -16,9 +16,9 @@ from tuner.config.loops import LoopRecipe, Predecessor
 from tuner.config.recipe import (
     ArgumentRecipe,
     ParameterRecipe,
-    ScalarRecipe,
     StageRecipe,
     ViewRecipe,
+    values_of,
 )
 from tuner.config.schema import KernelDocument
 from tuner.errors import suggestion
@@ -114,12 +114,12 @@ class ChainReader:
             KernelFileError: there is one.
         """
         known = self.tables[loop].index if loop else ""
-        for scalar in (argument for argument in arguments if isinstance(argument, ScalarRecipe)):
-            foreign = (scalar.value.expression.names & set(self.indices)) - {known}
+        for value in (value for argument in arguments for value in values_of(argument)):
+            foreign = (value.expression.names & set(self.indices)) - {known}
             if foreign:
                 raise place.error(
-                    f"the value of {scalar.name} depends on {', '.join(sorted(foreign))}, which numbers the"
-                    " steps of a loop that this stage is not in"
+                    f"{value.place.key} depends on {', '.join(sorted(foreign))}, which numbers the steps of a"
+                    " loop that this stage is not in"
                 )
 
     def library_stage(

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
@@ -53,6 +53,7 @@ CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it
 MAX_CLUSTER = 16  # beyond 8 the device must be asked to allow it
 MAX_ARCHITECTURE = 1000
 MAX_STREAM = 7
+_STEPPED = ("block", "grid", "shared_bytes", "arguments")
 
 
 @dataclass(frozen=True)
@@ -294,29 +295,30 @@ class StageRecipe:
     after: tuple[Predecessor, ...] = ()
     macros: tuple[str, ...] = ()
 
-    def varies(self, index: str) -> bool:
-        """See ``StageSource.varies``."""
-        return any(index in formula.expression.names for formula in (*self._geometry, *self._values))
+    def varying(self, index: str) -> frozenset[str]:
+        """See ``StageSource.varying``."""
+        values = [formula for argument in self.arguments for formula in values_of(argument)]
+        used = {
+            "grid": self.grid,
+            "block": self.block,
+            "shared_bytes": (self.shared_bytes,),
+            "arguments": values,
+        }
+        return frozenset(
+            field
+            for field, formulas in used.items()
+            if any(index in formula.expression.names for formula in formulas)
+        )
 
-    def evaluated(self, env: Environment, buffers: Mapping[str, Buffer], like: Stage | None = None) -> Stage:
-        """The launch of one configuration, and one step.
-
-        Args:
-            env: values of all names.
-            buffers: by name.
-            like: the same launch in another step; only what may depend on the step is evaluated.
+    def evaluated(self, env: Environment, buffers: Mapping[str, Buffer]) -> Stage:
+        """The launch of one configuration, and of the first step of its loop.
 
         Raises:
             KernelFileError: the geometry is beyond what CUDA can launch, or a view beyond its array.
         """
-        changing = self._changing(env, buffers)
-        cluster = self.cluster.whole(env, 1, MAX_CLUSTER) if like is None else like.cluster
-        if changing["grid"][0] % cluster:
-            raise self.cluster.place.error(
-                f"a grid of {changing['grid'][0]} blocks is not made of clusters of {cluster}"
-            )
-        if like is not None:
-            return replace(like, **changing)
+        changing = {field: self._field(field, env, buffers) for field in _STEPPED}
+        cluster = self.cluster.whole(env, 1, MAX_CLUSTER)
+        self._check_cluster(cluster, changing["grid"])
         least = self.min_architecture.whole(env, 0, MAX_ARCHITECTURE)
         if cluster > 1 or any(isinstance(argument, TensorMap) for argument in changing["arguments"]):
             least = max(least, CLUSTER_ARCHITECTURE)
@@ -336,6 +338,19 @@ class StageRecipe:
             **changing,
         )
 
+    def stepped(
+        self, stage: Stage, fields: Collection[str], env: Environment, buffers: Mapping[str, Buffer]
+    ) -> Stage:
+        """See ``StageSource.stepped``.
+
+        Raises:
+            KernelFileError: as ``evaluated``.
+        """
+        changed = {field: self._field(field, env, buffers) for field in fields}
+        if "grid" in changed:
+            self._check_cluster(stage.cluster, changed["grid"])
+        return replace(stage, **changed)
+
     def _defined(self, env: Environment) -> list[str]:
         """NVRTC options of the macros; a tunable without a value has none."""
         values = ((name, env[name]) for name in self.macros)
@@ -343,37 +358,41 @@ class StageRecipe:
             f"-D{n}={int(v) if isinstance(v, bool) else v}" for n, v in values if not isinstance(v, NoValue)
         ]
 
-    @property
-    def _geometry(self) -> tuple[Formula, ...]:
-        return (*self.grid, *self.block, self.shared_bytes)
-
-    @property
-    def _values(self) -> tuple[Formula, ...]:
-        views = (a.offset for a in self.arguments if isinstance(a, ViewRecipe))
-        structs = (field.value for a in self.arguments if isinstance(a, StructRecipe) for field in a.fields)
-        scalars = (a.value for a in self.arguments if isinstance(a, ScalarRecipe))
-        return (*views, *structs, *scalars)
-
-    def _changing(self, env: Environment, buffers: Mapping[str, Buffer]) -> dict[str, Any]:
-        """The fields that may differ from step to step."""
+    def _field(self, field: str, env: Environment, buffers: Mapping[str, Buffer]) -> Any:  # noqa: ANN401
+        """One of the fields that may differ from step to step."""
+        if field == "arguments":
+            return tuple(_parameter(item, env, buffers) for item in self.arguments)
+        if field == "shared_bytes":
+            return self.shared_bytes.whole(env, 0, MAX_SHARED_BYTES)
+        if field == "grid":
+            return _extent(self.grid, env, MAX_GRID)
         block = _extent(self.block, env, MAX_BLOCK)
         if math.prod(block) > MAX_THREADS:
             formulas = ", ".join(map(str, self.block))
             raise self.block[0].place.error(
                 f"{formulas} makes {math.prod(block)} threads; a block has at most {MAX_THREADS}"
             )
-        return {
-            "grid": _extent(self.grid, env, MAX_GRID),
-            "block": block,
-            "shared_bytes": self.shared_bytes.whole(env, 0, MAX_SHARED_BYTES),
-            "arguments": tuple(_parameter(item, env, buffers) for item in self.arguments),
-        }
+        return block
+
+    def _check_cluster(self, cluster: int, grid: tuple[int, int, int]) -> None:
+        if grid[0] % cluster:
+            raise self.cluster.place.error(f"a grid of {grid[0]} blocks is not made of clusters of {cluster}")
 
     def _declared(self, env: Environment) -> Resources | None:
         if self.registers is None:
             return None
         shared = 0 if self.static_shared_bytes is None else self.static_shared_bytes.whole(env, least=0)
         return Resources(self.registers.whole(env, least=1), shared, compiled=False)
+
+
+def values_of(item: ParameterRecipe) -> Iterator[Formula]:
+    """What of an argument may depend on the number of a step."""
+    if isinstance(item, ViewRecipe):
+        yield item.offset
+    elif isinstance(item, ScalarRecipe):
+        yield item.value
+    elif isinstance(item, StructRecipe):
+        yield from (field.value for field in item.fields)
 
 
 def _parameter(

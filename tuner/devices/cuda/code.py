@@ -2,8 +2,8 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Protocol
 
@@ -126,19 +126,21 @@ class CodeCache:
         self._load(plan, {key: stage for key, stage in own.items() if key not in self._functions})
         zeroed = tuple(buffer.name for buffer in plan.buffers if buffer.role == "zeroed")
         program = Program(
-            tuple(self._staged(stage, plan) for stage in _without_setup(plan)),
+            tuple(self._staged(place, plan) for place in plan.timed),
             zeroed,
             self._driver,
-            setup=tuple(self._staged(stage, plan) for stage in plan.stages if stage.setup),
+            setup=tuple(self._staged(place, plan) for place, stage in enumerate(plan.stages) if stage.setup),
             symbols=tuple(symbol for key in own for symbol in self._functions[key].symbols),
         )
         while len(self._functions) > _KEPT:
             self._functions.popitem(last=False)
         return program
 
-    def _staged(self, stage: Stage, plan: Plan) -> LoadedStage | LibraryStage:
+    def _staged(self, place: int, plan: Plan) -> LoadedStage | LibraryStage:
+        stage = plan.stages[place]
+        order = (stage.stream, tuple(one for one in stage.after if not plan.stages[one].setup), place)
         if stage.library is not None:
-            return LibraryStage(stage.name, stage.library, self._libraries, stage.stream, stage.after)
+            return LibraryStage(stage.name, stage.library, self._libraries, *order)
         key = _key(stage, plan.workload)
         loaded = self._functions[key]
         self._functions.move_to_end(key)
@@ -152,8 +154,7 @@ class CodeCache:
             stage.block,
             stage.shared_bytes,
             tuple(_argument(item, item_bytes) for item in stage.arguments),
-            stage.stream,
-            stage.after,
+            *order,
             stage.cooperative,
         )
 
@@ -271,15 +272,6 @@ class CodeCache:
                 stage,
                 f"{threads} threads per block; the device takes 1 … {self._limits.max_threads_per_block}",
             )
-
-
-def _without_setup(plan: Plan) -> Iterator[Stage]:
-    """The stages of every run; each runs after those it names, by their places among these."""
-    places = {place: number for number, place in enumerate(plan.timed)}
-    for place in plan.timed:
-        stage = plan.stages[place]
-        after = tuple(places[one] for one in stage.after if one in places)
-        yield stage if after == stage.after else replace(stage, after=after)
 
 
 def _key(stage: Stage, workload: Workload) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
 """One run of a plan: clearing of buffers, then the launches of its stages, in one stream or several."""
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, Union
 
@@ -33,7 +33,8 @@ class Launch:
 
     Attributes:
         side: 0 for the stream of its workload; others run beside that.
-        after: places, among the stages of the run, of those that must have ended.
+        after: places of stages that must have ended.
+        place: of its stage, among those of the plan.
     """
 
     function: CudaFunction
@@ -43,6 +44,7 @@ class Launch:
     arguments: tuple[object, ...]
     side: int = 0
     after: tuple[int, ...] = ()
+    place: int = 0
     cooperative: bool = False
 
     def enqueue(self, stream: Stream | None) -> None:
@@ -73,7 +75,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class LibraryLaunch:
-    """A call of a library, to be put into any stream; ``side`` and ``after`` are those of ``Launch``.
+    """A call of a library, to be put into any stream; the last fields are those of ``Launch``.
 
     Attributes:
         call: what is computed.
@@ -86,6 +88,7 @@ class LibraryLaunch:
     addresses: tuple[int, ...]
     side: int = 0
     after: tuple[int, ...] = ()
+    place: int = 0
 
     def enqueue(self, stream: Stream | None) -> None:
         """Put the call into a stream; None is CuPy's current one."""
@@ -198,6 +201,7 @@ class LoadedStage:
         arguments: in the order of the function's parameters.
         side: 0 for the stream of its workload; others run beside that.
         after: places of stages of the plan that must have ended.
+        place: its own.
     """
 
     name: str
@@ -208,6 +212,7 @@ class LoadedStage:
     arguments: tuple[LoadedArgument, ...]
     side: int = 0
     after: tuple[int, ...] = ()
+    place: int = 0
     cooperative: bool = False
 
     def bound(self, arrays: Mapping[str, Array], driver: DriverCalls) -> Launch:
@@ -221,6 +226,7 @@ class LoadedStage:
             *(self.function, self.grid, self.block, self.shared_bytes, arguments),
             side=self.side,
             after=self.after,
+            place=self.place,
             cooperative=self.cooperative,
         )
 
@@ -239,19 +245,20 @@ class LoadedStage:
 
 @dataclass(frozen=True)
 class LibraryStage:
-    """A stage that a library runs and that lacks only its arrays."""
+    """A stage that a library runs and that lacks only its arrays; the last fields as of ``LoadedStage``."""
 
     name: str
     call: LibraryCall
     libraries: Libraries
     side: int = 0
     after: tuple[int, ...] = ()
+    place: int = 0
 
     def bound(self, arrays: Mapping[str, Array], driver: DriverCalls) -> LibraryLaunch:
         """The call on some arrays."""
         del driver
         made = self.libraries.bound(self.call, arrays, self.side)
-        return LibraryLaunch(made.call, made.run, made.addresses, self.side, self.after)
+        return replace(made, side=self.side, after=self.after, place=self.place)
 
 
 @dataclass(frozen=True)

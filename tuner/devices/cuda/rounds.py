@@ -20,7 +20,7 @@ from types import ModuleType
 
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.lanes import Lanes
-from tuner.devices.cuda.launches import Launch, Restoring, Step
+from tuner.devices.cuda.launches import Launch, LaunchRefusedError, Restoring, Step
 from tuner.devices.cuda.replays import ReplayBuilder, ReplayCycle, ReplayQueue, Rotation
 from tuner.devices.cuda.types import CudaFunction
 from tuner.model import Flag, FlagKind
@@ -234,7 +234,7 @@ class RoundRunner:
 
         try:
             graph = lanes.capture(put)
-        except self._cp.cuda.runtime.CUDARuntimeError:
+        except (self._cp.cuda.runtime.CUDARuntimeError, LaunchRefusedError):
             lanes.open(lanes.count)
             play = put
         else:
