@@ -35,6 +35,7 @@
     ├── DaemonError               the daemon failed, or answered what cannot be understood
     │   ├── DaemonRefusedError    it does not do that now: the job has ended, the queue is full
     │   └── DaemonUnavailableError  none answers there in time, or not to this user: names the group
+    │       └── DaemonAbsentError   none listens there
     ├── InstallError              the service cannot be installed or removed; calling again goes on
     └── RunInterrupted            the user or the system asked to stop; results so far are stored
 
@@ -198,6 +199,10 @@ class DaemonRefusedError(DaemonError):
 
 class DaemonUnavailableError(DaemonError):
     """No daemon answers there in time, or not to this user; the message says what to do."""
+
+
+class DaemonAbsentError(DaemonUnavailableError):
+    """No daemon listens at the address; one that is starting will."""
 
 
 class InstallError(TunerError):

@@ -12,7 +12,8 @@ import numpy as np
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
 from tuner.database import Store
-from tuner.devices.worker import WorkerDevice, open_device
+from tuner.devices.choice import open_device
+from tuner.devices.worker import WorkerDevice
 from tuner.errors import (
     CompileError,
     DeviceError,
@@ -20,6 +21,7 @@ from tuner.errors import (
     EmptySpaceError,
     VerificationError,
 )
+from tuner.expressions import PythonExpression
 from tuner.interfaces import Check, Device
 from tuner.kernel_tuner.answers import Judge
 from tuner.kernel_tuner.arguments import GivenArray, GivenScalar, HostArray, restored, save
@@ -28,7 +30,6 @@ from tuner.kernel_tuner.kernel import KernelCall, kernel_file_of
 from tuner.kernel_tuner.listening import Listener, say
 from tuner.kernel_tuner.objectives import Aim, Metrics
 from tuner.kernel_tuner.parameters import PLACEHOLDER, Parameters, UserValue, shown
-from tuner.kernel_tuner.restrictions import FunctionRule
 from tuner.kernel_tuner.results import best_of, dropped_rows, environment, params_of, row_of
 from tuner.kernel_tuner.strategies import MappedSearch
 from tuner.model import Configuration, Plan, RunStatus, Status, Workload
@@ -258,10 +259,10 @@ def _without_known(kernel: KernelCall, cache: CacheFile | None) -> KernelCall:
         return kernel
     known = frozenset(cache.rows)
 
-    def is_new(env: Parameters) -> bool:
-        return cache.key(env) not in known
+    def is_new(params: Parameters) -> bool:
+        return cache.key(params) not in known
 
-    rule = FunctionRule(frozenset(kernel.tunables), "not in the cache file", is_new)
+    rule = PythonExpression(is_new, list(kernel.tunables), "not in the cache file")
     return replace(kernel, rules=(*kernel.rules, rule))
 
 
