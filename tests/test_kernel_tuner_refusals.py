@@ -68,8 +68,9 @@ ARGUMENTS = [np.zeros(8, np.float32), np.ones(8, np.float32), np.int32(8)]
 
 def call(**changed: Any) -> Any:
     """A call that must fail before a device is opened."""
-    given = {"kernel_name": "scale", "kernel_source": SOURCE, "problem_size": 8, "arguments": ARGUMENTS}
-    return tune_kernel(**{**given, "tune_params": {"block_size_x": [32, 64]}, "device": "sim:h200"} | changed)
+    given: dict[str, Any] = {"kernel_name": "scale", "kernel_source": SOURCE, "problem_size": 8}
+    given |= {"arguments": ARGUMENTS, "tune_params": {"block_size_x": [32, 64]}, "device": "sim:h200"}
+    return tune_kernel(**given | changed)
 
 
 @pytest.mark.parametrize(("function", "expected"), [(tune_kernel, TUNE_KERNEL), (run_kernel, RUN_KERNEL)])

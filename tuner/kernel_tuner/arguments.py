@@ -55,7 +55,7 @@ class GivenScalar:
 Given = GivenArray | GivenScalar
 
 
-def read_arguments(arguments: Sequence[Any], kernel_name: str, source: str | None) -> tuple[Given, ...]:
+def read_arguments(arguments: UserValue, kernel_name: str, source: str | None) -> tuple[Given, ...]:
     """The arguments of a kernel in the order of its parameters.
 
     Args:

@@ -11,7 +11,7 @@ from tuner.config.formulas import Environment
 from tuner.config.kernel_file import KernelFile, kernel_of
 from tuner.config.recipe import Rule, StageRecipe
 from tuner.errors import InputError
-from tuner.expressions import Expression, PythonExpression
+from tuner.expressions import Expression, NoValue, PythonExpression
 from tuner.kernel_tuner.arguments import Given, GivenArray, read_arguments, read_constants
 from tuner.kernel_tuner.geometry import LaunchGeometry, block_names, dynamic_shared_bytes
 from tuner.kernel_tuner.parameters import Parameters, UserValue, replaced, tunables_of
@@ -144,7 +144,7 @@ class CalledStage(StageRecipe):
         Raises:
             InputError: something that depends on the parameters has no value.
         """
-        params = {name: env[name] for name in self.parameters}
+        params = {name: value for name in self.parameters if not isinstance(value := env[name], NoValue)}
         return self.launch(super().evaluated(env), params)
 
 
