@@ -1,4 +1,4 @@
-"""``tune_kernel`` and ``run_kernel`` from call to results, on a simulated device and on a fake of a worker."""
+"""``tune_kernel`` and ``run_kernel`` from call to results, on a simulated device and a fake of a worker."""
 
 import json
 from pathlib import Path
