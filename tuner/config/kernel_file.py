@@ -315,15 +315,18 @@ def kernel_of(
     sources: Mapping[str, Source],
     *,
     label: str,
+    folder: Path | None = None,
     functions: Mapping[str, Callable[..., Any]] | None = None,
     restrictions: Sequence[Callable[..., Any]] = (),
 ) -> KernelFile:
     """A kernel that is described by a program instead of a file.
 
     Args:
-        document: what a kernel file of the same kernel says, as a mapping; paths in it are absolute.
+        document: what a kernel file of the same kernel says, as a mapping.
         sources: CUDA C++ by the names that the document calls it by.
         label: what messages call the kernel instead of the file.
+        folder: paths of data are relative to it, so that the kernel's fingerprint does not depend on where
+            they are; None for the present one.
         functions: further derived names: functions of a configuration, see ``PythonExpression``.
         restrictions: functions that are true for the configurations that may be tried.
 
@@ -332,7 +335,8 @@ def kernel_of(
         InputError: a function has a parameter that is no size, tunable or derived name.
     """
     path = Path(label)
-    recipe = recipe_of(path, parsed_document(path, document), sources, functions or {}, restrictions)
+    parsed = parsed_document(path, document)
+    recipe = recipe_of(path, parsed, sources, functions or {}, restrictions, folder or Path())
     digest = hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode())
     expressions = [*(rule.expression for rule in recipe.rules)]
     expressions += [recipe.derived[name].expression for name in functions or {}]

@@ -40,6 +40,7 @@ def recipe_of(
     sources: Mapping[str, Source],
     functions: Mapping[str, Callable[..., Any]],
     restrictions: Sequence[Callable[..., Any]],
+    folder: Path,
 ) -> Recipe:
     """The recipe of a document that is no file; see ``kernel_of``.
 
@@ -47,7 +48,7 @@ def recipe_of(
         KernelFileError: a key is wrong.
         InputError: a function has a parameter that is no size, tunable or derived name.
     """
-    return _Reader(path, document, SourceTexts(sources), functions, restrictions).recipe()
+    return _Reader(path, document, SourceTexts(sources, folder), functions, restrictions).recipe()
 
 
 class _Reader:

@@ -55,9 +55,11 @@ class SourceTexts:
 
     Attributes:
         sources: by the name that a document calls them by.
+        folder: paths of data are relative to it.
     """
 
     sources: Mapping[str, Source]
+    folder: Path = Path()
 
     def source(self, name: str, place: Place) -> Source:
         """The source of this name.
