@@ -111,11 +111,29 @@ def anchors(text: str) -> set[str]:
 
 @pytest.fixture
 def example(tmp_path: Path) -> KernelFile:
-    """The kernel that docs/kernel-files.md shows."""
+    """The longer kernel that docs/kernel-files.md shows."""
     text = page("kernel-files.md")
-    (tmp_path / "saxpy.cu").write_text(blocks(text, "cuda")[0])
-    (tmp_path / "kernel.toml").write_text(blocks(text, "toml")[0])
+    (tmp_path / "saxpy.cu").write_text(blocks(text, "cuda")[2])
+    (tmp_path / "kernel.toml").write_text(blocks(text, "toml")[1])
     return load_kernel_file(tmp_path / "kernel.toml")
+
+
+def test_the_first_example_is_among_the_examples() -> None:
+    """The page begins with the files of examples/vector-add."""
+    text, folder = page("kernel-files.md"), ROOT / "examples" / "vector-add"
+    assert blocks(text, "cuda")[0] == (folder / "vector_add.cu").read_text()
+    assert blocks(text, "toml")[0] == (folder / "kernel.toml").read_text()
+
+
+def test_the_example_works_with_macros(tmp_path: Path) -> None:
+    """The same kernel without a template gets its tunables as macros."""
+    text = page("kernel-files.md")
+    (tmp_path / "vector_add.cu").write_text(blocks(text, "cuda")[1])
+    (tmp_path / "kernel.toml").write_text(blocks(text, "toml")[0])
+    kernel = load_kernel_file(tmp_path / "kernel.toml")
+    workload = kernel.workload({"N": 65536})
+    (stage,) = kernel.plan(workload, kernel.default(workload)).stages
+    assert (stage.entry, stage.options) == ("vector_add", ("-Dblock_size_x=128", "-Dloads=1"))
 
 
 def test_example_loads(example: KernelFile) -> None:

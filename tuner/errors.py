@@ -62,6 +62,10 @@ class KernelFileError(InputError):
     """A kernel file is wrong; the message names the file and the key."""
 
 
+class UncheckableError(InputError):
+    """No answer of a workload can be checked: its inputs or its reference cannot be made."""
+
+
 class ExpressionError(InputError):
     """An expression is not in the language of kernel files, or cannot be evaluated."""
 

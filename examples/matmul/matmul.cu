@@ -1,59 +1,36 @@
-// Product of two square matrices, float32, by tiles in shared memory.
-//
-// A block computes a tile of (block_y * tile_y) x (block_x * tile_x) elements of C. It walks along the inner dimension
-// in steps of depth: each step stages a tile of A and one of B in shared memory, then every thread adds depth outer
-// products of tile_y elements of A and tile_x of B, which it holds in registers. The elements of a thread lie a block
-// apart, so that the threads of a warp read and write neighbouring words.
-
-// C = A B, all row-major of N rows and columns; any N.
-template <int block_x, int block_y, int tile_x, int tile_y, int depth>
-__global__ void __launch_bounds__(block_x * block_y)
-    matmul(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int N) {
-    constexpr int rows = block_y * tile_y, columns = block_x * tile_x, threads = block_x * block_y;
-    __shared__ float a[depth][rows + 1];  // transposed; the spare word keeps its columns out of one bank
-    __shared__ float b[depth][columns];
-    const int thread = threadIdx.y * block_x + threadIdx.x;
-    const int top = blockIdx.y * rows, left = blockIdx.x * columns;
-
-    float sums[tile_y][tile_x] = {};
-#pragma unroll 1
-    for (int from = 0; from < N; from += depth) {
+// C = A B of n x n matrices. A block makes a tile of C and takes `depth` columns of A and rows of B at a time through
+// shared memory; every thread has `rows` rows and 4 * packs columns of the tile in registers. n is a multiple of all.
+template <int block_size_x, int block_size_y, int rows, int packs, int depth>
+__global__ void matmul(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int n)
+{
+    constexpr int high = block_size_y * rows, wide = block_size_x * packs, threads = block_size_x * block_size_y;
+    alignas(16) __shared__ float a[depth][high + 4];
+    __shared__ float4 b[depth][wide];
+    const int thread = threadIdx.y * block_size_x + threadIdx.x, top = blockIdx.y * high;
+    const float4* from = reinterpret_cast<const float4*>(B) + blockIdx.x * wide;
+    float4 sum[rows][packs] = {};
+    for (int start = 0; start < n; start += depth) {
 #pragma unroll
-        for (int e = thread; e < rows * depth; e += threads) {
-            const int y = e / depth, k = e % depth;
-            const bool inside = top + y < N && from + k < N;
-            a[k][y] = inside ? A[(top + y) * N + from + k] : 0.0f;
-        }
+        for (int i = thread; i < high * depth; i += threads)
+            a[i % depth][i / depth] = A[(size_t)(top + i / depth) * n + start + i % depth];
 #pragma unroll
-        for (int e = thread; e < depth * columns; e += threads) {
-            const int k = e / columns, x = e % columns;
-            const bool inside = from + k < N && left + x < N;
-            b[k][x] = inside ? B[(from + k) * N + left + x] : 0.0f;
-        }
+        for (int i = thread; i < depth * wide; i += threads)
+            b[i / wide][i % wide] = from[(size_t)(start + i / wide) * (n / 4) + i % wide];
         __syncthreads();
 #pragma unroll
-        for (int k = 0; k < depth; ++k) {
-            float column[tile_y], row[tile_x];
+        for (int k = 0; k < depth; ++k)
 #pragma unroll
-            for (int ty = 0; ty < tile_y; ++ty) column[ty] = a[k][threadIdx.y + ty * block_y];
+            for (int r = 0; r < rows; ++r)
 #pragma unroll
-            for (int tx = 0; tx < tile_x; ++tx) row[tx] = b[k][threadIdx.x + tx * block_x];
-#pragma unroll
-            for (int ty = 0; ty < tile_y; ++ty) {
-#pragma unroll
-                for (int tx = 0; tx < tile_x; ++tx) sums[ty][tx] += column[ty] * row[tx];
-            }
-        }
+                for (int p = 0; p < packs; ++p) {
+                    const float x = a[k][threadIdx.y * rows + r];
+                    const float4 y = b[k][p * block_size_x + threadIdx.x];
+                    sum[r][p].x += x * y.x, sum[r][p].y += x * y.y, sum[r][p].z += x * y.z, sum[r][p].w += x * y.w;
+                }
         __syncthreads();
     }
-
-#pragma unroll
-    for (int ty = 0; ty < tile_y; ++ty) {
-        const int y = top + threadIdx.y + ty * block_y;
-#pragma unroll
-        for (int tx = 0; tx < tile_x; ++tx) {
-            const int x = left + threadIdx.x + tx * block_x;
-            if (y < N && x < N) C[y * N + x] = sums[ty][tx];
-        }
-    }
+    float4* to = reinterpret_cast<float4*>(C) + blockIdx.x * wide;
+    for (int r = 0; r < rows; ++r)
+        for (int p = 0; p < packs; ++p)
+            to[(size_t)(top + threadIdx.y * rows + r) * (n / 4) + p * block_size_x + threadIdx.x] = sum[r][p];
 }

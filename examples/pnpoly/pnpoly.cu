@@ -1,66 +1,30 @@
-// Which points lie in a polygon: those from which a ray to the right crosses an odd number of edges.
+// Which of n points lie in a polygon: those from which a ray to the right crosses an odd number of its edges.
+// The corners lie in constant memory. Every thread has `points` points, and `unroll` edges under way.
+constexpr int edges = 600;
+__constant__ float2 corner[edges];
 
-// x per y of every edge. Rounding is stated, so that every variant finds the same crossings.
-__device__ __forceinline__ float slope_of(float2 from, float2 to) {
-    return __fdiv_rn(__fsub_rn(to.x, from.x), __fsub_rn(to.y, from.y));
-}
-
-template <int threads>
-__global__ void __launch_bounds__(threads) slopes(const float2* __restrict__ vertex, float* __restrict__ slope, int vertices) {
-    const int i = blockIdx.x * threads + threadIdx.x;
-    if (i < vertices) slope[i] = slope_of(vertex[i], vertex[i + 1 == vertices ? 0 : i + 1]);
-}
-
-// Whether an edge lies on both sides of the ray.
-enum class Between { sides, range };
-
-template <Between between>
-__device__ __forceinline__ bool is_between(float y, float from, float to) {
-    if (between == Between::range) return fminf(from, to) <= y && y < fmaxf(from, to);
-    return (from > y) != (to > y);
-}
-
-// Blocks of `threads` threads, each with `points` points; block y of the grid has the y-th problem. `shared` keeps the
-// vertices in shared memory; `known` reads slopes that were computed before; `branch` jumps over
-// what counts a crossing.
-template <int vertices, int threads, int points, Between between, bool shared, bool known, bool branch>
-__global__ void __launch_bounds__(threads) inside(const float2* __restrict__ point, const float2* __restrict__ vertex,
-                                                  const float* __restrict__ slope, int* __restrict__ result, int n) {
-    __shared__ float2 of_block[shared ? vertices : 1];
-    if constexpr (shared) {
-        for (int i = threadIdx.x; i < vertices; i += threads) of_block[i] = vertex[i];
-        __syncthreads();
-    }
-    point += (size_t)blockIdx.y * n;
-    result += (size_t)blockIdx.y * n;
-    const int first = blockIdx.x * threads * points + threadIdx.x;
-    float2 own[points];
-    int crossed[points];
+template <int block_size_x, int points, int unroll>
+__global__ void pnpoly(const float2* __restrict__ point, int* __restrict__ inside, int n)
+{
+    const int first = blockIdx.x * block_size_x * points + threadIdx.x;
+    float2 p[points];
+    bool odd[points] = {};
 #pragma unroll
-    for (int p = 0; p < points; ++p) {
-        crossed[p] = 0;
-        own[p] = first + p * threads < n ? point[first + p * threads] : make_float2(0.0f, 0.0f);
-    }
-
-    float2 from = shared ? of_block[0] : vertex[0];
-#pragma unroll 2
-    for (int i = 0; i < vertices; ++i) {
-        const int next = i + 1 == vertices ? 0 : i + 1;
-        const float2 to = shared ? of_block[next] : vertex[next];
-        const float per_y = known ? slope[i] : slope_of(from, to);
+    for (int k = 0; k < points; ++k) p[k] = point[(first + k * block_size_x) % n];
+    float2 from = corner[edges - 1];
+#pragma unroll unroll
+    for (int edge = 0; edge < edges; ++edge) {
+        const float2 to = corner[edge];
+        const float across = to.x - from.x, up = to.y - from.y;
 #pragma unroll
-        for (int p = 0; p < points; ++p) {
-            const float x = __fmaf_rn(__fsub_rn(own[p].y, from.y), per_y, from.x);
-            if (!branch) {
-                crossed[p] ^= int(is_between<between>(own[p].y, from.y, to.y)) & int(own[p].x < x);
-            } else if (is_between<between>(own[p].y, from.y, to.y) && own[p].x < x) {
-                crossed[p] = 1 - crossed[p];
-            }
+        for (int k = 0; k < points; ++k) {
+            const bool meets = (from.y > p[k].y) != (to.y > p[k].y);
+            const bool left = ((p[k].x - from.x) * up < across * (p[k].y - from.y)) == (up > 0.0f);
+            odd[k] ^= meets && left;
         }
         from = to;
     }
 #pragma unroll
-    for (int p = 0; p < points; ++p) {
-        if (first + p * threads < n) result[first + p * threads] = crossed[p];
-    }
+    for (int k = 0; k < points; ++k)
+        if (first + k * block_size_x < n) inside[first + k * block_size_x] = odd[k];
 }

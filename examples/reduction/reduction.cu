@@ -1,70 +1,32 @@
-// Sums of squares of n numbers each: a partial sum for each block along x, then the sum of these. Block y of the grid
-// has the y-th sum.
-
+// The sum of n numbers: every block makes a partial sum; a second launch of one block adds these.
+// A load holds `vector` numbers, of which n is a multiple; every thread has `unroll` loads under way.
 template <int vector>
-struct alignas(vector * sizeof(float)) Pack {
+struct alignas(4 * vector) Pack {
     float value[vector];
 };
 
-// The sum over the threads of a block, known to thread 0.
-template <int threads, bool shuffle>
-__device__ float block_sum(float sum) {
-    if constexpr (shuffle) {
-        __shared__ float of_warp[threads / 32];
+__device__ float warp_sum(float sum)
+{
 #pragma unroll
-        for (int step = 16; step > 0; step /= 2) sum += __shfl_down_sync(0xffffffffu, sum, step);
-        if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
-        __syncthreads();
-        sum = 0.0f;
-        if (threadIdx.x == 0) {
-#pragma unroll
-            for (int warp = 0; warp < threads / 32; ++warp) sum += of_warp[warp];
-        }
-    } else {
-        __shared__ float of_thread[threads];
-        of_thread[threadIdx.x] = sum;
-        __syncthreads();
-#pragma unroll
-        for (int half = threads / 2; half > 0; half /= 2) {
-            if (threadIdx.x < half) of_thread[threadIdx.x] += of_thread[threadIdx.x + half];
-            __syncthreads();
-        }
-        sum = of_thread[0];
-    }
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_down_sync(0xffffffffu, sum, step);
     return sum;
 }
 
-// n is a multiple of `vector`; every thread has `unroll` loads of `vector` numbers under way.
-template <int threads, int vector, int unroll, bool shuffle>
-__global__ void __launch_bounds__(threads) partial_sums(const float* __restrict__ x, float* __restrict__ sums, int n) {
-    const Pack<vector>* packs = reinterpret_cast<const Pack<vector>*>(x + (size_t)blockIdx.y * n);
-    const int count = n / vector, stride = gridDim.x * threads;
-    float sum[unroll] = {};
-    for (int first = blockIdx.x * threads + threadIdx.x; first < count; first += unroll * stride) {
-        Pack<vector> pack[unroll];
+template <int block_size_x, int vector, int unroll>
+__global__ void partial_sums(const float* __restrict__ x, float* __restrict__ sums, int n)
+{
+    const auto* packs = reinterpret_cast<const Pack<vector>*>(x);
+    float sum = 0.0f;
+#pragma unroll unroll
+    for (int i = blockIdx.x * block_size_x + threadIdx.x; i < n / vector; i += gridDim.x * block_size_x) {
+        const Pack<vector> pack = packs[i];
 #pragma unroll
-        for (int u = 0; u < unroll; ++u) {
-            const int i = first + u * stride;
-            if (i < count) pack[u] = packs[i];
-            else pack[u] = {};
-        }
-#pragma unroll
-        for (int u = 0; u < unroll; ++u) {
-#pragma unroll
-            for (int v = 0; v < vector; ++v) sum[u] += pack[u].value[v] * pack[u].value[v];
-        }
+        for (int v = 0; v < vector; ++v) sum += pack.value[v];
     }
-    float total = 0.0f;
-#pragma unroll
-    for (int u = 0; u < unroll; ++u) total += sum[u];
-    total = block_sum<threads, shuffle>(total);
-    if (threadIdx.x == 0) sums[blockIdx.y * gridDim.x + blockIdx.x] = total;
-}
-
-template <int threads, bool shuffle>
-__global__ void __launch_bounds__(threads) total(const float* __restrict__ sums, float* __restrict__ sum, int count) {
-    float part = 0.0f;
-    for (int i = threadIdx.x; i < count; i += threads) part += sums[blockIdx.x * count + i];
-    part = block_sum<threads, shuffle>(part);
-    if (threadIdx.x == 0) sum[blockIdx.x] = part;
+    __shared__ float of_warp[32];
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = warp_sum(threadIdx.x < block_size_x / 32 ? of_warp[threadIdx.x] : 0.0f);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }

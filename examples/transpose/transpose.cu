@@ -1,34 +1,21 @@
-// Transposes of n x n matrices, tile by tile through shared memory; block z of the grid has the z-th.
-
-enum class Bank { plain, padded, swizzled };
-
-// The place of an element of a tile in shared memory: a column of a plain tile lies in one bank.
-template <int tile, Bank bank>
-__device__ __forceinline__ int place(int row, int column) {
-    if (bank == Bank::padded) return row * (tile + 1) + column;
-    if (bank == Bank::swizzled) return row * tile + (column ^ (row % tile));
-    return row * tile + column;
-}
-
-// Blocks of tile x rows threads; n is a multiple of `tile`, and `tile` of `rows`.
-template <int tile, int rows, Bank bank, bool down, bool stream>
-__global__ void __launch_bounds__(tile * rows) transpose(const float* __restrict__ in, float* __restrict__ out, int n) {
-    __shared__ float shared[tile * (tile + (bank == Bank::padded))];
-    const int tile_x = down ? blockIdx.y : blockIdx.x, tile_y = down ? blockIdx.x : blockIdx.y;
-    const int x = threadIdx.x, y = threadIdx.y;
-    const float* from = in + ((size_t)blockIdx.z * n + tile_y * tile) * n + tile_x * tile;
-    float* to = out + ((size_t)blockIdx.z * n + tile_x * tile) * n + tile_y * tile;
+// The transpose of an n x n matrix, tile by tile through shared memory; n is a multiple of `tile`.
+// Without padding, a column of a tile lies in one bank of shared memory. Blocks of tile x rows threads.
+template <int tile, int rows, int padding, bool streaming>
+__global__ void transpose(const float* __restrict__ x, float* __restrict__ y, int n)
+{
+    __shared__ float shared[tile][tile + padding];
+    const int across = threadIdx.x, down = threadIdx.y, left = blockIdx.x * tile, top = blockIdx.y * tile;
 #pragma unroll
-    for (int row = y; row < tile; row += rows) {
-        const float* source = from + (size_t)row * n + x;
-        shared[place<tile, bank>(row, x)] = stream ? __ldcs(source) : *source;
+    for (int row = 0; row < tile; row += rows) {
+        const float* source = &x[(size_t)(top + row + down) * n + left + across];
+        shared[row + down][across] = streaming ? __ldcs(source) : *source;
     }
     __syncthreads();
 #pragma unroll
-    for (int row = y; row < tile; row += rows) {
-        float* target = to + (size_t)row * n + x;
-        const float value = shared[place<tile, bank>(x, row)];
-        if (stream) __stcs(target, value);
+    for (int row = 0; row < tile; row += rows) {
+        float* target = &y[(size_t)(left + row + down) * n + top + across];
+        const float value = shared[across][row + down];
+        if (streaming) __stcs(target, value);
         else *target = value;
     }
 }

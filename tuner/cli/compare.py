@@ -16,7 +16,7 @@ from tuner.cli.output import console, json_option, writable, write_json
 from tuner.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
-    from tuner.cli.progress import CompareProgress
+    from tuner.report.progress import CompareProgress
     from tuner.comparing.evaluations import Play, Rules
     from tuner.comparing.ground_truth import Truth
     from tuner.model.objective import Objective
@@ -144,7 +144,7 @@ def _check_plot(path: str | None) -> None:
 
 
 def _progress(objective: str) -> "CompareProgress":
-    from tuner.cli.progress import CompareProgress
+    from tuner.report.progress import CompareProgress
 
     return CompareProgress(objective)
 

@@ -13,7 +13,7 @@ from tuner.errors import DaemonError, InputError, RunInterrupted
 from tuner.model.jobs import JobState
 
 if TYPE_CHECKING:
-    from tuner.cli.progress import RunProgress
+    from tuner.report.progress import RunProgress
     from tuner.client import Best, Client, Event, Job
 
 
@@ -37,7 +37,7 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
     Returns:
         The exit code: 0 for a finished job.
     """
-    from tuner.cli.progress import RunProgress
+    from tuner.report.progress import RunProgress
     from tuner.model.objective import UNITS
     from tuner.report.words import MODELLED
 

@@ -71,7 +71,7 @@ def run(
 def _tune(
     request: "Request", device_spec: str | None, database: Path | None, *, resume: bool, allow_simulated: bool
 ) -> "TuningResult":
-    from tuner.cli.progress import RunProgress
+    from tuner.report.progress import RunProgress
     from tuner.config.catalog import Catalog
     from tuner.search.running import run as run_search
 

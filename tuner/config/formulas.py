@@ -139,10 +139,19 @@ def parsed(place: Place, text: str, known: Collection[str]) -> Expression:
         expression = Expression(text)
     except ExpressionError as e:
         raise place.error(e) from e
-    for name in sorted(expression.names.difference(known)):
+    known_names(place, text, expression.names, known)
+    return expression
+
+
+def known_names(place: Place, text: str, names: frozenset[str], known: Collection[str]) -> None:
+    """Check the names that an expression uses.
+
+    Raises:
+        KernelFileError: one is not in ``known``.
+    """
+    for name in sorted(names.difference(known)):
         listed = f"known here: {', '.join(known)}" if known else "no names are known here"
         raise place.error(f"expression {text!r}: unknown name {name!r} ({listed}){suggestion(name, known)}")
-    return expression
 
 
 def _shown(value: TunableValue) -> str:

@@ -30,7 +30,7 @@ from tuner.errors import (
     suggestion,
 )
 from tuner.expressions import PythonExpression
-from tuner.model import Configuration, Plan, ProblemSpec, Source, Stage, TunableValue, Workload
+from tuner.model import Configuration, Plan, ProblemSpec, Source, Stage, TunableValue, Work, Workload
 from tuner.space import Space
 
 
@@ -115,8 +115,13 @@ class KernelFile:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the kernel file and of every source and header it names: answers are bound to it."""
+        """Hash of the kernel file and of every source, header and data file it names: answers are bound to it.
+
+        Raises:
+            KernelFileError: a data file cannot be read any more.
+        """
         parts = [self.text_sha256, *(stage.source.sha256 for stage in self.recipe.stages)]
+        parts += self.recipe.data_hashes
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def workload(self, sizes: Mapping[str, int | str], batch: int | None = None) -> Workload:
@@ -244,12 +249,24 @@ class KernelFile:
                 configuration=configuration,
                 stages=stages,
                 buffers=buffers,
-                problem=recipe.problem,
+                problem=recipe.checked_problem,
                 work=assumed_work(buffers) if recipe.work is None else recipe.work.evaluated(env),
                 baseline=baseline,
+                reference=self._reference(workload),
             )
         except KernelFileError as e:
             raise KernelFileError(f"{e} (at {workload} [{configuration}])") from e
+
+    def _reference(self, workload: Workload) -> Plan | None:
+        """The plan of the naive kernel, with the tunables of the default configuration."""
+        recipe = self.recipe
+        if recipe.reference is None:
+            return None
+        default = self.default(workload)
+        env = environment(recipe, workload, default)
+        stages = (recipe.reference.evaluated(env),)
+        buffers = recipe.arrays(env, stages)
+        return Plan(workload, default, stages, buffers, recipe.checked_problem, Work(0.0, 0.0))
 
     def launches(self, workload: Workload, configuration: Configuration) -> tuple[Stage, ...]:
         """The launches of one configuration.
@@ -298,15 +315,18 @@ def kernel_of(
     sources: Mapping[str, Source],
     *,
     label: str,
+    folder: Path | None = None,
     functions: Mapping[str, Callable[..., Any]] | None = None,
     restrictions: Sequence[Callable[..., Any]] = (),
 ) -> KernelFile:
     """A kernel that is described by a program instead of a file.
 
     Args:
-        document: what a kernel file of the same kernel says, as a mapping; paths in it are absolute.
+        document: what a kernel file of the same kernel says, as a mapping.
         sources: CUDA C++ by the names that the document calls it by.
         label: what messages call the kernel instead of the file.
+        folder: paths of data are relative to it, so that the kernel's fingerprint does not depend on where
+            they are; None for the present one.
         functions: further derived names: functions of a configuration, see ``PythonExpression``.
         restrictions: functions that are true for the configurations that may be tried.
 
@@ -315,7 +335,8 @@ def kernel_of(
         InputError: a function has a parameter that is no size, tunable or derived name.
     """
     path = Path(label)
-    recipe = recipe_of(path, parsed_document(path, document), sources, functions or {}, restrictions)
+    parsed = parsed_document(path, document)
+    recipe = recipe_of(path, parsed, sources, functions or {}, restrictions, folder or Path())
     digest = hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode())
     expressions = [*(rule.expression for rule in recipe.rules)]
     expressions += [recipe.derived[name].expression for name in functions or {}]

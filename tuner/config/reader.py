@@ -1,7 +1,7 @@
 """Reads a kernel file (TOML, schema, names, sources) into a recipe; errors name the key."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,17 @@ from typing import Any
 from tuner.config.argument_reader import ArgumentReader
 from tuner.config.document import argument_key, read_document
 from tuner.config.formulas import Formula, Place, Template, parsed
-from tuner.config.recipe import ArgumentRecipe, BufferRecipe, Recipe, Rule, StageRecipe, WorkRecipe
-from tuner.config.schema import KernelDocument, LaunchTable, SizeRange, StageTable, WorkTable
+from tuner.config.problem_reader import read_problem
+from tuner.config.problem_schema import SizeRange
+from tuner.config.recipe import ArgumentRecipe, Recipe, Rule, StageRecipe, WorkRecipe
+from tuner.config.schema import KernelDocument, LaunchTable, StageTable, WorkTable
 from tuner.config.short_files import default_block, default_entry, default_name, with_macros
 from tuner.config.sizes import SizeValues, is_text, listed
 from tuner.config.source_folder import SourceFolder, SourceTexts
 from tuner.config.tunable_reader import TunableReader, declarations
 from tuner.errors import suggestion
 from tuner.expressions import PythonExpression, is_free_name
-from tuner.model import ProblemSpec, Source, TunableValue
+from tuner.model import Source, TunableValue
 
 MAX_WORKLOADS = 10_000  # commands list them all
 _SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -38,6 +40,7 @@ def recipe_of(
     sources: Mapping[str, Source],
     functions: Mapping[str, Callable[..., Any]],
     restrictions: Sequence[Callable[..., Any]],
+    folder: Path,
 ) -> Recipe:
     """The recipe of a document that is no file; see ``kernel_of``.
 
@@ -45,7 +48,7 @@ def recipe_of(
         KernelFileError: a key is wrong.
         InputError: a function has a parameter that is no size, tunable or derived name.
     """
-    return _Reader(path, document, SourceTexts(sources), functions, restrictions).recipe()
+    return _Reader(path, document, SourceTexts(sources, folder), functions, restrictions).recipe()
 
 
 class _Reader:
@@ -90,6 +93,8 @@ class _Reader:
         buffers, arguments = ArgumentReader(self.at, list(self.sizes), self.names, self.sources.folder).read(
             document.argument
         )
+        problem, files = read_problem(self.at, document.problem, buffers, self.fixed, self.sources.folder)
+        stages, reference = self._launches(arguments)
         return Recipe(
             place=self.at("[kernel]"),
             name=self.name,
@@ -106,10 +111,12 @@ class _Reader:
             spills=document.constraints.spills,
             default=tunables.default(document.default),
             buffers=buffers,
-            stages=with_macros(self._stages(arguments), [*self.declared, *self.sizes]),
-            problem=self._problem(buffers),
+            stages=stages,
+            problem=problem,
             work=None if document.work is None else self._work(document.work),
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
+            reference=reference,
+            reference_files=files,
         )
 
     # --- names and values ------------------------------------------------------------------------
@@ -188,6 +195,27 @@ class _Reader:
         return tuple(rules)
 
     # --- stages ----------------------------------------------------------------------------------
+
+    def _launches(
+        self, arguments: Mapping[str, ArgumentRecipe]
+    ) -> tuple[tuple[StageRecipe, ...], StageRecipe | None]:
+        """The launches of a run, and that of the naive kernel; macros are for names that no run mentions."""
+        stages, names = self._stages(arguments), [*self.declared, *self.sizes]
+        entry = self.document.problem.reference_entry
+        if entry is None:
+            return with_macros(stages, names), None
+        own = self.document.reference_launch
+        launch = self.document.launch if own is None else LaunchTable(**own.model_dump())
+        if launch is None:
+            raise self.at("[reference_launch]").error("is needed for reference_entry")
+        naive = replace(
+            self._stage(None, "", launch, entry, arguments),
+            place=self.at("[launch]" if own is None else "[reference_launch]"),
+            name=entry,
+            entry=Template(self.at("[problem] reference_entry"), entry, self.names),
+        )
+        *stages_with_macros, reference = with_macros([*stages, naive], names)
+        return tuple(stages_with_macros), reference
 
     def _stages(self, arguments: Mapping[str, ArgumentRecipe]) -> tuple[StageRecipe, ...]:
         document = self.document
@@ -284,24 +312,6 @@ class _Reader:
         return found[0], found[1]
 
     # --- problem, work, sources ------------------------------------------------------------------
-
-    def _problem(self, buffers: tuple[BufferRecipe, ...]) -> ProblemSpec:
-        problem = self.document.problem
-        read = [b.name for b in buffers if b.role in ("in", "inout")]
-        written = [b.name for b in buffers if b.role in ("out", "inout")]
-        for name, text in problem.reference.items():
-            place = self.at(f"[problem.reference] {name}")
-            if name not in written:
-                raise place.error(f"no output buffer is called so; choose from {', '.join(written)}")
-            parsed(place, text, [*read, *self.fixed])
-        if problem.reference:
-            self._check_complete(problem.reference, written)
-        return ProblemSpec(problem.name, problem.tolerance, tuple(problem.reference.items()))
-
-    def _check_complete(self, reference: Collection[str], written: Collection[str]) -> None:
-        missing = [name for name in written if name not in reference]
-        if missing:
-            raise self.at("[problem.reference]").error(f"an expression is missing for {', '.join(missing)}")
 
     def _work(self, work: WorkTable) -> WorkRecipe:
         def formula(field: str) -> Formula:

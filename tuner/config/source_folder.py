@@ -55,7 +55,7 @@ class SourceTexts:
 
     Attributes:
         sources: by the name that a document calls them by.
-        folder: paths of data are relative to it; a program gives absolute ones.
+        folder: paths of data are relative to it.
     """
 
     sources: Mapping[str, Source]

@@ -203,7 +203,7 @@ def file_name(call: ast.Call) -> FileName:
         call.keywords
         or not 1 <= len(call.args) == len(texts) <= 2
         or not all(isinstance(t, str) for t in texts)
-    ):  # noqa: PLR2004 - path and key
+    ):
         raise TroubleError('file takes a path, and of a .npz file a key, as in file("x.npz", "key")')
     path, key = (*cast("list[str]", texts), "")[:2]
     return path, key
