@@ -29,7 +29,7 @@ from tuner.devices.cuda.launches import LaunchRefusedError, Step
 from tuner.devices.cuda.pulses import PulsePlayer
 from tuner.devices.cuda.rounds import RoundRunner, Rounds
 from tuner.devices.cuda.types import Array
-from tuner.errors import CompileError, InputError, TunerError
+from tuner.errors import CompileError, InputError, TunerError, UncheckableError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Flag, FlagKind, Plan, Resources, Status, WorkloadResult
 from tuner.problems import to_host
@@ -139,6 +139,16 @@ class CudaDevice:
         if isinstance(answer, _Failure):
             return Check(answer.status, answer.detail, self.now_s() - begun)
         return answer
+
+    def prepare(self, plan: Plan, seed: int) -> None:
+        """Make what the plan's answers are held against, where the user states it.
+
+        Raises:
+            UncheckableError: it cannot be made; no configuration is to blame.
+        """
+        answer = self._guarded([plan], lambda: self._answers.prepare(plan, seed))
+        if isinstance(answer, _Failure):
+            raise UncheckableError(f"{plan.workload}: the reference cannot be made: {answer.detail}")
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """See ``Device.run``."""
@@ -253,7 +263,9 @@ class CudaDevice:
         cuda = self._cp.cuda
         if isinstance(error, LaunchRefusedError):
             return self._verdict(_Failure(error.status, str(error), error.lane))
-        if isinstance(error, TunerError) and not isinstance(error, InputError):
+        if isinstance(error, TunerError) and (
+            not isinstance(error, InputError) or isinstance(error, UncheckableError)
+        ):
             raise error
         if isinstance(error, cuda.memory.OutOfMemoryError):
             detail = f"arrays and temporaries do not fit into {self.free_memory_bytes()} free bytes: {error}"

@@ -1,15 +1,24 @@
-"""Random inputs of workloads on the device: made once per workload and seed, shared by its configurations."""
+"""Inputs of workloads on the device: made once per workload and seed, shared by its configurations.
+
+The device draws what it can; other values are made on the host, or read from files, and copied.
+"""
 
 import hashlib
 from collections.abc import Mapping
 from types import ModuleType
 
+import numpy as np
+
 from tuner.devices.cuda.answer_kernels import AnswerKernels
 from tuner.devices.cuda.buffers import INPUT_ROLES, BufferPool
 from tuner.devices.cuda.types import Array
+from tuner.errors import InputError, UncheckableError
 from tuner.model import Buffer, Plan, Workload
-from tuner.problems import Tridiagonal, problem_for
+from tuner.problems import Tridiagonal, problem_for, stated_draw, stated_values
+from tuner.problems.arrays import chunks
 from tuner.problems.tridiagonal import MARGIN
+
+_COPIED = 2**24  # elements at a time
 
 
 class Inputs:
@@ -50,6 +59,11 @@ class Inputs:
             for buffer, slot in zip(unknown, slots, strict=True):
                 self._digests[plan.workload, buffer, seed] = int(found[slot])
 
+    def present(self, plan: Plan) -> dict[str, Array]:
+        """The arrays that the plan reads, in the first set, as they are now."""
+        first = self._pool.sets(plan, 1)[0]
+        return {name: first[name] for name in _names(plan)}
+
     def copies(self, plan: Plan, seed: int) -> dict[str, Array]:
         """The inputs as they were before a run; arrays of their own where the plan writes to them."""
         first = self._pool.sets(plan, 1)[0]
@@ -74,11 +88,26 @@ class Inputs:
     def _fill(self, plan: Plan, arrays: Mapping[str, Array], seed: int) -> None:
         problem = problem_for(plan.problem)
         problem.validate(plan.buffers)
+        given = {buffer.name: buffer for buffer in plan.buffers}
         for name, draw in problem.draws(plan.buffers).items():
-            self._kernels.fill(arrays[name], draw, _seed_of(name, seed))
+            drawn = draw if given[name].input is None else stated_draw(given[name])
+            if drawn is None:
+                self._copy(arrays[name], given[name], _seed_of(name, seed))
+            else:
+                self._kernels.fill(arrays[name], drawn, _seed_of(name, seed))
         if isinstance(problem, Tridiagonal):
             a, b, c, _ = arrays.values()
             self._kernels.dominate(a, b, c, MARGIN)
+
+    def _copy(self, array: Array, buffer: Buffer, seed: int) -> None:
+        """Values of the host, in pieces: those of a file may not fit into its memory."""
+        try:
+            values = stated_values(buffer, np.random.default_rng(seed))
+        except InputError as error:
+            raise UncheckableError(f"input of {buffer.name!r}: {error}") from error
+        to, given = array.reshape(-1), values.reshape(-1)
+        for piece in chunks(given.size, 1, _COPIED):
+            self._cp.copyto(to[piece], self._cp.asarray(np.ascontiguousarray(given[piece])))
 
 
 def _seed_of(name: str, seed: int) -> int:
