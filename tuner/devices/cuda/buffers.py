@@ -75,6 +75,11 @@ class BufferPool:
         found = {self._loaded.get((plan.workload, b)) for b in plan.buffers if b.role in INPUT_ROLES}
         return None not in found if seed is None else found <= {seed}
 
+    def holds_one(self, plan: Plan, buffer: Buffer, seed: int | None) -> bool:
+        """True when the first set of a buffer has inputs of a seed, or of any for None."""
+        found = self._loaded.get((plan.workload, buffer))
+        return found is not None if seed is None else found == seed
+
     def forget(self, plan: Plan) -> None:
         """Count nothing of the plan as an input: its run wrote where it must not."""
         for key in _keys([plan]):

@@ -43,7 +43,7 @@ class Inputs:
             KernelFileError: the buffers are not those of the problem.
         """
         first = self._pool.sets(plan, count)[0]
-        self._fill(plan, {name: first[name] for name in _names(plan)}, seed)
+        self._fill(plan, {name: first[name] for name in self._stale(plan, seed)}, seed)
         self._pool.loaded(plan, seed)
         self._pool.spread(plan, count)
 
@@ -85,11 +85,27 @@ class Inputs:
                 return buffer.name
         return None
 
+    def _stale(self, plan: Plan, seed: int) -> list[str]:
+        """Names of the arrays whose first set does not hold the inputs of a seed, as runs write to some."""
+        if isinstance(problem_for(plan.problem), Tridiagonal):
+            return _names(plan)  # made together
+        return [
+            buffer.name
+            for buffer in plan.buffers
+            if buffer.role == "inout"
+            or (
+                buffer.role == "in"
+                and not self._pool.holds_one(plan, buffer, None if _is_fixed(buffer) else seed)
+            )
+        ]
+
     def _fill(self, plan: Plan, arrays: Mapping[str, Array], seed: int) -> None:
         problem = problem_for(plan.problem)
         problem.validate(plan.buffers)
         given = {buffer.name: buffer for buffer in plan.buffers}
         for name, draw in problem.draws(plan.buffers).items():
+            if name not in arrays:
+                continue
             drawn = draw if given[name].input is None else stated_draw(given[name])
             if drawn is None:
                 self._copy(arrays[name], given[name], _seed_of(name, seed))
@@ -113,6 +129,11 @@ class Inputs:
 def _seed_of(name: str, seed: int) -> int:
     """Another sequence for every buffer."""
     return int.from_bytes(hashlib.blake2b(f"{seed}|{name}".encode(), digest_size=8).digest(), "little")
+
+
+def _is_fixed(buffer: Buffer) -> bool:
+    """True for values that no seed changes."""
+    return buffer.input is not None and buffer.input.kind in ("constant", "range", "file")
 
 
 def _names(plan: Plan) -> list[str]:
