@@ -229,6 +229,8 @@ def test_arrays_of_any_kind() -> None:
     assert parameters_of("scale<float>", "template <class T> " + SOURCE, 2) == [
         *[("argument0", False), ("argument1", False)]
     ]
+    empty = GivenArray("empty", np.zeros((0, 2)))
+    assert (empty.stored.size, restored(empty, empty.stored).shape) == (1, (0, 2))
     (constant,) = read_constants({"d_filter": np.float32(2)})
     assert constant.array.shape == (1,)
 
