@@ -115,7 +115,7 @@ class KernelFile:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the kernel file and of all files it names, data too: answers are bound to it.
+        """Hash of the kernel file and of every source, header and data file it names: answers are bound to it.
 
         Raises:
             KernelFileError: a data file cannot be read any more.
@@ -315,29 +315,28 @@ def kernel_of(
     sources: Mapping[str, Source],
     *,
     label: str,
-    folder: Path | None = None,
     functions: Mapping[str, Callable[..., Any]] | None = None,
     restrictions: Sequence[Callable[..., Any]] = (),
+    data: Path | None = None,
 ) -> KernelFile:
     """A kernel that is described by a program instead of a file.
 
     Args:
-        document: what a kernel file of the same kernel says, as a mapping.
+        document: what a kernel file of the same kernel says, as a mapping; paths in it are absolute.
         sources: CUDA C++ by the names that the document calls it by.
         label: what messages call the kernel instead of the file.
-        folder: paths of data are relative to it, so that the kernel's fingerprint does not depend on where
-            they are; None for the present one.
         functions: further derived names: functions of a configuration, see ``PythonExpression``.
         restrictions: functions that are true for the configurations that may be tried.
+        data: folder of the files that the document names; not part of the fingerprint, as their content is.
 
     Raises:
         KernelFileError: a key is wrong.
         InputError: a function has a parameter that is no size, tunable or derived name.
     """
     path = Path(label)
-    parsed = parsed_document(path, document)
-    recipe = recipe_of(path, parsed, sources, functions or {}, restrictions, folder or Path())
-    digest = hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode())
+    recipe = recipe_of(path, parsed_document(path, document), sources, functions or {}, restrictions)
+    text = json.dumps(document, sort_keys=True, default=str)
+    digest = hashlib.sha256((text if data is None else text.replace(str(data), "")).encode())
     expressions = [*(rule.expression for rule in recipe.rules)]
     expressions += [recipe.derived[name].expression for name in functions or {}]
     for expression in expressions:

@@ -40,7 +40,6 @@ def recipe_of(
     sources: Mapping[str, Source],
     functions: Mapping[str, Callable[..., Any]],
     restrictions: Sequence[Callable[..., Any]],
-    folder: Path,
 ) -> Recipe:
     """The recipe of a document that is no file; see ``kernel_of``.
 
@@ -48,7 +47,7 @@ def recipe_of(
         KernelFileError: a key is wrong.
         InputError: a function has a parameter that is no size, tunable or derived name.
     """
-    return _Reader(path, document, SourceTexts(sources, folder), functions, restrictions).recipe()
+    return _Reader(path, document, SourceTexts(sources, Path()), functions, restrictions).recipe()
 
 
 class _Reader:

@@ -55,11 +55,11 @@ class SourceTexts:
 
     Attributes:
         sources: by the name that a document calls them by.
-        folder: paths of data are relative to it.
+        folder: which paths of a document are relative to.
     """
 
     sources: Mapping[str, Source]
-    folder: Path = Path()
+    folder: Path
 
     def source(self, name: str, place: Place) -> Source:
         """The source of this name.

@@ -2,9 +2,7 @@
 
 import hashlib
 import inspect
-import re
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -14,8 +12,6 @@ from tuner.errors import ExpressionError, InputError
 from tuner.expressions.arithmetic import NoValue, Value
 from tuner.expressions.expression import Expression
 
-_DEEPEST = 8  # of functions that capture functions
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -124,31 +120,23 @@ def _parameters(
 def _digest(function: Callable[..., Any]) -> str:
     """Hex digest of a function: its bytecode, constants, defaults and captured values."""
     digest = hashlib.sha256()
-    _add(digest, inspect.unwrap(function), 0)
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        digest.update(repr(type(function)).encode())
+    else:
+        _add_code(digest, code)
+        captured = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+        for value in (*captured, *(getattr(function, "__defaults__", None) or ())):
+            digest.update((_digest(value) if callable(value) else repr(value)).encode())
     return digest.hexdigest()
 
 
-def _add(digest: Any, value: object, depth: int) -> None:  # noqa: ANN401 - hashlib has no public type
-    """Add a value, such that it adds the same in another process: no addresses, no order of sets."""
-    code = getattr(value, "__code__", None)
-    if depth > _DEEPEST:
-        digest.update(type(value).__qualname__.encode())
-    elif isinstance(value, CodeType):
-        digest.update(value.co_code)
-        digest.update(repr(value.co_names).encode())
-        for constant in value.co_consts:
-            _add(digest, constant, depth + 1)
-    elif isinstance(code, CodeType):
-        cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
-        for part in (code, *(getattr(value, "__defaults__", None) or ()), *cells):
-            _add(digest, part, depth + 1)
-    elif isinstance(value, partial):
-        for part in (value.func, *value.args, *value.keywords.items()):
-            _add(digest, part, depth + 1)
-    elif isinstance(value, frozenset | set):
-        digest.update(repr(sorted(map(repr, value))).encode())
-    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        digest.update(f"{value.dtype.str}{value.shape}".encode() + value.tobytes())
-    else:
-        digest.update(_ADDRESS.sub("", repr(value)).encode())
-    digest.update(b"\0")
+def _add_code(digest: Any, code: CodeType) -> None:  # noqa: ANN401 - hashlib has no public type
+    digest.update(code.co_code)
+    digest.update(repr(code.co_names).encode())
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            _add_code(digest, constant)
+        else:
+            digest.update(repr(constant).encode())

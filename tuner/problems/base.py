@@ -69,17 +69,17 @@ class Problem(ABC):
     Attributes:
         spec: what the kernel file says of the problem.
         needs_baseline: True when only another run can tell what is right.
-        judged: False when nothing is compared.
         judged_whole: True when ``compare`` and ``residual`` are the same, on complete arrays: rows are no
             problems by themselves.
+        judged: False when nothing is compared.
         words: sizes that decide what is computed -> values known; the first where the kernel has no such
             size.
     """
 
     spec: ProblemSpec
     needs_baseline: ClassVar[bool] = False
-    judged: ClassVar[bool] = True
     judged_whole: ClassVar[bool] = False
+    judged: ClassVar[bool] = True
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def word(self, name: str, sizes: Mapping[str, Any]) -> str:
