@@ -85,8 +85,8 @@ class WorkerDevice:
         self._own_compiler = compiler is None
         self._child: Child | None = None
         self._closed = False
-        self.verifier: Callable[[Plan, int], Check] | None = None
         self._prepared: set[tuple[Workload, int]] = set()
+        self.verifier: Callable[[Plan, int], Check] | None = None
         self._identity, self._limits = self._start()
 
     @property
@@ -139,6 +139,23 @@ class WorkerDevice:
             return Check(verdict.status, verdict.detail or check.detail, self.now_s() - begun)
         return check
 
+    def _prepare(self, plan: Plan, seed: int) -> None:
+        """Let the worker make a reference, once; a function of the user's may take longer than a check."""
+        child, key = self._running(), (plan.workload, seed)
+        if key in self._prepared:
+            return
+        try:
+            child.call("prepare", plan, seed, timeout_s=_REFERENCE_S)
+        except ChildTimeoutError as error:
+            self._drop()
+            raise UncheckableError(
+                f"{plan.workload}: the reference was not made within {_REFERENCE_S:g} s"
+            ) from error
+        except ChildCrashedError as error:
+            self._drop()
+            raise UncheckableError(f"{plan.workload}: the reference cannot be made: {error}") from error
+        self._prepared.add(key)
+
     def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> tuple[Check, dict[str, NDArray[Any]]]:
         """Run a plan once on its inputs; the check is ok where it ran, as nothing is compared.
 
@@ -161,23 +178,6 @@ class WorkerDevice:
             if check.status is not Status.OK:
                 return check, {}
             return check, {name: np.load(f"{folder}/{name}.npy", allow_pickle=False) for name in names}
-
-    def _prepare(self, plan: Plan, seed: int) -> None:
-        """Let the worker make a reference, once; a function of the user's may take longer than a check."""
-        child, key = self._running(), (plan.workload, seed)
-        if key in self._prepared:
-            return
-        try:
-            child.call("prepare", plan, seed, timeout_s=_REFERENCE_S)
-        except ChildTimeoutError as error:
-            self._drop()
-            raise UncheckableError(
-                f"{plan.workload}: the reference was not made within {_REFERENCE_S:g} s"
-            ) from error
-        except ChildCrashedError as error:
-            self._drop()
-            raise UncheckableError(f"{plan.workload}: the reference cannot be made: {error}") from error
-        self._prepared.add(key)
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """See ``Device.run``; a time-out or a crash is the status of all, and the worker is replaced."""

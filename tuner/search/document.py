@@ -220,11 +220,8 @@ def _space(task: Task, prepared: Sequence[PreparedWorkload], outcome: SearchOutc
 
 def _least_energy(outcome: SearchOutcome) -> int | None:
     """The trial with the least joules; None where none were measured."""
-    joules = {
-        number: measurement.energy.joules
-        for number, (_, measurement) in enumerate(outcome.trials)
-        if measurement.ok and measurement.energy is not None
-    }
+    measured = enumerate(measurement for _, measurement in outcome.trials)
+    joules = {number: one.energy.joules for number, one in measured if one.ok and one.energy is not None}
     return min(joules, key=joules.__getitem__, default=None)
 
 
@@ -239,10 +236,8 @@ def _against(outcome: SearchOutcome, one: int | None, other: int | None) -> Reco
     (trial, answer), (reference, measured) = outcome.trials[one], outcome.trials[other]
     if answer.makespan_s is None or measured.makespan_s is None:
         return None
-    against: Record = {
-        "slowdown": answer.makespan_s / measured.makespan_s - 1,
-        "slowdown_interval": _time_interval(outcome, one, other),
-    }
+    slowdown = answer.makespan_s / measured.makespan_s - 1
+    against = {"slowdown": slowdown, "slowdown_interval": _time_interval(outcome, one, other)}
     if answer.energy is None or measured.energy is None:
         return against
     paired = None if one == other else outcome.paired.ratio(trial, reference, Objective("energy"))

@@ -123,6 +123,16 @@ class CudaDevice:
         status, detail = (answer.status, answer.detail) if isinstance(answer, _Failure) else answer
         return Check(status, detail, self.now_s() - begun)
 
+    def prepare(self, plan: Plan, seed: int) -> None:
+        """Make what the plan's answers are held against, where the user states it.
+
+        Raises:
+            UncheckableError: it cannot be made; no configuration is to blame.
+        """
+        answer = self._guarded([plan], lambda: self._answers.prepare(plan, seed))
+        if isinstance(answer, _Failure):
+            raise UncheckableError(f"{plan.workload}: the reference cannot be made: {answer.detail}")
+
     def outputs(self, plan: Plan, seed: int, names: Sequence[str], folder: str) -> Check:
         """Run a plan once on its inputs, and write arrays of it to ``folder/NAME.npy``.
 
@@ -139,16 +149,6 @@ class CudaDevice:
         if isinstance(answer, _Failure):
             return Check(answer.status, answer.detail, self.now_s() - begun)
         return answer
-
-    def prepare(self, plan: Plan, seed: int) -> None:
-        """Make what the plan's answers are held against, where the user states it.
-
-        Raises:
-            UncheckableError: it cannot be made; no configuration is to blame.
-        """
-        answer = self._guarded([plan], lambda: self._answers.prepare(plan, seed))
-        if isinstance(answer, _Failure):
-            raise UncheckableError(f"{plan.workload}: the reference cannot be made: {answer.detail}")
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """See ``Device.run``."""
@@ -235,7 +235,8 @@ class CudaDevice:
         fresh = not self._pool.holds(plan)
         sets = self._pool.sets(plan, count)
         if fresh or any(buffer.role == "inout" for buffer in plan.buffers):
-            self._inputs.load(plan, _RUN_SEED, count)
+            seed = self._pool.seed(plan)
+            self._inputs.load(plan, _RUN_SEED if seed is None else seed, count)
         return sets
 
     def _launches(self, plan: Plan, lane: int, arrays: dict[str, Array]) -> tuple[Step, ...]:
