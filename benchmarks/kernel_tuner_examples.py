@@ -174,7 +174,7 @@ def lines(one: Document) -> list[str]:
     for call in one["calls"]:
         theirs, ours = call["kernel_tuner"], call["tuner"]
         told.append(
-            f"    {call['kernel']:28} {theirs['valid']}/{theirs['results']} and {ours['valid']}/{ours['results']}"
+            f"    {call['kernel']:28} {theirs['valid']}/{theirs['results']}, {ours['valid']}/{ours['results']}"
             f" valid, {theirs['wall_s']:.1f} s and {ours['wall_s']:.1f} s, ours/theirs"
             f" warm {_ratio(call['warm_ratio'])} cold {_ratio(call['cold_ratio'])}"
         )
@@ -185,8 +185,8 @@ def lines(one: Document) -> list[str]:
 def shown(document: Document) -> str:
     """The last lines."""
     return (
-        f"{document['scripts_run']} scripts run, {document['scripts_skipped']} skipped; of {document['calls']}"
-        f" calls {document['calls_within_2_percent_warm']} within 2 % (warm),"
+        f"{document['scripts_run']} scripts run, {document['scripts_skipped']} skipped;"
+        f" of {document['calls']} calls {document['calls_within_2_percent_warm']} within 2 % (warm),"
         f" {document['calls_within_2_percent_cold']} within 2 % (cold)"
     )
 

@@ -150,10 +150,8 @@ def _given(argument: str, name: str, value: UserValue, *, const: bool) -> Given:
         )
     plain = on_host(value)
     if isinstance(plain, np.ndarray):
-        if not plain.size or plain.dtype.hasobject:
-            raise InputError(
-                f"{argument}: an array of {plain.shape} {plain.dtype} cannot be given to a kernel"
-            )
+        if plain.dtype.hasobject:
+            raise InputError(f"{argument}: an array of Python objects cannot be given to a kernel")
         return GivenArray(name, plain, const=const)
     if isinstance(plain, np.generic):
         return GivenScalar(name, plain)
