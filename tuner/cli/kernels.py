@@ -99,6 +99,8 @@ def check(*, file: Path, json_path: str | None) -> None:
     out = console(json_path)
     out.print(table)
     out.print(f"{file}: kernel {kernel.name} is well formed", highlight=False, soft_wrap=True, markup=False)
+    if kernel.problem.caution:
+        out.print(f"{file}: {kernel.problem.caution}", highlight=False, soft_wrap=True, markup=False)
 
 
 @kernels.command()
