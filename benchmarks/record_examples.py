@@ -2,8 +2,8 @@
 
 What is left of the time is shared evenly between the kernels that are left; where a kernel's space is larger
 than its share, its recording holds those that were measured, a random part of it. Compiling goes ahead on all
-cores. The answers of the fastest are checked. ``benchmarks/spaces/users-h200.zip`` was made of earlier examples (of
-2026-11, in other spaces, with softmax and without vector addition); it needs no sources to be read.
+cores. The answers of the fastest are checked. ``benchmarks/spaces/users-h200.zip`` was made of earlier
+examples, in other spaces, with softmax and without vector addition; no sources are needed to read it.
 
     python benchmarks/record_examples.py --out users-h100.zip [--limit 150] [--only NAME ...]
 """

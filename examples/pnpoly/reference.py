@@ -1,7 +1,7 @@
 """What the kernel is checked against."""
 
 
-def pnpoly(point, corner, **sizes):
+def pnpoly(point, corner):
     """Whether each point lies in the polygon, by all edges one after another; NumPy or CuPy arrays."""
     x, y = point[:, 0], point[:, 1]
     inside = abs(x) < 0  # nowhere yet

@@ -63,8 +63,8 @@ def array_header(file: DataFile) -> ArrayHeader:
     """Element type and shape of an array, from its header.
 
     Raises:
-        InputError: the file is missing, truncated, pickled, in the order of Fortran or no file of NumPy; or it
-            has no such key. The message names file and key.
+        InputError: the file is missing, truncated, pickled, in the order of Fortran or no file of NumPy; or
+            it has no such key. The message names file and key.
     """
     path = Path(file.path)
     with _opened(path) as opened:
@@ -125,9 +125,7 @@ def _header(file: DataFile, opened: BinaryIO, size: int) -> ArrayHeader:
             f"{file}: holds pickled Python objects, which are never read; save an array of numbers"
         )
     if fortran and len(shape) > 1:
-        raise InputError(
-            f"{file}: is in the order of Fortran; save numpy.ascontiguousarray(...) of it, rows one after another"
-        )
+        raise InputError(f"{file}: is in the order of Fortran; save numpy.ascontiguousarray(...) of it")
     if not dtype.isnative:
         raise InputError(
             f"{file}: its bytes are in the other order ({dtype.str}); save it in that of this machine"

@@ -21,8 +21,8 @@ KINDS: tuple[str, ...] = get_args(InputKind)
 _NUMBERS = {"uniform": 2, "normal": 2, "integers": 2, "constant": 1, "unique": 2, "csr_offsets": 1}
 _WHOLE = ("integers", "range", "unique", "permutation", "csr_offsets")
 _FORMS = (
-    "uniform(a, b), normal(mean, deviation), integers(a, b), constant(v), range(), sorted(INPUT), unique(a, b), "
-    'permutation(), csr_offsets(n), file("x.npy") or file("x.npz", "key")'
+    "uniform(a, b), normal(mean, deviation), integers(a, b), constant(v), range(), sorted(INPUT), "
+    'unique(a, b), permutation(), csr_offsets(n), file("x.npy") or file("x.npz", "key")'
 )
 MAX_DEPTH = 4
 
@@ -89,6 +89,16 @@ def read_input(place: Place, text: str, names: Collection[str], folder: Path) ->
         return _parsed(place, syntax_tree(text), names, folder, 0)
     except TroubleError as e:
         raise place.error(f"{text!r}: {e}; an input is {_FORMS}") from None
+
+
+def named_files(text: str) -> tuple[str, ...]:
+    """The paths that an input or a reference names, as they are written; none where it is neither."""
+    try:
+        calls = [node for node in ast.walk(syntax_tree(text)) if isinstance(node, ast.Call)]
+        named = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "file"]
+        return tuple(file_name(call)[0] for call in named)
+    except TroubleError:  # refused where it is read
+        return ()
 
 
 def misfit(kind: str, numbers: tuple[int | float, ...], dtype: str, shape: tuple[int, ...]) -> str:

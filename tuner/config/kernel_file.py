@@ -17,7 +17,7 @@ from tuner.config.assignment import Assignment, environment
 from tuner.config.document import parsed_document
 from tuner.config.formulas import Place
 from tuner.config.reader import read_recipe, recipe_of
-from tuner.config.recipe import Recipe
+from tuner.config.recipe import BufferTable, Recipe
 from tuner.config.schema import KernelDocument
 from tuner.config.short_files import assumed_work
 from tuner.config.sizes import SizeValues, chosen, described, listed
@@ -264,7 +264,7 @@ class KernelFile:
             return None
         default = self.default(workload)
         env = environment(recipe, workload, default)
-        stages = (recipe.reference.evaluated(env),)
+        stages = (recipe.reference.evaluated(env, BufferTable(recipe.buffers, env)),)
         buffers = recipe.arrays(env, stages)
         return Plan(workload, default, stages, buffers, recipe.checked_problem, Work(0.0, 0.0))
 

@@ -29,16 +29,19 @@ from tuner.errors import (
     CompileError,
     DeviceError,
     DeviceUnavailableError,
+    UncheckableError,
     UnknownNameError,
 )
 from tuner.interfaces import Check, Progress, RunRecord
-from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Status, WorkloadResult
+from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Status, Workload, WorkloadResult
 from tuner.system.process import Child
 
 _CUDA = re.compile(r"cuda(?::(\d+))?")
 _LOG = logging.getLogger(__name__)
 _START_S = 180.0  # opening a context, and CuPy's first compilations
 _ASK_S = 30.0
+_REFERENCE_S = 600.0  # a reference is made once, by whatever the user has written
+_STATED = ("expression", "function", "entry")
 
 
 class WorkerDevice:
@@ -82,6 +85,7 @@ class WorkerDevice:
         self._own_compiler = compiler is None
         self._child: Child | None = None
         self._closed = False
+        self._prepared: set[tuple[Workload, int]] = set()
         self.verifier: Callable[[Plan, int], Check] | None = None
         self._identity, self._limits = self._start()
 
@@ -116,7 +120,13 @@ class WorkerDevice:
         return plan_resources(self._compiler, plans, progress)
 
     def check(self, plan: Plan, seed: int) -> Check:
-        """See ``Device.check``; a time-out or a crash is a status, and the worker is replaced."""
+        """See ``Device.check``; a time-out or a crash is a status, and the worker is replaced.
+
+        Raises:
+            UncheckableError: what the user states to be right cannot be made.
+        """
+        if plan.problem.name in _STATED:
+            self._prepare(plan, seed)
         begun = self.now_s()
         answer = self._attempt("check", plan, seed, timeout_s=self._run_timeout_s)
         if isinstance(answer, _LostProcess):
@@ -128,6 +138,23 @@ class WorkerDevice:
             verdict = self.verifier(plan, seed)
             return Check(verdict.status, verdict.detail or check.detail, self.now_s() - begun)
         return check
+
+    def _prepare(self, plan: Plan, seed: int) -> None:
+        """Let the worker make a reference, once; a function of the user's may take longer than a check."""
+        child, key = self._running(), (plan.workload, seed)
+        if key in self._prepared:
+            return
+        try:
+            child.call("prepare", plan, seed, timeout_s=_REFERENCE_S)
+        except ChildTimeoutError as error:
+            self._drop()
+            raise UncheckableError(
+                f"{plan.workload}: the reference was not made within {_REFERENCE_S:g} s"
+            ) from error
+        except ChildCrashedError as error:
+            self._drop()
+            raise UncheckableError(f"{plan.workload}: the reference cannot be made: {error}") from error
+        self._prepared.add(key)
 
     def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> tuple[Check, dict[str, NDArray[Any]]]:
         """Run a plan once on its inputs; the check is ok where it ran, as nothing is compared.
@@ -261,6 +288,7 @@ class WorkerDevice:
 
     def _drop(self) -> None:
         child, self._child = self._child, None
+        self._prepared.clear()
         if child is not None:
             child.close()
 

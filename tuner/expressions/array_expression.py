@@ -1,8 +1,8 @@
 """References over whole arrays: the arithmetic of expressions with NumPy's functions, and nothing else.
 
-Reals are float64, whole numbers int64, complex numbers complex128. Axes, broadcasting and results are those of
-the NumPy functions of the same names. An expression is parsed into closures; nothing is ever handed to Python
-to evaluate, and ``file(...)`` only names what the caller has read.
+Reals are float64, whole numbers int64, complex numbers complex128. Axes, broadcasting and results are
+those of the NumPy functions of the same names. An expression is parsed into closures; nothing is ever
+handed to Python to evaluate, and ``file(...)`` only names what the caller has read.
 """
 
 import ast
@@ -65,7 +65,10 @@ class ArrayExpression:
         """
         try:
             with np.errstate(all="ignore"):
-                return np.asarray(self._evaluate({**values, **(files or {})}))
+                env: dict[str | FileName, Any] = {}
+                env.update(values)
+                env.update(files or {})
+                return np.asarray(self._evaluate(env))
         except (TroubleError, ValueError, TypeError, IndexError, ArithmeticError) as e:
             raise ExpressionError(f"expression {self.text[:120]!r}: {e}") from None
 
@@ -201,7 +204,7 @@ def file_name(call: ast.Call) -> FileName:
     texts = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
     if (
         call.keywords
-        or not 1 <= len(call.args) == len(texts) <= 2
+        or not 1 <= len(call.args) == len(texts) <= 2  # noqa: PLR2004 - path and key
         or not all(isinstance(t, str) for t in texts)
     ):
         raise TroubleError('file takes a path, and of a .npz file a key, as in file("x.npz", "key")')

@@ -61,9 +61,9 @@ def poison(array: Array) -> None:
     array.view(np.uint8).fill(0xFF)
 
 
-def chunks(rows: int, elements_per_row: int) -> Iterator[slice]:
-    """Slices of whole rows that together cover all, each of about ``CHUNK_ELEMENTS``."""
-    step = max(1, CHUNK_ELEMENTS // max(1, elements_per_row))
+def chunks(rows: int, elements_per_row: int, elements: int = CHUNK_ELEMENTS) -> Iterator[slice]:
+    """Slices of whole rows that together cover all, each of about so many elements."""
+    step = max(1, elements // max(1, elements_per_row))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 

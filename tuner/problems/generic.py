@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tuner.errors import KernelFileError
+from tuner.errors import ExpressionError, KernelFileError, UncheckableError
 from tuner.expressions import Expression
 from tuner.model import Buffer
 from tuner.problems.arrays import Array, Arrays, Draw, Namespace, chunks, to_host
@@ -101,8 +101,11 @@ class Elementwise(Generic):
                 if key in expression.names
             }
             answer = to_host(output[part])
-            with np.errstate(all="ignore"):
-                reference = np.broadcast_to(expression.evaluate({**sizes, **rows}), answer.shape)
+            try:
+                with np.errstate(all="ignore"):
+                    reference = np.broadcast_to(expression.evaluate({**sizes, **rows}), answer.shape)
+            except (ExpressionError, ValueError) as error:
+                raise UncheckableError(f"[problem.reference] {name}: {error}") from error
             one = agreement(reference, answer, self.spec.tolerance, name)
             found.append(Deviation(one.error, one.allowed, one.what, part.start + one.row))
         return worst_of(found)

@@ -27,8 +27,8 @@ def called(function: PythonFunction, given: Mapping[str, Any]) -> Any:  # noqa: 
         given: arrays and sizes by name.
 
     Raises:
-        UncheckableError: the file cannot be run or is not what was looked at, the function asks for what there
-            is not, or it raises.
+        UncheckableError: the file cannot be run or is not what was looked at, the function asks for what
+            there is not, or it raises.
     """
     loaded = _function(function)
     taken = _taken(function, loaded, given)

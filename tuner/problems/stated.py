@@ -1,4 +1,4 @@
-"""Right answers that the user states for whole arrays: by expressions, functions, a naive kernel, or a law."""
+"""Right answers that the user states for whole arrays: expressions, functions, a naive kernel, a law."""
 
 import math
 from abc import abstractmethod
@@ -40,8 +40,8 @@ class Stated(Generic):
             sizes: of the workload, with ``batch``.
 
         Raises:
-            UncheckableError: they cannot be made, or have other names, shapes or types than the outputs, or are
-                not finite. The message says which.
+            UncheckableError: they cannot be made, or have other names, shapes or types than the outputs, or
+                are not finite. The message says which.
         """
         made = self.made(inputs, outputs, sizes)
         return {
@@ -117,7 +117,7 @@ class Expressions(Stated):
 
     def source(self, output: str) -> str:
         """See ``Stated.source``."""
-        return f"[problem.reference] {output}"
+        return f"[problem.reference] {output}:"
 
 
 class FunctionReference(Stated):
@@ -137,7 +137,7 @@ class FunctionReference(Stated):
         if isinstance(result, Mapping):
             if set(result) != set(names):
                 raise UncheckableError(
-                    f"{self.source('')}: returned {', '.join(map(str, result)) or 'nothing'}, "
+                    f"{self.source('')} returned {', '.join(map(str, result)) or 'nothing'}, "
                     f"and the outputs are {', '.join(names)}"
                 )
             return {name: result[name] for name in names}
@@ -146,15 +146,14 @@ class FunctionReference(Stated):
             values = list(result)
         if len(values) != len(names):
             raise UncheckableError(
-                f"{self.source('')}: returned {len(values)} array{'s' * (len(values) != 1)}, "
+                f"{self.source('')} returned {len(values)} array{'s' * (len(values) != 1)}, "
                 f"and there are {len(names)} outputs: {', '.join(names)}"
             )
         return dict(zip(names, values, strict=True))
 
     def source(self, output: str) -> str:
         """See ``Stated.source``."""
-        named = f" {output}:" if output else ""
-        return f"[problem] reference_function = {str(self.spec.function)!r}{named}"
+        return f"[problem] reference_function = {str(self.spec.function)!r}:{f' {output}:' if output else ''}"
 
 
 class NaiveKernel(Consistent):
@@ -186,14 +185,20 @@ class Law(Generic):
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """The number of the law that is largest; infinity where an output is not finite.
 
-        An array that is ``inout`` is given as it is after the run; its values before are ``NAME_before``.
+        An ``inout`` array is given as it is after the run; its values before are ``NAME_before``.
 
         Raises:
             UncheckableError: the function raises, or returns no number.
         """
         finite = Consistent(self.spec).residual(xp, inputs, outputs, sizes)
-        if not finite.ok:
-            return finite
+        return self.verdict(inputs, outputs, sizes) if finite.ok else finite
+
+    def verdict(self, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """The same of outputs that are finite.
+
+        Raises:
+            UncheckableError: the function raises, or returns no number.
+        """
         if self.spec.function is None or self.spec.tolerance is None:
             raise UncheckableError("[problem] law: needs a function and a tolerance")
         before = {f"{name}_before" if name in outputs else name: array for name, array in inputs.items()}
@@ -216,8 +221,8 @@ class Law(Generic):
         if array.size != 1 or array.dtype.kind not in "iuf":
             what = "a truth value" if array.dtype.kind == "b" else f"{type(value).__name__}"
             raise UncheckableError(
-                f"[problem] law = {str(self.spec.function)!r}: {name} is {what}; it must be a number, 0 where "
-                "the answer is right"
+                f"[problem] law = {str(self.spec.function)!r}: {name} is {what}; it must be a number, "
+                "0 where the answer is right"
             )
         number = abs(float(array.reshape(-1)[0]))
         return min(math.inf, number)

@@ -43,8 +43,8 @@ class Tridiagonal(Problem):
         stated = next((buffer.name for buffer in given if buffer.input is not None), None)
         if stated is not None:
             raise KernelFileError(
-                f"[[argument]] buffer = {stated!r}: input: the problem 'tridiagonal' makes systems that can be "
-                "solved; leave input out, or state another check in [problem], such as a law"
+                f"[[argument]] buffer = {stated!r}: input: the problem 'tridiagonal' makes systems that "
+                "can be solved; leave input out, or state another check in [problem], such as a law"
             )
 
     def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:

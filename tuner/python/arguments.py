@@ -92,7 +92,7 @@ def read_arguments(
 
 
 def _named(
-    arguments: Mapping[str, Any] | Sequence[Any], parameters: Sequence[Parameter] | None, function: str
+    arguments: Mapping[Any, Any] | Sequence[Any], parameters: Sequence[Parameter] | None, function: str
 ) -> dict[str, Any]:
     if isinstance(arguments, Mapping):
         for name in arguments:

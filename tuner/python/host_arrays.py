@@ -51,8 +51,6 @@ def _copied(value: Any) -> HostArray:  # noqa: ANN401 - same
     if hasattr(value, "__dlpack__"):
         with suppress(BufferError, RuntimeError, TypeError):  # of a GPU: another way may do
             return np.from_dlpack(value)
-    if hasattr(value, "__cuda_array_interface__"):
-        import cupy  # noqa: PLC0415 - only for arrays of a GPU
-
-        return np.asarray(cupy.asarray(value).get())
+    if hasattr(value, "copy_to_host"):  # Numba
+        return np.asarray(value.copy_to_host())
     return np.asarray(value)

@@ -107,7 +107,12 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Rec
         "window_s": measurement.window_s,
         "flags": [str(flag) for flag in measurement.flags],
         "workloads": {
-            name: {"status": result.status.value, "time_s": result.time_s, "detail": result.detail}
+            name: {
+                "status": result.status.value,
+                "time_s": result.time_s,
+                "restore_s": result.restore_s,
+                "detail": result.detail,
+            }
             for name, result in zip(names, measurement.results, strict=True)
         },
     }
@@ -166,6 +171,7 @@ def _part(item: PreparedWorkload, outcome: SearchOutcome, index: int | None, pos
         "status": result.status.value,
         "time_s": result.time_s,
         "time_spread_s": result.spread_s,
+        "restore_s": result.restore_s,
         "energy_share_j": share_j,
         "energy_share_j_uncertainty": _share_uncertainty(measurement, share_j),
         "rate": rate,
