@@ -90,7 +90,7 @@ def test_reals_are_spread_evenly(kernels: AnswerKernels, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])
 def test_normal_values(kernels: AnswerKernels, dtype: str) -> None:
     """Parts are standard normal and not correlated with each other, an odd number of them too."""
-    got = drawn(kernels, (101, 199), dtype, Draw("normal"))
+    got = drawn(kernels, (101, 199), dtype, Draw("normal", 0.0, 1.0))
     parts = got.view(got.real.dtype).astype(np.float64).ravel()
     assert abs(parts.mean()) < 4 / np.sqrt(parts.size)
     assert parts.var() == pytest.approx(1, rel=0.05)

@@ -1,14 +1,17 @@
 """Answer checks and failures of the CUDA device, over a CuPy of virtual time."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_cuda import ROWS, N, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy
 
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.device import CudaDevice
-from tuner.errors import CompilerUnavailableError
+from tuner.errors import CompilerUnavailableError, UncheckableError
 from tuner.model import Buffer, Plan, Status
 from tuner.problems import Deviation
 from tuner.problems.scan import Scan
@@ -71,6 +74,23 @@ def test_answer_by_agreement(device: CudaDevice) -> None:
     assert device.check(same, 2).status is Status.OK
     other = plan("double", problem="consistent", baseline=default)
     assert device.check(other, 2).status is Status.WRONG_ANSWER
+
+
+def test_nothing_is_compared_where_nothing_is_said(device: CudaDevice) -> None:
+    """Any answer is ok, inputs may be written, but nothing outside of the arrays."""
+    for entry in ("scan", "half", "clobber"):
+        assert device.check(plan(entry, problem="unchecked"), 1).status is Status.OK
+    check = device.check(plan("overrun", problem="unchecked"), 1)
+    assert (check.status, check.detail) == (Status.WRONG_ANSWER, "wrote outside of buffer 'y'")
+
+
+def test_outputs_of_one_run(device: CudaDevice, tmp_path: Path) -> None:
+    """Arrays as a run leaves them are written to files; a failure is a status."""
+    check = device.outputs(plan("scan", problem="unchecked"), 1, ["x", "y"], str(tmp_path))
+    assert check.status is Status.OK
+    x, y = (np.load(tmp_path / f"{name}.npy") for name in "xy")
+    assert np.allclose(np.cumsum(x, axis=1, dtype=np.float64), y, atol=1e-3)
+    assert device.outputs(plan("wrong_syntax"), 1, ["y"], str(tmp_path)).status is Status.COMPILE_ERROR
 
 
 @pytest.mark.parametrize(
@@ -179,11 +199,10 @@ def test_inputs_that_were_written_to_are_loaded_anew(cp: FakeCupy, device: CudaD
         (plan("scan", problem="expression", reference=(("y", "x + q"),)), "'q'"),
     ],
 )
-def test_problem_that_does_not_fit_is_a_status(device: CudaDevice, bad: Plan, words: str) -> None:
-    """What the problem refuses is told in its words; nothing is raised and the device goes on."""
-    check = device.check(bad, 1)
-    assert check.status in (Status.LAUNCH_ERROR, Status.WRONG_ANSWER)
-    assert words in check.detail
+def test_problem_that_does_not_fit_is_refused(device: CudaDevice, bad: Plan, words: str) -> None:
+    """What the problem refuses is no configuration's fault: it is raised in its words, the device goes on."""
+    with pytest.raises(UncheckableError, match=re.escape(words)):
+        device.check(bad, 1)
     assert device.check(plan("scan"), 1).status is Status.OK
 
 

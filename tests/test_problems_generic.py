@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tuner.errors import ExpressionError, KernelFileError
+from tuner.errors import KernelFileError, UncheckableError
 from tuner.model import Buffer, ProblemSpec
 from tuner.problems import Norm, Problem, poison, problem_for, sample_rows, take_rows
 from tuner.problems.base import agreement
@@ -79,7 +79,7 @@ def test_expression_must_state_every_output() -> None:
 def test_expression_with_an_unknown_name_is_an_input_error() -> None:
     """A reference that names neither a buffer nor a size is the kernel file's fault."""
     problem = problem_for(ProblemSpec("expression", reference=(("out", "a + q"),)))
-    with pytest.raises(ExpressionError, match="'q'"):
+    with pytest.raises(UncheckableError, match="'q'"):
         problem.compare({"a": np.ones((2, 2), np.float32)}, {"out": np.ones((2, 2), np.float32)}, {})
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from modelled import device
 from rich.console import Console
+from tuner.report.tables import show_run
 
 from tuner.config.catalog import Catalog
 from tuner.measurement.co_run import compared
@@ -19,7 +20,6 @@ from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repea
 from tuner.model import Energy, Flag, FlagKind, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.model.records import Conditions
-from tuner.report.tables import show_run
 from tuner.report.words import percent, si, significant, with_uncertainty
 from tuner.search.answer import SearchOutcome
 from tuner.search.candidates import PreparedWorkload

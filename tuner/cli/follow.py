@@ -8,7 +8,7 @@ import click
 
 from tuner.cli import completion
 from tuner.cli.output import console, json_option, write_json
-from tuner.cli.remote import client_of, document_of, one_line, socket_option
+from tuner.cli.remote import document_of, one_line, socket_option, when_started
 from tuner.errors import DaemonError, InputError, RunInterrupted
 from tuner.model.jobs import JobState
 
@@ -27,8 +27,8 @@ def follow(number: int, *, socket: str | None, json_path: str | None) -> None:
     Ctrl-C stops following; the job goes on. Exit code 0 when the job has finished, 1 when it failed or was
     cancelled.
     """
-    client = client_of(socket)
-    sys.exit(follow_to_the_end(client, client.job(number), json_path))
+    client, job = when_started(socket, lambda daemon: daemon.job(number))
+    sys.exit(follow_to_the_end(client, job, json_path))
 
 
 def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> int:

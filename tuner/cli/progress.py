@@ -121,7 +121,8 @@ class RunProgress:
 
     def told(self, sentence: str) -> None:
         """Called by the policy with a choice and its reason."""
-        self._console.print(sentence, markup=False, highlight=False)
+        whole = not self._console.is_terminal  # a file or a pipe gets whole lines
+        self._console.print(sentence, markup=False, highlight=False, soft_wrap=whole)
 
     def _cost(self, value: float | None) -> str:
         return si(value, self._unit) if value is not None and math.isfinite(value) else ""

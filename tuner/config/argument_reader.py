@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tuner.config.argument_schema import (
     DTYPES,
@@ -12,6 +13,7 @@ from tuner.config.argument_schema import (
     TensorMapArgument,
 )
 from tuner.config.formulas import Formula, Place, Template
+from tuner.config.input_reader import read_input
 from tuner.config.recipe import (
     ArgumentRecipe,
     BufferRecipe,
@@ -32,11 +34,13 @@ class ArgumentReader:
         at: makes the place of a key.
         sizes: names that the types of arrays may use.
         names: names that everything else may use.
+        folder: paths of data are relative to it.
     """
 
     at: Callable[[str], Place]
     sizes: Collection[str]
     names: Collection[str]
+    folder: Path
 
     def read(self, given: Sequence[Argument]) -> tuple[tuple[BufferRecipe, ...], Arguments]:
         """The arrays, and all that a stage can take by name, in the order of the file.
@@ -65,7 +69,15 @@ class ArgumentReader:
     def _buffer(self, key: str, argument: BufferArgument) -> BufferRecipe:
         shape = tuple(Formula(self.at(f"{key} shape"), axis, self.names) for axis in argument.shape)
         dtype = self._dtype(f"{key} dtype", argument.dtype, DTYPES, self.sizes)
-        return BufferRecipe(argument.buffer, argument.role, dtype, shape)
+        values = None
+        if argument.input is not None:
+            place = self.at(f"{key} input")
+            if argument.role not in ("in", "inout"):
+                raise place.error(
+                    f"the array has the role {argument.role!r}; only in and inout are given values"
+                )
+            values = read_input(place, argument.input, [*self.sizes, "batch"], self.folder)
+        return BufferRecipe(argument.buffer, argument.role, dtype, shape, values)
 
     def _tensor_map(
         self, key: str, argument: TensorMapArgument, buffers: Mapping[str, BufferRecipe]

@@ -59,6 +59,11 @@ class BufferArgument(FileTable):
         description="in is read; out is written completely; inout is both; scratch is not checked; zeroed is "
         "scratch set to zero before every run."
     )
+    input: str | None = Field(
+        default=None,
+        description="How the values of an in or inout array are made, e.g. integers(0, N), csr_offsets(nnz) "
+        'or file("x.npy"); as the problem has it where it is left out.',
+    )
 
 
 class ScalarArgument(FileTable):

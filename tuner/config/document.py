@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tuner.config import argument_schema, compact, schema
+from tuner.config import argument_schema, compact, problem_schema, schema
 from tuner.config.schema import KernelDocument
 from tuner.config.source_folder import read_text
 from tuner.errors import KernelFileError, suggestion
@@ -17,8 +17,8 @@ MAX_SHOWN = 5
 _MODELS: dict[str, type[BaseModel]] = {
     "": schema.KernelDocument,
     "kernel": schema.KernelTable,
-    "problem": schema.ProblemTable,
-    "problem.sizes": schema.SizeRange,
+    "problem": problem_schema.ProblemTable,
+    "problem.sizes": problem_schema.SizeRange,
     "tunables": schema.TunableTable,
     "variant": schema.VariantTable,
     "argument.buffer": argument_schema.BufferArgument,
@@ -28,6 +28,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "roles": schema.RolesTable,
     "constraints": schema.ConstraintsTable,
     "launch": schema.LaunchTable,
+    "reference_launch": problem_schema.ReferenceLaunchTable,
     "work": schema.WorkTable,
     "resources": schema.ResourcesTable,
     "occupancy": schema.OccupancyTable,

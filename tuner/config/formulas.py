@@ -27,14 +27,14 @@ class Formula:
 
     __slots__ = ("expression", "place")
 
-    def __init__(self, place: Place, value: TunableValue, known: Collection[str]) -> None:
-        """Parse ``value``; a number is an expression, too.
+    def __init__(self, place: Place, value: TunableValue | Expression, known: Collection[str]) -> None:
+        """Parse ``value``; a number is an expression, too, and one that is parsed already stays.
 
         Raises:
             KernelFileError: it is not an expression, or uses a name that is not in ``known``.
         """
         self.place = place
-        self.expression = parsed(place, str(value), known)
+        self.expression = value if isinstance(value, Expression) else parsed(place, str(value), known)
 
     def value(self, env: Environment) -> TunableValue:
         """The value, of whatever type.
@@ -139,10 +139,19 @@ def parsed(place: Place, text: str, known: Collection[str]) -> Expression:
         expression = Expression(text)
     except ExpressionError as e:
         raise place.error(e) from e
-    for name in sorted(expression.names.difference(known)):
+    known_names(place, text, expression.names, known)
+    return expression
+
+
+def known_names(place: Place, text: str, names: frozenset[str], known: Collection[str]) -> None:
+    """Check the names that an expression uses.
+
+    Raises:
+        KernelFileError: one is not in ``known``.
+    """
+    for name in sorted(names.difference(known)):
         listed = f"known here: {', '.join(known)}" if known else "no names are known here"
         raise place.error(f"expression {text!r}: unknown name {name!r} ({listed}){suggestion(name, known)}")
-    return expression
 
 
 def _shown(value: TunableValue) -> str:

@@ -7,14 +7,16 @@ the file, the key and what would be right.
 
 import hashlib
 import itertools
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.config.assignment import Assignment, environment
+from tuner.config.document import parsed_document
 from tuner.config.formulas import Place
-from tuner.config.reader import read_recipe
+from tuner.config.reader import read_recipe, recipe_of
 from tuner.config.recipe import Recipe
 from tuner.config.schema import KernelDocument
 from tuner.config.short_files import assumed_work
@@ -27,7 +29,8 @@ from tuner.errors import (
     UnknownNameError,
     suggestion,
 )
-from tuner.model import Configuration, Plan, ProblemSpec, Stage, TunableValue, Workload
+from tuner.expressions import PythonExpression
+from tuner.model import Configuration, Plan, ProblemSpec, Source, Stage, TunableValue, Work, Workload
 from tuner.space import Space
 
 
@@ -112,8 +115,13 @@ class KernelFile:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the kernel file and of every source and header it names: answers are bound to it."""
+        """Hash of the kernel file and of all files it names, data too: answers are bound to it.
+
+        Raises:
+            KernelFileError: a data file cannot be read any more.
+        """
         parts = [self.text_sha256, *(stage.source.sha256 for stage in self.recipe.stages)]
+        parts += self.recipe.data_hashes
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def workload(self, sizes: Mapping[str, int | str], batch: int | None = None) -> Workload:
@@ -241,12 +249,24 @@ class KernelFile:
                 configuration=configuration,
                 stages=stages,
                 buffers=buffers,
-                problem=recipe.problem,
+                problem=recipe.checked_problem,
                 work=assumed_work(buffers) if recipe.work is None else recipe.work.evaluated(env),
                 baseline=baseline,
+                reference=self._reference(workload),
             )
         except KernelFileError as e:
             raise KernelFileError(f"{e} (at {workload} [{configuration}])") from e
+
+    def _reference(self, workload: Workload) -> Plan | None:
+        """The plan of the naive kernel, with the tunables of the default configuration."""
+        recipe = self.recipe
+        if recipe.reference is None:
+            return None
+        default = self.default(workload)
+        env = environment(recipe, workload, default)
+        stages = (recipe.reference.evaluated(env),)
+        buffers = recipe.arrays(env, stages)
+        return Plan(workload, default, stages, buffers, recipe.checked_problem, Work(0.0, 0.0))
 
     def launches(self, workload: Workload, configuration: Configuration) -> tuple[Stage, ...]:
         """The launches of one configuration.
@@ -288,6 +308,38 @@ def load_kernel_file(path: str | Path) -> KernelFile:
     path = Path(path)
     recipe = read_recipe(path)
     return KernelFile(path, recipe, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def kernel_of(
+    document: Mapping[str, Any],
+    sources: Mapping[str, Source],
+    *,
+    label: str,
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+    restrictions: Sequence[Callable[..., Any]] = (),
+) -> KernelFile:
+    """A kernel that is described by a program instead of a file.
+
+    Args:
+        document: what a kernel file of the same kernel says, as a mapping; paths in it are absolute.
+        sources: CUDA C++ by the names that the document calls it by.
+        label: what messages call the kernel instead of the file.
+        functions: further derived names: functions of a configuration, see ``PythonExpression``.
+        restrictions: functions that are true for the configurations that may be tried.
+
+    Raises:
+        KernelFileError: a key is wrong.
+        InputError: a function has a parameter that is no size, tunable or derived name.
+    """
+    path = Path(label)
+    recipe = recipe_of(path, parsed_document(path, document), sources, functions or {}, restrictions)
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode())
+    expressions = [*(rule.expression for rule in recipe.rules)]
+    expressions += [recipe.derived[name].expression for name in functions or {}]
+    for expression in expressions:
+        if isinstance(expression, PythonExpression):
+            digest.update(f"{expression.text}\0{expression.digest}\0".encode())
+    return KernelFile(path, recipe, digest.hexdigest())
 
 
 def json_schema() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Reads a kernel file (TOML, schema, names, sources) into a recipe; errors name the key."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,17 @@ from typing import Any
 from tuner.config.argument_reader import ArgumentReader
 from tuner.config.document import argument_key, read_document
 from tuner.config.formulas import Formula, Place, Template, parsed
-from tuner.config.recipe import ArgumentRecipe, BufferRecipe, Recipe, Rule, StageRecipe, WorkRecipe
-from tuner.config.schema import KernelDocument, LaunchTable, SizeRange, StageTable, WorkTable
+from tuner.config.problem_reader import read_problem
+from tuner.config.problem_schema import SizeRange
+from tuner.config.recipe import ArgumentRecipe, Recipe, Rule, StageRecipe, WorkRecipe
+from tuner.config.schema import KernelDocument, LaunchTable, StageTable, WorkTable
 from tuner.config.short_files import default_block, default_entry, default_name, with_macros
 from tuner.config.sizes import SizeValues, is_text, listed
-from tuner.config.source_folder import SourceFolder
+from tuner.config.source_folder import SourceFolder, SourceTexts
 from tuner.config.tunable_reader import TunableReader, declarations
 from tuner.errors import suggestion
-from tuner.expressions import is_free_name
-from tuner.model import ProblemSpec, Source, TunableValue
+from tuner.expressions import PythonExpression, is_free_name
+from tuner.model import Source, TunableValue
 
 MAX_WORKLOADS = 10_000  # commands list them all
 _SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -32,12 +34,40 @@ def read_recipe(path: Path) -> Recipe:
     return _Reader(path, read_document(path)).recipe()
 
 
-class _Reader:
-    """Parses the parts of one document; ``names`` is all that expressions of a launch may use."""
+def recipe_of(
+    path: Path,
+    document: KernelDocument,
+    sources: Mapping[str, Source],
+    functions: Mapping[str, Callable[..., Any]],
+    restrictions: Sequence[Callable[..., Any]],
+) -> Recipe:
+    """The recipe of a document that is no file; see ``kernel_of``.
 
-    def __init__(self, path: Path, document: KernelDocument) -> None:
+    Raises:
+        KernelFileError: a key is wrong.
+        InputError: a function has a parameter that is no size, tunable or derived name.
+    """
+    return _Reader(path, document, SourceTexts(sources, Path()), functions, restrictions).recipe()
+
+
+class _Reader:
+    """Parses the parts of one document; ``names`` is all that expressions of a launch may use.
+
+    ``functions`` are further derived names, and ``restrictions`` further rules.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        document: KernelDocument,
+        sources: SourceTexts | None = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        restrictions: Sequence[Callable[..., Any]] = (),
+    ) -> None:
         self.path = path
         self.document = document
+        self.functions = functions or {}
+        self.restrictions = restrictions
         self.declared = declarations(document, self.at)
         self.sizes: dict[str, SizeValues] = {
             name: range(given.first, given.last + 1) if isinstance(given, SizeRange) else tuple(given)
@@ -46,9 +76,11 @@ class _Reader:
         self._check_names()
         self._check_sizes()
         self.fixed = [*self.sizes, "batch"]
-        self.names = [*self.fixed, *self.declared, *document.derived]
+        self.names = [*self.fixed, *self.declared, *document.derived, *self.functions]
         self.name = document.kernel.name or default_name(path, self.at("[kernel] name"))
-        self.sources = SourceFolder(path.parent, document.kernel.headers, self.at("[kernel] headers"))
+        self.sources = sources or SourceFolder(
+            path.parent, document.kernel.headers, self.at("[kernel] headers")
+        )
 
     def at(self, key: str) -> Place:
         return Place(str(self.path), argument_key(key) if self.document.arguments else key)
@@ -57,7 +89,11 @@ class _Reader:
         document = self.document
         derived = self._derived()
         tunables = TunableReader(self.at, self.declared, self.fixed, derived)
-        buffers, arguments = ArgumentReader(self.at, list(self.sizes), self.names).read(document.argument)
+        buffers, arguments = ArgumentReader(self.at, list(self.sizes), self.names, self.sources.folder).read(
+            document.argument
+        )
+        problem, files = read_problem(self.at, document.problem, buffers, self.fixed, self.sources.folder)
+        stages, reference = self._launches(arguments)
         return Recipe(
             place=self.at("[kernel]"),
             name=self.name,
@@ -74,10 +110,12 @@ class _Reader:
             spills=document.constraints.spills,
             default=tunables.default(document.default),
             buffers=buffers,
-            stages=with_macros(self._stages(arguments), [*self.declared, *self.sizes]),
-            problem=self._problem(buffers),
+            stages=stages,
+            problem=problem,
             work=None if document.work is None else self._work(document.work),
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
+            reference=reference,
+            reference_files=files,
         )
 
     # --- names and values ------------------------------------------------------------------------
@@ -132,6 +170,8 @@ class _Reader:
         for name, value in self.document.derived.items():
             derived[name] = Formula(self.at(f"[derived] {name}"), value, known)
             known.append(name)
+        for name, function in self.functions.items():
+            derived[name] = Formula(self.at(name), PythonExpression(function, known, name), known)
         return derived
 
     def _rules(self) -> tuple[Rule, ...]:
@@ -140,6 +180,10 @@ class _Reader:
             Rule(parsed(self.at(f"[constraints] rules, item {i}"), text, self.names), text)
             for i, text in enumerate(self.document.constraints.rules, 1)
         ]
+        known = [name for name in self.names if name not in self.functions]
+        for i, function in enumerate(self.restrictions):
+            label = f"restrictions[{i}]"
+            rules.append(Rule(PythonExpression(function, known, label), label))
         for name, variant in self.document.variant.items():
             parsed(self.at(f"[variant.{name}] when"), variant.when, self.names)
             for i, text in enumerate(variant.rules, 1):
@@ -150,6 +194,27 @@ class _Reader:
         return tuple(rules)
 
     # --- stages ----------------------------------------------------------------------------------
+
+    def _launches(
+        self, arguments: Mapping[str, ArgumentRecipe]
+    ) -> tuple[tuple[StageRecipe, ...], StageRecipe | None]:
+        """The launches of a run, and that of the naive kernel; macros are for names that no run mentions."""
+        stages, names = self._stages(arguments), [*self.declared, *self.sizes]
+        entry = self.document.problem.reference_entry
+        if entry is None:
+            return with_macros(stages, names), None
+        own = self.document.reference_launch
+        launch = self.document.launch if own is None else LaunchTable(**own.model_dump())
+        if launch is None:
+            raise self.at("[reference_launch]").error("is needed for reference_entry")
+        naive = replace(
+            self._stage(None, "", launch, entry, arguments),
+            place=self.at("[launch]" if own is None else "[reference_launch]"),
+            name=entry,
+            entry=Template(self.at("[problem] reference_entry"), entry, self.names),
+        )
+        *stages_with_macros, reference = with_macros([*stages, naive], names)
+        return tuple(stages_with_macros), reference
 
     def _stages(self, arguments: Mapping[str, ArgumentRecipe]) -> tuple[StageRecipe, ...]:
         document = self.document
@@ -246,24 +311,6 @@ class _Reader:
         return found[0], found[1]
 
     # --- problem, work, sources ------------------------------------------------------------------
-
-    def _problem(self, buffers: tuple[BufferRecipe, ...]) -> ProblemSpec:
-        problem = self.document.problem
-        read = [b.name for b in buffers if b.role in ("in", "inout")]
-        written = [b.name for b in buffers if b.role in ("out", "inout")]
-        for name, text in problem.reference.items():
-            place = self.at(f"[problem.reference] {name}")
-            if name not in written:
-                raise place.error(f"no output buffer is called so; choose from {', '.join(written)}")
-            parsed(place, text, [*read, *self.fixed])
-        if problem.reference:
-            self._check_complete(problem.reference, written)
-        return ProblemSpec(problem.name, problem.tolerance, tuple(problem.reference.items()))
-
-    def _check_complete(self, reference: Collection[str], written: Collection[str]) -> None:
-        missing = [name for name in written if name not in reference]
-        if missing:
-            raise self.at("[problem.reference]").error(f"an expression is missing for {', '.join(missing)}")
 
     def _work(self, work: WorkTable) -> WorkRecipe:
         def formula(field: str) -> Formula:

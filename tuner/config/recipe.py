@@ -1,14 +1,17 @@
 """A kernel file with all expressions parsed, for ``KernelFile.plan``."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import cast
 
 import numpy as np
 
 from tuner.config.argument_schema import DTYPES, MAPPED_DTYPES
 from tuner.config.formulas import Environment, Formula, Place, Template
+from tuner.config.input_reader import FileRecipe, InputRecipe
 from tuner.config.sizes import SizeValues
 from tuner.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.expressions import Expression, NoValue
@@ -53,15 +56,19 @@ class BufferRecipe:
     role: BufferRole
     dtype: Template
     shape: tuple[Formula, ...]
+    input: InputRecipe | None = None
 
     def evaluated(self, env: Environment) -> Buffer:
         """The buffer of one configuration.
 
         Raises:
-            KernelFileError: the type is none of NumPy's that can be used, or an axis is not a whole number.
+            KernelFileError: the type is none of NumPy's that can be used, an axis is not a whole number, or
+                the array cannot hold its input.
         """
         dtype = known_dtype(self.dtype.place, self.dtype.fill(env), DTYPES)
-        return Buffer(self.name, dtype, tuple(axis.whole(env, least=1) for axis in self.shape), self.role)
+        shape = tuple(axis.whole(env, least=1) for axis in self.shape)
+        values = None if self.input is None else self.input.evaluated(env, dtype, shape)
+        return Buffer(self.name, dtype, shape, self.role, values)
 
 
 @dataclass(frozen=True)
@@ -313,6 +320,30 @@ class Recipe:
     problem: ProblemSpec
     work: WorkRecipe | None
     min_occupancy: float | None
+    reference: StageRecipe | None = None
+    reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
+
+    @cached_property
+    def checked_problem(self) -> ProblemSpec:
+        """The problem with the hashes of its files.
+
+        Raises:
+            KernelFileError: one cannot be read any more.
+        """
+        files = tuple((name, file.hashed) for name, file in self.reference_files.items())
+        return replace(self.problem, files=files)
+
+    @property
+    def data_hashes(self) -> tuple[str, ...]:
+        """SHA-256 of every file of data and of functions.
+
+        Raises:
+            KernelFileError: one cannot be read any more.
+        """
+        inputs = (buffer.input.files for buffer in self.buffers if buffer.input is not None)
+        files = [*itertools.chain.from_iterable(inputs), *self.reference_files.values()]
+        function = self.problem.function
+        return (*(file.hashed.sha256 for file in files), *(() if function is None else (function.sha256,)))
 
     def launches(self, env: Environment) -> tuple[Stage, ...]:
         """The stages whose ``when`` holds.

@@ -1,12 +1,11 @@
 """The schema of a kernel file: its tables, keys and types; ``config`` evaluates its expressions."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from tuner.config.argument_schema import Argument, FileTable, Formula, Geometry, Name
-
-MAX_SIZE = 2**53  # beyond it a size is no longer exact as a fraction
+from tuner.config.problem_schema import ProblemTable, ReferenceLaunchTable
 
 
 class KernelTable(FileTable):
@@ -41,55 +40,6 @@ class KernelTable(FileTable):
     options: list[str] = Field(
         default=[],
         description="NVRTC options beside the architecture; {expression} is replaced as in entry.",
-    )
-
-
-class SizeRange(FileTable):
-    """All whole numbers between two, both included."""
-
-    first: int = Field(alias="from", ge=1, le=MAX_SIZE, description="The smallest.")
-    last: int = Field(alias="to", ge=1, le=MAX_SIZE, description="The largest.")
-
-    @model_validator(mode="after")
-    def _in_order(self) -> "SizeRange":
-        if self.last < self.first:
-            raise ValueError(f"from {self.first} to {self.last} holds no number")
-        return self
-
-
-def _sizes_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
-    return "range" if isinstance(value, dict | SizeRange) else "list"
-
-
-Sizes = Annotated[
-    Annotated[list[int | str], Field(min_length=1), Tag("list")] | Annotated[SizeRange, Tag("range")],
-    Discriminator(_sizes_kind),
-]
-
-
-class ProblemTable(FileTable):
-    """The problem, its sizes, and the check of the answer."""
-
-    name: Literal["scan", "tridiagonal", "fft", "expression", "consistent"] = Field(
-        default="consistent",
-        description="A built-in problem; or expression, checked with [problem.reference]; or consistent, "
-        "compared with the answer of the default configuration.",
-    )
-    batch: int | str = Field(
-        default=1, description="Independent problems in one run unless the user sets it; over the sizes."
-    )
-    tolerance: float | None = Field(
-        default=None, gt=0, description="Allowed relative error; the problem's own otherwise."
-    )
-    sizes: dict[Name, Sizes] = Field(
-        default={},
-        description="Problem sizes: name -> values to choose from, or a range as { from = 2, to = 8192 }.",
-    )
-    optional: list[Name] = Field(
-        default=[], description="Sizes that may be left out of a workload; they take the first of their list."
-    )
-    reference: dict[Name, str] = Field(
-        default={}, description="For the problem expression: output buffer -> expression over input buffers."
     )
 
 
@@ -277,6 +227,9 @@ class KernelDocument(FileTable):
     stage: list[StageTable] = Field(
         default=[], description="Several launches, instead of [launch]; those of variants follow."
     )
+    reference_launch: ReferenceLaunchTable | None = Field(
+        default=None, description="Geometry of reference_entry in [problem]; that of [launch] otherwise."
+    )
     work: WorkTable | None = Field(
         default=None,
         description="What one run must do. Without it no rate is shown, and a simulated device assumes that "
@@ -298,6 +251,14 @@ class KernelDocument(FileTable):
             raise ValueError("[launch], or [[stage]] tables, are needed")
         if not self.argument:
             raise ValueError("[arguments], or [[argument]] tables, are needed")
-        if (self.problem.name == "expression") != bool(self.problem.reference):
+        if (self.problem.kind == "expression") != bool(self.problem.reference):
             raise ValueError('[problem.reference] and name = "expression" in [problem] need each other')
+        if self.problem.reference_entry is None and self.reference_launch is not None:
+            raise ValueError(
+                "[reference_launch] is the launch of reference_entry in [problem], which is missing"
+            )
+        if self.problem.reference_entry and self.launch is None and self.reference_launch is None:
+            raise ValueError(
+                "[reference_launch] is needed: reference_entry is one launch, and the kernel is not"
+            )
         return self

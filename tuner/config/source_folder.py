@@ -1,6 +1,7 @@
 """The CUDA files beside a kernel file."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.config.formulas import Place
@@ -46,6 +47,29 @@ class SourceFolder:
             text = read_text(path, f"{place.path}: {place.key}")
             self._sources[name] = Source(str(path), text, self.headers)
         return self._sources[name]
+
+
+@dataclass(frozen=True)
+class SourceTexts:
+    """Sources that are no files; see ``SourceFolder``.
+
+    Attributes:
+        sources: by the name that a document calls them by.
+        folder: which paths of a document are relative to.
+    """
+
+    sources: Mapping[str, Source]
+    folder: Path
+
+    def source(self, name: str, place: Place) -> Source:
+        """The source of this name.
+
+        Raises:
+            KernelFileError: there is none.
+        """
+        if name not in self.sources:
+            raise place.error(f"no source is called {name!r}; choose from {', '.join(self.sources)}")
+        return self.sources[name]
 
 
 def _is_folder(path: Path) -> bool:

@@ -11,6 +11,7 @@ holds no symbolic link. Two things are not seen: a file that somebody keeps open
 time when he was allowed to, and what root mounts over.
 """
 
+import itertools
 import os
 import pwd
 import shlex
@@ -19,6 +20,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from tuner.config.document import read_document
+from tuner.config.input_reader import named_files
+from tuner.config.schema import KernelDocument
 from tuner.errors import InputError, KernelFileError
 
 ROOT = Path("/")
@@ -85,12 +88,25 @@ def _check_sources(path: Path, directories: Sequence[Path]) -> None:
     except KernelFileError:  # the catalogue leaves it out, and says why
         return
     kernel = document.kernel
-    stages = [stage.source for stage in document.stage]
-    for name in filter(None, [kernel.source, *stages, *kernel.headers]):
+    variants = (variant.stage for variant in document.variant.values())
+    stages = [stage.source for stage in itertools.chain(document.stage, *variants)]
+    for name in filter(None, [kernel.source, *stages, *kernel.headers, *_data_and_functions(document)]):
         place = (path.parent / name).resolve()
         if not any(place.is_relative_to(directory) for directory in directories):
             listed = ", ".join(map(str, directories))
-            raise InputError(f"{path}: {name!r} leads to {place}, out of the kernel directories ({listed})")
+            raise InputError(
+                f"{path}: {name!r} leads to {place}, out of the kernel directories ({listed});"
+                f" the service reads and runs only what is in them: move it beside {path.name}"
+            )
+
+
+def _data_and_functions(document: KernelDocument) -> list[str]:
+    """Paths of the files that inputs and references name, and of the Python files that are run."""
+    problem = document.problem
+    inputs = (getattr(argument, "input", None) for argument in document.argument)
+    texts = [text for text in (*inputs, *problem.reference.values()) if text]
+    functions = [text.rpartition(":")[0] for text in (problem.reference_function, problem.law) if text]
+    return [*functions, *(name for text in texts for name in named_files(text))]
 
 
 class _TrustCheck:

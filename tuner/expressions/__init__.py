@@ -1,6 +1,8 @@
 """The expression language of kernel files: no ``eval``, the same on numbers and on NumPy arrays."""
 
 from tuner.expressions.arithmetic import NoValue
+from tuner.expressions.array_expression import ArrayExpression
+from tuner.expressions.callables import PythonExpression
 from tuner.expressions.expression import Expression, is_free_name
 
-__all__ = ["Expression", "NoValue", "is_free_name"]
+__all__ = ["ArrayExpression", "Expression", "NoValue", "PythonExpression", "is_free_name"]

@@ -42,11 +42,16 @@ def parse(text: str) -> tuple[Evaluator, frozenset[str]]:
         TroubleError: it is not in the language, or too long or deep.
     """
     scope = _Scope()
-    evaluator = _compile(_tree(text), scope, 0)
+    evaluator = _compile(syntax_tree(text), scope, 0)
     return evaluator, frozenset(scope.names)
 
 
-def _tree(text: str) -> ast.expr:
+def syntax_tree(text: str) -> ast.expr:
+    """The syntax tree of an expression of bounded length; nothing in it is evaluated.
+
+    Raises:
+        TroubleError: it is too long, or no expression.
+    """
     if not isinstance(text, str):
         raise TroubleError("an expression is text")
     if len(text) > MAX_LENGTH:

@@ -5,6 +5,7 @@ a worker process. Times are seconds, energies joules, powers watts, clocks megah
 """
 
 from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.inputs import DataFile, InputKind, InputSpec, PythonFunction
 from tuner.model.plan import (
     Buffer,
     BufferRole,
@@ -31,15 +32,19 @@ __all__ = [
     "Buffer",
     "BufferRole",
     "Configuration",
+    "DataFile",
     "DeviceIdentity",
     "DeviceLimits",
     "Energy",
     "Flag",
     "FlagKind",
+    "InputKind",
+    "InputSpec",
     "Measurement",
     "Part",
     "Plan",
     "ProblemSpec",
+    "PythonFunction",
     "Resources",
     "RunStatus",
     "Scalar",

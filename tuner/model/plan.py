@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from tuner.model.inputs import DataFile, InputSpec, PythonFunction
+
 TunableValue = bool | int | float | str
 BufferRole = Literal["in", "out", "inout", "scratch", "zeroed"]
 
@@ -122,12 +124,14 @@ class Buffer:
         shape: elements per axis, the batch first.
         role: ``in`` is read, ``out`` is written completely, ``inout`` is both, ``scratch`` is neither
             checked nor initialised, ``zeroed`` is scratch that is set to zero before every run.
+        input: how the values of an ``in`` or ``inout`` array are made; None for the problem's own way.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     role: BufferRole
+    input: InputSpec | None = None
 
     @property
     def elements(self) -> int:
@@ -259,14 +263,21 @@ class ProblemSpec:
     """How the answer of a workload is made and checked.
 
     Attributes:
-        name: a built-in problem (``scan``, ``tridiagonal``, ``fft``), ``expression`` or ``consistent``.
+        name: a built-in problem (``scan``, ``tridiagonal``, ``fft``), ``expression``, ``function``,
+            ``entry``, ``law`` or ``consistent``.
         tolerance: allowed error, or None for the problem's own.
         reference: for ``expression``: (output buffer, expression over the input buffers) pairs.
+        files: what the expressions call ``file(...)``: (path and key as they are written, the file) pairs.
+        function: for ``function`` and ``law``: what makes the right answer, or judges one.
+        entry: for ``entry``: name of the ``__global__`` function that makes the right answer.
     """
 
     name: str
     tolerance: float | None = None
     reference: tuple[tuple[str, str], ...] = ()
+    files: tuple[tuple[tuple[str, str], DataFile], ...] = ()
+    function: PythonFunction | None = None
+    entry: str = ""
 
 
 @dataclass(frozen=True)
@@ -274,7 +285,8 @@ class Plan:
     """One workload at one configuration with every expression of its kernel file evaluated.
 
     ``baseline`` is the default configuration's plan, for a problem that only another run can judge
-    (``consistent``); None for every other problem, and for the default configuration itself.
+    (``consistent``); None for every other problem, and for the default configuration itself. ``reference``
+    is the plan of a naive kernel whose outputs are right (``entry``); it is run once and never tuned.
     """
 
     workload: Workload
@@ -284,6 +296,7 @@ class Plan:
     problem: ProblemSpec
     work: Work
     baseline: "Plan | None" = None
+    reference: "Plan | None" = None
 
     def label(self) -> str:
         """The words of a message: workload and configuration."""

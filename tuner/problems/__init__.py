@@ -4,28 +4,39 @@ Everything takes the namespace of its arrays (``numpy`` or ``cupy``) and keeps t
 Comparisons are written so that NaN fails.
 """
 
-from tuner.errors import KernelFileError, UnknownNameError
+from tuner.errors import ExpressionError, KernelFileError, UnknownNameError
+from tuner.expressions import Expression
 from tuner.model import Plan, ProblemSpec
 from tuner.problems.arrays import Draw, poison, sample_rows, take_rows, to_host
 from tuner.problems.base import Deviation, Norm, Problem
 from tuner.problems.fft import Fft
 from tuner.problems.generic import Consistent, Elementwise
+from tuner.problems.input_values import stated_draw, stated_values
 from tuner.problems.scan import Scan
+from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel, Stated
 from tuner.problems.tridiagonal import Tridiagonal
+from tuner.problems.unchecked import Unchecked
 
 __all__ = [
     "NAMES",
     "Consistent",
     "Deviation",
     "Draw",
+    "Expressions",
     "Fft",
+    "FunctionReference",
+    "Law",
+    "NaiveKernel",
     "Norm",
     "Problem",
     "Scan",
+    "Stated",
     "Tridiagonal",
     "poison",
     "problem_for",
     "sample_rows",
+    "stated_draw",
+    "stated_values",
     "take_rows",
     "to_host",
     "validate_plan",
@@ -37,6 +48,12 @@ _PROBLEMS: dict[str, type[Problem]] = {
     "fft": Fft,
     "expression": Elementwise,
     "consistent": Consistent,
+    "unchecked": Unchecked,
+}
+_STATED: dict[str, type[Problem]] = {
+    "function": FunctionReference,
+    "entry": NaiveKernel,
+    "law": Law,
 }
 
 NAMES = tuple(_PROBLEMS)
@@ -49,10 +66,20 @@ def problem_for(spec: ProblemSpec) -> Problem:
     Raises:
         UnknownNameError: there is no problem of that name; the message lists those there are.
     """
+    if spec.name == "expression" and not _is_elementwise(spec):
+        return Expressions(spec)
     try:
-        return _PROBLEMS[spec.name](spec)
+        return (_PROBLEMS | _STATED)[spec.name](spec)
     except KeyError:
         raise UnknownNameError(f"unknown problem {spec.name!r}; choose from {', '.join(NAMES)}") from None
+
+
+def _is_elementwise(spec: ProblemSpec) -> bool:
+    """Whether every expression of a reference is of the language of kernel files, without whole arrays."""
+    try:
+        return all(Expression(text) for _, text in spec.reference)
+    except ExpressionError:
+        return False
 
 
 def validate_plan(plan: Plan) -> None:
@@ -65,7 +92,7 @@ def validate_plan(plan: Plan) -> None:
     problem.validate(plan.buffers)
     for name in problem.words:
         problem.word(name, dict(plan.workload.sizes))
-    if problem.needs_baseline:
+    if problem.needs_baseline or problem.judged_whole:
         return  # judged as a whole, whatever the shapes
     judged = [buffer for buffer in plan.buffers if buffer.role not in ("scratch", "zeroed")]
     axes = max(len(buffer.shape) for buffer in judged)

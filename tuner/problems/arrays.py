@@ -14,7 +14,7 @@ Namespace: TypeAlias = Any
 """The module ``numpy`` or ``cupy``."""
 
 Generator: TypeAlias = Any
-"""``xp.random.default_rng()``; only ``random`` and ``standard_normal`` with size and dtype are used."""
+"""``xp.random.default_rng()``; only ``random``, ``standard_normal`` and ``integers`` are used."""
 
 Arrays: TypeAlias = Mapping[str, Array]
 """Arrays by buffer name, in the order of the kernel file."""
@@ -28,8 +28,8 @@ class Draw:
     """How random values of one input are drawn; complex numbers by their real and imaginary parts.
 
     Attributes:
-        kind: ``uniform`` in [low, low + width), ``normal`` for the standard normal distribution, ``whole``
-            for uniform whole numbers ``low`` ... ``low + width - 1``.
+        kind: ``uniform`` in [low, low + width), ``normal`` for the normal distribution of mean ``low`` and
+            standard deviation ``width``, ``whole`` for uniform whole numbers ``low`` ... ``low + width - 1``.
     """
 
     kind: Literal["uniform", "normal", "whole"] = "uniform"
@@ -61,9 +61,9 @@ def poison(array: Array) -> None:
     array.view(np.uint8).fill(0xFF)
 
 
-def chunks(rows: int, elements_per_row: int) -> Iterator[slice]:
-    """Slices of whole rows that together cover all, each of about ``CHUNK_ELEMENTS``."""
-    step = max(1, CHUNK_ELEMENTS // max(1, elements_per_row))
+def chunks(rows: int, elements_per_row: int, elements: int = CHUNK_ELEMENTS) -> Iterator[slice]:
+    """Slices of whole rows that together cover all, each of about so many elements."""
+    step = max(1, elements // max(1, elements_per_row))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
@@ -75,10 +75,11 @@ def fill(array: Array, rng: Generator, draw: Draw) -> Array:
     for piece in chunks(flat.size, 1):
         count = piece.stop - piece.start
         if draw.kind == "normal":
-            flat[piece] = rng.standard_normal(count, dtype=drawn)
+            flat[piece] = draw.low + draw.width * rng.standard_normal(count, dtype=drawn)
             continue
         values = rng.random(count, dtype=drawn)
         values *= draw.width
-        values += draw.low
-        flat[piece] = np.floor(values) if draw.kind == "whole" else values
+        if draw.kind == "whole":
+            values = np.floor(values)
+        flat[piece] = values + draw.low
     return array

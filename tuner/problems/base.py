@@ -12,6 +12,7 @@ import numpy as np
 from tuner.errors import KernelFileError
 from tuner.model import Buffer, ProblemSpec
 from tuner.problems.arrays import Array, Arrays, Draw, Generator, Namespace, chunks, fill
+from tuner.problems.input_values import stated_values
 
 
 class Norm(Enum):
@@ -68,12 +69,17 @@ class Problem(ABC):
     Attributes:
         spec: what the kernel file says of the problem.
         needs_baseline: True when only another run can tell what is right.
+        judged_whole: True when ``compare`` and ``residual`` are the same, on complete arrays: rows are no
+            problems by themselves.
+        judged: False when nothing is compared.
         words: sizes that decide what is computed -> values known; the first where the kernel has no such
             size.
     """
 
     spec: ProblemSpec
     needs_baseline: ClassVar[bool] = False
+    judged_whole: ClassVar[bool] = False
+    judged: ClassVar[bool] = True
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def word(self, name: str, sizes: Mapping[str, Any]) -> str:
@@ -114,18 +120,23 @@ class Problem(ABC):
     def inputs(
         self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """Random values for every ``in`` and ``inout`` buffer, as arrays of namespace ``xp``.
+        """Values for every ``in`` and ``inout`` buffer, as arrays of namespace ``xp``: stated, or random.
 
         Raises:
             KernelFileError: the buffers are not those of this problem.
+            InputError: a file of values cannot be read.
         """
         del sizes
         self.validate(buffers)
         given = {buffer.name: buffer for buffer in buffers}
-        arrays = {
-            name: fill(xp.empty(given[name].shape, given[name].dtype), rng, draw)
-            for name, draw in self.draws(buffers).items()
-        }
+        arrays = {}
+        for name, draw in self.draws(buffers).items():
+            if given[name].input is None:
+                arrays[name] = fill(xp.empty(given[name].shape, given[name].dtype), rng, draw)
+            else:
+                seed = int(rng.integers(2**63))
+                values = stated_values(given[name], np.random.default_rng(seed))
+                arrays[name] = xp.array(values)
         self.settle(xp, arrays)
         return arrays
 

@@ -40,7 +40,7 @@ class Fft(Problem):
 
     def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
         """See ``Problem.draws``."""
-        return {buffer.name: Draw("normal") for buffer in buffers if buffer.role in ("in", "inout")}
+        return {buffer.name: Draw("normal", 0.0, 1.0) for buffer in buffers if buffer.role in ("in", "inout")}
 
     def norm(self, output: Array) -> Norm:
         """See ``Problem.norm``."""

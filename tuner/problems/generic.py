@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tuner.errors import KernelFileError
+from tuner.errors import ExpressionError, KernelFileError, UncheckableError
 from tuner.expressions import Expression
 from tuner.model import Buffer
 from tuner.problems.arrays import Array, Arrays, Draw, Namespace, chunks, to_host
@@ -30,7 +30,7 @@ def draw_of(dtype: np.dtype[Any]) -> Draw:
     return Draw("whole", 0, 2 if dtype.kind == "b" else INTEGERS)
 
 
-class _Generic(Problem):
+class Generic(Problem):
     """What has no law of its own: values by dtype, compared element by element."""
 
     def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
@@ -47,7 +47,7 @@ class _Generic(Problem):
         return allowed_difference(output, self.spec.tolerance)
 
 
-class Elementwise(_Generic):
+class Elementwise(Generic):
     """Outputs given as expressions over the input buffers and the sizes, evaluated element by element.
 
     Reals are evaluated in float64, integers in int64. The error of an element is relative to the larger of
@@ -101,8 +101,11 @@ class Elementwise(_Generic):
                 if key in expression.names
             }
             answer = to_host(output[part])
-            with np.errstate(all="ignore"):
-                reference = np.broadcast_to(expression.evaluate({**sizes, **rows}), answer.shape)
+            try:
+                with np.errstate(all="ignore"):
+                    reference = np.broadcast_to(expression.evaluate({**sizes, **rows}), answer.shape)
+            except (ExpressionError, ValueError) as error:
+                raise UncheckableError(f"[problem.reference] {name}: {error}") from error
             one = agreement(reference, answer, self.spec.tolerance, name)
             found.append(Deviation(one.error, one.allowed, one.what, part.start + one.row))
         return worst_of(found)
@@ -116,7 +119,7 @@ def _stretches(shape: tuple[int, ...], onto: tuple[int, ...]) -> bool:
     return all(one in (1, other) for one, other in zip(shape, onto[axes:], strict=True))
 
 
-class Consistent(_Generic):
+class Consistent(Generic):
     """No reference of its own: outputs must agree with the default configuration's on the same inputs.
 
     ``compare`` and ``residual`` only tell that real and complex outputs are finite; ``agreement``

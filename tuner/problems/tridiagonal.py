@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.errors import KernelFileError
 from tuner.model import Buffer
 from tuner.problems.arrays import Array, Arrays, Draw, Namespace, chunks
 from tuner.problems.base import (
@@ -38,7 +39,13 @@ class Tridiagonal(Problem):
         needs = (
             "four real inputs (below, on, above the diagonal, right side) and an output of shape [batch, N]"
         )
-        expect_buffers(self.spec, buffers, 4, "f", needs)
+        given, _ = expect_buffers(self.spec, buffers, 4, "f", needs)
+        stated = next((buffer.name for buffer in given if buffer.input is not None), None)
+        if stated is not None:
+            raise KernelFileError(
+                f"[[argument]] buffer = {stated!r}: input: the problem 'tridiagonal' makes systems that "
+                "can be solved; leave input out, or state another check in [problem], such as a law"
+            )
 
     def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
         """See ``Problem.draws``."""

@@ -117,8 +117,8 @@ __device__ u64 mixed(u64 z) {
 __device__ long long first_index() { return blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; }
 __device__ long long index_stride() { return gridDim.x * static_cast<long long>(blockDim.x); }
 
-// Uniform in [low, low + width), rounded down for whole numbers; or pairs of standard normal values by the
-// method of Box and Muller.
+// Uniform in [low, low + width), rounded down for whole numbers; or pairs of normal values of mean `low` and
+// deviation `width` by the method of Box and Muller.
 extern "C" __global__ void fill(int kind, int draw, void* array, long long count, u64 seed, double low, double width) {
     if (draw == NORMAL) {
         for (long long pair = first_index(); 2 * pair < count; pair += index_stride()) {
@@ -126,14 +126,14 @@ extern "C" __global__ void fill(int kind, int draw, void* array, long long count
             const float radius = sqrtf(-2.0f * logf((static_cast<float>(bits >> 32) + 0.5f) * 0x1p-32f));
             float sine, cosine;
             sincospif(static_cast<float>(bits & ALL) * 0x1p-31f, &sine, &cosine);
-            store(kind, array, 2 * pair, static_cast<double>(radius) * cosine);
-            if (2 * pair + 1 < count) store(kind, array, 2 * pair + 1, static_cast<double>(radius) * sine);
+            store(kind, array, 2 * pair, low + width * (static_cast<double>(radius) * cosine));
+            if (2 * pair + 1 < count) store(kind, array, 2 * pair + 1, low + width * (static_cast<double>(radius) * sine));
         }
         return;
     }
     for (long long i = first_index(); i < count; i += index_stride()) {
         const double drawn = static_cast<double>(mixed(seed + (i + 1) * GOLDEN) >> 11) * 0x1p-53;
-        store(kind, array, i, draw == WHOLE ? floor(low + width * drawn) : low + width * drawn);
+        store(kind, array, i, low + (draw == WHOLE ? floor(width * drawn) : width * drawn));
     }
 }
 

@@ -5,25 +5,35 @@ and by rows in float64 on the host. It is then kept as *reference*: every elemen
 compared with it. Two answers within the allowed error of the truth may differ by twice that. So where one
 differs by more than the allowed error, its worst row is judged in float64 on the host, and so is the
 reference's: the truth tells which of the two is wrong.
+
+Where the user states what is right (``Stated``, a naive kernel), that is the reference from the beginning.
+Where it cannot be made, no configuration is to blame: the check is refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
+
+from numpy.typing import NDArray
 
 from tuner.devices.cuda.answer_kernels import AnswerKernels, Rows, worst_row
 from tuner.devices.cuda.buffers import GUARD_BYTES, BufferPool
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.inputs import Inputs
+from tuner.devices.cuda.launches import LaunchRefusedError
 from tuner.devices.cuda.laws import Laws
 from tuner.devices.cuda.rounds import RoundRunner
 from tuner.devices.cuda.types import Array
-from tuner.model import Buffer, Configuration, Plan, Status, Workload
+from tuner.devices.cuda.unwritten import unwritten
+from tuner.errors import InputError, UncheckableError
+from tuner.model import Buffer, Plan, Status, Workload
 from tuner.problems import (
     Deviation,
+    Law,
     Norm,
     Problem,
+    Stated,
     problem_for,
     sample_rows,
     take_rows,
@@ -44,12 +54,12 @@ class _Reference:
     """A right answer.
 
     Attributes:
-        configuration: whose it is.
+        source: whose it is, in words.
         outputs: copies of the outputs.
         sums: of magnitudes, of the outputs that are compared by ``Norm.ELEMENT``.
     """
 
-    configuration: Configuration
+    source: str
     outputs: dict[str, Array]
     sums: dict[str, Array] = field(default_factory=dict)
 
@@ -83,42 +93,122 @@ class AnswerCheck:
         self._inputs = inputs
         self._laws = Laws(cp, kernels)
         self._references: dict[_Key, _Reference] = {}
+        self._stated: dict[_Key, dict[str, NDArray[Any]]] = {}  # on the host, as they may take long to make
+
+    def prepare(self, plan: Plan, seed: int) -> None:
+        """Make what the user states to be right, so that checks do not take the time for it.
+
+        Raises:
+            UncheckableError: it cannot be made; the message says why.
+        """
+        self._valid(plan)
+        self._pool.evict(_related(plan))
+        self._first_reference(problem_for(plan.problem), plan, seed)
 
     def check(self, plan: Plan, seed: int) -> tuple[Status, str]:
         """Status and words for it; the words of a right answer state its error too.
 
         Raises:
             LaunchRefusedError: a stage cannot be compiled, loaded or launched.
-            KernelFileError: the buffers are not those of the problem.
+            UncheckableError: the inputs, or what the user states to be right, cannot be made, or the buffers
+                are not those of the problem.
             CompilerUnavailableError: the kernels of checks do not compile.
         """
-        validate_plan(plan)
-        self._pool.evict([plan] if plan.baseline is None else [plan, plan.baseline])
+        self._valid(plan)
+        self._pool.evict(_related(plan))
         problem, key = problem_for(plan.problem), _key(plan, seed)
-        reference = self._references.get(key)
-        if reference is None and problem.needs_baseline and plan.baseline is not None:
-            self._run(plan.baseline, seed)
-            reference = self._reference(problem, plan.baseline)
-            if self._has_room(plan):
-                self._keep(key, reference)
+        if not problem.judged:
+            return self._unjudged(plan, seed)
+        reference = self._references.get(key) or self._first_reference(problem, plan, seed)
         self._run(plan, seed)
         strayed = self._strayed(plan, seed)
         if strayed:
             self._pool.forget(plan)
             return Status.WRONG_ANSWER, strayed
-        if reference is not None:
-            found = self._compared(problem, plan, seed, reference)
-            if found is not None:
-                return found
+        found = None if reference is None else self._compared(problem, plan, seed, reference)
+        if found is None:
             self._references.pop(key, None)  # it is the reference that was wrong
-        status, words = self._thorough(problem, plan, seed)
-        if status is Status.OK and self._has_room(plan):
-            self._keep(key, self._reference(problem, plan))
-        return status, words
+            found = self._thorough(problem, plan, seed)
+            if found[0] is Status.OK and self._has_room(plan):
+                self._keep(key, self._reference(problem, plan, f"the answer of [{plan.configuration}]"))
+        status, words = found
+        left = unwritten(plan, self._outputs(plan)) if status is Status.WRONG_ANSWER else ""
+        return status, f"{left}: {words}" if left else words
+
+    def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> dict[str, Array]:
+        """Arrays as one run on the inputs of a seed leaves them; they are those of the pool.
+
+        Raises:
+            LaunchRefusedError: a stage cannot be compiled, loaded or launched.
+            KernelFileError: the buffers are not those of the problem.
+        """
+        validate_plan(plan)
+        self._pool.evict([plan])
+        self._run(plan, seed)
+        arrays = self._pool.sets(plan, 1)[0]
+        return {name: arrays[name] for name in names}
 
     def forget(self) -> None:
         """Give the memory of the references back."""
         self._references.clear()
+        self._inputs.forget()
+
+    # --- what is right, from the beginning ----------------------------------------------------------
+
+    def _valid(self, plan: Plan) -> None:
+        try:
+            validate_plan(plan)
+        except InputError as error:
+            raise UncheckableError(f"{error} (at {plan.label()})") from error
+
+    def _first_reference(self, problem: Problem, plan: Plan, seed: int) -> _Reference | None:
+        """What a workload's first answer is compared with, if anything can be; kept where there is room."""
+        if isinstance(problem, Stated):
+            reference = self._stated_reference(problem, plan, seed)
+        elif plan.reference is not None:
+            reference = self._naive_reference(problem, plan.reference, seed)
+        elif problem.needs_baseline and plan.baseline is not None:
+            self._run(plan.baseline, seed)
+            reference = self._reference(
+                problem, plan.baseline, f"the answer of [{plan.baseline.configuration}]"
+            )
+        else:
+            return None
+        if self._has_room(plan):
+            self._keep(_key(plan, seed), reference)
+        return reference
+
+    def _stated_reference(self, problem: Stated, plan: Plan, seed: int) -> _Reference:
+        key = _key(plan, seed)
+        if key not in self._stated:
+            self._pool.sets(plan, 1)
+            self._inputs.prepare(plan, seed)
+            inputs: dict[str, Any] = self._inputs.present(plan)
+            if problem.arrays == "cupy":
+                self._pool.forget(plan)  # a function of the user's is given the arrays themselves
+            else:
+                inputs = {name: to_host(array) for name, array in inputs.items()}
+            outputs = [buffer for buffer in plan.buffers if buffer.role in _OUTPUT_ROLES]
+            right = problem.reference(inputs, outputs, _sizes(plan))
+            others = {other: kept for other, kept in self._stated.items() if other[0] != key[0]}
+            self._stated = {**others, key: right}
+        arrays = {name: self._cp.asarray(array) for name, array in self._stated[key].items()}
+        return self._summed(problem, arrays, "the reference")
+
+    def _naive_reference(self, problem: Problem, plan: Plan, seed: int) -> _Reference:
+        name = f"[problem] reference_entry {plan.problem.entry!r}"
+        try:
+            self._run(plan, seed)
+            trouble = self._strayed(plan, seed) or unwritten(plan, self._outputs(plan))
+        except (LaunchRefusedError, self._cp.cuda.runtime.CUDARuntimeError) as error:
+            raise UncheckableError(f"{name}: {error}") from error
+        if not trouble:
+            finite = self._laws.judge(problem, {}, self._outputs(plan), _sizes(plan))
+            trouble = "" if finite.ok else f"wrote NaN or infinity ({finite.what})"
+        if trouble:
+            self._pool.forget(plan)
+            raise UncheckableError(f"{name}: {trouble}; it says what is right, so nothing can be checked")
+        return self._reference(problem, plan, f"the answer of {plan.problem.entry}")
 
     # --- one run ---------------------------------------------------------------------------------
 
@@ -147,13 +237,24 @@ class AnswerCheck:
         arrays = self._pool.sets(plan, 1)[0]
         return {b.name: arrays[b.name] for b in plan.buffers if b.role in _OUTPUT_ROLES}
 
+    def _unjudged(self, plan: Plan, seed: int) -> tuple[Status, str]:
+        """One run of which only the guards are looked at; arrays of role ``in`` may be written."""
+        self._run(plan, seed)
+        guards = {name: self._kernels.guarded(raw, GUARD_BYTES) for name, raw in self._pool.raw(plan).items()}
+        found = self._kernels.read()
+        overrun = next((name for name, slot in guards.items() if found[slot]), None)
+        if overrun is None:
+            return Status.OK, "not compared"
+        self._pool.forget(plan)
+        return Status.WRONG_ANSWER, f"wrote outside of buffer {overrun!r}"
+
     # --- without a reference ---------------------------------------------------------------------
 
     def _thorough(self, problem: Problem, plan: Plan, seed: int) -> tuple[Status, str]:
         """Judge complete outputs by the law of the problem, and some rows by values in float64."""
         inputs, outputs, sizes = self._inputs.copies(plan, seed), self._outputs(plan), _sizes(plan)
         deviations = [self._laws.judge(problem, inputs, outputs, sizes)]
-        if not problem.needs_baseline and deviations[0].ok:
+        if not (problem.needs_baseline or problem.judged_whole) and deviations[0].ok:
             rows = sample_rows(plan.workload.batch, seed)
             axes = _axes(inputs, outputs)
             taken = (take_rows(inputs, rows, axes), take_rows(outputs, rows, axes))
@@ -179,7 +280,9 @@ class AnswerCheck:
         worst = worst_of(list(found.values()))
         if worst.ok:
             return Status.OK, str(worst)
-        if problem.needs_baseline:
+        if isinstance(problem, Law):
+            return self._by_law(problem, plan, seed)
+        if problem.needs_baseline or problem.judged_whole:
             return Status.WRONG_ANSWER, str(worst)
         return self._judged(problem, plan, seed, reference, found)
 
@@ -187,7 +290,7 @@ class AnswerCheck:
         norm, rows = problem.norm(output), _rows(problem, output)
         slot = self._kernels.compare(reference.outputs[name], output, rows, norm, reference.sums.get(name))
         error, row = worst_row(self._kernels.read()[slot])
-        what = f"difference of {name} from the answer of [{reference.configuration}]"
+        what = f"difference of {name} from {reference.source}"
         return Deviation(error, problem.allowed(output), what, row * _problems_in(rows, output))
 
     def _judged(
@@ -212,16 +315,28 @@ class AnswerCheck:
             return None
         return Status.OK, f"{deviation}; {worst}"
 
-    def _reference(self, problem: Problem, plan: Plan) -> _Reference:
+    def _by_law(self, problem: Law, plan: Plan, seed: int) -> tuple[Status, str]:
+        """Judge an answer that differs from a right one: the law may allow both, and has judged before."""
+        try:
+            return self._thorough(problem, plan, seed)
+        except UncheckableError as error:
+            return Status.WRONG_ANSWER, str(error)
+
+    def _reference(self, problem: Problem, plan: Plan, source: str) -> _Reference:
         """Copies of the present outputs."""
-        reference = _Reference(plan.configuration, {})
+        copies = {}
         for name, output in self._outputs(plan).items():
-            copy = self._cp.empty(output.shape, dtype=output.dtype)
-            self._cp.copyto(copy, output)
-            reference.outputs[name] = copy
-            if problem.norm(output) is Norm.ELEMENT:
-                reference.sums[name] = self._kernels.magnitudes(copy, _rows(problem, output))
-        return reference
+            copies[name] = self._cp.empty(output.shape, dtype=output.dtype)
+            self._cp.copyto(copies[name], output)
+        return self._summed(problem, copies, source)
+
+    def _summed(self, problem: Problem, outputs: dict[str, Array], source: str) -> _Reference:
+        sums = {
+            name: self._kernels.magnitudes(output, _rows(problem, output))
+            for name, output in outputs.items()
+            if problem.norm(output) is Norm.ELEMENT
+        }
+        return _Reference(source, outputs, sums)
 
     def _keep(self, key: _Key, reference: _Reference) -> None:
         """Keep the reference instead of others of its workload."""
@@ -232,6 +347,10 @@ class AnswerCheck:
         free = int(self._cp.cuda.runtime.memGetInfo()[0])
         free += int(self._cp.get_default_memory_pool().free_bytes())
         return _REFERENCE_PART * sum(output.nbytes for output in self._outputs(plan).values()) <= free
+
+
+def _related(plan: Plan) -> list[Plan]:
+    return [one for one in (plan, plan.baseline, plan.reference) if one is not None]
 
 
 def _key(plan: Plan, seed: int) -> _Key:

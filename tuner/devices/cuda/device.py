@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -28,9 +29,10 @@ from tuner.devices.cuda.launches import LaunchRefusedError, Step
 from tuner.devices.cuda.pulses import PulsePlayer
 from tuner.devices.cuda.rounds import RoundRunner, Rounds
 from tuner.devices.cuda.types import Array
-from tuner.errors import CompileError, InputError, TunerError
+from tuner.errors import CompileError, InputError, TunerError, UncheckableError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Flag, FlagKind, Plan, Resources, Status, WorkloadResult
+from tuner.problems import to_host
 
 _BLOCKS = 8
 _LEAST = 2  # a scatter needs two values
@@ -121,6 +123,33 @@ class CudaDevice:
         status, detail = (answer.status, answer.detail) if isinstance(answer, _Failure) else answer
         return Check(status, detail, self.now_s() - begun)
 
+    def prepare(self, plan: Plan, seed: int) -> None:
+        """Make what the plan's answers are held against, where the user states it.
+
+        Raises:
+            UncheckableError: it cannot be made; no configuration is to blame.
+        """
+        answer = self._guarded([plan], lambda: self._answers.prepare(plan, seed))
+        if isinstance(answer, _Failure):
+            raise UncheckableError(f"{plan.workload}: the reference cannot be made: {answer.detail}")
+
+    def outputs(self, plan: Plan, seed: int, names: Sequence[str], folder: str) -> Check:
+        """Run a plan once on its inputs, and write arrays of it to ``folder/NAME.npy``.
+
+        The check is ok where it ran; nothing is compared.
+        """
+        begun = self.now_s()
+
+        def save() -> Check:
+            for name, array in self._answers.outputs(plan, seed, names).items():
+                np.save(Path(folder) / f"{name}.npy", to_host(array), allow_pickle=False)
+            return Check(Status.OK, "", self.now_s() - begun)
+
+        answer = self._guarded([plan], save)
+        if isinstance(answer, _Failure):
+            return Check(answer.status, answer.detail, self.now_s() - begun)
+        return answer
+
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """See ``Device.run``."""
         answer = self._guarded(plans, lambda: self._rounds(plans, window_s))
@@ -206,7 +235,8 @@ class CudaDevice:
         fresh = not self._pool.holds(plan)
         sets = self._pool.sets(plan, count)
         if fresh or any(buffer.role == "inout" for buffer in plan.buffers):
-            self._inputs.load(plan, _RUN_SEED, count)
+            seed = self._pool.seed(plan)
+            self._inputs.load(plan, _RUN_SEED if seed is None else seed, count)
         return sets
 
     def _launches(self, plan: Plan, lane: int, arrays: dict[str, Array]) -> tuple[Step, ...]:
@@ -234,7 +264,9 @@ class CudaDevice:
         cuda = self._cp.cuda
         if isinstance(error, LaunchRefusedError):
             return self._verdict(_Failure(error.status, str(error), error.lane))
-        if isinstance(error, TunerError) and not isinstance(error, InputError):
+        if isinstance(error, TunerError) and (
+            not isinstance(error, InputError) or isinstance(error, UncheckableError)
+        ):
             raise error
         if isinstance(error, cuda.memory.OutOfMemoryError):
             detail = f"arrays and temporaries do not fit into {self.free_memory_bytes()} free bytes: {error}"

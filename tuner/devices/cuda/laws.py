@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.devices.cuda.answer_kernels import AnswerKernels, Rows, worst_row
 from tuner.devices.cuda.types import Array
-from tuner.problems import Consistent, Deviation, Fft, Norm, Problem, Scan, Tridiagonal
+from tuner.problems import Consistent, Deviation, Fft, Law, NaiveKernel, Norm, Problem, Scan, Tridiagonal
 from tuner.problems.base import worst_of
 from tuner.problems.fft import FUNCTIONAL_SPREAD
 
@@ -34,6 +34,8 @@ class Laws:
             Tridiagonal: self._tridiagonal,
             Fft: self._fft,
             Consistent: self._consistent,
+            NaiveKernel: self._consistent,
+            Law: self._law,
         }
 
     def judge(self, problem: Problem, inputs: _Arrays, outputs: _Arrays, sizes: _Sizes) -> Deviation:
@@ -82,6 +84,11 @@ class Laws:
             slot = self._kernels.compare(output, output, Rows(output.size, length), Norm.MAXIMUM)
             deviations.append(self._found(slot, 0.0, f"{name} finite"))
         return worst_of(deviations)
+
+    def _law(self, problem: Law, inputs: _Arrays, outputs: _Arrays, sizes: _Sizes) -> Deviation:
+        """The user's law, of outputs that are finite."""
+        finite = self._consistent(Consistent(problem.spec), inputs, outputs, sizes)
+        return problem.verdict(inputs, outputs, sizes) if finite.ok else finite
 
     def _found(self, slot: int, allowed: float, what: str) -> Deviation:
         error, row = worst_row(self._kernels.read()[slot])

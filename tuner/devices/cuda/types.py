@@ -60,6 +60,9 @@ class Array(Protocol):
     def get(self) -> Any:  # noqa: ANN401 - a NumPy array of whatever dtype
         """A copy on the host."""
 
+    def reshape(self, *shape: int) -> "Array":
+        """The same elements in another shape."""
+
     def __getitem__(self, key: Any) -> Any:  # noqa: ANN401 - an array again
         """Part of it."""
 

@@ -1,0 +1,210 @@
+"""Inputs by generators and files: what they hold, and what is refused when a kernel file is read."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.config.data_files import array_header, array_of, file_sha256
+from tuner.config.formulas import Place
+from tuner.config.input_reader import misfit, read_input
+from tuner.errors import InputError, KernelFileError
+from tuner.model import Buffer, DataFile, InputSpec
+from tuner.problems import stated_draw, stated_values
+
+PLACE = Place("k.toml", "[[argument]] 1 (x) input")
+few = settings(max_examples=25, deadline=None)
+
+
+def made(text: str, dtype: str, shape: tuple[int, ...], folder: Path = Path(), seed: int = 0) -> Any:
+    spec = read_input(PLACE, text, ["N"], folder).evaluated({"N": 10}, dtype, shape)
+    values = stated_values(Buffer("x", dtype, shape, "in", spec), np.random.default_rng(seed))
+    assert values.dtype == dtype
+    assert values.shape == shape
+    return values
+
+
+def refused(text: str, dtype: str = "int32", shape: tuple[int, ...] = (4,), folder: Path = Path()) -> str:
+    with pytest.raises(KernelFileError) as caught:
+        read_input(PLACE, text, ["N"], folder).evaluated({"N": 10}, dtype, shape)
+    assert str(caught.value).startswith("k.toml: [[argument]] 1 (x) input: ")
+    return str(caught.value)
+
+
+# --- generators ----------------------------------------------------------------------------------
+
+
+@few
+@given(rows=st.integers(1, 3), length=st.integers(1, 40), total=st.integers(0, 100), seed=st.integers(0, 99))
+def test_row_pointers(rows: int, length: int, total: int, seed: int) -> None:
+    """Row pointers begin at 0, never fall, and end at the number of elements."""
+    offsets = made(f"csr_offsets({total})", "int32", (rows, length + 1), seed=seed)
+    assert (offsets[:, 0] == 0).all()
+    assert (offsets[:, -1] == total).all()
+    assert (np.diff(offsets, axis=1) >= 0).all()
+    assert (np.diff(offsets, axis=1).sum(axis=1) == total).all()
+
+
+@few
+@given(low=st.integers(-50, 50), spare=st.integers(0, 30), length=st.integers(1, 40), seed=st.integers(0, 99))
+def test_unique_numbers(low: int, spare: int, length: int, seed: int) -> None:
+    """Unique numbers are sorted, distinct and within their bounds, also where all of them are needed."""
+    numbers = made(f"unique({low}, {low + length + spare})", "int32", (2, length), seed=seed)
+    assert (np.diff(numbers, axis=1) > 0).all()
+    assert numbers.min() >= low
+    assert numbers.max() < low + length + spare
+
+
+@few
+@given(length=st.integers(1, 60), low=st.integers(-20, 20), width=st.integers(1, 20), seed=st.integers(0, 99))
+def test_whole_numbers(length: int, low: int, width: int, seed: int) -> None:
+    """Permutations have every index once, sorted numbers rise, ranges count, integers keep their bounds."""
+    assert sorted(made("permutation()", "int64", (length,), seed=seed)) == list(range(length))
+    assert made("range()", "int16", (2, length)).tolist() == [list(range(length))] * 2
+    numbers = made(f"integers({low}, {low} + {width})", "int32", (length,), seed=seed)
+    assert low <= numbers.min() <= numbers.max() < low + width
+    risen = made(f"sorted(integers({low}, {low + width}))", "int32", (3, length), seed=seed)
+    assert (np.diff(risen, axis=1) >= 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "float16"])
+def test_reals(dtype: str) -> None:
+    """Uniform values fill their bounds, normal ones have their mean and deviation, constants are constant."""
+    uniform, normal = made("uniform(2, 6)", dtype, (5000,)), made("normal(3, 0.5)", dtype, (5000,))
+    parts = np.concatenate([uniform.real, uniform.imag]) if dtype == "complex64" else uniform
+    assert 2 <= parts.min() < 2.01
+    assert 5.98 < parts.max() <= 6
+    assert normal.real.astype(float).mean() == pytest.approx(3, abs=0.03)
+    assert normal.real.astype(float).std() == pytest.approx(0.5, rel=0.05)
+    assert (made("constant(0.5)", dtype, (3,)) == 0.5).all()
+
+
+def test_values_follow_the_seed() -> None:
+    """The same seed makes the same values, another seed others."""
+    first, again, other = (made("permutation()", "int32", (64,), seed=seed) for seed in (1, 1, 2))
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+def test_what_a_device_draws() -> None:
+    """A device draws uniform, normal, constant and whole values; the rest comes from the host."""
+
+    def draw(kind: Any, *numbers: float, dtype: str = "float32") -> Any:
+        return stated_draw(Buffer("x", dtype, (4,), "in", InputSpec(kind, numbers)))
+
+    assert (draw("uniform", 1, 3).low, draw("uniform", 1, 3).width) == (1, 2)
+    assert (draw("normal", 1, 3).low, draw("normal", 1, 3).width) == (1, 3)
+    assert draw("integers", 0, 7, dtype="int32").kind == "whole"
+    assert draw("integers", 0, 2**60, dtype="int64") is None
+    assert draw("constant", 2).width == 0
+    assert draw("constant", 2, dtype="complex64") is None
+    assert draw("permutation", dtype="int32") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "words"),
+    [
+        ("uniform(0, 1)", "int32", "makes fractions, and the array is int32; integers(a, b)"),
+        ("uniform(1, 1)", "float32", "the second bound is larger"),
+        ("uniform(0, 1e6)", "float16", "do not fit float16"),
+        ("normal(0, -1)", "float32", "the deviation -1 is below 0"),
+        ("integers(0, 300)", "uint8", "values from 0 to 299 do not fit uint8"),
+        ("integers(-1, 3)", "uint16", "do not fit uint16"),
+        ("integers(5, 5)", "int32", "the second bound is left out"),
+        ("integers(0, 2**25)", "float32", "whole numbers that are exact in it"),
+        ("integers(0, N / 4)", "int32", "is not a whole number"),
+        ("unique(0, 3)", "int32", "unique(0, 3) has 3 numbers, and 4 different ones are needed"),
+        ("csr_offsets(2 * M)", "int32", "unknown name 'M'"),
+        ("csr_offsets(-1)", "int32", "at least 0"),
+        ("constant(1.5)", "int32", "1.5 is a fraction"),
+        ("constant(256)", "uint8", "do not fit uint8"),
+        ("permutation(3)", "int32", "permutation takes no value"),
+        ("integers(3)", "int32", "integers takes 2 values"),
+        ("integer(0, 3)", "int32", "no generator is called 'integer'; did you mean 'integers'?"),
+        ("sorted(sorted(sorted(sorted(sorted(sorted(range()))))))", "int32", "not a generator"),
+        ("__import__('os').system('true')", "int32", "not a generator"),
+        ("file('x', y)", "int32", "file takes a path"),
+        ("3", "int32", "not a generator"),
+        ("(", "int32", "not an expression"),
+        ("file('there is none.npy')", "int32", "cannot be read"),
+    ],
+)
+def test_inputs_that_are_refused(text: str, dtype: str, words: str) -> None:
+    """What the array cannot hold, or is no generator, is refused with the reason."""
+    assert words in refused(text, dtype)
+
+
+def test_a_bool_takes_two_values() -> None:
+    """Booleans are drawn as 0 and 1, and nothing beyond."""
+    assert misfit("integers", (0, 2), "bool", (3,)) == ""
+    assert misfit("integers", (0, 3), "bool", (3,)) != ""
+    assert made("integers(0, 2)", "bool", (64,)).any()
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_files_are_taken_as_they_are(tmp_path: Path) -> None:
+    """An array of a .npy is mapped, one of a .npz is found by its key; both by the hash of the file."""
+    values = np.arange(12, dtype=np.int32).reshape(3, 4)
+    np.save(tmp_path / "x.npy", values)
+    np.savez(tmp_path / "x.npz", a=values, b=2 * values)
+    for text, right in (('file("x.npy")', values), ('file("x.npz", "b")', 2 * values)):
+        assert (made(text, "int32", (3, 4), tmp_path) == right).all()
+    spec = read_input(PLACE, "file('x.npy')", [], tmp_path).evaluated({}, "int32", (3, 4))
+    assert spec.file is not None
+    assert isinstance(array_of(spec.file), np.memmap)
+    assert spec.file.sha256 == file_sha256(tmp_path / "x.npy")
+    assert (made('sorted(file("x.npz", "b"))', "int32", (3, 4), tmp_path) == 2 * values).all()
+
+
+def test_a_file_of_another_type_or_shape(tmp_path: Path) -> None:
+    """Type and shape of a file are held against the array, and both are named."""
+    np.savez(tmp_path / "x.npz", a=np.zeros((3, 4)))
+    for dtype, shape in (("float32", (3, 4)), ("float64", (4, 3))):
+        words = refused('file("x.npz", "a")', dtype, shape, tmp_path)
+        assert f'x.npz ["a"] is float64 [3, 4], and the array is {dtype} {list(shape)}' in words
+
+
+def test_broken_files(tmp_path: Path) -> None:
+    """Pickles, truncated files, the order of Fortran, other bytes, missing keys and no arrays are refused."""
+    np.save(tmp_path / "pickled.npy", np.array([{}], dtype=object), allow_pickle=True)
+    np.savez(tmp_path / "pickled.npz", a=np.array([{}], dtype=object))
+    np.save(tmp_path / "columns.npy", np.zeros((3, 4), order="F"))
+    np.save(tmp_path / "swapped.npy", np.zeros(4, ">i4"))
+    np.save(tmp_path / "whole.npy", np.zeros(1000))
+    (tmp_path / "short.npy").write_bytes((tmp_path / "whole.npy").read_bytes()[:-1])
+    np.savez(tmp_path / "whole.npz", a=np.zeros(1000))
+    (tmp_path / "short.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:-100])
+    (tmp_path / "text.npy").write_text("not an array")
+    (tmp_path / "empty.npy").write_bytes(b"")
+    (tmp_path / "x.csv").write_text("1,2")
+    for text, words in (
+        ('file("pickled.npy")', "holds pickled Python objects, which are never read"),
+        ('file("pickled.npz", "a")', "holds pickled Python objects"),
+        ('file("columns.npy")', "in the order of Fortran"),
+        ('file("swapped.npy")', "bytes are in the other order"),
+        ('file("short.npy")', "is truncated: 8127 bytes, and its header asks for 8128"),
+        ('file("short.npz", "a")', "short.npz: not a .npz file of NumPy, or a truncated one"),
+        ('file("text.npy")', "not an array of NumPy"),
+        ('file("empty.npy")', "not an array of NumPy"),
+        ('file("whole.npz", "b")', "has no array 'b'; its keys are a"),
+        ('file("whole.npz")', "needs a key; its keys are a"),
+        ('file("whole.npy", "a")', "has one array and no keys"),
+        ('file("x.csv")', "is not of NumPy"),
+        ('file(".")', "is not a file"),
+    ):
+        assert words in refused(text, "float64", (1000,), tmp_path), text
+
+
+def test_a_file_that_has_changed(tmp_path: Path) -> None:
+    """What has another hash than when it was looked at is not used."""
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    seen = DataFile(str(tmp_path / "x.npy"), "", file_sha256(tmp_path / "x.npy"))
+    assert str(array_header(seen)) == "float64 [3]"
+    np.save(tmp_path / "x.npy", np.ones(4))
+    with pytest.raises(InputError, match="has changed since the kernel file was read"):
+        array_of(seen)

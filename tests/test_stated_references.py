@@ -1,0 +1,467 @@
+"""What the user states to be right: expressions over arrays, files, functions, a naive kernel, laws.
+
+Kernel files are read, and their plans checked on a device of virtual time whose kernels are Python functions.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_cuda import fake_device
+from fake_cupy import DeviceArray, FakeCupy, Kernel
+
+from tuner.config import KernelFile, load_kernel_file
+from tuner.devices.cuda.device import CudaDevice
+from tuner.errors import ExpressionError, InputError, KernelFileError, UncheckableError
+from tuner.expressions import ArrayExpression
+from tuner.interfaces import Check
+from tuner.model import Plan, Status
+from tuner.problems import problem_for, stated_values
+
+SEED = 3
+N = 32
+FILE = """
+[kernel]
+name = "rows"
+source = "rows.cu"
+entry = "rows<{{P}}>"
+
+[problem]
+{problem}
+[problem.sizes]
+N = [32]
+
+{reference}
+
+[[argument]]
+buffer = "a"
+dtype = "float32"
+shape = ["N", "N"]
+role = "in"
+
+[[argument]]
+buffer = "sums"
+dtype = "float32"
+shape = ["N"]
+role = "out"
+
+[tunables]
+P = [1, 2]
+
+[launch]
+grid = 1
+block = 32
+"""
+PYTHON = """
+import numpy as np
+
+def right(a, N):
+    assert a.shape == (N, N)
+    return a.astype(float).sum(axis=1)
+
+def cut(a):
+    return a[1:].sum(axis=1)
+
+def none(a):
+    a.sum()
+
+def raises(a):
+    raise RuntimeError("no data today")
+
+def leaves(a):
+    raise SystemExit(3)
+
+def asks(a, weights):
+    return a
+
+def several(a):
+    return a.sum(axis=1), a.sum(axis=0)
+
+def named(a, **others):
+    return {"sums": a.sum(axis=1)}
+
+def misnamed(a):
+    return {"totals": a.sum(axis=1)}
+
+def holed(a):
+    return np.full(len(a), np.nan)
+
+def complex_sums(a):
+    return a.sum(axis=1) + 0j
+
+def words(a):
+    return ["many"] * len(a)
+
+def residual(a, sums):
+    return abs(sums - a.sum(axis=1)).max()
+
+def residuals(a, sums, N):
+    return {"sum": abs(sums - a.sum(axis=1)).max(), "total": abs(sums.sum() - a.sum()) / N}
+
+def truth(a, sums):
+    return bool(np.allclose(sums, a.sum(axis=1)))
+
+def unsure(a, sums):
+    if abs(sums - a.sum(axis=1)).max() > 1e-3:
+        raise ValueError("not even near")
+    return 0.0
+
+limit = 3
+"""
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FakeCupy, CudaDevice]]:
+    cp, device = fake_device(monkeypatch)
+    for name in ("rows<1>", "rows<2>", "naive"):
+        cp.kernels[name] = Kernel(sums, 1e-3)
+    yield cp, device
+    device.close()
+
+
+def sums(a: DeviceArray, out: DeviceArray) -> None:
+    out[...] = np.asarray(a).astype(float).sum(axis=1)
+
+
+def wrong(a: DeviceArray, out: DeviceArray) -> None:
+    sums(a, out)
+    out[7] += 0.5
+
+
+def unwritten(a: DeviceArray, out: DeviceArray) -> None:
+    del a, out
+
+
+def clobber(a: DeviceArray, out: DeviceArray) -> None:
+    sums(a, out)
+    a[...] = 0
+
+
+def infinite(a: DeviceArray, out: DeviceArray) -> None:
+    del a
+    out[...] = np.inf
+
+
+def half(a: DeviceArray, out: DeviceArray) -> None:
+    out[:16] = np.asarray(a).astype(float).sum(axis=1)[:16]
+
+
+def kernel(folder: Path, problem: str = "", reference: str = "") -> KernelFile:
+    (folder / "rows.cu").write_text("")
+    (folder / "reference.py").write_text(PYTHON)
+    (folder / "kernel.toml").write_text(FILE.format(problem=problem, reference=reference))
+    return load_kernel_file(folder / "kernel.toml")
+
+
+def plans(kernel: KernelFile) -> list[Plan]:
+    workload = kernel.workload({"N": N})
+    return [kernel.plan(workload, configuration) for configuration in kernel.space(workload)]
+
+
+def checked(fake: tuple[FakeCupy, CudaDevice], kernel: KernelFile, second: Callable[..., None]) -> Check:
+    """The check of the second configuration, which does what is given; the first is right."""
+    cp, device = fake
+    first, other = plans(kernel)
+    cp.kernels["rows<2>"].action = second
+    check = device.check(first, SEED)
+    assert check.status is Status.OK, check.detail
+    return device.check(other, SEED)
+
+
+FORMS = {
+    "expression": ("", '[problem.reference]\nsums = "sum(a, 1)"'),
+    "matmul": ("", '[problem.reference]\nsums = "matmul(a, where(max(a, axis=0) >= -1, 1.0, 0.0))"'),
+    "function": ('reference_function = "reference.py:right"', ""),
+    "dict": ('reference_function = "reference.py:named"', ""),
+    "entry": ('reference_entry = "naive"', ""),
+    "own launch": ('reference_entry = "naive"', '[reference_launch]\ngrid = "N"\nblock = 1'),
+    "law": ('law = "reference.py:residual"\ntolerance = 1e-4', ""),
+    "laws": ('law = "reference.py:residuals"\ntolerance = 1e-4', ""),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("action", "words"), [(wrong, "allowed"), (unwritten, "output 'sums' was not written")]
+)
+def test_wrong_answers_are_found(
+    fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, form: str, action: Any, words: str
+) -> None:
+    """Each way to state what is right finds wrong and missing answers, and passes a right one."""
+    stated = kernel(tmp_path, *FORMS[form])
+    check = checked(fake, stated, action)
+    assert check.status is Status.WRONG_ANSWER
+    assert words in check.detail
+    assert checked(fake, stated, sums).status is Status.OK
+    fake[0].kernels["rows<1>"].action = action  # the first answer is not believed either
+    assert fake[1].check(plans(stated)[0], SEED).status is Status.WRONG_ANSWER
+    assert fake[1].check(plans(stated)[0], SEED + 1).status is Status.WRONG_ANSWER
+
+
+def test_an_output_written_in_part(fake: tuple[FakeCupy, CudaDevice], tmp_path: Path) -> None:
+    """Of an output that was written in part it is said how much is missing."""
+    check = checked(fake, kernel(tmp_path, *FORMS["function"]), half)
+    assert "output 'sums' was not written in 16 of 32 elements" in check.detail
+
+
+def test_references_are_made_once(fake: tuple[FakeCupy, CudaDevice], tmp_path: Path) -> None:
+    """A naive kernel runs once for all configurations, and is prepared before the first is checked."""
+    first, other = plans(kernel(tmp_path, *FORMS["entry"]))
+    fake[1].prepare(first, SEED)
+    for plan in (first, other, first):
+        assert fake[1].check(plan, SEED).status is Status.OK
+    assert fake[0].kernels["naive"].runs == 1
+    assert first.reference is not None
+    assert first.reference.stages[0].grid == (1, 1, 1)
+
+
+def test_a_law_may_allow_other_answers(fake: tuple[FakeCupy, CudaDevice], tmp_path: Path) -> None:
+    """An answer that differs from the first is judged by the law; where that raises, the answer is wrong."""
+    check = checked(fake, kernel(tmp_path, 'law = "reference.py:residual"\ntolerance = 1.0', ""), wrong)
+    assert check.status is Status.OK
+    check = checked(fake, kernel(tmp_path, 'law = "reference.py:unsure"\ntolerance = 0.1', ""), wrong)
+    assert check.status is Status.WRONG_ANSWER
+    assert "not even near" in check.detail
+
+
+def test_a_file_says_what_is_right(fake: tuple[FakeCupy, CudaDevice], tmp_path: Path) -> None:
+    """Inputs and right outputs may both come from files."""
+    a = np.random.default_rng(0).random((N, N)).astype(np.float32)
+    np.save(tmp_path / "a.npy", a)
+    np.savez(tmp_path / "right.npz", sums=a.astype(float).sum(axis=1))
+    stated = kernel(tmp_path, "", "[problem.reference]\nsums = \"file('right.npz', 'sums')\"")
+    text = (
+        (tmp_path / "kernel.toml")
+        .read_text()
+        .replace('role = "in"', 'role = "in"\ninput = \'file("a.npy")\'')
+    )
+    (tmp_path / "kernel.toml").write_text(text)
+    stated = load_kernel_file(tmp_path / "kernel.toml")
+    before = stated.fingerprint
+    assert checked(fake, stated, sums).status is Status.OK
+    assert checked(fake, stated, wrong).status is Status.WRONG_ANSWER
+    np.save(tmp_path / "a.npy", 2 * a)
+    with pytest.raises(UncheckableError, match=r"a\.npy: has changed since the kernel file was read"):
+        fake[1].check(plans(stated)[0], SEED + 1)
+    assert load_kernel_file(tmp_path / "kernel.toml").fingerprint != before
+
+
+# --- references at fault -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cut", "the result has shape [31], and sums has [32]"),
+        ("none", "the result is None; return the array"),
+        ("raises", "raised RuntimeError: no data today (line 15)"),
+        ("leaves", "raised SystemExit: 3"),
+        ("asks", "takes 'weights', which is none of what it is called with by name: N, batch, a"),
+        ("several", "returned 2 arrays, and there are 1 outputs: sums"),
+        ("misnamed", "returned totals, and the outputs are sums"),
+        ("holed", "the result is not finite"),
+        ("complex_sums", "the result is complex64, and sums is float32"),
+        ("words", "not numbers"),
+        ("absent", "has no function 'absent'"),
+        ("limit", "is no function: 'limit'"),
+    ],
+)
+def test_functions_at_fault(fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, name: str, words: str) -> None:
+    """A function that raises or returns what cannot be right is told as such: no configuration is blamed."""
+    stated = kernel(tmp_path, f'reference_function = "reference.py:{name}"')
+    with pytest.raises(UncheckableError, match=re.escape(words)) as caught:
+        fake[1].check(plans(stated)[0], SEED)
+    assert "reference.py" in str(caught.value)
+    with pytest.raises(UncheckableError):
+        fake[1].prepare(plans(stated)[0], SEED)
+
+
+def test_a_file_of_functions_at_fault(fake: tuple[FakeCupy, CudaDevice], tmp_path: Path) -> None:
+    """A Python file that cannot be imported, or has changed, is not run; nothing is imported to read it."""
+    stated = kernel(tmp_path, 'reference_function = "reference.py:right"')
+    (tmp_path / "reference.py").write_text("import no_such_module\n")
+    with pytest.raises(UncheckableError, match="has changed since"):
+        fake[1].check(plans(stated)[0], SEED)
+    stated = load_kernel_file(tmp_path / "kernel.toml")  # is not run here
+    with pytest.raises(UncheckableError, match=r"cannot be imported: ModuleNotFoundError: .* \(line 1\)"):
+        fake[1].check(plans(stated)[0], SEED)
+    (tmp_path / "reference.py").write_text("def right(a:\n")
+    with pytest.raises(UncheckableError, match=r"SyntaxError"):
+        fake[1].check(plans(load_kernel_file(tmp_path / "kernel.toml"))[0], SEED)
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (unwritten, "reference_entry 'naive': output 'sums' was not written"),
+        (clobber, "reference_entry 'naive': wrote to buffer 'a'"),
+        (infinite, "reference_entry 'naive': wrote NaN or infinity"),
+    ],
+)
+def test_naive_kernels_at_fault(
+    fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, action: Any, words: str
+) -> None:
+    """A naive kernel that fails is told as such."""
+    fake[0].kernels["naive"].action = action
+    with pytest.raises(UncheckableError, match=re.escape(words)):
+        fake[1].check(plans(kernel(tmp_path, *FORMS["entry"]))[0], SEED)
+    fake[0].kernels["naive"] = Kernel(sums, -1.0)
+    with pytest.raises(UncheckableError, match="too many resources"):
+        fake[1].check(plans(kernel(tmp_path, *FORMS["entry"]))[0], SEED)
+
+
+@pytest.mark.parametrize(
+    ("law", "words"),
+    [("truth", "is a truth value; it must be a number"), ("raises", "no data today"), ("asks", "'weights'")],
+)
+def test_laws_at_fault(fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, law: str, words: str) -> None:
+    """A law that raises or gives no number at the first answer is at fault."""
+    text = f'law = "reference.py:{law}"\ntolerance = 0.1'
+    with pytest.raises(InputError, match=words):
+        fake[1].check(plans(kernel(tmp_path, text))[0], SEED)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("sum(a, 5)", "axis 5 is out of bounds"),
+        ("sum(a, 1)[1:]", "is not allowed"),
+        ("transpose(a)", "the result has shape [32, 32], and sums has [32]"),
+        ("log(0 * sum(a, 1))", "the result is not finite"),
+    ],
+)
+def test_expressions_at_fault(
+    fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, text: str, words: str
+) -> None:
+    """An expression without a result, or with one of another shape, is at fault."""
+    with pytest.raises(InputError, match=re.escape(words)):
+        fake[1].check(plans(kernel(tmp_path, "", f'[problem.reference]\nsums = "{text}"'))[0], SEED)
+
+
+@pytest.mark.parametrize(
+    ("problem", "reference", "words"),
+    [
+        ('law = "reference.py:residual"', "", "law needs tolerance"),
+        ('law = "reference.py"\ntolerance = 1', "", "does not have the form"),
+        ('reference_function = "gone.py:f"', "", "[problem] reference_function: "),
+        ('reference_entry = "naive"\nreference_function = "reference.py:right"', "", "keep one of them"),
+        ('name = "scan"\nreference_entry = "naive"', "", "leave name out"),
+        ("", "[reference_launch]\ngrid = 1\nblock = 1", "reference_entry in [problem], which is missing"),
+        ("", '[problem.reference]\nsums = "sum(b, 1)"', "unknown name 'b'"),
+        ("", '[problem.reference]\nsums = "sun(a, 1)"', "did you mean 'sum'?"),
+        ("", "[problem.reference]\nsums = 'file(\"gone.npy\")'", "[problem.reference] sums: "),
+    ],
+)
+def test_files_that_are_refused(tmp_path: Path, problem: str, reference: str, words: str) -> None:
+    """What cannot be a reference is refused when the file is read."""
+    with pytest.raises(KernelFileError, match=re.escape(words)) as caught:
+        kernel(tmp_path, problem, reference)
+    assert "kernel.toml" in str(caught.value)
+
+
+def test_a_reference_of_another_shape_is_refused_before_a_run(tmp_path: Path) -> None:
+    """A file of right outputs is held against the array without a device."""
+    np.save(tmp_path / "right.npy", np.zeros(N + 1))
+    (plan, _) = plans(kernel(tmp_path, "", "[problem.reference]\nsums = 'file(\"right.npy\")'"))
+    with pytest.raises(
+        KernelFileError, match=r"right\.npy is float64 \[33\], and the array is float32 \[32\]"
+    ):
+        problem_for(plan.problem).validate(plan.buffers)
+
+
+# --- NumPy, without a device ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["expression", "matmul", "function", "law"])
+def test_every_kind_judges_arrays_of_numpy(tmp_path: Path, form: str) -> None:
+    """Inputs, references and laws are the same on NumPy arrays, as tests on the host use them."""
+    plan = plans(kernel(tmp_path, *FORMS[form]))[0]
+    problem, sizes = problem_for(plan.problem), {"N": N, "batch": 1}
+    inputs = problem.inputs(np, np.random.default_rng(0), plan.buffers, sizes)
+    right = inputs["a"].sum(axis=1)
+    assert problem.compare(inputs, {"sums": right}, sizes).ok
+    assert not problem.compare(inputs, {"sums": right + 1}, sizes).ok
+    assert not problem.residual(np, inputs, {"sums": np.where(right > 0, right, np.nan)}, sizes).ok
+
+
+def test_stated_inputs_on_the_host(tmp_path: Path) -> None:
+    """Problems take the inputs that a kernel file states; a tridiagonal system is none of them."""
+    plan = plans(kernel(tmp_path))[0]
+    a = replace(plan.buffers[0], input=None)
+    text = (tmp_path / "kernel.toml").read_text().replace('role = "in"', 'role = "in"\ninput = "range()"')
+    (tmp_path / "kernel.toml").write_text(text)
+    stated = plans(load_kernel_file(tmp_path / "kernel.toml"))[0]
+    assert stated.buffers[0] != a
+    made = problem_for(stated.problem).inputs(np, np.random.default_rng(0), stated.buffers, {})["a"]
+    assert (made == np.arange(N)).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("sqrt(x) + exp(0 * y)", [2.0, 3.0, 4.0]),
+        ("sum(matmul(m, x))", 60.0),
+        ("cumsum(y)", [1, 3, 6]),
+        ("mean(y)", 2.0),
+        ("min(y, 2) if x > 1 else 0", [0, 2, 2]),
+        ("max(m, axis=0)", [2, 4, 4]),
+        ("abs(-y) == y and not (y == 2)", [True, False, True]),
+        ("transpose(m)", [[2, 2], [2, 4], [2, 4]]),
+        ("(y > 1) + (y > 2)", [0, 1, 2]),
+        ("y ** -1 * 6", [6.0, 3.0, 2.0]),
+        ("7 // y % 3", [1, 0, 2]),
+    ],
+)
+def test_array_expressions(text: str, value: Any) -> None:
+    """Expressions over arrays are what NumPy makes of them, in 64 bits."""
+    env = {
+        "x": np.array([1, 4, 9], np.float32),
+        "y": np.array([1, 2, 3], np.int8),
+        "m": np.array([[2, 2, 2], [2, 4, 4]], np.uint8),
+    }
+    result = ArrayExpression(text).evaluate(env)
+    assert result.tolist() == (value if text != "sum(matmul(m, x))" else 28.0 + 54.0)
+    assert result.dtype in (np.float64, np.int64, np.bool_)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x.T", "x[0]", "open('f')", "sum(x, 0, 1)", "exp(x, axis=0)", "lambda: 0", "[1]", "f'{x}'", "sum", ""],
+)
+def test_no_other_language(text: str) -> None:
+    """Attributes, indices, calls of anything else and statements are no expressions."""
+    with pytest.raises(ExpressionError):
+        ArrayExpression(text)
+
+
+def test_values_of_the_host_are_made_once(
+    fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is not read again for arrays that a run overwrites, nor for those it leaves alone."""
+    np.save(tmp_path / "a.npy", np.ones((N, N), np.float32))
+    np.save(tmp_path / "b.npy", np.ones(N, np.float32))
+    kernel(tmp_path, 'reference_function = "reference.py:added"')
+    (tmp_path / "reference.py").write_text("def added(a, sums):\n    return sums + a.sum(axis=1)\n")
+    text = (tmp_path / "kernel.toml").read_text()
+    text = text.replace('role = "in"', 'role = "in"\ninput = \'file("a.npy")\'')
+    text = text.replace('role = "out"', 'role = "inout"\ninput = \'file("b.npy")\'')
+    (tmp_path / "kernel.toml").write_text(text)
+    read: list[str] = []
+    made = stated_values
+
+    def counted(buffer: Any, rng: Any) -> Any:
+        read.append(buffer.name)
+        return made(buffer, rng)
+
+    monkeypatch.setattr("tuner.devices.cuda.inputs.stated_values", counted)
+    for name in ("rows<1>", "rows<2>"):
+        fake[0].kernels[name].action = lambda a, out: out.__iadd__(a.sum(axis=1))
+    for plan in plans(load_kernel_file(tmp_path / "kernel.toml")):
+        check = fake[1].check(plan, SEED)
+        assert check.status is Status.OK, check.detail
+        fake[1].run([plan], 0.01)
+    assert sorted(read) == ["a", "sums"]

@@ -1,0 +1,84 @@
+"""Reads what ``[problem]`` says of right answers: expressions, files, functions, a naive kernel."""
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from tuner.config.data_files import file_sha256
+from tuner.config.formulas import Place, known_names
+from tuner.config.input_reader import FileRecipe, read_file
+from tuner.config.problem_schema import ProblemTable
+from tuner.config.recipe import BufferRecipe
+from tuner.errors import ExpressionError, InputError
+from tuner.expressions import ArrayExpression, Expression
+from tuner.model import ProblemSpec, PythonFunction
+
+ReferenceFiles = dict[tuple[str, str], FileRecipe]
+
+
+def read_problem(
+    at: Callable[[str], Place],
+    problem: ProblemTable,
+    buffers: Sequence[BufferRecipe],
+    fixed: Collection[str],
+    folder: Path,
+) -> tuple[ProblemSpec, ReferenceFiles]:
+    """The problem, and the files of data that its expressions name.
+
+    Args:
+        at: makes the place of a key.
+        problem: the table.
+        buffers: of the kernel.
+        fixed: names of the sizes, and ``batch``.
+        folder: paths are relative to it.
+
+    Raises:
+        KernelFileError: an output has no expression, a name is unknown, or a file cannot be used.
+    """
+    files: ReferenceFiles = {}
+    read = [b.name for b in buffers if b.role in ("in", "inout")]
+    written = [b.name for b in buffers if b.role in ("out", "inout")]
+    for name, text in problem.reference.items():
+        place = at(f"[problem.reference] {name}")
+        if name not in written:
+            raise place.error(f"no output buffer is called so; choose from {', '.join(written)}")
+        files |= {
+            file: read_file(place, *file, folder) for file in _check_names(place, text, [*read, *fixed])
+        }
+    missing = [name for name in written if name not in problem.reference]
+    if problem.reference and missing:
+        raise at("[problem.reference]").error(f"an expression is missing for {', '.join(missing)}")
+    spec = ProblemSpec(
+        problem.kind,
+        problem.tolerance,
+        tuple(problem.reference.items()),
+        function=_function(at, problem, folder),
+        entry=problem.reference_entry or "",
+    )
+    return spec, files
+
+
+def _check_names(place: Place, text: str, known: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """The files of an expression, which is one over elements or over whole arrays."""
+    expression: Expression | ArrayExpression
+    try:
+        try:
+            expression = Expression(text)
+        except ExpressionError:
+            expression = ArrayExpression(text)
+    except ExpressionError as e:
+        raise place.error(e) from e
+    known_names(place, text, expression.names, known)
+    return expression.files if isinstance(expression, ArrayExpression) else ()
+
+
+def _function(at: Callable[[str], Place], problem: ProblemTable, folder: Path) -> PythonFunction | None:
+    key = "law" if problem.law else "reference_function"
+    text = problem.law or problem.reference_function
+    if text is None:
+        return None
+    file, _, name = text.rpartition(":")
+    path = (folder / file).absolute()
+    try:
+        return PythonFunction(str(path), name, file_sha256(path), problem.reference_arrays)
+    except InputError as e:
+        raise at(f"[problem] {key}").error(e) from e

@@ -1,0 +1,109 @@
+"""Calls functions in Python files of the user: right answers, and laws that right answers obey.
+
+Only worker processes come here (and tests): what the user has written runs with the user's rights, and never
+in the process that searches or serves. A file is run only if it is the one that was looked at.
+"""
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+from tuner.config.data_files import file_sha256
+from tuner.errors import InputError, UncheckableError
+from tuner.model import PythonFunction
+
+_TAKES_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def called(function: PythonFunction, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever it returns
+    """What the function returns for those of the given values that it takes by name.
+
+    Args:
+        function: which.
+        given: arrays and sizes by name.
+
+    Raises:
+        UncheckableError: the file cannot be run or is not what was looked at, the function asks for what
+            there is not, or it raises.
+    """
+    loaded = _function(function)
+    taken = _taken(function, loaded, given)
+    try:
+        return loaded(**taken)
+    except (Exception, SystemExit) as error:
+        line = _line(error, function.path)
+        raise UncheckableError(f"{function}: raised {type(error).__name__}: {error}{line}") from error
+
+
+def _function(function: PythonFunction) -> Callable[..., Any]:
+    try:
+        now = file_sha256(function.path)
+    except InputError as error:
+        raise UncheckableError(str(error)) from error
+    if function.sha256 and now != function.sha256:
+        raise UncheckableError(
+            f"{function.path}: has changed since the kernel file was read; start the run again"
+        )
+    found = getattr(_module(function.path, now), function.name, None)
+    if not callable(found):
+        what = "has no function" if found is None else "is no function:"
+        raise UncheckableError(f"{function.path}: {what} {function.name!r}")
+    return found  # type: ignore[no-any-return]  # callable, as was just seen
+
+
+@lru_cache(maxsize=16)
+def _module(path: str, sha256: str) -> ModuleType:
+    """The module of a file, run once for each of its contents."""
+    name = f"tuner_reference_{sha256[:16]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UncheckableError(f"{path}: is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickles of the user's look for it there
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        sys.modules.pop(name, None)
+        line = _line(error, path)
+        raise UncheckableError(
+            f"{path}: cannot be imported: {type(error).__name__}: {error}{line}"
+        ) from error
+    return module
+
+
+def _taken(function: PythonFunction, loaded: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        parameters = inspect.signature(loaded).parameters.values()
+    except (TypeError, ValueError):
+        return dict(given)
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return dict(given)
+    for parameter in parameters:
+        by_name = parameter.kind in _TAKES_BY_NAME
+        needed = parameter.default is inspect.Parameter.empty
+        if (
+            needed
+            and (parameter.kind is inspect.Parameter.POSITIONAL_ONLY or by_name)
+            and (not by_name or parameter.name not in given)
+        ):
+            raise UncheckableError(
+                f"{function}: takes {parameter.name!r}, which is none of what it is called with by name: "
+                f"{', '.join(given)}"
+            )
+    return {p.name: given[p.name] for p in parameters if p.kind in _TAKES_BY_NAME and p.name in given}
+
+
+def _line(error: BaseException, path: str) -> str:
+    """Where in the user's file it was raised."""
+    if isinstance(error, SyntaxError) and error.lineno is not None:
+        return f" (line {error.lineno})"
+    trace, line = error.__traceback__, None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return "" if line is None else f" (line {line})"

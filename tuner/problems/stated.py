@@ -1,0 +1,279 @@
+"""Right answers that the user states for whole arrays: expressions, functions, a naive kernel, a law."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.config.data_files import array_header, array_of
+from tuner.errors import InputError, KernelFileError, UncheckableError
+from tuner.expressions import ArrayExpression
+from tuner.model import Buffer
+from tuner.problems.arrays import Array, Arrays, Namespace, chunks, to_host
+from tuner.problems.base import Deviation, agreement, allowed_difference, worst_of
+from tuner.problems.generic import Consistent, Generic
+from tuner.problems.python_reference import called
+
+_KINDS = "buifc"  # of NumPy's types, from narrow to wide
+
+
+class Stated(Generic):
+    """The right outputs are arrays that can be made from the inputs, once for all configurations."""
+
+    judged_whole: ClassVar[bool] = True
+
+    def validate(self, buffers: Sequence[Buffer]) -> None:
+        """See ``Problem.validate``."""
+        _expect_output(buffers)
+
+    def reference(
+        self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Mapping[str, Any]
+    ) -> dict[str, NDArray[Any]]:
+        """The right outputs on the host, in the types and shapes of the buffers.
+
+        Args:
+            inputs: arrays before the run, of the library that ``arrays`` names.
+            outputs: the buffers of role ``out`` and ``inout``.
+            sizes: of the workload, with ``batch``.
+
+        Raises:
+            UncheckableError: they cannot be made, or have other names, shapes or types than the outputs, or
+                are not finite. The message says which.
+        """
+        made = self.made(inputs, outputs, sizes)
+        return {
+            buffer.name: _fitting(self.source(buffer.name), made[buffer.name], buffer) for buffer in outputs
+        }
+
+    @property
+    def arrays(self) -> str:
+        """The library of the arrays that ``reference`` takes: ``numpy`` or ``cupy``."""
+        return "numpy"
+
+    @abstractmethod
+    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Mapping[str, Any]) -> dict[str, Any]:
+        """The right outputs by name, of whatever type and shape they come."""
+
+    @abstractmethod
+    def source(self, output: str) -> str:
+        """What says what is right, for messages."""
+
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """See ``residual``; the rows must be all there are."""
+        return self.residual(np, inputs_rows, outputs_rows, sizes)
+
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Largest relative error of an element, on the host."""
+        del xp
+        buffers = [Buffer(name, str(array.dtype), array.shape, "out") for name, array in outputs.items()]
+        if self.arrays == "numpy":
+            inputs = {name: to_host(array) for name, array in inputs.items()}
+        right = self.reference(inputs, buffers, sizes)
+        return worst_of(
+            [
+                agreement(right[name], to_host(output), self.spec.tolerance, name)
+                for name, output in outputs.items()
+            ]
+        )
+
+
+class Expressions(Stated):
+    """Outputs given as expressions over whole arrays, with sums, products of matrices and files."""
+
+    def validate(self, buffers: Sequence[Buffer]) -> None:
+        """See ``Problem.validate``."""
+        super().validate(buffers)
+        files = dict(self.spec.files)
+        outputs = {buffer.name: buffer for buffer in buffers if buffer.role in ("out", "inout")}
+        for name, text in self.spec.reference:
+            expression = ArrayExpression(text)
+            if name not in outputs or expression.names or len(expression.files) != 1 or text.count("(") != 1:
+                continue
+            file, output = files[expression.files[0]], outputs[name]
+            try:
+                header = array_header(file)
+            except InputError as error:
+                raise KernelFileError(f"[problem.reference] {name}: {error}") from error
+            if not _stretches(header.shape, output.shape):
+                raise KernelFileError(
+                    f"[problem.reference] {name}: {file} is {header}, and the array is "
+                    f"{output.dtype} {list(output.shape)}"
+                )
+
+    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Mapping[str, Any]) -> dict[str, Any]:
+        """See ``Stated.made``."""
+        del outputs
+        try:
+            files = {name: array_of(file) for name, file in self.spec.files}
+            return {
+                name: ArrayExpression(text).evaluate({**sizes, **inputs}, files)
+                for name, text in self.spec.reference
+            }
+        except InputError as error:
+            raise UncheckableError(f"[problem.reference]: {error}") from error
+
+    def source(self, output: str) -> str:
+        """See ``Stated.source``."""
+        return f"[problem.reference] {output}:"
+
+
+class FunctionReference(Stated):
+    """Outputs made by a function in a Python file."""
+
+    @property
+    def arrays(self) -> str:
+        """See ``Stated.arrays``."""
+        return "numpy" if self.spec.function is None else self.spec.function.arrays
+
+    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Mapping[str, Any]) -> dict[str, Any]:
+        """See ``Stated.made``: one array, several in the order of the outputs, or a table of them."""
+        names = [buffer.name for buffer in outputs]
+        if self.spec.function is None:
+            raise UncheckableError("[problem] reference_function: is needed")
+        result = called(self.spec.function, {**sizes, **inputs})
+        if isinstance(result, Mapping):
+            if set(result) != set(names):
+                raise UncheckableError(
+                    f"{self.source('')} returned {', '.join(map(str, result)) or 'nothing'}, "
+                    f"and the outputs are {', '.join(names)}"
+                )
+            return {name: result[name] for name in names}
+        values = list(result) if isinstance(result, tuple | list) and len(names) != 1 else [result]
+        if isinstance(result, tuple) and len(names) == 1:
+            values = list(result)
+        if len(values) != len(names):
+            raise UncheckableError(
+                f"{self.source('')} returned {len(values)} array{'s' * (len(values) != 1)}, "
+                f"and there are {len(names)} outputs: {', '.join(names)}"
+            )
+        return dict(zip(names, values, strict=True))
+
+    def source(self, output: str) -> str:
+        """See ``Stated.source``."""
+        return f"[problem] reference_function = {str(self.spec.function)!r}:{f' {output}:' if output else ''}"
+
+
+class NaiveKernel(Consistent):
+    """Outputs of a naive kernel, run once by the device: all configurations must agree with them."""
+
+
+class Law(Generic):
+    """A function of the user's that gives one number, or several, which right answers keep small."""
+
+    judged_whole: ClassVar[bool] = True
+
+    def validate(self, buffers: Sequence[Buffer]) -> None:
+        """See ``Problem.validate``."""
+        _expect_output(buffers)
+
+    @property
+    def arrays(self) -> str:
+        """The library of the arrays that ``residual`` takes: ``numpy`` or ``cupy``."""
+        return "numpy" if self.spec.function is None else self.spec.function.arrays
+
+    def allowed(self, output: Array) -> float:
+        """Largest difference between two right answers that are taken as equal, without asking the law."""
+        return allowed_difference(output, None)
+
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """See ``residual``; the rows must be all there are."""
+        return self.residual(np, inputs_rows, outputs_rows, sizes)
+
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """The number of the law that is largest; infinity where an output is not finite.
+
+        An ``inout`` array is given as it is after the run; its values before are ``NAME_before``.
+
+        Raises:
+            UncheckableError: the function raises, or returns no number.
+        """
+        finite = Consistent(self.spec).residual(xp, inputs, outputs, sizes)
+        return self.verdict(inputs, outputs, sizes) if finite.ok else finite
+
+    def verdict(self, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """The same of outputs that are finite.
+
+        Raises:
+            UncheckableError: the function raises, or returns no number.
+        """
+        if self.spec.function is None or self.spec.tolerance is None:
+            raise UncheckableError("[problem] law: needs a function and a tolerance")
+        before = {f"{name}_before" if name in outputs else name: array for name, array in inputs.items()}
+        given = {**before, **outputs}
+        if self.arrays == "numpy":
+            given = {name: to_host(array) for name, array in given.items()}
+        result = called(self.spec.function, {**sizes, **given})
+        numbers = result if isinstance(result, Mapping) else {self.spec.function.name: result}
+        if not numbers:
+            raise UncheckableError(f"[problem] law = {str(self.spec.function)!r}: returned nothing")
+        return worst_of(
+            [
+                Deviation(self._number(name, value), self.spec.tolerance, str(name), 0)
+                for name, value in numbers.items()
+            ]
+        )
+
+    def _number(self, name: object, value: Any) -> float:  # noqa: ANN401 - whatever the user returns
+        array = np.asarray(value.get() if hasattr(value, "get") else value)
+        if array.size != 1 or array.dtype.kind not in "iuf":
+            what = "a truth value" if array.dtype.kind == "b" else f"{type(value).__name__}"
+            raise UncheckableError(
+                f"[problem] law = {str(self.spec.function)!r}: {name} is {what}; it must be a number, "
+                "0 where the answer is right"
+            )
+        number = abs(float(array.reshape(-1)[0]))
+        return min(math.inf, number)
+
+
+def _expect_output(buffers: Sequence[Buffer]) -> None:
+    if not any(buffer.role in ("out", "inout") for buffer in buffers):
+        raise KernelFileError("[[argument]]: no buffer has role 'out' or 'inout', so nothing can be checked")
+
+
+def _stretches(shape: tuple[int, ...], onto: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, onto) == onto
+    except ValueError:
+        return False
+
+
+def _fitting(source: str, value: Any, buffer: Buffer) -> NDArray[Any]:  # noqa: ANN401 - whatever was returned
+    """A right output in the type and shape of its buffer.
+
+    Raises:
+        UncheckableError: it has another shape, a type that would lose something, or is not finite.
+    """
+    if value is None:
+        raise UncheckableError(f"{source} the result is None; return the array")
+    try:
+        array = to_host(value)
+    except (TypeError, ValueError) as error:
+        raise UncheckableError(f"{source} the result is no array: {error}") from error
+    dtype = np.dtype(buffer.dtype)
+    if array.dtype.kind not in _KINDS:
+        raise UncheckableError(f"{source} the result is {type(value).__name__} ({array.dtype}), not numbers")
+    if not _stretches(array.shape, buffer.shape):
+        raise UncheckableError(
+            f"{source} the result has shape {list(array.shape)}, and {buffer.name} has {list(buffer.shape)}"
+        )
+    if _rank(array.dtype) > _rank(dtype):
+        raise UncheckableError(
+            f"{source} the result is {array.dtype}, and {buffer.name} is {dtype}; convert it, as with .astype"
+        )
+    with np.errstate(all="ignore"):
+        fitted: NDArray[Any] = np.ascontiguousarray(np.broadcast_to(array, buffer.shape), dtype=dtype)
+    for part in chunks(len(fitted), fitted[0].size):
+        if dtype.kind in "fc" and not np.isfinite(fitted[part]).all():
+            raise UncheckableError(f"{source} the result is not finite (NaN or infinity) in {dtype}")
+    if dtype.kind in "iu" and not np.array_equal(fitted, np.broadcast_to(array, buffer.shape)):
+        raise UncheckableError(
+            f"{source} the result does not fit {dtype}: it is from {array.min()} to {array.max()}"
+        )
+    return fitted
+
+
+def _rank(dtype: np.dtype[Any]) -> int:
+    return {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}[dtype.kind]
