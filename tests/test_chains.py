@@ -215,7 +215,7 @@ def test_a_scalar_of_steps_outside_of_its_loop(tmp_path: Path) -> None:
     first = '[[stage]]\nname = "first"\nentry = "rows"\ngrid = 1\nblock = 1\narguments = ["A", "below"]\n'
     panel = '[[stage]]\nname = "panel"'
     text = LU.replace(panel, first + panel)
-    with pytest.raises(KernelFileError, match="below. value depends on k, which numbers the steps"):
+    with pytest.raises(KernelFileError, match="value depends on k, which numbers the steps"):
         load(tmp_path, text, LU_CODE)
 
 

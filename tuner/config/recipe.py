@@ -397,7 +397,7 @@ def values_of(item: ParameterRecipe) -> Iterator[Formula]:
 
 def _parameter(
     item: ParameterRecipe, env: Environment, buffers: Mapping[str, Buffer]
-) -> str | BufferView | Scalar | TensorMap:
+) -> str | BufferView | Scalar | StructValue | TensorMap:
     if isinstance(item, str):
         return item
     return item.evaluated(env, buffers) if isinstance(item, ViewRecipe) else item.evaluated(env)

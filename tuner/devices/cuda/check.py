@@ -201,7 +201,7 @@ class AnswerCheck:
         self._inputs.prepare(plan, seed)
         self._pool.poison(plan)
         self._cp.cuda.runtime.deviceSynchronize()  # the rounds' streams do not wait for the default one
-        self._runner.once(launches)
+        self._runner.once((*self._code.preparation(plan, arrays), *launches))
 
     def _strayed(self, plan: Plan, seed: int) -> str:
         """Where a run wrote that it must not, or nothing."""

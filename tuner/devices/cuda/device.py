@@ -200,6 +200,10 @@ class CudaDevice:
             for index in range(count)
         ]
         self._cp.cuda.runtime.deviceSynchronize()
+        for plan, of_plan in zip(plans, sets, strict=True):
+            steps = [step for arrays in of_plan for step in self._code.preparation(plan, arrays)]
+            if steps:
+                self._runner.once(steps)
         rounds = self._runner.measure(rotation, window_s)
         flags = [rounds.flag] if rounds.flag else []
         if not is_cold(wanted, one_set, self._limits.l2_bytes):

@@ -35,6 +35,7 @@ class Launch:
         side: 0 for the stream of its workload; others run beside that.
         after: places of stages that must have ended.
         place: of its stage, among those of the plan.
+        cooperative: all its blocks are on the device at the same time.
     """
 
     function: CudaFunction
@@ -45,10 +46,18 @@ class Launch:
     side: int = 0
     after: tuple[int, ...] = ()
     place: int = 0
+    cooperative: bool = False
 
     def enqueue(self, stream: Stream | None) -> None:
         """Put the launch into a stream; None is CuPy's current one."""
-        self.function(self.grid, self.block, self.arguments, shared_mem=self.shared_bytes, stream=stream)
+        self.function(
+            self.grid,
+            self.block,
+            self.arguments,
+            shared_mem=self.shared_bytes,
+            stream=stream,
+            enable_cooperative_groups=self.cooperative,
+        )
 
     @cached_property
     def identity(self) -> Hashable:
@@ -61,6 +70,7 @@ class Launch:
             tuple(_identity(argument) for argument in self.arguments),
             self.side,
             self.after,
+            self.cooperative,
         )
 
 
@@ -124,10 +134,38 @@ class Restoring:
         return (self.array.data.ptr, self.original.data.ptr, self.array.nbytes)
 
 
+@dataclass(frozen=True)
+class SymbolAddress:
+    """A variable of a loaded module, and the buffer that it is filled from."""
+
+    buffer: str
+    address: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class SymbolCopy:
+    """Copies an array to a variable of a module, to be put into a stream."""
+
+    symbol: SymbolAddress
+    array: Array
+    driver: DriverCalls
+
+    def enqueue(self, stream: Stream | None) -> None:
+        """Put the copy into a stream; None is the default one."""
+        to = 0 if stream is None else stream.ptr
+        self.driver.copy(self.symbol.address, self.array.data.ptr, self.symbol.bytes, to)
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for copies between the same memory."""
+        return (self.symbol, self.array.data.ptr)
+
+
 StageLaunch = Launch | LibraryLaunch
 """What a stage puts into a stream."""
 
-Step = StageLaunch | Clearing | Restoring
+Step = StageLaunch | Clearing | Restoring | SymbolCopy
 """One piece of work of a run."""
 
 
@@ -151,8 +189,8 @@ class ArrayOffset:
     offset_bytes: int
 
 
-LoadedArgument = Union[str, ArrayOffset, "np.generic[Any]", TensorMap]
-"""The name of a buffer, a part of one, a NumPy scalar or a tensor map."""
+LoadedArgument = Union[str, ArrayOffset, "np.generic[Any]", "np.ndarray[Any, Any]", TensorMap]
+"""The name of a buffer, a part of one, a NumPy scalar, the bytes of a struct, or a tensor map."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +214,7 @@ class LoadedStage:
     side: int = 0
     after: tuple[int, ...] = ()
     place: int = 0
+    cooperative: bool = False
 
     def bound(self, arrays: Mapping[str, Array], driver: DriverCalls) -> Launch:
         """The launch on some arrays.
@@ -189,6 +228,7 @@ class LoadedStage:
             side=self.side,
             after=self.after,
             place=self.place,
+            cooperative=self.cooperative,
         )
 
     def _argument(self, item: LoadedArgument, arrays: Mapping[str, Array], driver: DriverCalls) -> object:
@@ -227,12 +267,29 @@ class Program:
     """A plan on the device that lacks only its arrays.
 
     Attributes:
+        stages: what every run launches.
         zeroed: buffers that are set to zero before every run.
+        setup: stages that are launched once for the arrays, before runs.
+        symbols: variables that are filled before runs.
     """
 
     stages: tuple[LoadedStage | LibraryStage, ...]
     zeroed: tuple[str, ...]
     driver: DriverCalls
+    setup: tuple[LoadedStage | LibraryStage, ...] = ()
+    symbols: tuple[SymbolAddress, ...] = ()
+
+    def prepared(self, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
+        """What comes before runs on some arrays, in order; set-up stages find ``zeroed`` arrays cleared.
+
+        Raises:
+            LaunchRefusedError: a tensor map cannot be made of its array.
+        """
+        return (
+            *(SymbolCopy(symbol, arrays[symbol.buffer], self.driver) for symbol in self.symbols),
+            *(Clearing(arrays[name]) for name in self.zeroed if self.setup),
+            *(stage.bound(arrays, self.driver) for stage in self.setup),
+        )
 
     def bound(self, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
         """One run on some arrays, in order.
