@@ -15,6 +15,7 @@ from tuner.problems.input_values import stated_draw, stated_values
 from tuner.problems.scan import Scan
 from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel, Stated
 from tuner.problems.tridiagonal import Tridiagonal
+from tuner.problems.unchecked import Unchecked
 
 __all__ = [
     "NAMES",
@@ -47,6 +48,7 @@ _PROBLEMS: dict[str, type[Problem]] = {
     "fft": Fft,
     "expression": Elementwise,
     "consistent": Consistent,
+    "unchecked": Unchecked,
 }
 _STATED: dict[str, type[Problem]] = {
     "function": FunctionReference,

@@ -71,6 +71,7 @@ class Problem(ABC):
         needs_baseline: True when only another run can tell what is right.
         judged_whole: True when ``compare`` and ``residual`` are the same, on complete arrays: rows are no
             problems by themselves.
+        judged: False when nothing is compared.
         words: sizes that decide what is computed -> values known; the first where the kernel has no such
             size.
     """
@@ -78,6 +79,7 @@ class Problem(ABC):
     spec: ProblemSpec
     needs_baseline: ClassVar[bool] = False
     judged_whole: ClassVar[bool] = False
+    judged: ClassVar[bool] = True
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def word(self, name: str, sizes: Mapping[str, Any]) -> str:

@@ -191,9 +191,9 @@ class Law(Generic):
             UncheckableError: the function raises, or returns no number.
         """
         finite = Consistent(self.spec).residual(xp, inputs, outputs, sizes)
-        return self.judged(inputs, outputs, sizes) if finite.ok else finite
+        return self.verdict(inputs, outputs, sizes) if finite.ok else finite
 
-    def judged(self, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def verdict(self, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """The same of outputs that are finite.
 
         Raises:

@@ -40,6 +40,7 @@ class SearchOutcome:
         repeatability: how well trials repeat, by the name of an objective; without those not known.
         co_run: the answer against its workloads one after another; None where that was not measured.
         notices: what the user should know.
+        run: its number in the database; None where it is not stored.
     """
 
     status: RunStatus
@@ -57,6 +58,7 @@ class SearchOutcome:
     repeatability: Mapping[str, Repeatability] = field(default_factory=dict)
     co_run: CoRunComparison | None = None
     notices: list[str] = field(default_factory=list)
+    run: int | None = None
 
 
 def final_objective(task: Task, driver: Driver) -> Objective:

@@ -10,7 +10,7 @@ Where the user states what is right (``Stated``, a naive kernel), that is the re
 Where it cannot be made, no configuration is to blame: the check is refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
@@ -117,6 +117,8 @@ class AnswerCheck:
         self._valid(plan)
         self._pool.evict(_related(plan))
         problem, key = problem_for(plan.problem), _key(plan, seed)
+        if not problem.judged:
+            return self._unjudged(plan, seed)
         reference = self._references.get(key) or self._first_reference(problem, plan, seed)
         self._run(plan, seed)
         strayed = self._strayed(plan, seed)
@@ -133,9 +135,23 @@ class AnswerCheck:
         left = unwritten(plan, self._outputs(plan)) if status is Status.WRONG_ANSWER else ""
         return status, f"{left}: {words}" if left else words
 
+    def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> dict[str, Array]:
+        """Arrays as one run on the inputs of a seed leaves them; they are those of the pool.
+
+        Raises:
+            LaunchRefusedError: a stage cannot be compiled, loaded or launched.
+            UncheckableError: the inputs cannot be made.
+        """
+        self._valid(plan)
+        self._pool.evict(_related(plan))
+        self._run(plan, seed)
+        arrays = self._pool.sets(plan, 1)[0]
+        return {name: arrays[name] for name in names}
+
     def forget(self) -> None:
         """Give the memory of the references back."""
         self._references.clear()
+        self._inputs.forget()
 
     # --- what is right, from the beginning ----------------------------------------------------------
 
@@ -168,11 +184,12 @@ class AnswerCheck:
             self._pool.sets(plan, 1)
             self._inputs.prepare(plan, seed)
             inputs: dict[str, Any] = self._inputs.present(plan)
-            if problem.arrays == "numpy":
+            if problem.arrays == "cupy":
+                self._pool.forget(plan)  # a function of the user's is given the arrays themselves
+            else:
                 inputs = {name: to_host(array) for name, array in inputs.items()}
             outputs = [buffer for buffer in plan.buffers if buffer.role in _OUTPUT_ROLES]
             right = problem.reference(inputs, outputs, _sizes(plan))
-            self._pool.forget(plan)  # a function of the user's had the arrays
             others = {other: kept for other, kept in self._stated.items() if other[0] != key[0]}
             self._stated = {**others, key: right}
         arrays = {name: self._cp.asarray(array) for name, array in self._stated[key].items()}
@@ -219,6 +236,17 @@ class AnswerCheck:
     def _outputs(self, plan: Plan) -> dict[str, Array]:
         arrays = self._pool.sets(plan, 1)[0]
         return {b.name: arrays[b.name] for b in plan.buffers if b.role in _OUTPUT_ROLES}
+
+    def _unjudged(self, plan: Plan, seed: int) -> tuple[Status, str]:
+        """One run of which only the guards are looked at; arrays of role ``in`` may be written."""
+        self._run(plan, seed)
+        guards = {name: self._kernels.guarded(raw, GUARD_BYTES) for name, raw in self._pool.raw(plan).items()}
+        found = self._kernels.read()
+        overrun = next((name for name, slot in guards.items() if found[slot]), None)
+        if overrun is None:
+            return Status.OK, "not compared"
+        self._pool.forget(plan)
+        return Status.WRONG_ANSWER, f"wrote outside of buffer {overrun!r}"
 
     # --- without a reference ---------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from tuner.model import (
     Plan,
     Scalar,
     Stage,
+    StageArgument,
     Status,
     StructValue,
     TensorMap,
@@ -125,26 +126,20 @@ class CodeCache:
                 self._fits(stage)
         self._load(plan, {key: stage for key, stage in own.items() if key not in self._functions})
         zeroed = tuple(buffer.name for buffer in plan.buffers if buffer.role == "zeroed")
-        item_bytes = {buffer.name: element_dtype(buffer.dtype).itemsize for buffer in plan.buffers}
-        staged = [
-            (stage.setup, self._staged(stage, place, plan, item_bytes))
-            for place, stage in enumerate(plan.stages)
-        ]
         program = Program(
-            tuple(one for setup, one in staged if not setup),
+            tuple(self._staged(place, plan) for place in plan.timed),
             zeroed,
             self._driver,
-            setup=tuple(one for setup, one in staged if setup),
+            setup=tuple(self._staged(place, plan) for place, stage in enumerate(plan.stages) if stage.setup),
             symbols=tuple(symbol for key in own for symbol in self._functions[key].symbols),
         )
         while len(self._functions) > _KEPT:
             self._functions.popitem(last=False)
         return program
 
-    def _staged(
-        self, stage: Stage, place: int, plan: Plan, item_bytes: Mapping[str, int]
-    ) -> LoadedStage | LibraryStage:
-        order = (stage.stream, stage.after, place)
+    def _staged(self, place: int, plan: Plan) -> LoadedStage | LibraryStage:
+        stage = plan.stages[place]
+        order = (stage.stream, tuple(one for one in stage.after if not plan.stages[one].setup), place)
         if stage.library is not None:
             return LibraryStage(stage.name, stage.library, self._libraries, *order)
         key = _key(stage, plan.workload)
@@ -152,6 +147,7 @@ class CodeCache:
         self._functions.move_to_end(key)
         if stage.cooperative and not stage.resident and loaded.held is not None:
             self._check_held(stage, loaded.held)
+        item_bytes = {buffer.name: element_dtype(buffer.dtype).itemsize for buffer in plan.buffers}
         return LoadedStage(
             stage.name,
             loaded.function,
@@ -302,9 +298,7 @@ def _refused(stage: Stage, message: str) -> LaunchRefusedError:
     return LaunchRefusedError(Status.LAUNCH_ERROR, f"stage {stage.name}: {message}")
 
 
-def _argument(
-    item: str | BufferView | Scalar | StructValue | TensorMap, item_bytes: Mapping[str, int]
-) -> LoadedArgument:
+def _argument(item: StageArgument, item_bytes: Mapping[str, int]) -> LoadedArgument:
     if isinstance(item, BufferView):
         return ArrayOffset(item.buffer, item.offset_elements * item_bytes[item.buffer])
     if isinstance(item, StructValue):  # an array without axes is passed by value, whatever its size

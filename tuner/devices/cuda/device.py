@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -31,6 +32,7 @@ from tuner.devices.cuda.types import Array
 from tuner.errors import CompileError, InputError, TunerError, UncheckableError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Flag, FlagKind, Plan, Resources, Status, WorkloadResult
+from tuner.problems import to_host
 
 _BLOCKS = 8
 _LEAST = 2  # a scatter needs two values
@@ -130,6 +132,23 @@ class CudaDevice:
         answer = self._guarded([plan], lambda: self._answers.prepare(plan, seed))
         if isinstance(answer, _Failure):
             raise UncheckableError(f"{plan.workload}: the reference cannot be made: {answer.detail}")
+
+    def outputs(self, plan: Plan, seed: int, names: Sequence[str], folder: str) -> Check:
+        """Run a plan once on its inputs, and write arrays of it to ``folder/NAME.npy``.
+
+        The check is ok where it ran; nothing is compared.
+        """
+        begun = self.now_s()
+
+        def save() -> Check:
+            for name, array in self._answers.outputs(plan, seed, names).items():
+                np.save(Path(folder) / f"{name}.npy", to_host(array), allow_pickle=False)
+            return Check(Status.OK, "", self.now_s() - begun)
+
+        answer = self._guarded([plan], save)
+        if isinstance(answer, _Failure):
+            return Check(answer.status, answer.detail, self.now_s() - begun)
+        return answer
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """See ``Device.run``."""
@@ -231,7 +250,8 @@ class CudaDevice:
         fresh = not self._pool.holds(plan)
         sets = self._pool.sets(plan, count)
         if fresh or any(buffer.role == "inout" for buffer in plan.buffers):
-            self._inputs.load(plan, _RUN_SEED, count)
+            seed = self._pool.seed(plan)
+            self._inputs.load(plan, _RUN_SEED if seed is None else seed, count)
         return sets
 
     def _launches(self, plan: Plan, lane: int, arrays: dict[str, Array]) -> tuple[Step, ...]:
