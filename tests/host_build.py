@@ -34,7 +34,7 @@ from host_compile import (
 )
 from host_launch import ORDERS, Argument, Extent, Function, Launch, Order, run_apart, run_here, unload
 
-from tuner.model import BufferView, Plan, Scalar, Source, Stage, TensorMap
+from tuner.model import BufferView, Plan, Scalar, Source, Stage, StructValue, TensorMap
 from tuner.problems import poison
 
 __all__ = [
@@ -216,6 +216,8 @@ def run_plan(
                 args.append(np.void(bytes(128)))
             elif isinstance(argument, Scalar):
                 args.append(np.dtype(argument.dtype).type(argument.value))
+            elif isinstance(argument, StructValue):
+                args.append(np.void(argument.bytes))
             elif isinstance(argument, BufferView):
                 args.append(arrays[argument.buffer].reshape(-1)[argument.offset_elements :])
             else:
