@@ -23,7 +23,7 @@ from tuner.kernel_tuner.sources import (
     read_sources,
     split_factors,
 )
-from tuner.model import Source, Stage, TunableValue
+from tuner.model import Buffer, Source, Stage, TunableValue
 
 _SOURCE = "kernel.cu"
 _SIZE_NAMES = ("problem", "problem_size", "size_of_problem")
@@ -138,14 +138,14 @@ class CalledStage(StageRecipe):
     launch: Callable[[Stage, Parameters], Stage] = field(kw_only=True)
     parameters: tuple[str, ...] = field(kw_only=True)
 
-    def evaluated(self, env: Environment) -> Stage:
+    def evaluated(self, env: Environment, buffers: Mapping[str, Buffer]) -> Stage:
         """The launch of one configuration.
 
         Raises:
             InputError: something that depends on the parameters has no value.
         """
         params = {name: value for name in self.parameters if not isinstance(value := env[name], NoValue)}
-        return self.launch(super().evaluated(env), params)
+        return self.launch(super().evaluated(env, buffers), params)
 
 
 def kernel_file_of(call: KernelCall, paths: Mapping[str, Path], written: Sequence[str]) -> KernelFile:
