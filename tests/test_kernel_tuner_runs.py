@@ -10,7 +10,7 @@ import pytest
 
 from tuner import kernel_tuner
 from tuner.devices.worker import WorkerDevice
-from tuner.errors import DeviceUnavailableError, EmptySpaceError, InputError, VerificationError
+from tuner.errors import DeviceError, DeviceUnavailableError, EmptySpaceError, InputError, VerificationError
 from tuner.interfaces import Check
 from tuner.kernel_tuner import run_kernel, running, tune_kernel
 from tuner.kernel_tuner.answers import judge_of
@@ -147,7 +147,7 @@ def test_launches_of_a_call(tmp_path: Path) -> None:
 
 def test_scripts_find_what_they_import(tmp_path: Path) -> None:
     """The functions of ``util`` and ``file_utils`` that examples use, and names of strategies."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"a": 1, "time": 2.0, "times": [2.0]},
         {"a": 2, "__error__": "InvalidConfig"},
         {"a": 3, "time": 1.0},
@@ -178,7 +178,7 @@ class FakeWorker(WorkerDevice):
         """See ``WorkerDevice.outputs``."""
         del plan, seed
         self.asked += 1
-        arrays = {"y": 2 * ARGUMENTS[1], "x": ARGUMENTS[1]}
+        arrays = {"y": np.full(N, 2, np.float32), "x": np.ones(N, np.float32)}
         return Check(self.status, "told"), {name: arrays[name] for name in names}
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ def test_run_kernel_returns_all_arguments(monkeypatch: pytest.MonkeyPatch) -> No
     y, x, n = run_kernel(**given)
     assert (y.tolist(), x.tolist(), n) == ([2.0] * N, [1.0] * N, N)
     worker.status = Status.CRASHED
-    with pytest.raises(running.DeviceError, match="scale: crashed: told"):
+    with pytest.raises(DeviceError, match="scale: crashed: told"):
         run_kernel(**given)
     monkeypatch.undo()
     with pytest.raises(DeviceUnavailableError, match="sim:h200 computes nothing"):

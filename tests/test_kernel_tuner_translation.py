@@ -105,7 +105,7 @@ def test_dynamic_shared_memory(size: Any, expected: int) -> None:
 
 def test_values_are_pythons_own() -> None:
     """NumPy's numbers and repeated values would be other configurations; no parameters are one."""
-    given = {"n": list(np.arange(2)), "m": [np.int32(1), 1], "t": ["a", "b", "a"]}
+    given: dict[str, list[Any]] = {"n": list(np.arange(2)), "m": [np.int32(1), 1], "t": ["a", "b", "a"]}
     assert tunables_of(given) == {"n": (0, 1), "m": (1,), "t": ("a", "b")}
     assert tunables_of({}) == {PLACEHOLDER: (1,)}
 
