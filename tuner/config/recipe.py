@@ -26,6 +26,7 @@ from tuner.model import (
     Scalar,
     Source,
     Stage,
+    StageArgument,
     StructValue,
     TensorMap,
     TunableValue,
@@ -395,9 +396,7 @@ def values_of(item: ParameterRecipe) -> Iterator[Formula]:
         yield from (field.value for field in item.fields)
 
 
-def _parameter(
-    item: ParameterRecipe, env: Environment, buffers: Mapping[str, Buffer]
-) -> str | BufferView | Scalar | TensorMap:
+def _parameter(item: ParameterRecipe, env: Environment, buffers: Mapping[str, Buffer]) -> StageArgument:
     if isinstance(item, str):
         return item
     return item.evaluated(env, buffers) if isinstance(item, ViewRecipe) else item.evaluated(env)
