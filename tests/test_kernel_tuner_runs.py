@@ -45,7 +45,7 @@ GIVEN: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def values(results: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
