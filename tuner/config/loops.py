@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tuner.config.formulas import Environment, Formula, Place
 from tuner.errors import KernelFileError
-from tuner.model import Buffer, BufferView, LibraryCall, Scalar, Stage, TensorMap
+from tuner.model import Buffer, BufferView, LibraryCall, Scalar, Stage, StructValue, TensorMap
 
 MAX_LAUNCHES = 10_000
 """Stages of one run; a graph of so many takes tens of megabytes."""
@@ -271,8 +271,8 @@ def _renamed(stage: Stage, arrays: Mapping[str, str]) -> Stage:
 
 
 def _renamed_argument(
-    item: str | BufferView | Scalar | TensorMap, arrays: Mapping[str, str]
-) -> str | BufferView | Scalar | TensorMap:
+    item: str | BufferView | Scalar | StructValue | TensorMap, arrays: Mapping[str, str]
+) -> str | BufferView | Scalar | StructValue | TensorMap:
     if isinstance(item, str):
         return arrays.get(item, item)
     if isinstance(item, BufferView | TensorMap) and item.buffer in arrays:

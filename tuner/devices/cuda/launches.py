@@ -188,8 +188,8 @@ class ArrayOffset:
     offset_bytes: int
 
 
-LoadedArgument = Union[str, ArrayOffset, "np.generic[Any]", TensorMap]
-"""The name of a buffer, a part of one, a NumPy scalar or a tensor map."""
+LoadedArgument = Union[str, ArrayOffset, "np.generic[Any]", "np.ndarray[Any, Any]", TensorMap]
+"""The name of a buffer, a part of one, a NumPy scalar, a struct as an array without axes, or a tensor map."""
 
 
 @dataclass(frozen=True)
