@@ -9,7 +9,7 @@ from tuner.config.argument_schema import DTYPES, MAPPED_DTYPES
 from tuner.config.formulas import Environment, Formula, Place, Template
 from tuner.config.input_reader import InputRecipe
 from tuner.errors import suggestion
-from tuner.model import Buffer, BufferRole, BufferView, Scalar, StructValue, TensorMap
+from tuner.model import Buffer, BufferRole, BufferView, Scalar, StageArgument, StructValue, TensorMap
 from tuner.model.elements import BFLOAT16, element_dtype, struct_bytes
 
 # CUDA driver API, cuTensorMapEncodeTiled
@@ -195,9 +195,7 @@ def values_of(item: ParameterRecipe) -> Iterator[Formula]:
         yield from (field.value for field in item.fields)
 
 
-def parameter(
-    item: ParameterRecipe, env: Environment, buffers: Mapping[str, Buffer]
-) -> str | BufferView | Scalar | StructValue | TensorMap:
+def parameter(item: ParameterRecipe, env: Environment, buffers: Mapping[str, Buffer]) -> StageArgument:
     """A parameter of one configuration, and one step.
 
     Raises:

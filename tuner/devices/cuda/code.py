@@ -30,6 +30,7 @@ from tuner.model import (
     Plan,
     Scalar,
     Stage,
+    StageArgument,
     Status,
     StructValue,
     TensorMap,
@@ -297,9 +298,7 @@ def _refused(stage: Stage, message: str) -> LaunchRefusedError:
     return LaunchRefusedError(Status.LAUNCH_ERROR, f"stage {stage.name}: {message}")
 
 
-def _argument(
-    item: str | BufferView | Scalar | StructValue | TensorMap, item_bytes: Mapping[str, int]
-) -> LoadedArgument:
+def _argument(item: StageArgument, item_bytes: Mapping[str, int]) -> LoadedArgument:
     if isinstance(item, BufferView):
         return ArrayOffset(item.buffer, item.offset_elements * item_bytes[item.buffer])
     if isinstance(item, StructValue):  # an array without axes is passed by value, whatever its size
