@@ -14,11 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tuner.config.argument_recipes import BufferTable
 from tuner.config.assignment import Assignment, environment
 from tuner.config.document import parsed_document
 from tuner.config.formulas import Place
 from tuner.config.reader import read_recipe, recipe_of
-from tuner.config.recipe import BufferTable, Recipe
+from tuner.config.recipe import Recipe
 from tuner.config.schema import KernelDocument
 from tuner.config.short_files import assumed_work
 from tuner.config.sizes import SizeValues, chosen, described, listed
