@@ -117,7 +117,7 @@ class KernelFile:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the kernel file and of every source, header and data file it names: answers are bound to it.
+        """Hash of the kernel file and of all files it names, data too: answers are bound to it.
 
         Raises:
             KernelFileError: a data file cannot be read any more.
