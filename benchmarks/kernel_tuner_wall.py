@@ -44,8 +44,8 @@ from tuner.config import load_kernel_file
 ROOT = Path(__file__).resolve().parents[1]
 SPACES = {
     "scan": (ROOT / "kernels" / "scan-lf" / "kernel.toml", {"N": 1024}),
-    "convolution": (ROOT / "examples" / "convolution" / "kernel.toml", {"N": 4096}),
-    "matmul": (ROOT / "examples" / "matmul" / "kernel.toml", {"N": 2048}),
+    "convolution": (ROOT / "benchmarks" / "kernels" / "convolution" / "kernel.toml", {"N": 4096}),
+    "matmul": (ROOT / "benchmarks" / "kernels" / "matmul" / "kernel.toml", {"N": 2048}),
 }
 TUNERS = ("kernel-tuner", "tuner")
 BACKENDS = ("cupy", "nvcuda")
@@ -177,7 +177,7 @@ def compare(name: str, architecture: int, options: argparse.Namespace, document:
     part["workload"], part["configurations"] = space.task.workload, len(space.configurations)
     part["tunables"] = {key: list(values) for key, values in space.task.tunables.items()}
     print(f"{space.task.workload}: {len(space.configurations)} configurations", flush=True)
-    kernel_file = path if path.is_relative_to(ROOT / "examples") else None
+    kernel_file = path if path.is_relative_to(ROOT / "benchmarks") else None
     jobs = schedule(name, options)
     with ExitStack() as stack:
         kept = {tuner: stack.enter_context(Caches.new()) for tuner in TUNERS}

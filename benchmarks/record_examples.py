@@ -2,7 +2,8 @@
 
 What is left of the time is shared evenly between the kernels that are left; where a kernel's space is larger
 than its share, its recording holds those that were measured, a random part of it. Compiling goes ahead on all
-cores. The answers of the fastest are checked.
+cores. The answers of the fastest are checked. ``benchmarks/spaces/users-h200.zip`` was made of earlier
+examples, in other spaces, with softmax and without vector addition; no sources are needed to read it.
 
     python benchmarks/record_examples.py --out users-h100.zip [--limit 150] [--only NAME ...]
 """
@@ -29,7 +30,6 @@ from tuner.search.compilation import prepare_compiled
 from tuner.search.exporting import recorded_space
 
 FOLDER = Path(__file__).parents[1] / "examples"
-WORKLOADS = {"convolution": "convolution:N=4096", "matmul": "matmul:N=2048"}  # others: the first of the file
 WINDOW_S = 0.02
 CHECK_S = 0.06  # what a check of an answer takes, about: so much of a share is kept for them
 
@@ -44,8 +44,7 @@ def prepared(name: str, device: WorkerDevice) -> PreparedWorkload:
     """A workload of a kernel, compiled; the occupancy of a configuration does not count."""
     catalog = Catalog.load([FOLDER / name / "kernel.toml"])
     kernel = catalog.kernel(name)
-    workload = catalog.workload(WORKLOADS[name]) if name in WORKLOADS else kernel.workloads()[0]
-    (item,) = prepare_compiled([(kernel, workload)], device, 0.0)
+    (item,) = prepare_compiled([(kernel, kernel.workloads()[0])], device, 0.0)
     return item
 
 

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import host_library
 import numpy as np
 import numpy.typing as npt
 from build_cache import BUILDS
@@ -33,7 +34,7 @@ from host_compile import (
 )
 from host_launch import ORDERS, Argument, Extent, Function, Launch, Order, run_apart, run_here, unload
 
-from tuner.model import Plan, Scalar, Source, Stage, TensorMap
+from tuner.model import BufferView, Plan, Scalar, Source, Stage, TensorMap
 from tuner.problems import poison
 
 __all__ = [
@@ -84,7 +85,7 @@ def build(
 def build_plans(plans: Sequence[Plan], flags: Sequence[str] = FLAGS) -> None:
     """Compiles every stage of the plans ahead, as many together as share source and options."""
     groups: dict[tuple[Source, tuple[str, ...]], list[str]] = {}
-    for stage in (stage for plan in plans for stage in plan.stages):
+    for stage in (stage for plan in plans for stage in plan.stages if stage.library is None):
         groups.setdefault((stage.source, stage.options), []).append(stage.entry)
     _build([(*key, entries) for key, entries in groups.items()], flags)
 
@@ -157,7 +158,7 @@ def run_on_host(  # noqa: PLR0917 - a launch, in the order CUDA gives it
 def barriers_reached(plan: Plan) -> list[Barrier]:
     """Barriers that launches of the plan have come to in the checked build, or others compiled with it."""
     found = []
-    for stage in plan.stages:
+    for stage in (stage for stage in plan.stages if stage.library is None):
         reached = _functions[_key(stage.source, stage.entry, stage.options, CHECKED)].reached()
         found += [barrier for barrier in barriers_of(stage.source) if barrier.number in reached]
     return found
@@ -205,6 +206,9 @@ def run_plan(
         HostRunError: as ``run``.
     """
     for stage in plan.stages:
+        if stage.library is not None:
+            host_library.run(stage.library, arrays)
+            continue
         grid, block, shared_bytes = _geometry(stage)
         args: list[Argument] = []
         for argument in stage.arguments:
@@ -212,6 +216,8 @@ def run_plan(
                 args.append(np.void(bytes(128)))
             elif isinstance(argument, Scalar):
                 args.append(np.dtype(argument.dtype).type(argument.value))
+            elif isinstance(argument, BufferView):
+                args.append(arrays[argument.buffer].reshape(-1)[argument.offset_elements :])
             else:
                 args.append(arrays[argument])
         run(

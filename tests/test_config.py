@@ -281,7 +281,7 @@ LOADING: list[tuple[str, str, str]] = [
     ("block = ", "blok = ", "[launch] blok: unknown key; did you mean 'block'?"),
     ('role = "inout"', 'role = "inot"', "[[argument]] 1 role: 'inot' is not one of in, out, inout, scratch"),
     ('role = "inout"', 'role = "in"', "[[argument]]: no buffer has role"),
-    ('dtype = "int32"', 'dtype = "int"', "[[argument]] 2 dtype: 'int' is not one of"),
+    ('dtype = "int32"', 'dtype = "int"', "[[argument]] 2 (rows) dtype: 'int' is not one of"),
     (
         'shape = ["batch", "N"]',
         'shape = ["batch", {}]',

@@ -111,11 +111,29 @@ def anchors(text: str) -> set[str]:
 
 @pytest.fixture
 def example(tmp_path: Path) -> KernelFile:
-    """The kernel that docs/kernel-files.md shows."""
+    """The longer kernel that docs/kernel-files.md shows."""
     text = page("kernel-files.md")
-    (tmp_path / "saxpy.cu").write_text(blocks(text, "cuda")[0])
-    (tmp_path / "kernel.toml").write_text(blocks(text, "toml")[0])
+    (tmp_path / "saxpy.cu").write_text(blocks(text, "cuda")[2])
+    (tmp_path / "kernel.toml").write_text(blocks(text, "toml")[1])
     return load_kernel_file(tmp_path / "kernel.toml")
+
+
+def test_the_first_example_is_among_the_examples() -> None:
+    """The page begins with the files of examples/vector-add."""
+    text, folder = page("kernel-files.md"), ROOT / "examples" / "vector-add"
+    assert blocks(text, "cuda")[0] == (folder / "vector_add.cu").read_text()
+    assert blocks(text, "toml")[0] == (folder / "kernel.toml").read_text()
+
+
+def test_the_example_works_with_macros(tmp_path: Path) -> None:
+    """The same kernel without a template gets its tunables as macros."""
+    text = page("kernel-files.md")
+    (tmp_path / "vector_add.cu").write_text(blocks(text, "cuda")[1])
+    (tmp_path / "kernel.toml").write_text(blocks(text, "toml")[0])
+    kernel = load_kernel_file(tmp_path / "kernel.toml")
+    workload = kernel.workload({"N": 65536})
+    (stage,) = kernel.plan(workload, kernel.default(workload)).stages
+    assert (stage.entry, stage.options) == ("vector_add", ("-Dblock_size_x=128", "-Dloads=1"))
 
 
 def test_example_loads(example: KernelFile) -> None:
@@ -192,3 +210,22 @@ def test_shown_comparison_is_the_present_models() -> None:
         assert (int(row[0]), int(row[1]), float(row[2]), float(row[4])) == (P, L, time_ms, energy_mj)
         assert float(row[3]) == pytest.approx(makespan(sim, plan) * 1e3, abs=1e-4)
         assert float(row[5]) == pytest.approx(joules(sim, plan) * 1e3, abs=0.1)
+
+
+# --- the report ----------------------------------------------------------------------------------
+
+
+def test_the_report_of_the_page_is_the_golden_one() -> None:
+    """docs/run.md shows a report as the tests of the report have it, at 120 columns."""
+    golden = (ROOT / "tests" / "data" / "report" / "one-energy.txt").read_text()
+    whole = golden.split("=== 120 columns\n")[1].split("\n\n=== ")[0]
+
+    assert whole in [body.rstrip("\n") for body in blocks(page("run.md"), "")]
+
+
+def test_the_readme_shows_the_kernel_file_of_its_example() -> None:
+    """The first screen has the file whole, and names the folder that it is in."""
+    readme = (ROOT / "README.md").read_text()
+
+    assert blocks(readme, "toml")[0] == (ROOT / "examples" / "vector-add" / "kernel.toml").read_text()
+    assert "examples/vector-add/kernel.toml" in readme

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.__main__",),
     ("tuner.cli",),
-    ("tuner.daemon", "tuner.doctor"),
+    ("tuner.daemon", "tuner.doctor", "tuner.python"),
     ("tuner.report", "tuner.installing"),
     ("tuner.comparing", "tuner.application", "tuner.kernel_tuner"),
     ("tuner.search",),

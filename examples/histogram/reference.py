@@ -3,6 +3,6 @@
 import numpy as np
 
 
-def histogram(values, **sizes):
+def histogram(values):
     """How often each byte stands in the array."""
     return np.bincount(values, minlength=256)

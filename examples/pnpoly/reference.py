@@ -1,10 +1,10 @@
 """What the kernel is checked against."""
 
 
-def pnpoly(point, corner, **sizes):
+def pnpoly(point, corner):
     """Whether each point lies in the polygon, by all edges one after another; NumPy or CuPy arrays."""
     x, y = point[:, 0], point[:, 1]
-    inside = x != x  # nowhere
+    inside = abs(x) < 0  # nowhere yet
     for edge in range(len(corner)):
         start, end = corner[edge - 1], corner[edge]
         across, up = end - start

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def spmv(offsets, columns, values, x, **sizes):
+def spmv(offsets, columns, values, x):
     """The product by rows: differences of running sums."""
     products = values.astype("float64") * x[columns]
     running = np.concatenate([[0.0], np.cumsum(products)])

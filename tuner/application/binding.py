@@ -25,6 +25,7 @@ from tuner.devices.cuda.launches import Program
 from tuner.devices.cuda.packed import HomeContext, PackedRun, RunGraphs
 from tuner.errors import DeviceError, InputError
 from tuner.model import Buffer, Plan, Workload
+from tuner.model.elements import element_dtype
 
 
 @dataclass(frozen=True)
@@ -164,17 +165,27 @@ def loaded_kernel(
     home: HomeContext,
     tally: Tally,
 ) -> LoadedKernel:
-    """A kernel for arrays of some forms; see ``LoadedKernel``."""
+    """A kernel for arrays of some forms; see ``LoadedKernel``.
+
+    Raises:
+        InputError: a stage of it is a library's.
+    """
+    called = next((stage for stage in plan.stages if stage.library is not None), None)
+    if called is not None and called.library is not None:
+        raise InputError(
+            f"{file.name}: stage {called.name} is {called.library.routine} of a library, and tuner.apply runs"
+            " no libraries; tune this kernel with tuner run"
+        )
     flat = any(is_flat(recipe, form.shape) for recipe, form in zip(taken(file), forms, strict=True))
     recipes = {recipe.name: recipe for recipe in file.recipe.buffers}
     buffers = {buffer.name: buffer for buffer in plan.buffers}
 
     def of_caller(buffer: Buffer) -> CallArray:
         shape = shape_of(recipes[buffer.name], buffer, flat=flat)
-        return CallArray(buffer.name, shape, np.dtype(buffer.dtype))
+        return CallArray(buffer.name, shape, element_dtype(buffer.dtype))
 
     inputs = tuple(
-        CallArray(recipe.name, form.shape, np.dtype(buffers[recipe.name].dtype))
+        CallArray(recipe.name, form.shape, element_dtype(buffers[recipe.name].dtype))
         for recipe, form in zip(taken(file), forms, strict=True)
     )
     outputs = tuple(of_caller(buffer) for buffer in plan.buffers if buffer.role == "out")
@@ -189,7 +200,7 @@ def loaded_kernel(
         inputs=inputs,
         outputs=outputs,
         scratch=tuple(
-            CallArray(b.name, b.shape, np.dtype(b.dtype))
+            CallArray(b.name, b.shape, element_dtype(b.dtype))
             for b in plan.buffers
             if b.role in ("scratch", "zeroed")
         ),

@@ -263,7 +263,7 @@ def _checked(kernel: "KernelFile", workload: "Workload", valued: set[str]) -> di
                 validate_plan(plan)
             except InputError as error:
                 raise KernelFileError(f"{kernel.path}: {error} (at {plan.label()})") from error
-        threads |= {stage.threads_per_block for stage in stages}
+        threads |= {stage.threads_per_block for stage in stages if stage.library is None}
         launches.add(len(stages))
     return {
         "workload": str(workload),

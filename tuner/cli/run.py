@@ -71,8 +71,8 @@ def run(
 def _tune(
     request: "Request", device_spec: str | None, database: Path | None, *, resume: bool, allow_simulated: bool
 ) -> "TuningResult":
-    from tuner.cli.progress import RunProgress
     from tuner.config.catalog import Catalog
+    from tuner.report.progress import RunProgress
     from tuner.search.running import run as run_search
 
     with orderly_stop():

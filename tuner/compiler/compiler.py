@@ -21,6 +21,7 @@ from tuner.compiler.cubin_cache import CubinCache, default_directory
 from tuner.compiler.nvrtc import Output
 from tuner.compiler.nvrtc_choice import SERVER, choose
 from tuner.compiler.ptxas_report import resources_in
+from tuner.compiler.toolkit_headers import ToolkitHeaders, missing_header, with_package
 from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError
 from tuner.interfaces import Progress
 from tuner.model import Plan, Resources, Source, Stage
@@ -52,12 +53,14 @@ class CompiledStage:
         lowered_name: mangled name to look the function up by.
         resources: what it takes of a multiprocessor.
         log: NVRTC's log, warnings and the reports of ptxas.
+        symbols: mangled names of the stage's symbols, in their order.
     """
 
     cubin: bytes
     lowered_name: str
     resources: Resources
     log: str
+    symbols: tuple[str, ...] = ()
 
 
 class Compiler:
@@ -96,6 +99,7 @@ class Compiler:
         self._timeout_s = timeout_s
         self._library = choose(architecture, libraries, self._cache, server)
         self._children = CompileChildren(server, self._library.path, self._jobs, idle_s)
+        self._headers = ToolkitHeaders(self._library.version)
         self._lock = threading.Lock()
         self._under_way: dict[str, Future[Output | CompileError]] = {}
 
@@ -175,6 +179,8 @@ class Compiler:
                 PurePath(stage.source.path).name,  # __FILE__, and the messages
                 stage.entry,
                 sources[stage.source],
+                *((_names_of_symbols(stage),) if stage.symbols else ()),
+                *self._headers.stamps(stage.source),
             )
             keys.append(hashlib.sha256(json.dumps(content).encode()).hexdigest())
         return keys
@@ -212,7 +218,7 @@ class Compiler:
             return others.result()
         try:
             output = self._cache.load(key) or self._compile_in_child(stage)
-            if isinstance(output, Output):
+            if isinstance(output, Output) and not missing_header(output.log):  # it may be installed later
                 self._cache.store(key, output)
             mine.set_result(output)
         except BaseException as error:
@@ -229,9 +235,10 @@ class Compiler:
                 "compile",
                 PurePath(stage.source.path).name,
                 stage.source.text,
-                stage.source.headers,
+                self._headers.in_memory(stage.source),
                 stage.entry,
-                self._options(stage),
+                (*self._options(stage), *self._headers.options(stage.source)),
+                *((_names_of_symbols(stage),) if stage.symbols else ()),
                 timeout_s=self._timeout_s,
             )
         except ChildTimeoutError:
@@ -246,22 +253,32 @@ class Compiler:
         if isinstance(output, CompileError):
             return output
         if output.cubin is None:
-            return CompileError(f"{_label(stage)}: {_first_error(output.log)}")
+            named = "entry or symbol" if stage.symbols else "entry"
+            error = with_package(_first_error(output.log, named), self._library.version)
+            return CompileError(f"{_label(stage)}: {error}")
         resources = resources_in(output.log, output.lowered_name, self._architecture)
         if resources is None:
             return CompileError(f"{_label(stage)}: ptxas reports no resources; is it silenced by an option?")
-        return CompiledStage(output.cubin, output.lowered_name, resources, output.log)
+        return CompiledStage(output.cubin, output.lowered_name, resources, output.log, output.symbols)
+
+
+def _names_of_symbols(stage: Stage) -> tuple[str, ...]:
+    return tuple(symbol for symbol, _ in stage.symbols)
+
+
+LIBRARY_RESOURCES = Resources(0, compiled=False)
+"""Of a stage that a library runs: what it takes is not known."""
 
 
 def _label(stage: Stage) -> str:
     return f"stage {stage.name!r}, {stage.entry} of {stage.source.path}"
 
 
-def _first_error(log: str) -> str:
+def _first_error(log: str, named: str) -> str:
     """The first error of a log, with file and line where the compiler states them."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     first = next((line for line in lines if re.search(r"\berror\b", line)), lines[0] if lines else "no log")
-    return re.sub(r"^__nv_name_map\(\d+\): ", "entry: ", first)  # NVRTC's name for the name expression
+    return re.sub(r"^__nv_name_map\(\d+\): ", f"{named}: ", first)  # NVRTC's word for name expressions
 
 
 def _as_numbers(version: str) -> tuple[int, ...]:
@@ -276,15 +293,32 @@ def plan_resources(
     Raises:
         CompilerUnavailableError: NVRTC itself fails.
     """
-    compiled = iter(compiler.compile([stage for plan in plans for stage in plan.stages], progress))
+    wanted: dict[tuple[object, ...], Stage] = {}  # the steps of a chain launch the same code again and again
+    for stage in (stage for plan in plans for stage in plan.stages if stage.library is None):
+        wanted.setdefault(code_of(stage), stage)
+    compiled = dict(zip(wanted, compiler.compile(list(wanted.values()), progress), strict=True))
     answers: list[tuple[Resources, ...] | CompileError] = []
     for plan in plans:
-        found = [next(compiled) for _ in plan.stages]
+        found = [_of_stage(stage, compiled) for stage in plan.stages]
         errors = [item for item in found if isinstance(item, CompileError)]
         if errors:
             error = CompileError(f"{plan.label()}: {errors[0]}")
             error.__cause__ = errors[0]
             answers.append(error)
         else:
-            answers.append(tuple(item.resources for item in found if not isinstance(item, CompileError)))
+            answers.append(tuple(item for item in found if not isinstance(item, CompileError)))
     return answers
+
+
+def code_of(stage: Stage) -> tuple[object, ...]:
+    """All of a stage that the compiler sees, and what its messages call it."""
+    return stage.name, stage.source.sha256, stage.source.path, stage.entry, stage.options
+
+
+def _of_stage(
+    stage: Stage, compiled: Mapping[tuple[object, ...], CompiledStage | CompileError]
+) -> Resources | CompileError:
+    if stage.library is not None:
+        return LIBRARY_RESOURCES
+    found = compiled[code_of(stage)]
+    return found if isinstance(found, CompileError) else found.resources

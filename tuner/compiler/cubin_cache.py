@@ -49,12 +49,13 @@ class CubinCache:
         if hashlib.sha256(data[32:]).digest() != digest:
             _log.info("cubin cache: %s is damaged; compiling again", self._directory / key)
             return None
-        lowered_name, log, compiled = json.loads(body[:size])
-        return Output(body[size:] if compiled else None, lowered_name, log)
+        lowered_name, log, compiled, *symbols = json.loads(body[:size])
+        return Output(body[size:] if compiled else None, lowered_name, log, tuple(symbols))
 
     def store(self, key: str, output: Output) -> None:
         """Keep an answer for its key."""
-        text = json.dumps([output.lowered_name, output.log, output.cubin is not None]).encode()
+        facts = [output.lowered_name, output.log, output.cubin is not None, *output.symbols]
+        text = json.dumps(facts).encode()
         data = len(text).to_bytes(8, "big") + text + (output.cubin or b"")
         if not self._write(key, hashlib.sha256(data).digest() + data):
             self._memory[key] = output

@@ -27,11 +27,13 @@ class Output(NamedTuple):
         cubin: the code; None where it does not compile.
         lowered_name: mangled name of the entry; empty where it does not compile.
         log: NVRTC's program log with the reports of ptxas.
+        symbols: mangled names of the variables asked for, in their order.
     """
 
     cubin: bytes | None
     lowered_name: str
     log: str
+    symbols: tuple[str, ...] = ()
 
 
 def library_files() -> list[Path]:
@@ -77,13 +79,14 @@ class Nvrtc:
         self._check(self._library.nvrtcGetSupportedArchs(architectures))
         return f"{major.value}.{minor.value}", tuple(architectures)
 
-    def compile(
+    def compile(  # noqa: PLR0917 - crosses a pipe as it stands
         self,
         name: str,
         text: str,
         headers: tuple[tuple[str, str], ...],
         entry: str,
         options: tuple[str, ...],
+        symbols: tuple[str, ...] = (),
     ) -> Output:
         """Compile one entry of a translation unit to a cubin.
 
@@ -93,12 +96,16 @@ class Nvrtc:
             headers: (include name, text).
             entry: name expression of the ``__global__`` function.
             options: with a real architecture, e.g. ``--gpu-architecture=sm_90``.
+            symbols: ``__constant__`` and ``__device__`` variables that are kept, and whose names are told.
 
         Raises:
             CompilerUnavailableError: NVRTC itself fails.
         """
         with self._program(name, text, headers) as program:
-            failed = self._library.nvrtcAddNameExpression(program, entry.encode())
+            expressions = [entry.encode(), *(f"&{symbol}".encode() for symbol in symbols)]
+            failed = 0
+            for expression in expressions:
+                failed = failed or self._library.nvrtcAddNameExpression(program, expression)
             encoded = [option.encode() for option in options]
             failed = failed or self._library.nvrtcCompileProgram(
                 program, len(encoded), (ctypes.c_char_p * len(encoded))(*encoded)
@@ -108,9 +115,13 @@ class Nvrtc:
             if failed:
                 reason = self._library.nvrtcGetErrorString(failed).decode()
                 return Output(None, "", log or reason)
-            lowered = ctypes.c_char_p()
-            self._check(self._library.nvrtcGetLoweredName(program, entry.encode(), ctypes.byref(lowered)))
-            return Output(self._data(program, "CUBIN"), (lowered.value or b"").decode(), log)
+            lowered_name, *names = (self._lowered(program, expression) for expression in expressions)
+            return Output(self._data(program, "CUBIN"), lowered_name, log, tuple(names))
+
+    def _lowered(self, program: ctypes.c_void_p, expression: bytes) -> str:
+        lowered = ctypes.c_char_p()
+        self._check(self._library.nvrtcGetLoweredName(program, expression, ctypes.byref(lowered)))
+        return (lowered.value or b"").decode()
 
     @contextlib.contextmanager
     def _program(

@@ -1,4 +1,4 @@
-"""Reads ``[[argument]]``: arrays, values and tensor maps, by the names that stages call them."""
+"""Reads ``[[argument]]``: arrays, values, structs and tensor maps, by the names that stages call them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,21 @@ from tuner.config.argument_schema import (
     Argument,
     BufferArgument,
     ScalarArgument,
+    StructArgument,
     TensorMapArgument,
 )
 from tuner.config.formulas import Formula, Place, Template
-from tuner.config.input_reader import read_input
+from tuner.config.input_reader import InputRecipe, read_input
 from tuner.config.recipe import (
     ArgumentRecipe,
     BufferRecipe,
     ScalarRecipe,
+    StructRecipe,
     TensorMapRecipe,
     known_dtype,
 )
 from tuner.errors import suggestion
+from tuner.model import BufferRole
 
 Arguments = dict[str, ArgumentRecipe]
 
@@ -35,12 +38,16 @@ class ArgumentReader:
         sizes: names that the types of arrays may use.
         names: names that everything else may use.
         folder: paths of data are relative to it.
+        indices: names of steps, which the values of scalars may use, too.
+        restores: whether ``inout`` arrays are restored unless the file says otherwise.
     """
 
     at: Callable[[str], Place]
     sizes: Collection[str]
     names: Collection[str]
     folder: Path
+    indices: Collection[str] = ()
+    restores: bool = False
 
     def read(self, given: Sequence[Argument]) -> tuple[tuple[BufferRecipe, ...], Arguments]:
         """The arrays, and all that a stage can take by name, in the order of the file.
@@ -56,28 +63,62 @@ class ArgumentReader:
             if name in arguments:
                 raise self.at(key).error("an argument of this name stands above")
             if isinstance(argument, ScalarArgument):
-                value = Formula(self.at(f"{key} value"), argument.value, self.names)
-                arguments[name] = ScalarRecipe(name, argument.dtype, value)
+                stepped = [*self.names, *self.indices]
+                dtype = self._dtype(f"{key} dtype", argument.dtype, DTYPES, self.names)
+                value = Formula(self.at(f"{key} value"), argument.value, stepped)
+                arguments[name] = ScalarRecipe(name, dtype, value)
+            elif isinstance(argument, StructArgument):
+                arguments[name] = self._struct(key, argument)
             elif isinstance(argument, TensorMapArgument):
                 arguments[name] = self._tensor_map(key, argument, buffers)
             else:
                 arguments[name] = name
+        arguments = {name: one for name, one in arguments.items() if name not in self._constants(given)}
         if not any(buffer.role in ("out", "inout") for buffer in buffers.values()):
             raise self.at("[[argument]]").error('no buffer has role "out" or "inout"; nothing can be checked')
         return tuple(buffers.values()), arguments
 
+    def symbols(self, given: Sequence[Argument]) -> dict[str, tuple[str, str]]:
+        """Of the arrays that are no parameters: key of the argument -> variable of the source, and array."""
+        return {
+            f"[[argument]] {number} ({_name(a)})": (a.symbol or a.buffer, a.buffer)
+            for number, a in enumerate(given, 1)
+            if isinstance(a, BufferArgument) and a.role == "constant"
+        }
+
+    def _constants(self, given: Sequence[Argument]) -> set[str]:
+        return {buffer for _, buffer in self.symbols(given).values()}
+
+    def _struct(self, key: str, argument: StructArgument) -> StructRecipe:
+        fields = []
+        for name, text in argument.fields.items():
+            place = self.at(f"{key} fields.{name}")
+            dtype, equals, value = (part.strip() for part in text.partition("="))
+            if not (equals and value):
+                raise place.error(f'{text!r} does not have the form "TYPE = EXPRESSION", as in "int32 = N"')
+            known = self._dtype(f"{key} fields.{name}", dtype, DTYPES, self.names)
+            fields.append(ScalarRecipe(name, known, Formula(place, value, [*self.names, *self.indices])))
+        return StructRecipe(argument.scalar, tuple(fields))
+
     def _buffer(self, key: str, argument: BufferArgument) -> BufferRecipe:
         shape = tuple(Formula(self.at(f"{key} shape"), axis, self.names) for axis in argument.shape)
         dtype = self._dtype(f"{key} dtype", argument.dtype, DTYPES, self.sizes)
-        values = None
-        if argument.input is not None:
-            place = self.at(f"{key} input")
-            if argument.role not in ("in", "inout"):
-                raise place.error(
-                    f"the array has the role {argument.role!r}; only in and inout are given values"
-                )
-            values = read_input(place, argument.input, [*self.sizes, "batch"], self.folder)
-        return BufferRecipe(argument.buffer, argument.role, dtype, shape, values)
+        role: BufferRole = "in" if argument.role == "constant" else argument.role
+        if argument.restored is not None and role != "inout":
+            raise self.at(f"{key} restored").error(
+                f"only an inout array is restored, and this is {argument.role}"
+            )
+        restored = self.restores if argument.restored is None else argument.restored
+        values = self._input(key, argument, role)
+        return BufferRecipe(argument.buffer, role, dtype, shape, values, restored and role == "inout")
+
+    def _input(self, key: str, argument: BufferArgument, role: BufferRole) -> InputRecipe | None:
+        if argument.input is None:
+            return None
+        place = self.at(f"{key} input")
+        if role not in ("in", "inout"):
+            raise place.error(f"the array has the role {argument.role!r}; only in and inout are given values")
+        return read_input(place, argument.input, [*self.sizes, "batch"], self.folder)
 
     def _tensor_map(
         self, key: str, argument: TensorMapArgument, buffers: Mapping[str, BufferRecipe]
@@ -110,6 +151,6 @@ class ArgumentReader:
 
 
 def _name(argument: Argument) -> str:
-    if isinstance(argument, ScalarArgument):
+    if isinstance(argument, ScalarArgument | StructArgument):
         return argument.scalar
     return argument.tensor_map if isinstance(argument, TensorMapArgument) else argument.buffer

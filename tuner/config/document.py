@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tuner.config import argument_schema, compact, problem_schema, schema
+from tuner.config import argument_schema, chain_schema, compact, problem_schema, schema
 from tuner.config.schema import KernelDocument
 from tuner.config.source_folder import read_text
 from tuner.errors import KernelFileError, suggestion
@@ -23,11 +23,16 @@ _MODELS: dict[str, type[BaseModel]] = {
     "variant": schema.VariantTable,
     "argument.buffer": argument_schema.BufferArgument,
     "argument.scalar": argument_schema.ScalarArgument,
+    "argument.struct": argument_schema.StructArgument,
     "argument.tensor_map": argument_schema.TensorMapArgument,
-    "stage": schema.StageTable,
+    "stage.kernel": schema.StageTable,
+    "stage.library": chain_schema.LibraryStageTable,
+    "stage.view": chain_schema.ViewTable,
+    "stage.operand": chain_schema.OperandTable,
+    "loop": chain_schema.LoopTable,
     "roles": schema.RolesTable,
     "constraints": schema.ConstraintsTable,
-    "launch": schema.LaunchTable,
+    "launch": schema.OnlyLaunchTable,
     "reference_launch": problem_schema.ReferenceLaunchTable,
     "work": schema.WorkTable,
     "resources": schema.ResourcesTable,
@@ -95,8 +100,11 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
         number = f" {int(rest[0]) + 1}" if rest else ""
         shown = f"[[{prefix}{table}]]{number}"
         rest = rest[1:]
-        if table == "argument" and rest:
-            model, rest = f"argument.{rest[0]}", rest[1:]
+        if rest:
+            model, rest = f"{table}.{rest[0]}", rest[1:]
+        model, rest = _inside_stage(model, rest)
+    elif table == "loop" and rest:
+        shown, rest = f"[loop.{rest[0]}]", rest[1:]
     elif table == "problem" and rest and rest[0] in _NESTED:
         shown, rest = f"[problem.{rest[0]}]", rest[1:]
         if rest[1:2] == ["range"]:
@@ -108,6 +116,16 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
         shown += f" {rest[0]}" + "".join(f", item {step + 1}" for step in rest[1:] if isinstance(step, int))
     known = _MODELS.get(model if len(loc) > 1 else "")
     return str(loc[-1]), shown, known
+
+
+def _inside_stage(model: str, rest: list[int | str]) -> tuple[str, list[int | str]]:
+    """The tables that stand in a stage: views among its arguments, matrices of a library."""
+    if model == "stage.kernel" and rest[2:3] == ["view"]:
+        key = "".join(f" {step}" for step in rest[3:])
+        return "stage.view", [f"arguments, item {int(rest[1]) + 1}{key}"]
+    if model == "stage.library" and rest[:1] in (["a"], ["b"], ["c"]) and rest[1:]:
+        return "stage.operand", [f"{rest[0]}.{rest[1]}", *rest[2:]]
+    return model, rest
 
 
 def worded(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noqa: ANN401 - a dict of pydantic

@@ -36,14 +36,15 @@ def used_names(text: str) -> frozenset[str]:
 
 def _names(parameters: str) -> tuple[str, ...]:
     """The names of template parameters, without types and default values."""
-    words = (_WORD.findall(part.partition("=")[0]) for part in _split(parameters))
+    words = (_WORD.findall(part.partition("=")[0]) for part in split_outside_brackets(parameters))
     return tuple(one[-1] for one in words if one)
 
 
-def _split(text: str) -> list[str]:
+def split_outside_brackets(text: str) -> list[str]:
+    """The parts of a list, cut at the commas that stand in no brackets."""
     parts, depth = [""], 0
     for letter in text:
-        depth += (letter in "<(") - (letter in ">)")
+        depth += (letter in "<([{") - (letter in ">)]}")
         if letter == "," and depth == 0:
             parts.append("")
         else:

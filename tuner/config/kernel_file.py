@@ -17,7 +17,7 @@ from tuner.config.assignment import Assignment, environment
 from tuner.config.document import parsed_document
 from tuner.config.formulas import Place
 from tuner.config.reader import read_recipe, recipe_of
-from tuner.config.recipe import Recipe
+from tuner.config.recipe import BufferTable, Recipe
 from tuner.config.schema import KernelDocument
 from tuner.config.short_files import assumed_work
 from tuner.config.sizes import SizeValues, chosen, described, listed
@@ -115,7 +115,7 @@ class KernelFile:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the kernel file and of all files it names, data too: answers are bound to it.
+        """Hash of the kernel file and of every source, header and data file it names: answers are bound to it.
 
         Raises:
             KernelFileError: a data file cannot be read any more.
@@ -264,7 +264,7 @@ class KernelFile:
             return None
         default = self.default(workload)
         env = environment(recipe, workload, default)
-        stages = (recipe.reference.evaluated(env),)
+        stages = (recipe.reference.evaluated(env, BufferTable(recipe.buffers, env)),)
         buffers = recipe.arrays(env, stages)
         return Plan(workload, default, stages, buffers, recipe.checked_problem, Work(0.0, 0.0))
 
@@ -317,6 +317,7 @@ def kernel_of(
     label: str,
     functions: Mapping[str, Callable[..., Any]] | None = None,
     restrictions: Sequence[Callable[..., Any]] = (),
+    data: Path | None = None,
 ) -> KernelFile:
     """A kernel that is described by a program instead of a file.
 
@@ -326,6 +327,7 @@ def kernel_of(
         label: what messages call the kernel instead of the file.
         functions: further derived names: functions of a configuration, see ``PythonExpression``.
         restrictions: functions that are true for the configurations that may be tried.
+        data: folder of the files that the document names; not part of the fingerprint, as their content is.
 
     Raises:
         KernelFileError: a key is wrong.
@@ -333,7 +335,8 @@ def kernel_of(
     """
     path = Path(label)
     recipe = recipe_of(path, parsed_document(path, document), sources, functions or {}, restrictions)
-    digest = hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode())
+    text = json.dumps(document, sort_keys=True, default=str)
+    digest = hashlib.sha256((text if data is None else text.replace(str(data), "")).encode())
     expressions = [*(rule.expression for rule in recipe.rules)]
     expressions += [recipe.derived[name].expression for name in functions or {}]
     for expression in expressions:

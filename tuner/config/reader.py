@@ -1,21 +1,25 @@
 """Reads a kernel file (TOML, schema, names, sources) into a recipe; errors name the key."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuner.config.argument_reader import ArgumentReader
+from tuner.config.chain_reader import ChainReader, loop_tables
+from tuner.config.chain_schema import LibraryStageTable, ViewTable
 from tuner.config.document import argument_key, read_document
 from tuner.config.formulas import Formula, Place, Template, parsed
+from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.problem_reader import read_problem
 from tuner.config.problem_schema import SizeRange
-from tuner.config.recipe import ArgumentRecipe, Recipe, Rule, StageRecipe, WorkRecipe
+from tuner.config.recipe import ArgumentRecipe, ParameterRecipe, Recipe, Rule, StageRecipe, WorkRecipe
 from tuner.config.schema import KernelDocument, LaunchTable, StageTable, WorkTable
 from tuner.config.short_files import default_block, default_entry, default_name, with_macros
 from tuner.config.sizes import SizeValues, is_text, listed
 from tuner.config.source_folder import SourceFolder, SourceTexts
+from tuner.config.source_text import symbols_of, texture_line
 from tuner.config.tunable_reader import TunableReader, declarations
 from tuner.errors import suggestion
 from tuner.expressions import PythonExpression, is_free_name
@@ -47,7 +51,7 @@ def recipe_of(
         KernelFileError: a key is wrong.
         InputError: a function has a parameter that is no size, tunable or derived name.
     """
-    return _Reader(path, document, SourceTexts(sources, Path()), functions, restrictions).recipe()
+    return _Reader(path, document, SourceTexts(sources), functions, restrictions).recipe()
 
 
 class _Reader:
@@ -78,9 +82,12 @@ class _Reader:
         self.fixed = [*self.sizes, "batch"]
         self.names = [*self.fixed, *self.declared, *document.derived, *self.functions]
         self.name = document.kernel.name or default_name(path, self.at("[kernel] name"))
+        self.chains = ChainReader(self.at, document, self.names)
         self.sources = sources or SourceFolder(
             path.parent, document.kernel.headers, self.at("[kernel] headers")
         )
+        self.sources.include(document.kernel.include_paths, self.at("[kernel] include_paths"))
+        self.symbols: dict[str, tuple[str, str]] = {}  # key of the argument -> variable and buffer
 
     def at(self, key: str) -> Place:
         return Place(str(self.path), argument_key(key) if self.document.arguments else key)
@@ -89,9 +96,16 @@ class _Reader:
         document = self.document
         derived = self._derived()
         tunables = TunableReader(self.at, self.declared, self.fixed, derived)
-        buffers, arguments = ArgumentReader(self.at, list(self.sizes), self.names, self.sources.folder).read(
-            document.argument
+        reader = ArgumentReader(
+            self.at,
+            list(self.sizes),
+            self.names,
+            self.sources.folder,
+            self.chains.indices,
+            restores=bool(self.chains.tables),
         )
+        buffers, arguments = reader.read(document.argument)
+        self.symbols = reader.symbols(document.argument)
         problem, files = read_problem(self.at, document.problem, buffers, self.fixed, self.sources.folder)
         stages, reference = self._launches(arguments)
         return Recipe(
@@ -110,7 +124,8 @@ class _Reader:
             spills=document.constraints.spills,
             default=tunables.default(document.default),
             buffers=buffers,
-            stages=stages,
+            stages=self.chains.checked(stages),
+            loops=self.chains.loops([buffer.name for buffer in buffers]),
             problem=problem,
             work=None if document.work is None else self._work(document.work),
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
@@ -126,6 +141,7 @@ class _Reader:
             "problem.sizes": self.sizes,
             **{one.table: [] for one in self.declared.values()},
             "derived": self.document.derived,
+            "loop": {table.index for table in loop_tables(self.document).values()},
         }
         for name, one in self.declared.items():
             tables[one.table] = [*tables[one.table], name]
@@ -197,7 +213,7 @@ class _Reader:
 
     def _launches(
         self, arguments: Mapping[str, ArgumentRecipe]
-    ) -> tuple[tuple[StageRecipe, ...], StageRecipe | None]:
+    ) -> tuple[tuple[StageRecipe | LibraryStageRecipe, ...], StageRecipe | None]:
         """The launches of a run, and that of the naive kernel; macros are for names that no run mentions."""
         stages, names = self._stages(arguments), [*self.declared, *self.sizes]
         entry = self.document.problem.reference_entry
@@ -207,45 +223,61 @@ class _Reader:
         launch = self.document.launch if own is None else LaunchTable(**own.model_dump())
         if launch is None:
             raise self.at("[reference_launch]").error("is needed for reference_entry")
+        same_source = (s.symbols for s in stages if isinstance(s, StageRecipe))
         naive = replace(
             self._stage(None, "", launch, entry, arguments),
+            symbols=next(same_source, ()),
             place=self.at("[launch]" if own is None else "[reference_launch]"),
             name=entry,
             entry=Template(self.at("[problem] reference_entry"), entry, self.names),
         )
-        *stages_with_macros, reference = with_macros([*stages, naive], names)
-        return tuple(stages_with_macros), reference
+        *launches, reference = with_macros([*stages, naive], names)
+        return tuple(launches), reference if isinstance(reference, StageRecipe) else None
 
-    def _stages(self, arguments: Mapping[str, ArgumentRecipe]) -> tuple[StageRecipe, ...]:
+    def _stages(
+        self, arguments: Mapping[str, ArgumentRecipe]
+    ) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
         document = self.document
         if document.launch is not None:
             entry = document.kernel.entry or self._only_entry()
-            return (self._stage(None, "", document.launch, entry, arguments),)
+            return self._with_symbols([self._stage(None, "", document.launch, entry, arguments)])
         tables = {"stage": (document.stage, None)} | {
             f"variant.{name}.stage": (variant.stage, variant.when)
             for name, variant in document.variant.items()
         }
-        stages = []
+        stages: list[StageRecipe | LibraryStageRecipe] = []
         for table, (launches, condition) in tables.items():
             for number, stage in enumerate(launches, 1):
                 key = f"[[{table}]] {number} ({stage.name})"
-                recipe = self._stage(stage, key, stage, stage.entry, arguments)
-                stages.append(self._under(condition, recipe))
+                if isinstance(stage, LibraryStageTable):
+                    called = self.chains.library_stage(stage, key, arguments)
+                    stages.append(replace(called, when=self._when(condition, called)))
+                else:
+                    recipe = self._stage(stage, key, stage, stage.entry, arguments)
+                    stages.append(replace(recipe, when=self._when(condition, recipe)))
+        return self._with_symbols(stages)
+
+    def _with_symbols(
+        self, stages: Sequence[StageRecipe | LibraryStageRecipe]
+    ) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
+        """The stages with the variables of their sources that buffers are copied to."""
+        for key, (symbol, buffer) in self.symbols.items():
+            stages = symbols_of(stages, symbol, buffer, self.at(key))
         return tuple(stages)
 
     def _only_entry(self) -> str:
-        reference = getattr(self.document.problem, "reference_entry", None)
+        reference = self.document.problem.reference_entry
         apart = [] if reference is None else [reference.partition("<")[0]]
         source = self._source(None, "[kernel]")
         return default_entry(source, self.names, apart, self.at("[kernel] entry"))
 
-    def _under(self, condition: str | None, stage: StageRecipe) -> StageRecipe:
-        """A stage that is launched where the condition of its variant is true, too."""
+    def _when(self, condition: str | None, stage: StageRecipe | LibraryStageRecipe) -> Formula | None:
+        """The condition of a stage that is launched where that of its variant is true, too."""
         if condition is None:
-            return stage
+            return stage.when
         text = condition if stage.when is None else f"({condition}) and ({stage.when.expression.text})"
         place = self.at(f"{stage.place.key} when")
-        return replace(stage, when=Formula(place, text, self.names))
+        return Formula(place, text, self.chains.names_in(stage.loop))
 
     def _stage(
         self,
@@ -256,12 +288,15 @@ class _Reader:
         arguments: Mapping[str, ArgumentRecipe],
     ) -> StageRecipe:
         in_launch, in_kernel = key or "[launch]", key or "[kernel]"
+        loop = self.chains.loop_of(stage, in_launch)
+        stepped = self.chains.names_in(loop)
 
-        def formula(field: str, value: TunableValue) -> Formula:
-            return Formula(self.at(f"{in_launch} {field}"), value, self.names)
+        def formula(field: str, value: TunableValue, *, known: Collection[str] = self.names) -> Formula:
+            return Formula(self.at(f"{in_launch} {field}"), value, known)
 
         def extent(field: str, value: Any) -> tuple[Formula, ...]:  # noqa: ANN401 - one value or a list
-            return tuple(formula(field, axis) for axis in (value if isinstance(value, list) else [value]))
+            axes = value if isinstance(value, list) else [value]
+            return tuple(formula(field, axis, known=stepped) for axis in axes)
 
         block = launch.block or default_block(self.declared, self.at(f"{in_launch} block"))
         registers, shared = self._declared(stage, in_launch)
@@ -276,28 +311,48 @@ class _Reader:
             ),
             grid=extent("grid", launch.grid),
             block=extent("block", block),
-            shared_bytes=formula("shared_bytes", launch.shared_bytes),
-            arguments=self._parameters(stage, key, arguments),
+            shared_bytes=formula("shared_bytes", launch.shared_bytes, known=stepped),
+            arguments=self._parameters(stage, key, arguments, loop),
             min_architecture=formula("min_architecture", launch.min_architecture),
             resident=formula("resident", launch.resident),
             cluster=formula("cluster", launch.cluster),
-            when=formula("when", stage.when) if stage and stage.when is not None else None,
+            when=formula("when", stage.when, known=stepped) if stage and stage.when is not None else None,
             registers=registers,
             static_shared_bytes=shared,
+            loop=loop,
+            stream=formula("stream", stage.stream if stage else 0),
+            after=self.chains.predecessors(stage),
+            symbols=(),
+            cooperative=formula("cooperative", launch.cooperative),
+            setup=bool(stage and stage.setup),
         )
 
     def _parameters(
-        self, stage: StageTable | None, key: str, arguments: Mapping[str, ArgumentRecipe]
-    ) -> tuple[ArgumentRecipe, ...]:
+        self, stage: StageTable | None, key: str, arguments: Mapping[str, ArgumentRecipe], loop: str
+    ) -> tuple[ParameterRecipe, ...]:
+        place = self.at(f"{key or '[launch]'} arguments")
         if stage is None or stage.arguments is None:
-            return tuple(arguments.values())
-        for name in stage.arguments:
-            if name not in arguments:
-                raise self.at(f"{key} arguments").error(
-                    f"no argument is called {name!r}; choose from {', '.join(arguments)}"
-                    f"{suggestion(name, arguments)}"
-                )
-        return tuple(arguments[name] for name in stage.arguments)
+            found: tuple[ParameterRecipe, ...] = tuple(arguments.values())
+        else:
+            for name in stage.arguments:
+                if isinstance(name, str) and name not in arguments:
+                    raise place.error(self._no_argument(name, arguments))
+            found = tuple(
+                self.chains.view(item, place, arguments, loop)
+                if isinstance(item, ViewTable)
+                else arguments[item]
+                for item in stage.arguments
+            )
+        self.chains.check_indices(found, place, loop)
+        return found
+
+    def _no_argument(self, name: str, arguments: Mapping[str, ArgumentRecipe]) -> str:
+        """Why a name is no argument of a stage."""
+        symbol = next((symbol for symbol, buffer in self.symbols.values() if buffer == name), None)
+        if symbol is not None:
+            return f"{name} has the role constant: it is the variable {symbol} of the source, no parameter"
+        choices = ", ".join(arguments)
+        return f"no argument is called {name!r}; choose from {choices}{suggestion(name, arguments)}"
 
     def _declared(self, stage: StageTable | None, key: str) -> tuple[Formula | None, Formula | None]:
         """Registers and static shared bytes: those of the stage, else those of [resources]."""
@@ -331,4 +386,12 @@ class _Reader:
         name = own or self.document.kernel.source
         if name is None:
             raise self.at(f"{key} source").error("no CUDA C++ file is named here or in [kernel]")
-        return self.sources.source(name, self.at(f"{key} source" if own else "[kernel] source"))
+        place = self.at(f"{key} source" if own else "[kernel] source")
+        source = self.sources.source(name, place)
+        line = texture_line(source.text)
+        if line:
+            raise place.error(
+                f"{source.path}, line {line}: texture objects are not supported; read the array through a"
+                " const __restrict__ pointer or __ldg()"
+            )
+        return source

@@ -2,31 +2,37 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from tuner.config.argument_schema import DTYPES, MAPPED_DTYPES
 from tuner.config.formulas import Environment, Formula, Place, Template
 from tuner.config.input_reader import FileRecipe, InputRecipe
+from tuner.config.library_stage import LibraryStageRecipe
+from tuner.config.loops import BETWEEN, LoopRecipe, Predecessor, written_out
 from tuner.config.sizes import SizeValues
 from tuner.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.expressions import Expression, NoValue
 from tuner.model import (
     Buffer,
     BufferRole,
+    BufferView,
     ProblemSpec,
     Resources,
     Scalar,
     Source,
     Stage,
+    StageArgument,
+    StructValue,
     TensorMap,
     TunableValue,
     Work,
 )
+from tuner.model.elements import BFLOAT16, element_dtype, struct_bytes
 from tuner.space import Condition
 
 # CUDA driver API, cuTensorMapEncodeTiled
@@ -39,6 +45,7 @@ _WHOLE_TYPES = {
     for sign in ("", "u")
     for bits in (8, 16, 32, 64)
 }
+_LARGEST = {"float16": 65504.0, BFLOAT16: 3.3895313892515355e38, "float32": 3.4028234663852886e38}
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, technical specifications
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
@@ -46,6 +53,8 @@ MAX_SHARED_BYTES = 2**20  # above that of any GPU; the device's own limit is app
 CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it
 MAX_CLUSTER = 16  # beyond 8 the device must be asked to allow it
 MAX_ARCHITECTURE = 1000
+MAX_STREAM = 7
+_STEPPED = ("block", "grid", "shared_bytes", "arguments")
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,7 @@ class BufferRecipe:
     dtype: Template
     shape: tuple[Formula, ...]
     input: InputRecipe | None = None
+    restored: bool = False
 
     def evaluated(self, env: Environment) -> Buffer:
         """The buffer of one configuration.
@@ -68,7 +78,36 @@ class BufferRecipe:
         dtype = known_dtype(self.dtype.place, self.dtype.fill(env), DTYPES)
         shape = tuple(axis.whole(env, least=1) for axis in self.shape)
         values = None if self.input is None else self.input.evaluated(env, dtype, shape)
-        return Buffer(self.name, dtype, shape, self.role, values)
+        return Buffer(self.name, dtype, shape, self.role, values, self.restored)
+
+
+class BufferTable(dict[str, Buffer]):
+    """The buffers of one configuration by name, each evaluated when it is first asked for."""
+
+    def __init__(self, recipes: Sequence[BufferRecipe], env: Environment) -> None:
+        super().__init__()
+        self._recipes = {recipe.name: recipe for recipe in recipes}
+        self._env = env
+
+    def __missing__(self, name: str) -> Buffer:
+        self[name] = found = self._recipes[name].evaluated(self._env)
+        return found
+
+
+@dataclass(frozen=True)
+class ViewRecipe:
+    """A buffer from one of its elements on."""
+
+    buffer: str
+    offset: Formula
+
+    def evaluated(self, env: Environment, buffers: Mapping[str, Buffer]) -> BufferView:
+        """The view of one configuration, and one step.
+
+        Raises:
+            KernelFileError: it begins beyond its array.
+        """
+        return BufferView(self.buffer, self.offset.whole(env, 0, buffers[self.buffer].elements - 1))
 
 
 @dataclass(frozen=True)
@@ -76,15 +115,40 @@ class ScalarRecipe:
     """A kernel argument passed by value."""
 
     name: str
-    dtype: str
+    dtype: Template
     value: Formula
 
     def evaluated(self, env: Environment) -> Scalar:
-        """The scalar of one configuration, whole where its type is."""
-        if self.dtype in _WHOLE_TYPES:
-            return Scalar(self.dtype, self.value.whole(env, *_WHOLE_TYPES[self.dtype]))
+        """The scalar of one configuration, whole where its type is.
+
+        Raises:
+            KernelFileError: the type is none that can be used, or cannot hold the value.
+        """
+        dtype = known_dtype(self.dtype.place, self.dtype.fill(env), DTYPES)
+        if dtype in _WHOLE_TYPES:
+            return Scalar(dtype, self.value.whole(env, *_WHOLE_TYPES[dtype]))
         number = self.value.number(env)
-        return Scalar(self.dtype, int(bool(number)) if self.dtype == "bool" else float(number))
+        if abs(number) > _LARGEST.get(dtype, math.inf):
+            raise self.value.place.error(f"{self.value} is {number}, which is beyond {dtype}")
+        return Scalar(dtype, int(bool(number)) if dtype == "bool" else float(number))
+
+
+@dataclass(frozen=True)
+class StructRecipe:
+    """A struct passed by value."""
+
+    name: str
+    fields: tuple[ScalarRecipe, ...]
+
+    def evaluated(self, env: Environment) -> StructValue:
+        """The struct of one configuration.
+
+        Raises:
+            KernelFileError: as of scalars.
+        """
+        scalars = [field.evaluated(env) for field in self.fields]
+        names = tuple((field.name, one.dtype) for field, one in zip(self.fields, scalars, strict=True))
+        return StructValue(names, struct_bytes(scalars))
 
 
 @dataclass(frozen=True)
@@ -114,7 +178,7 @@ class TensorMapRecipe:
                     f"a row of {name} takes {inner * size} bytes; it must be a multiple of {ALIGNMENT_BYTES}"
                 )
         buffer = self.buffer.evaluated(env)
-        available = buffer.elements * np.dtype(buffer.dtype).itemsize
+        available = buffer.elements * element_dtype(buffer.dtype).itemsize
         if math.prod(dims) * size > available:
             raise self.place.error(
                 f"dims take {math.prod(dims) * size} bytes, and {buffer.name} has {available}"
@@ -126,8 +190,11 @@ class TensorMapRecipe:
         return TensorMap(buffer.name, element, dims, box, promotion)
 
 
-ArgumentRecipe = str | ScalarRecipe | TensorMapRecipe
+ArgumentRecipe = str | ScalarRecipe | StructRecipe | TensorMapRecipe
 """A parameter of a function: the name of a buffer, or what is passed by value."""
+
+ParameterRecipe = ArgumentRecipe | ViewRecipe
+"""What a stage is given: an argument, or a buffer from one of its elements on."""
 
 
 def known_dtype(place: Place, given: str, dtypes: tuple[str, ...]) -> str:
@@ -201,6 +268,8 @@ class StageRecipe:
         arguments: names of buffers, or what is passed by value.
         when: None for always.
         registers: None where the file declares no resources.
+        symbols: (variable of the source, buffer) pairs.
+        setup: launched once for the arrays, before runs.
         macros: tunables and sizes that the source gets as macros.
     """
 
@@ -212,49 +281,76 @@ class StageRecipe:
     grid: tuple[Formula, ...]
     block: tuple[Formula, ...]
     shared_bytes: Formula
-    arguments: tuple[ArgumentRecipe, ...]
+    arguments: tuple[ParameterRecipe, ...]
     min_architecture: Formula
     resident: Formula
     cluster: Formula
     when: Formula | None
     registers: Formula | None
     static_shared_bytes: Formula | None
+    symbols: tuple[tuple[str, str], ...]
+    cooperative: Formula
+    setup: bool
+    loop: str = ""
+    stream: Formula | None = None
+    after: tuple[Predecessor, ...] = ()
     macros: tuple[str, ...] = ()
 
-    def evaluated(self, env: Environment) -> Stage:
-        """The launch of one configuration.
+    def varying(self, index: str) -> frozenset[str]:
+        """See ``StageSource.varying``."""
+        values = [formula for argument in self.arguments for formula in values_of(argument)]
+        used = {
+            "grid": self.grid,
+            "block": self.block,
+            "shared_bytes": (self.shared_bytes,),
+            "arguments": values,
+        }
+        return frozenset(
+            field
+            for field, formulas in used.items()
+            if any(index in formula.expression.names for formula in formulas)
+        )
+
+    def evaluated(self, env: Environment, buffers: Mapping[str, Buffer]) -> Stage:
+        """The launch of one configuration, and of the first step of its loop.
 
         Raises:
-            KernelFileError: the geometry is beyond what CUDA can launch.
+            KernelFileError: the geometry is beyond what CUDA can launch, or a view beyond its array.
         """
-        block = _extent(self.block, env, MAX_BLOCK)
-        if math.prod(block) > MAX_THREADS:
-            formulas = ", ".join(map(str, self.block))
-            raise self.block[0].place.error(
-                f"{formulas} makes {math.prod(block)} threads; a block has at most {MAX_THREADS}"
-            )
-        grid = _extent(self.grid, env, MAX_GRID)
+        changing = {field: self._field(field, env, buffers) for field in _STEPPED}
         cluster = self.cluster.whole(env, 1, MAX_CLUSTER)
-        if grid[0] % cluster:
-            raise self.cluster.place.error(f"a grid of {grid[0]} blocks is not made of clusters of {cluster}")
-        arguments = tuple(a if isinstance(a, str) else a.evaluated(env) for a in self.arguments)
+        self._check_cluster(cluster, changing["grid"])
         least = self.min_architecture.whole(env, 0, MAX_ARCHITECTURE)
-        if cluster > 1 or any(isinstance(argument, TensorMap) for argument in arguments):
+        if cluster > 1 or any(isinstance(argument, TensorMap) for argument in changing["arguments"]):
             least = max(least, CLUSTER_ARCHITECTURE)
         return Stage(
             name=self.name,
             source=self.source,
             entry=self.entry.fill(env),
             options=(*(option.fill(env) for option in self.options), *self._defined(env)),
-            grid=grid,
-            block=block,
-            shared_bytes=self.shared_bytes.whole(env, 0, MAX_SHARED_BYTES),
-            arguments=arguments,
             declared=self._declared(env),
             min_architecture=least,
             resident=bool(self.resident.number(env)),
             cluster=cluster,
+            symbols=self.symbols,
+            cooperative=bool(self.cooperative.number(env)),
+            setup=self.setup,
+            stream=0 if self.stream is None else self.stream.whole(env, 0, MAX_STREAM),
+            **changing,
         )
+
+    def stepped(
+        self, stage: Stage, fields: Collection[str], env: Environment, buffers: Mapping[str, Buffer]
+    ) -> Stage:
+        """See ``StageSource.stepped``.
+
+        Raises:
+            KernelFileError: as ``evaluated``.
+        """
+        changed = {field: self._field(field, env, buffers) for field in fields}
+        if "grid" in changed:
+            self._check_cluster(stage.cluster, changed["grid"])
+        return replace(stage, **changed)
 
     def _defined(self, env: Environment) -> list[str]:
         """NVRTC options of the macros; a tunable without a value has none."""
@@ -263,11 +359,47 @@ class StageRecipe:
             f"-D{n}={int(v) if isinstance(v, bool) else v}" for n, v in values if not isinstance(v, NoValue)
         ]
 
+    def _field(self, field: str, env: Environment, buffers: Mapping[str, Buffer]) -> Any:  # noqa: ANN401
+        """One of the fields that may differ from step to step."""
+        if field == "arguments":
+            return tuple(_parameter(item, env, buffers) for item in self.arguments)
+        if field == "shared_bytes":
+            return self.shared_bytes.whole(env, 0, MAX_SHARED_BYTES)
+        if field == "grid":
+            return _extent(self.grid, env, MAX_GRID)
+        block = _extent(self.block, env, MAX_BLOCK)
+        if math.prod(block) > MAX_THREADS:
+            formulas = ", ".join(map(str, self.block))
+            raise self.block[0].place.error(
+                f"{formulas} makes {math.prod(block)} threads; a block has at most {MAX_THREADS}"
+            )
+        return block
+
+    def _check_cluster(self, cluster: int, grid: tuple[int, int, int]) -> None:
+        if grid[0] % cluster:
+            raise self.cluster.place.error(f"a grid of {grid[0]} blocks is not made of clusters of {cluster}")
+
     def _declared(self, env: Environment) -> Resources | None:
         if self.registers is None:
             return None
         shared = 0 if self.static_shared_bytes is None else self.static_shared_bytes.whole(env, least=0)
         return Resources(self.registers.whole(env, least=1), shared, compiled=False)
+
+
+def values_of(item: ParameterRecipe) -> Iterator[Formula]:
+    """What of an argument may depend on the number of a step."""
+    if isinstance(item, ViewRecipe):
+        yield item.offset
+    elif isinstance(item, ScalarRecipe):
+        yield item.value
+    elif isinstance(item, StructRecipe):
+        yield from (field.value for field in item.fields)
+
+
+def _parameter(item: ParameterRecipe, env: Environment, buffers: Mapping[str, Buffer]) -> StageArgument:
+    if isinstance(item, str):
+        return item
+    return item.evaluated(env, buffers) if isinstance(item, ViewRecipe) else item.evaluated(env)
 
 
 @dataclass(frozen=True)
@@ -316,7 +448,8 @@ class Recipe:
     spills: bool
     default: Mapping[str, Formula | str | None]
     buffers: tuple[BufferRecipe, ...]
-    stages: tuple[StageRecipe, ...]
+    stages: tuple[StageRecipe | LibraryStageRecipe, ...]
+    loops: Mapping[str, LoopRecipe]
     problem: ProblemSpec
     work: WorkRecipe | None
     min_occupancy: float | None
@@ -346,26 +479,35 @@ class Recipe:
         return (*(file.hashed.sha256 for file in files), *(() if function is None else (function.sha256,)))
 
     def launches(self, env: Environment) -> tuple[Stage, ...]:
-        """The stages whose ``when`` holds.
+        """The stages whose ``when`` holds, those of loops once for every step.
 
         Raises:
             KernelFileError: none is left, or one cannot be launched.
         """
-        stages = tuple(
-            stage.evaluated(env) for stage in self.stages if stage.when is None or stage.when.value(env)
-        )
+        stages = written_out(self.stages, self.loops, env, BufferTable(self.buffers, env))
         if not stages:
             raise KernelFileError(f"{self.place.path}: [[stage]] when: every stage is left out")
+        if all(stage.setup for stage in stages):
+            raise KernelFileError(f"{self.place.path}: [[stage]] setup: no stage is left that runs launch")
         return stages
 
     def arrays(self, env: Environment, stages: Sequence[Stage]) -> tuple[Buffer, ...]:
-        """The buffers of one configuration, without scratch arrays that none of its stages takes."""
-        taken = {a.buffer if isinstance(a, TensorMap) else a for stage in stages for a in stage.arguments}
-        return tuple(
+        """The buffers of one configuration, without scratch arrays that none of its stages takes.
+
+        Arrays that take turns with an output between the steps of a loop follow.
+        """
+        taken = frozenset().union(*(stage.buffers for stage in stages))
+        evaluated = [
             buffer.evaluated(env)
             for buffer in self.buffers
             if buffer.role not in ("scratch", "zeroed") or buffer.name in taken
-        )
+        ]
+        between = [
+            replace(buffer, name=buffer.name + BETWEEN, role="scratch")
+            for buffer in evaluated
+            if buffer.name + BETWEEN in taken
+        ]
+        return (*evaluated, *between)
 
 
 def with_derived(env: Environment, derived: Mapping[str, Formula]) -> Environment:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from tuner.config.argument_schema import Argument, FileTable, Formula, Geometry, Name
+from tuner.config.chain_schema import ChainedTable, LibraryStageTable, LoopTable, StageArgument, Swaps
 from tuner.config.problem_schema import ProblemTable, ReferenceLaunchTable
 
 
@@ -37,6 +38,11 @@ class KernelTable(FileTable):
         "e.g. scan<{N}, {P}>. The only __global__ function of the source where it is left out, its template "
         "parameters filled in by name. Never beside [[stage]] tables.",
     )
+    include_paths: list[str] = Field(
+        default=[],
+        description="Folders, relative to this file or absolute, where the compiler looks for headers before "
+        "those of CUDA.",
+    )
     options: list[str] = Field(
         default=[],
         description="NVRTC options beside the architecture; {expression} is replaced as in entry.",
@@ -67,6 +73,27 @@ class LaunchTable(FileTable):
     cluster: int | str = Field(
         default=1, description="Blocks of a cluster along x, as __cluster_dims__ in the source says."
     )
+    cooperative: bool | str = Field(
+        default=False,
+        description="Whether blocks wait for each other (cooperative groups' grid.sync): all of them must be "
+        "on the device at the same time.",
+    )
+
+
+class OnlyLaunchTable(LaunchTable):
+    """The only launch of a run, which may be repeated."""
+
+    repeat: int | str | None = Field(
+        default=None, description="Launches of a run, one after another, as in [loop]; 1 otherwise."
+    )
+    index: Name = Field(default="step", description="Name of the launch's number, as in [loop].")
+    swap: Swaps = Field(default=[], description="Pairs of arrays, as in [loop].")
+
+    @model_validator(mode="after")
+    def _repeated(self) -> "OnlyLaunchTable":
+        if self.repeat is None and self.model_fields_set & {"index", "swap"}:
+            raise ValueError("index and swap need repeat")
+        return self
 
 
 class ResourcesTable(FileTable):
@@ -78,17 +105,22 @@ class ResourcesTable(FileTable):
     )
 
 
-class StageTable(LaunchTable):
+class StageTable(LaunchTable, ChainedTable):
     """One of several launches that together make one run, in this order."""
 
     name: str = Field(min_length=1, description="Name of the stage, for messages.")
     entry: str = Field(description="Name expression of the __global__ function, as in [kernel].")
     source: str | None = Field(default=None, description="CUDA C++ file; that of [kernel] otherwise.")
-    arguments: list[Name] | None = Field(
-        default=None, description="Names of buffers and scalars in parameter order; all of them otherwise."
+    arguments: list[StageArgument] | None = Field(
+        default=None,
+        description="Names of buffers and scalars in parameter order; all of them otherwise. A table of "
+        "buffer and offset stands for a buffer from one of its elements on.",
     )
     when: Formula | None = Field(
         default=None, description="Condition; where it is false the stage is left out."
+    )
+    setup: bool = Field(
+        default=False, description="Whether it is launched once for the arrays, before runs and not timed."
     )
     registers: int | str | None = Field(
         default=None, description="Registers of a thread where no compiler can tell; [resources] otherwise."
@@ -97,6 +129,16 @@ class StageTable(LaunchTable):
         default=None, description="Shared memory declared in the source, in bytes; [resources] otherwise."
     )
 
+
+def _stage_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
+    of_library = "library" in value if isinstance(value, dict) else isinstance(value, LibraryStageTable)
+    return "library" if of_library else "kernel"
+
+
+AnyStage = Annotated[
+    Annotated[StageTable, Tag("kernel")] | Annotated[LibraryStageTable, Tag("library")],
+    Discriminator(_stage_kind),
+]
 
 Values = Annotated[list[bool | int | float | str], Field(min_length=1)]
 
@@ -135,7 +177,7 @@ class VariantTable(FileTable):
     when: str = Field(description="Condition, as of a tunable; all else in the table holds where it is true.")
     tunables: Tunables = Field(default={}, description="Tunables that have a value only there.")
     rules: list[str] = Field(default=[], description="Conditions a configuration must satisfy there.")
-    stage: list[StageTable] = Field(default=[], description="Launches that are made only there.")
+    stage: list[AnyStage] = Field(default=[], description="Launches that are made only there.")
 
     @model_validator(mode="after")
     def _holds_something(self) -> "VariantTable":
@@ -223,8 +265,11 @@ class KernelDocument(FileTable):
         "the sizes for every tunable, of those with a condition where it is true. The first configuration of "
         "the space where the table is left out.",
     )
-    launch: LaunchTable | None = Field(default=None, description="Geometry of the only launch.")
-    stage: list[StageTable] = Field(
+    launch: OnlyLaunchTable | None = Field(default=None, description="Geometry of the only launch.")
+    loop: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], LoopTable] = Field(
+        default={}, description="Loops over stages: name -> steps, index, and arrays that are swapped."
+    )
+    stage: list[AnyStage] = Field(
         default=[], description="Several launches, instead of [launch]; those of variants follow."
     )
     reference_launch: ReferenceLaunchTable | None = Field(

@@ -9,6 +9,7 @@ import numpy as np
 
 from tuner.config.formulas import Place
 from tuner.config.global_functions import GlobalFunction, global_functions, used_names
+from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.recipe import StageRecipe
 from tuner.model import Buffer, Source, Work
 
@@ -77,19 +78,25 @@ def default_block(tunables: Collection[str], place: Place) -> list[int | str]:
     return found
 
 
-def with_macros(stages: Sequence[StageRecipe], names: Iterable[str]) -> tuple[StageRecipe, ...]:
+def with_macros(
+    stages: Sequence[StageRecipe | LibraryStageRecipe], names: Iterable[str]
+) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
     """The stages with a macro for every name that no entry and no option mentions, where the source uses it.
 
     Args:
         stages: all launches of the kernel.
         names: of its tunables and sizes.
     """
-    templates = [template for stage in stages for template in (stage.entry, *stage.options)]
+    compiled = [stage for stage in stages if isinstance(stage, StageRecipe)]
+    templates = [template for stage in compiled for template in (stage.entry, *stage.options)]
     mentioned = frozenset().union(*(template.names for template in templates))
     left = [name for name in names if name not in mentioned]
-    used = {stage.source: _used(stage.source) if left else frozenset() for stage in stages}
+    used = {stage.source: _used(stage.source) if left else frozenset() for stage in compiled}
     return tuple(
-        replace(stage, macros=tuple(name for name in left if name in used[stage.source])) for stage in stages
+        replace(stage, macros=tuple(name for name in left if name in used[stage.source]))
+        if isinstance(stage, StageRecipe)
+        else stage
+        for stage in stages
     )
 
 

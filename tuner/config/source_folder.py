@@ -1,13 +1,15 @@
 """The CUDA files beside a kernel file."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.config.formulas import Place
 from tuner.errors import KernelFileError
 from tuner.model import Source
 
+MOST_INCLUDED_BYTES = 2**26  # of a folder of headers that is read to see whether it changed
 MAX_BYTES = 2**20  # a mistaken path must not be read into memory
 
 
@@ -35,6 +37,21 @@ class SourceFolder:
                     texts[header.name] = read_text(header, f"{place.path}: {place.key}")
         self.headers = tuple(texts.items())
         self._sources: dict[str, Source] = {}
+        self._include_paths: tuple[str, ...] = ()
+        self._include_sha256 = ""
+
+    def include(self, paths: Sequence[str], place: Place) -> None:
+        """Have the compiler look for headers in these folders, too.
+
+        Raises:
+            KernelFileError: one is no folder; ``place`` lists them.
+        """
+        for path in paths:
+            if not _is_folder(self.folder / path):
+                raise place.error(f"no such folder: {self.folder / path}")
+        folders = tuple((self.folder / path).resolve() for path in paths)
+        self._include_paths = tuple(map(str, folders))
+        self._include_sha256 = folders_sha256(folders)
 
     def source(self, name: str, place: Place) -> Source:
         """The source file of this name.
@@ -45,21 +62,25 @@ class SourceFolder:
         if name not in self._sources:
             path = self.folder / name
             text = read_text(path, f"{place.path}: {place.key}")
-            self._sources[name] = Source(str(path), text, self.headers)
+            self._sources[name] = Source(
+                str(path), text, self.headers, self._include_paths, self._include_sha256
+            )
         return self._sources[name]
 
 
-@dataclass(frozen=True)
-class SourceTexts:
-    """Sources that are no files; see ``SourceFolder``.
+class SourceTexts(SourceFolder):
+    """Sources that are no files.
 
-    Attributes:
+    Args:
         sources: by the name that a document calls them by.
-        folder: which paths of a document are relative to.
     """
 
-    sources: Mapping[str, Source]
-    folder: Path
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self.folder = Path()
+        self.headers = ()
+        self._sources = dict(sources)
+        self._include_paths = ()
+        self._include_sha256 = ""
 
     def source(self, name: str, place: Place) -> Source:
         """The source of this name.
@@ -67,9 +88,29 @@ class SourceTexts:
         Raises:
             KernelFileError: there is none.
         """
-        if name not in self.sources:
-            raise place.error(f"no source is called {name!r}; choose from {', '.join(self.sources)}")
-        return self.sources[name]
+        if name not in self._sources:
+            raise place.error(f"no source is called {name!r}; choose from {', '.join(self._sources)}")
+        return replace(
+            self._sources[name], include_paths=self._include_paths, include_sha256=self._include_sha256
+        )
+
+
+def folders_sha256(folders: Sequence[Path]) -> str:
+    """Digest of the files below some folders; empty without folders.
+
+    Of more than 64 MiB it is one of names, sizes and times, so that a large library is not read every time.
+    """
+    if not folders:
+        return ""
+    digest = hashlib.sha256()
+    for number, folder in enumerate(folders):
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        stats = [path.stat() for path in files]
+        whole = sum(stat.st_size for stat in stats) <= MOST_INCLUDED_BYTES
+        for path, stat in zip(files, stats, strict=True):
+            digest.update(f"\0{number} {path.relative_to(folder)} {stat.st_size}\0".encode())
+            digest.update(path.read_bytes() if whole else str(stat.st_mtime_ns).encode())
+    return digest.hexdigest()
 
 
 def _is_folder(path: Path) -> bool:

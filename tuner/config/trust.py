@@ -11,7 +11,6 @@ holds no symbolic link. Two things are not seen: a file that somebody keeps open
 time when he was allowed to, and what root mounts over.
 """
 
-import itertools
 import os
 import pwd
 import shlex
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from tuner.config.document import read_document
 from tuner.config.input_reader import named_files
-from tuner.config.schema import KernelDocument
+from tuner.config.schema import KernelDocument, StageTable
 from tuner.errors import InputError, KernelFileError
 
 ROOT = Path("/")
@@ -88,8 +87,8 @@ def _check_sources(path: Path, directories: Sequence[Path]) -> None:
     except KernelFileError:  # the catalogue leaves it out, and says why
         return
     kernel = document.kernel
-    variants = (variant.stage for variant in document.variant.values())
-    stages = [stage.source for stage in itertools.chain(document.stage, *variants)]
+    tables = [*document.stage, *(stage for variant in document.variant.values() for stage in variant.stage)]
+    stages = [stage.source for stage in tables if isinstance(stage, StageTable)]
     for name in filter(None, [kernel.source, *stages, *kernel.headers, *_data_and_functions(document)]):
         place = (path.parent / name).resolve()
         if not any(place.is_relative_to(directory) for directory in directories):

@@ -120,13 +120,15 @@ def _parameters(
 def _digest(function: Callable[..., Any]) -> str:
     """Hex digest of a function: its bytecode, constants, defaults and captured values."""
     digest = hashlib.sha256()
+    function = inspect.unwrap(function)
     code = getattr(function, "__code__", None)
     if code is None:
         digest.update(repr(type(function)).encode())
     else:
         _add_code(digest, code)
         captured = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-        digest.update(repr((getattr(function, "__defaults__", None), captured)).encode())
+        for value in (*captured, *(getattr(function, "__defaults__", None) or ())):
+            digest.update((_digest(value) if callable(value) else repr(value)).encode())
     return digest.hexdigest()
 
 

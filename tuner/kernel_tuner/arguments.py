@@ -37,8 +37,12 @@ class GivenArray:
 
     @property
     def stored(self) -> HostArray:
-        """The array as a buffer holds it: contiguous, of a known type, with one axis at least."""
+        """The array as a buffer holds it: contiguous, of a known type, with one axis and element at least."""
         array = np.ascontiguousarray(self.array)
+        if not array.size:
+            array = np.zeros(1, array.dtype)
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
         if array.dtype.name not in DTYPES:
             array = array.reshape(-1).view(np.uint8)
         return array.reshape(array.shape or (1,))
@@ -55,7 +59,7 @@ class GivenScalar:
 Given = GivenArray | GivenScalar
 
 
-def read_arguments(arguments: Sequence[Any], kernel_name: str, source: str | None) -> tuple[Given, ...]:
+def read_arguments(arguments: UserValue, kernel_name: str, source: str | None) -> tuple[Given, ...]:
     """The arguments of a kernel in the order of its parameters.
 
     Args:
@@ -64,7 +68,7 @@ def read_arguments(arguments: Sequence[Any], kernel_name: str, source: str | Non
         source: text of the kernel, for names; None where it is not known yet.
 
     Raises:
-        InputError: one is neither, or is an empty array.
+        InputError: one is neither, or holds Python objects.
         UnsupportedError: one is an object that stands for several arguments.
     """
     if not isinstance(arguments, list | tuple):
@@ -134,7 +138,8 @@ def save(arrays: Sequence[GivenArray], folder: Path) -> dict[str, Path]:
 
 def restored(given: GivenArray, array: HostArray) -> HostArray:
     """What a kernel left in a buffer, in the type and shape of the argument."""
-    return array.reshape(-1).view(given.array.dtype).reshape(given.array.shape)
+    values = array.reshape(-1).view(given.array.dtype.newbyteorder("="))
+    return values[: given.array.size].reshape(given.array.shape)
 
 
 def _given(argument: str, name: str, value: UserValue, *, const: bool) -> Given:
@@ -145,10 +150,8 @@ def _given(argument: str, name: str, value: UserValue, *, const: bool) -> Given:
         )
     plain = on_host(value)
     if isinstance(plain, np.ndarray):
-        if not plain.size or plain.dtype.hasobject:
-            raise InputError(
-                f"{argument}: an array of {plain.shape} {plain.dtype} cannot be given to a kernel"
-            )
+        if plain.dtype.hasobject:
+            raise InputError(f"{argument}: an array of Python objects cannot be given to a kernel")
         return GivenArray(name, plain, const=const)
     if isinstance(plain, np.generic):
         return GivenScalar(name, plain)

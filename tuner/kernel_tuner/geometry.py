@@ -127,7 +127,7 @@ def _size(axis: UserValue, params: Parameters) -> int:
     raise InputError(f"problem_size: {axis!r} is neither a whole number nor a text")
 
 
-def block_names(given: Sequence[str] | None, tunables: Iterable[str]) -> tuple[str, str, str]:
+def block_names(given: UserValue, tunables: Iterable[str]) -> tuple[str, str, str]:
     """The names of the block's extents: as given, or the default ones in whatever case they are written.
 
     Raises:
@@ -141,7 +141,7 @@ def block_names(given: Sequence[str] | None, tunables: Iterable[str]) -> tuple[s
         raise InputError(f"block_size_names: must be a list of texts, not {given!r}")
     if len(given) > len(DEFAULT_NAMES):
         raise InputError(f"block_size_names: must hold at most three names, not {len(given)}")
-    x, y, z = (*given, *DEFAULT_NAMES[len(given) :])
+    x, y, z = [*map(str, given), *DEFAULT_NAMES[len(given) :]]
     return x, y, z
 
 

@@ -10,8 +10,9 @@ from tuner.kernel_tuner.device import device_spec, ignored_platform
 from tuner.kernel_tuner.kernel import read_call
 from tuner.kernel_tuner.objectives import aim_of
 from tuner.kernel_tuner.parameters import UserValue, configuration_of
-from tuner.kernel_tuner.running import TuningCall, run_once, tuned
+from tuner.kernel_tuner.running import run_once, tuned
 from tuner.kernel_tuner.strategies import search_of
+from tuner.kernel_tuner.tuning_call import TuningCall
 
 _COMPILERS = (None, "nvcc", "nvrtc")
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.formulas import Environment
-from tuner.config.kernel_file import KernelFile
-from tuner.config.recipe import StageRecipe
+from tuner.config.kernel_file import KernelFile, kernel_of
+from tuner.config.recipe import Rule, StageRecipe
 from tuner.errors import InputError
+from tuner.expressions import Expression, NoValue, PythonExpression
 from tuner.kernel_tuner.arguments import Given, GivenArray, read_arguments, read_constants
 from tuner.kernel_tuner.geometry import LaunchGeometry, block_names, dynamic_shared_bytes
 from tuner.kernel_tuner.parameters import Parameters, UserValue, replaced, tunables_of
-from tuner.kernel_tuner.restrictions import Restriction, rules_of
-from tuner.kernel_tuner.shim import kernel_of
+from tuner.kernel_tuner.restrictions import rules_of
 from tuner.kernel_tuner.sources import (
     KernelSources,
     compiler_options_of,
@@ -55,7 +55,7 @@ class KernelCall:
     defines: Mapping[str, Any] | None
     options: tuple[str, ...]
     tunables: Mapping[str, tuple[TunableValue, ...]]
-    rules: Sequence[Restriction] = ()
+    rules: Sequence[Expression] = ()
 
     @property
     def arrays(self) -> tuple[GivenArray, ...]:
@@ -144,7 +144,7 @@ class CalledStage(StageRecipe):
         Raises:
             InputError: something that depends on the parameters has no value.
         """
-        params = {name: env[name] for name in self.parameters}
+        params = {name: value for name in self.parameters if not isinstance(value := env[name], NoValue)}
         return self.launch(super().evaluated(env), params)
 
 
@@ -160,13 +160,7 @@ def kernel_file_of(call: KernelCall, paths: Mapping[str, Path], written: Sequenc
         InputError: the call is not what a kernel file can say.
     """
     source = Source(call.sources.label, call.sources.text or "")
-    kernel = kernel_of(
-        document_of(call, paths, written),
-        {_SOURCE: source},
-        label=f"kernel {call.name}",
-        folder=None,
-        rules=call.rules,
-    )
+    kernel = kernel_of(document_of(call, paths, written), {_SOURCE: source}, label=call.name)
     stages = tuple(
         CalledStage(
             **{one.name: getattr(stage, one.name) for one in fields(stage)},
@@ -176,7 +170,9 @@ def kernel_file_of(call: KernelCall, paths: Mapping[str, Path], written: Sequenc
         for stage in kernel.recipe.stages
     )
     digest = hashlib.sha256(f"{kernel.text_sha256}\0{fingerprint(call)}".encode()).hexdigest()
-    return replace(kernel, recipe=replace(kernel.recipe, stages=stages), text_sha256=digest)
+    rules = (*kernel.recipe.rules, *(Rule(rule, rule.text) for rule in call.rules))
+    recipe = replace(kernel.recipe, stages=stages, rules=rules)
+    return replace(kernel, recipe=recipe, text_sha256=digest)
 
 
 def document_of(call: KernelCall, paths: Mapping[str, Path], written: Sequence[str]) -> dict[str, Any]:
@@ -211,6 +207,7 @@ def fingerprint(call: KernelCall) -> str:
     """What decides the results beside the document: answers are bound to it."""
     parts: list[object] = [call.name, call.options, *call.geometry.divisors, call.geometry.problem_size]
     parts += [call.defines, call.sources.first, *(rule.text for rule in call.rules)]
+    parts += [rule.digest for rule in call.rules if isinstance(rule, PythonExpression)]
     return repr([_told(part) for part in parts])
 
 

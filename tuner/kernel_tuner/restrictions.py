@@ -2,42 +2,16 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tuner.errors import ExpressionError, InputError, UnsupportedError
-from tuner.expressions import Expression
-from tuner.kernel_tuner.parameters import UserValue, called, parsed
-from tuner.model import TunableValue
+from tuner.expressions import Expression, PythonExpression
+from tuner.kernel_tuner.parameters import UserValue, parsed
+
+_PAIR = (2, 3)  # a function, the names it takes, and perhaps its source
 
 
-@dataclass(frozen=True)
-class FunctionRule:
-    """A restriction that is a function; a rule of a space.
-
-    Attributes:
-        names: the parameters it depends on.
-        text: what messages call it.
-        holds: tells by the values of the names whether a configuration is allowed.
-    """
-
-    names: frozenset[str]
-    text: str
-    holds: Callable[[Mapping[str, TunableValue]], bool]
-
-    def evaluate(self, env: Mapping[str, TunableValue]) -> bool:
-        """Whether the configuration in ``env`` is allowed.
-
-        Raises:
-            InputError: the function raises.
-        """
-        return self.holds(env)
-
-
-Restriction = Expression | FunctionRule
-
-
-def rules_of(restrictions: UserValue, tunables: Sequence[str]) -> list[Restriction]:
+def rules_of(restrictions: UserValue, tunables: Sequence[str]) -> list[Expression]:
     """The rules of ``restrictions``.
 
     Args:
@@ -55,19 +29,21 @@ def rules_of(restrictions: UserValue, tunables: Sequence[str]) -> list[Restricti
     return [_rule(f"restrictions[{i}]", one, tunables) for i, one in enumerate(listed)]
 
 
-def _rule(argument: str, given: UserValue, tunables: Sequence[str]) -> Restriction:
+def _rule(argument: str, given: UserValue, tunables: Sequence[str]) -> Expression:
     if isinstance(given, str):
         return _expression(argument, given, tunables)
     if type(given).__module__.split(".")[0] == "constraint":  # of python-constraint
         function = getattr(given, "_func", None)
         if function is None:
             raise UnsupportedError(f"{argument}: {type(given).__name__} is not supported; write it as a text")
-        return _function_rule(argument, function, tunables, tunables, by_position=True)
-    if isinstance(given, tuple) and len(given) in (2, 3) and callable(given[0]):
-        return _function_rule(argument, given[0], tuple(given[1]), tunables)
-    if callable(given):
-        return _by_signature(argument, given, tunables)
-    raise InputError(f"{argument}: {given!r} is neither a text nor a function")
+        return PythonExpression(_in_order(function, tunables), tunables, argument)
+    if isinstance(given, tuple) and len(given) in _PAIR and callable(given[0]):
+        return PythonExpression(_by_name(argument, given[0], given[1], tunables), tunables, argument)
+    if not callable(given):
+        raise InputError(f"{argument}: {given!r} is neither a text nor a function")
+    if _takes_values(given):
+        return PythonExpression(_in_order(given, tunables), tunables, argument)
+    return PythonExpression(given, tunables, argument)
 
 
 def _expression(argument: str, text: str, tunables: Sequence[str]) -> Expression:
@@ -81,47 +57,23 @@ def _expression(argument: str, text: str, tunables: Sequence[str]) -> Expression
     return rule
 
 
-def _by_signature(argument: str, function: Callable[..., Any], tunables: Sequence[str]) -> FunctionRule:
-    """A function of a dict of all parameters, of some of them by name, or of all in order."""
+def _takes_values(function: Callable[..., Any]) -> bool:
+    """True for a function of all values in order."""
     try:
-        taken = list(inspect.signature(function).parameters.values())
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # of no Python code
-        taken = []
-    kinds = [one.kind for one in taken]
-    if inspect.Parameter.VAR_POSITIONAL in kinds:
-        return _function_rule(argument, function, tunables, tunables, by_position=True)
-    if inspect.Parameter.VAR_KEYWORD in kinds:
-        return _function_rule(argument, function, tunables, tunables)
-    names = tuple(one.name for one in taken)
-    if names and all(name in tunables for name in names):
-        return _function_rule(argument, function, names, tunables)
-
-    def of_dict(env: Mapping[str, TunableValue]) -> bool:
-        return bool(called(function, argument, {name: env[name] for name in tunables}))
-
-    return FunctionRule(frozenset(tunables), _shown(argument, function), of_dict)
+        return False
+    return any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters)
 
 
-def _function_rule(
-    argument: str,
-    function: Callable[..., Any],
-    names: Sequence[str],
-    tunables: Sequence[str],
-    *,
-    by_position: bool = False,
-) -> FunctionRule:
+def _in_order(function: Callable[..., Any], tunables: Sequence[str]) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda params: bool(function(*(params[name] for name in tunables)))
+
+
+def _by_name(
+    argument: str, function: Callable[..., Any], names: UserValue, tunables: Sequence[str]
+) -> Callable[[Mapping[str, Any]], bool]:
     unknown = [name for name in names if name not in tunables]
     if unknown:
         raise InputError(f"{argument}: unknown name {unknown[0]!r}; known: {', '.join(tunables)}")
-
-    def holds(env: Mapping[str, TunableValue]) -> bool:
-        if by_position:
-            return bool(called(function, argument, *(env[name] for name in names)))
-        return bool(called(function, argument, **{name: env[name] for name in names}))
-
-    return FunctionRule(frozenset(names), _shown(argument, function), holds)
-
-
-def _shown(argument: str, function: Callable[..., Any]) -> str:
-    name = getattr(function, "__name__", type(function).__name__)
-    return argument if name == "<lambda>" else f"{argument} ({name})"
+    return lambda params: bool(function(**{name: params[name] for name in names}))

@@ -1,9 +1,9 @@
 """Runs the calls: opens the device, finds out which arrays are written, searches, and judges answers."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,72 +12,27 @@ import numpy as np
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
 from tuner.database import Store
-from tuner.devices.worker import WorkerDevice, open_device
+from tuner.devices.choice import open_device
+from tuner.devices.worker import WorkerDevice
 from tuner.errors import (
     CompileError,
     DeviceError,
     DeviceUnavailableError,
     EmptySpaceError,
-    VerificationError,
 )
 from tuner.interfaces import Check, Device
 from tuner.kernel_tuner.answers import Judge
 from tuner.kernel_tuner.arguments import GivenArray, GivenScalar, HostArray, restored, save
-from tuner.kernel_tuner.cache import CacheFile, Row, open_cache
+from tuner.kernel_tuner.cache import Row
 from tuner.kernel_tuner.kernel import KernelCall, kernel_file_of
 from tuner.kernel_tuner.listening import Listener, say
-from tuner.kernel_tuner.objectives import Aim, Metrics
-from tuner.kernel_tuner.parameters import PLACEHOLDER, Parameters, UserValue, shown
-from tuner.kernel_tuner.restrictions import FunctionRule
-from tuner.kernel_tuner.results import best_of, dropped_rows, environment, params_of, row_of
-from tuner.kernel_tuner.strategies import MappedSearch
-from tuner.model import Configuration, Plan, RunStatus, Status, Workload
-from tuner.search.request import Request
+from tuner.kernel_tuner.returning import cache_of, returned, rows_of, without_known
+from tuner.kernel_tuner.tuning_call import TuningCall
+from tuner.model import Plan, RunStatus, Status, Workload
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import TuningResult, tune
 
-_WINDOW_S = 0.1  # of every trial where the best is judged by a metric: none may be cut short for its time
 _SEED = 0  # inputs are the caller's: no seed changes them
-
-
-@dataclass(frozen=True)
-class TuningCall:
-    """A call of ``tune_kernel``, read and checked.
-
-    Attributes:
-        kernel: what it says of the kernel.
-        search: how to search.
-        aim: what is best.
-        judge: which answers are right; None where nobody says.
-        metrics: computed from every result.
-        device_spec: see ``open_device``.
-        cache: name of a cache file, or None.
-        quiet: print nothing.
-        verbose: print what was left out, too.
-    """
-
-    kernel: KernelCall
-    search: MappedSearch
-    aim: Aim
-    judge: Judge | None
-    metrics: Metrics | None
-    device_spec: str | None
-    cache: Any = None
-    quiet: bool = False
-    verbose: bool = False
-
-    def request(self, workload: str, budget: int | None) -> Request:
-        """The same in the words of a run."""
-        return Request(
-            workloads=(workload,),
-            objective=self.aim.objective,
-            policy=self.search.policy,
-            budget=budget,
-            time_limit_s=self.search.time_limit_s,
-            window_s=_WINDOW_S if self.aim.is_metric else None,
-            seed=self.search.seed,
-            joules=self.aim.joules and self.aim.objective == "time",
-        )
 
 
 def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
@@ -95,28 +50,27 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
         setup = stack.enter_context(open_setup(call.device_spec, call.request("", None)))
         if not call.quiet:
             say(f"Using: {setup.device.identity.name}")
-        cache = _cache(call, setup.device)
-        kernel = kernel_file_of(_without_known(call.kernel, cache), paths, writable(call.kernel, call.judge))
+        cache = cache_of(call, setup.device)
+        kernel = kernel_file_of(without_known(call.kernel, cache), paths, writable(call.kernel, call.judge))
         try:
             (workload,) = kernel.workloads()
             space = kernel.space(workload)
         except EmptySpaceError:
             if cache is None or not cache.rows:
                 raise
-            return _returned(call, setup.device, [], cache, 0.0)
+            return returned(call, setup.device, [], cache, 0.0)
         if call.verbose:
             say(f"Searchspace has {len(space)} configurations after restrictions.")
         kernel = _with_roles(call, kernel, workload, paths, setup.device)
         _verify(call, setup.device)
         listener = Listener(call.metrics, cache, quiet=call.quiet)
         result = _searched(call, kernel, workload, setup, listener, stack)
-        rows = [_row(call, trial.configurations[0], m) for trial, m in result.outcome.trials]
-        rows += _dropped(call, space, rows, result)
+        rows = rows_of(call, space, result)
         wall_s = result.outcome.wall_s
         if result.outcome.status is RunStatus.INTERRUPTED:
-            _returned(call, setup.device, rows, cache, wall_s)
+            returned(call, setup.device, rows, cache, wall_s)
             raise KeyboardInterrupt
-        return _returned(call, setup.device, rows, cache, wall_s)
+        return returned(call, setup.device, rows, cache, wall_s)
 
 
 def run_once(kernel: KernelCall, device_spec: str | None) -> list[Any]:
@@ -215,93 +169,3 @@ def _searched(  # noqa: PLR0917 - the parts of one run
     request.check()
     store = stack.enter_context(Store())
     return tune(setup, request, Catalog({kernel.name: kernel}), store, listener, resume=False)
-
-
-def _row(call: TuningCall, configuration: Configuration, measurement: UserValue) -> Row:
-    return row_of(configuration, measurement, call.metrics)
-
-
-def _dropped(
-    call: TuningCall, space: Sequence[Configuration], rows: Sequence[Row], result: TuningResult
-) -> list[Row]:
-    """Results of what was ruled out before it ran; those left by a limit are none."""
-    (workload,) = result.document["workloads"]
-    known = [{n: row[n] for n in call.kernel.tunables if n in row} for row in rows]
-    known += [candidate["configuration"] for candidate in workload["candidates"]]
-    found = dropped_rows(space, known, workload["compile_errors"])
-    if call.verbose:
-        for row in found:
-            values = {name: row[name] for name in call.kernel.tunables if name in row}
-            say(f"skipping config {shown(values)}, reason: {row['__error__']}")
-    return found
-
-
-# --- the cache file ------------------------------------------------------------------------------
-
-
-def _cache(call: TuningCall, device: Device) -> CacheFile | None:
-    if not call.cache:
-        return None
-    return open_cache(
-        call.cache,
-        device_name=device.identity.name,
-        kernel_name=call.kernel.name,
-        problem_size=call.kernel.geometry.problem_size,
-        tunables={n: values for n, values in call.kernel.tunables.items() if n != PLACEHOLDER},
-        objective=call.aim.key,
-    )
-
-
-def _without_known(kernel: KernelCall, cache: CacheFile | None) -> KernelCall:
-    """The call without the configurations that a cache file has."""
-    if cache is None or not cache.rows:
-        return kernel
-    known = frozenset(cache.rows)
-
-    def is_new(env: Parameters) -> bool:
-        return cache.key(env) not in known
-
-    rule = FunctionRule(frozenset(kernel.tunables), "not in the cache file", is_new)
-    return replace(kernel, rules=(*kernel.rules, rule))
-
-
-# --- what is returned ----------------------------------------------------------------------------
-
-
-def _returned(
-    call: TuningCall, device: Device, rows: list[Row], cache: CacheFile | None, wall_s: float
-) -> tuple[list[Row], dict[str, Any]]:
-    """Results in order, closed cache, environment with the best configuration."""
-    fresh = {frozenset(params_of(_values(call, row)).items()) for row in rows}
-    if cache is not None:
-        rows = [
-            *(row for row in cache.rows.values() if frozenset(_values(call, row).items()) not in fresh),
-            *rows,
-        ]
-        cache.close(rows)
-    if call.search.policy == "exhaustive":
-        rows = sorted(rows, key=lambda row: _place(call, row))
-    best = best_of(rows, call.aim)
-    wrong = [row for row in rows if row.get("__error__") == "ErrorConfig"]
-    if best is None and wrong and call.judge is not None:
-        raise VerificationError(
-            f"Kernel result verification failed for: {shown(_values(call, wrong[0]))}:"
-            f" {wrong[0].get('error_detail', '')}; no configuration is right"
-        )
-    environment_ = environment(device.identity, call.kernel.options, wall_s) | {"best_config": best}
-    if best is not None and not call.quiet:
-        keys = [*_values(call, best), call.aim.key, *(call.metrics or {})]
-        say(f"\nBEST PERFORMING CONFIGURATION FOR OBJECTIVE {call.aim.key}:")
-        say(shown({key: best[key] for key in dict.fromkeys(keys)}))
-    return rows, environment_
-
-
-def _values(call: TuningCall, row: Row) -> dict[str, Any]:
-    return {name: row[name] for name in call.kernel.tunables if name in row}
-
-
-def _place(call: TuningCall, row: Row) -> tuple[int, ...]:
-    return tuple(
-        values.index(row[name]) if row.get(name) in values else -1
-        for name, values in call.kernel.tunables.items()
-    )

@@ -146,7 +146,7 @@ def compiler_options_of(options: UserValue) -> tuple[str, ...]:
 
 
 def macros_of(
-    defines: Mapping[str, Any] | None,
+    defines: Mapping[UserValue, UserValue] | None,
     params: Parameters,
     grid: Sequence[int],
     block: Mapping[str, int],

@@ -4,6 +4,8 @@ All values are frozen, hashable where a policy may want them as keys, and plain 
 a worker process. Times are seconds, energies joules, powers watts, clocks megahertz, sizes bytes.
 """
 
+from tuner.model.arguments import Scalar, StructValue, TensorMap
+from tuner.model.chains import BufferView, LibraryCall, Operand
 from tuner.model.device import DeviceIdentity, DeviceLimits
 from tuner.model.inputs import DataFile, InputKind, InputSpec, PythonFunction
 from tuner.model.plan import (
@@ -13,10 +15,9 @@ from tuner.model.plan import (
     Plan,
     ProblemSpec,
     Resources,
-    Scalar,
     Source,
     Stage,
-    TensorMap,
+    StageArgument,
     TunableValue,
     Work,
     Workload,
@@ -31,6 +32,7 @@ from tuner.model.workload_name import WorkloadName
 __all__ = [
     "Buffer",
     "BufferRole",
+    "BufferView",
     "Configuration",
     "DataFile",
     "DeviceIdentity",
@@ -40,7 +42,9 @@ __all__ = [
     "FlagKind",
     "InputKind",
     "InputSpec",
+    "LibraryCall",
     "Measurement",
+    "Operand",
     "Part",
     "Plan",
     "ProblemSpec",
@@ -50,7 +54,9 @@ __all__ = [
     "Scalar",
     "Source",
     "Stage",
+    "StageArgument",
     "Status",
+    "StructValue",
     "TensorMap",
     "Trial",
     "TunableValue",

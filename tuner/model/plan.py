@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from tuner.model.arguments import Scalar, StructValue, TensorMap
+from tuner.model.chains import BufferView, LibraryCall
 from tuner.model.inputs import DataFile, InputSpec, PythonFunction
 
 TunableValue = bool | int | float | str
@@ -98,19 +100,24 @@ class Source:
         path: where the text came from; shown in messages, never opened again.
         text: the translation unit.
         headers: (include name, text) of every header beside it.
+        include_paths: absolute folders that the compiler looks into for what ``headers`` lacks.
+        include_sha256: digest of what these folders hold; empty without folders.
     """
 
     path: str
     text: str
     headers: tuple[tuple[str, str], ...] = ()
+    include_paths: tuple[str, ...] = ()
+    include_sha256: str = ""
 
     @cached_property
     def sha256(self) -> str:
-        """Hex digest of the text and its headers (not of the path); asked for at every launch."""
+        """Hex digest of the text and all it may include (not of the paths); asked for at every launch."""
         digest = hashlib.sha256(self.text.encode())
         for name, text in self.headers:
             digest.update(f"\0{name}\0".encode())
             digest.update(text.encode())
+        digest.update(self.include_sha256.encode())
         return digest.hexdigest()
 
 
@@ -125,6 +132,7 @@ class Buffer:
         role: ``in`` is read, ``out`` is written completely, ``inout`` is both, ``scratch`` is neither
             checked nor initialised, ``zeroed`` is scratch that is set to zero before every run.
         input: how the values of an ``in`` or ``inout`` array are made; None for the problem's own way.
+        restored: an ``inout`` array that every round of a window finds as the first did.
     """
 
     name: str
@@ -132,41 +140,12 @@ class Buffer:
     shape: tuple[int, ...]
     role: BufferRole
     input: InputSpec | None = None
+    restored: bool = False
 
     @property
     def elements(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """A kernel argument passed by value; ``dtype`` is a NumPy dtype name."""
-
-    dtype: str
-    value: int | float
-
-
-@dataclass(frozen=True)
-class TensorMap:
-    """A 128-byte CUtensorMap passed by value: how boxes of a buffer are copied to shared memory.
-
-    The buffer is taken as a contiguous matrix, rows one after another; what a box takes from beyond it is
-    zero.
-
-    Attributes:
-        buffer: name of the plan's buffer.
-        element: NumPy dtype name of an element of the map; it may join elements of the buffer.
-        dims: elements along a row, and rows.
-        box: elements along a row, and rows, copied at a time.
-        promotion_bytes: size to which fetches into the second-level cache are widened; 0 for none.
-    """
-
-    buffer: str
-    element: str
-    dims: tuple[int, int]
-    box: tuple[int, int]
-    promotion_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -190,6 +169,10 @@ class Resources:
     compiled: bool = True
 
 
+StageArgument = str | BufferView | Scalar | StructValue | TensorMap
+"""What a function is handed: a buffer by its name, part of one, or a value."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """One kernel launch of a workload, ready to compile and run.
@@ -202,13 +185,21 @@ class Stage:
         grid: blocks in x, y, z.
         block: threads in x, y, z.
         shared_bytes: dynamic shared memory.
-        arguments: names of the plan's buffers, scalars or tensor maps, in the order of the function's
-            parameters.
+        arguments: names of the plan's buffers, views of them, values or tensor maps, in the order of the
+            function's parameters.
         declared: resources for a machine without NVRTC, from the kernel file; None if it states none.
         min_architecture: least compute capability it runs on, times ten; 0 for any.
         resident: the grid is a count of work units, to be cut to the blocks the device holds at a time; the
             function walks over the rest by itself.
         cluster: blocks of a cluster, as the source declares them.
+        symbols: (name in the source, buffer) of each ``__constant__`` or ``__device__`` variable that a
+            buffer is copied to before runs.
+        cooperative: all blocks are on the device at the same time, and may wait for each other.
+        setup: launched once for the arrays, before runs that are timed.
+        stream: 0 for the main stream of the workload; others run beside it, and end with the round.
+        after: indices of stages of the plan, before this one, that must have ended. Stages of one stream run
+            one after another in any case.
+        library: what a library runs in place of a launch; source, entry and geometry mean nothing then.
     """
 
     name: str
@@ -218,11 +209,28 @@ class Stage:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
-    arguments: tuple[str | Scalar | TensorMap, ...]
+    arguments: tuple[StageArgument, ...]
     declared: Resources | None = None
     min_architecture: int = 0
     resident: bool = False
     cluster: int = 1
+    symbols: tuple[tuple[str, str], ...] = ()
+    cooperative: bool = False
+    setup: bool = False
+    stream: int = 0
+    after: tuple[int, ...] = ()
+    library: LibraryCall | None = None
+
+    @property
+    def buffers(self) -> frozenset[str]:
+        """Names of the buffers it is given."""
+        if self.library is not None:
+            return frozenset(operand.buffer for _, operand in self.library.operands)
+        return frozenset(
+            item if isinstance(item, str) else item.buffer
+            for item in self.arguments
+            if isinstance(item, str | BufferView | TensorMap)
+        )
 
     @property
     def threads_per_block(self) -> int:
@@ -297,6 +305,11 @@ class Plan:
     work: Work
     baseline: "Plan | None" = None
     reference: "Plan | None" = None
+
+    @property
+    def timed(self) -> tuple[int, ...]:
+        """Positions of the stages that every run launches: all but those of the set-up."""
+        return tuple(index for index, stage in enumerate(self.stages) if not stage.setup)
 
     def label(self) -> str:
         """The words of a message: workload and configuration."""

@@ -107,12 +107,15 @@ class WorkloadResult:
         time_s: median time of one run within a round (None unless ok).
         spread_s: half the 16-84 % range of that time.
         detail: what went wrong, for people.
+        restore_s: part of that time in which arrays are restored behind the run, measured alone; 0 where none
+            are.
     """
 
     status: Status
     time_s: float | None = None
     spread_s: float = 0.0
     detail: str = ""
+    restore_s: float = 0.0
 
 
 @dataclass(frozen=True)

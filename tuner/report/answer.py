@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.model import shown_values
-from tuner.report.layout import rows_in, table, tied, wrapped
+from tuner.report.layout import rows_in, table, wrapped
 from tuner.report.ranked_trials import objective_name, same
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import MODELLED, label, percent_with_interval, si, significant, with_uncertainty
@@ -39,20 +39,22 @@ def _rate(value: float | None, unit: str) -> str:
 
 def workloads_table(document: Mapping[str, Any], width: int) -> list[str]:
     """A row per workload: batch, own time in the co-run, share of the joules, rate, configuration."""
-    words = label(document)
-    parts = [workload["best"] for workload in document["workloads"]]
-    columns = {
-        "workload": [workload["name"] for workload in document["workloads"]],
-        "batch": [f"{workload['batch']:,}" for workload in document["workloads"]],
-        f"own time ({words})" if words else "own time": [si(part["time_s"], "s") for part in parts],
-    }
+    words, workloads = label(document), document["workloads"]
+    parts = [workload["best"] for workload in workloads]
+    columns = {"batch": [f"{workload['batch']:,}" for workload in workloads]}
+    columns[f"own time ({words})" if words else "own time"] = [si(part["time_s"], "s") for part in parts]
     if any(part["energy_share_j"] is not None for part in parts):
-        columns[f"energy share ({MODELLED})"] = [_share(part) for part in parts]
+        columns[f"share ({MODELLED})"] = [_share(part) for part in parts]
     if any(part["rate"] is not None for part in parts):
-        columns["rate"] = [_rate(w["best"]["rate"], w["rate_name"]) for w in document["workloads"]]
-    rows = [list(columns), *(list(row) for row in zip(*columns.values(), strict=True))]
+        columns["rate"] = [_rate(w["best"]["rate"], w["rate_name"]) for w in workloads]
+    names = ["workload", *(workload["name"] for workload in workloads)]
+    rows = [list(columns), *map(list, zip(*columns.values(), strict=True))]
     notes = ["configuration", *(shown_values(part["configuration"]) for part in parts)]
-    return table(rows, notes, width, right=set(range(1, len(columns))), indent=_INDENT)
+    named = [[name, *row] for name, row in zip(names, rows, strict=True)]
+    if rows_in(named, width, indent=_INDENT) is not None:
+        return table(named, notes, width, right=set(range(1, len(columns) + 1)), indent=_INDENT)
+    notes = [f"{name}: {note}" for name, note in zip(names, notes, strict=True)]
+    return table(rows, notes, width, right=set(range(len(columns))), indent=_INDENT)
 
 
 def _share(part: Mapping[str, Any]) -> str:
@@ -67,39 +69,43 @@ def comparisons(document: Mapping[str, Any], width: int) -> list[str]:
     energy_first = objective_name(document) != "time"
     rows: list[list[str]] = []
     sentences: list[str] = []
-    for name, other, against in (
-        ("default", "the default configuration", document.get("against_default")),
-        ("fastest", "the fastest trial", document.get("trade_off")),
-    ):
-        trial = document.get(name)
+    itself: list[str] = []
+    for name, against in (("default", "against_default"), ("fastest", "trade_off")):
+        trial, changes = document.get(name), document.get(against)
+        if name == "fastest" and rows and same(trial, document.get("default")):
+            rows[0][0] = "the default, the fastest"
+            continue
         if same(document["best"], trial):
-            sentences.append(other)
+            itself.append("the default configuration" if name == "default" else "the fastest trial")
         elif trial is not None and trial["status"] != "ok":
-            rows.append([f"against the {name}", "none: it failed", "", ""])
-        elif against is not None:
-            rows.append([f"against the {name}", *_changes(against, energy_first)])
+            sentences.append(f"the {name} failed: there is no comparison with it")
+        elif changes is not None:
+            rows.append([f"the {name}", *_changes(changes, energy_first)])
+    if itself:
+        sentences.insert(0, f"the answer is {' and '.join(itself)}")
     rows += _one_after_another(document, energy_first)
-    rows += _least_energy(document)
-    lines = [f"{_INDENT}the answer is {' and '.join(sentences)}"] if sentences else []
-    found = rows_in(rows, width, indent=_INDENT) if rows else []
-    if found is None:
-        found = [
-            line
-            for row in rows
-            for line in wrapped(_INDENT.join(map(tied, filter(None, row))), width, _INDENT, _INDENT * 2)
-        ]
-    return [line for text in lines for line in wrapped(text, width, "", _INDENT * 2)] + found
+    sentences += _least_energy(document)
+    found = _compared(rows, width, energy_first) if rows else []
+    return found + [line for text in sentences for line in wrapped(_INDENT + text, width, "", _INDENT * 2)]
+
+
+def _compared(rows: list[list[str]], width: int, energy_first: bool) -> list[str]:
+    """The table of comparisons; a column that nobody fills is left out."""
+    heads = ["against", *(("energy", "time") if energy_first else ("time", "energy")), ""]
+    filled = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+    kept = [[row[place] for place in filled] for row in (heads, *rows)]
+    right = {place for place, head in enumerate(kept[0]) if head in ("energy", "time")}
+    return table(kept, [""] * len(kept), width, right=right, indent=_INDENT)
 
 
 def _changes(against: Mapping[str, Any], energy_first: bool) -> list[str]:
     """Changes of time and joules, that of the objective first, and how they were measured."""
-    time = f"{percent_with_interval(against['slowdown'], against.get('slowdown_interval'))} time"
-    if "energy_saving" not in against:
-        return [time, "", ""]
-    change = percent_with_interval(-against["energy_saving"], against["energy_saving_interval"])
-    pair = [f"{change} energy", time]
-    once = "measured once each" if against.get("turn_by_turn") is False else ""
-    return [*(pair if energy_first else pair[::-1]), once]
+    time = percent_with_interval(against["slowdown"], against.get("slowdown_interval"))
+    energy, once = "", ""
+    if "energy_saving" in against:
+        energy = percent_with_interval(-against["energy_saving"], against["energy_saving_interval"])
+        once = "measured once each" if against.get("turn_by_turn") is False else ""
+    return [energy, time, once] if energy_first else [time, energy, once]
 
 
 def _one_after_another(document: Mapping[str, Any], energy_first: bool) -> Iterator[list[str]]:
@@ -107,18 +113,21 @@ def _one_after_another(document: Mapping[str, Any], energy_first: bool) -> Itera
     found = document.get("one_after_another")
     if found is None:
         return
-    pair = [f"{percent_with_interval(found['time_change'], found['time_change_interval'])} time"]
+    time = percent_with_interval(found["time_change"], found["time_change_interval"])
+    energy = ""
     if found["energy_change"] is not None:
         energy = percent_with_interval(found["energy_change"], found["energy_change_interval"])
-        pair.insert(0 if energy_first else 1, f"{energy} energy")
-    yield ["against one after another", *pair, *[""] * (3 - len(pair))]
+    yield ["one after another", *((energy, time) if energy_first else (time, energy)), ""]
 
 
-def _least_energy(document: Mapping[str, Any]) -> Iterator[list[str]]:
+def _least_energy(document: Mapping[str, Any]) -> Iterator[str]:
     """What a search for energy would save; only a search for time has to say it."""
     least, against = document.get("least_energy"), document.get("energy_trade_off")
     if objective_name(document) != "time" or least is None or against is None:
         return
-    if not same(document["best"], least) and against["energy_saving"] > 0:
-        changes = _changes(against, energy_first=True)
-        yield ["least energy instead", *changes]
+    if same(document["best"], least):
+        yield "the answer takes the least energy, too"
+    elif against["energy_saving"] > against["energy_saving_interval"]:
+        energy, time, once = _changes(against, energy_first=True)
+        how = f", {once}" if once else ""
+        yield f"least energy instead: {energy} energy for {time} time{how}"

@@ -42,7 +42,7 @@ def _repeatability(document: Mapping[str, Any]) -> Iterator[str]:
         return
     for name in ("energy", "time"):
         half = again.get(f"{name}_interval")
-        if half is not None:
+        if half:
             yield (
                 f"trials repeat to ± {100 * half:.2g} % in {name} (95 %{_mark(document)}):"
                 f" {again['trials']} contenders, measured again after the search, turn by turn"
@@ -82,6 +82,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[str]:
             words.append(f"{percent(best['time_s'] / default['time_s'] - 1)} time against the default")
         if best.get("rate_per_watt") is not None:
             words.append(f"{significant(best['rate_per_watt'])} {workload['rate_name']}/W (modelled)")
+        if workload.get("work_assumed"):
+            words.append("its kernel file states no [work]: every array is taken to move once")
         if words:
             yield f"{workload['name']}: {', '.join(words)}"
 

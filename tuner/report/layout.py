@@ -1,5 +1,6 @@
 """Lines that fit a console: sentences wrapped at spaces, and tables that never lose a column."""
 
+import re
 import textwrap
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from rich.text import Text
 LEAST_WIDTH = 40  # characters: a console that claims to be narrower gets lines of this width
 GAP = "  "
 _NO_BREAK = "\u00a0"
+_IN_QUANTITY = re.compile(r"(?<=\d) (?=(?:[mµn]?[sJW]|%|MHz|min|h|×|±)(?!\w))|(?<=±) (?=\d)")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ def tied(text: str) -> str:
 
 
 def wrapped(text: str, width: int, indent: str = "", hanging: str | None = None) -> list[str]:
-    """A sentence in lines no wider than ``width``; words are broken only where one is wider than a line.
+    """A sentence in lines no wider than ``width``; only a word that is wider than a line is broken.
+
+    A number stays with its interval and its unit.
 
     Args:
         text: of one or several lines, each wrapped by itself.
@@ -42,9 +46,11 @@ def wrapped(text: str, width: int, indent: str = "", hanging: str | None = None)
     """
     rest = indent if hanging is None else hanging
     lines: list[str] = []
-    for paragraph in text.splitlines() or [""]:
+    room = max(width, LEAST_WIDTH) - len(rest)
+    for paragraph in _IN_QUANTITY.sub(_NO_BREAK, text).splitlines() or [""]:
+        words = paragraph.split(" ")
         lines += textwrap.wrap(
-            paragraph,
+            " ".join(word if len(word) <= room else word.replace(_NO_BREAK, " ") for word in words),
             max(width, LEAST_WIDTH),
             initial_indent=rest if lines else indent,
             subsequent_indent=rest,

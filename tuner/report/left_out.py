@@ -1,6 +1,7 @@
 """What a run left out and why: configurations that were dropped, do not compile, or failed."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,33 +11,37 @@ _GROUPS_SHOWN = 3
 _EXAMPLE_CHARACTERS = 240
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _FAILED_COMPILE = "does not compile"
+_CONSTRAINTS = "excluded by constraints"
 
 
-def dropped_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each workload of which configurations were left out, with every reason."""
-    several = len(document["workloads"]) > 1
-    for workload in document["workloads"]:
-        reasons = _reasons(workload)
+def dropped_lines(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]:
+    """What was left out with every reason: of all workloads in a sentence, with ``verbose`` of each."""
+    workloads = document["workloads"]
+    groups = [[workload] for workload in workloads] if verbose else [workloads]
+    for group in groups:
+        counts: Counter[str] = Counter()
+        for workload in group:
+            counts.update(_reasons(workload["space"]))
+        counts[_CONSTRAINTS] = counts.pop(_CONSTRAINTS, 0)  # what the kernel file says itself comes last
+        sizes = [one["space"].get("cartesian") or one["space"].get("size") for one in group]
+        total = "" if None in sizes else f" (of {sum(sizes):,})"
+        of = "" if len(workloads) == 1 else f" of {group[0]['name']}" if verbose else " of all workloads"
+        reasons = [f"{count:,} × {reason}" for reason, count in counts.items() if count]
         if reasons:
-            size = workload["space"].get("cartesian") or workload["space"].get("size")
-            of = f" of {workload['name']}" if several else ""
-            total = f" ({size:,} in all)" if size is not None else ""
-            yield f"left out{of}{total}: {', '.join(reasons)}"
+            yield f"left out{of}: {', '.join(reasons)}{total}"
 
 
-def _reasons(workload: Mapping[str, Any]) -> list[str]:
-    space = workload["space"]
-    counts: dict[str, int] = {}
+def _reasons(space: Mapping[str, Any]) -> Counter[str]:
+    counts: Counter[str] = Counter()
     threshold = space.get("min_occupancy")
     share = "" if threshold is None else f" of {100 * threshold:g} %"
     for reason, count in space.get("dropped", {}).items():
         low = reason.startswith("occupancy")
-        words = f"below the occupancy threshold{share} (--min-occupancy)" if low else reason
-        counts[words] = counts.get(words, 0) + count
+        counts[f"below the occupancy threshold{share} (--min-occupancy)" if low else reason] += count
     cartesian, size = space.get("cartesian"), space.get("size")
     if cartesian is not None and size is not None:
-        counts["excluded by constraints"] = cartesian - size
-    return [f"{count:,} × {reason}" for reason, count in counts.items() if count]
+        counts[_CONSTRAINTS] += cartesian - size
+    return counts
 
 
 def failure_lines(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]:

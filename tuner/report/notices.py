@@ -6,10 +6,16 @@ from typing import Any
 
 from tuner import registry
 
+_NO_GPU = "no GPU"
 _OF_TIES = re.compile("(tie|near):")
 _CALM = re.compile(r"(break-even: stopped|spared:|stopped:)|.*: batch capped from|.* rule \(")
 """How notices begin that tell of the search, not of the numbers. What ``stopped`` and ``spared`` say the head
 and the table show."""
+
+
+def stand_in(document: Mapping[str, Any], seen: Collection[str] = ()) -> list[str]:
+    """Why a simulated device stands in for a GPU, which is said before any number; empty where none does."""
+    return [one for one in _new(document, seen) if one.startswith(_NO_GPU)]
 
 
 def warnings(
@@ -31,6 +37,8 @@ def warnings(
             if (workload.get("best") or {}).get("spills")
         )
     for one in _new(document, seen):
+        if one.startswith(_NO_GPU):
+            continue
         if of_ties if _OF_TIES.match(one) else not _is_calm(one):
             yield one
 

@@ -64,7 +64,9 @@ def same(trial: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bo
 def ranked_trials(document: Mapping[str, Any]) -> list[RankedTrial]:
     """All trials of a document, the answer first, then by cost; those without a cost last."""
     listed = document.get("trials")
-    numbered = list(enumerate(listed, 1)) if listed else [(0, trial) for trial in _named(document)]
+    numbered = [(0, trial) for trial in _named(document)]
+    if listed:  # trials that `tuner show` wrote know their numbers
+        numbered = [(trial.get("number", place), trial) for place, trial in enumerate(listed, 1)]
     best, limit_s = document["best"], _limit_s(document)
     costs = {id(trial): _cost(document, trial, limit_s) for _, trial in numbered}
 
@@ -101,7 +103,7 @@ def _limit_s(document: Mapping[str, Any]) -> float:
     slowdown, fastest = document.get("max_slowdown"), document.get("fastest")
     if slowdown is None or fastest is None or not fastest["time_s"]:
         return math.inf
-    return float(fastest["time_s"]) * (1 + slowdown)
+    return float(fastest["time_s"] * (1 + slowdown))
 
 
 def _cost(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float) -> float | None:
@@ -112,7 +114,7 @@ def _cost(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float)
     name = objective_name(document)
     if name == "time":
         return float(time_s)
-    return None if energy_j is None else float(energy_j) * float(time_s) ** float(_TIME_EXPONENT[name])
+    return None if energy_j is None else energy_j * math.pow(time_s, _TIME_EXPONENT[name])
 
 
 def _marks(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float) -> Iterator[str]:

@@ -33,6 +33,8 @@ def diff_report(
         lines += lines_of(f"{letter}: {_title(title, document)}", width, "bold")
     lines.append(ReportLine(""))
     rows = [["", "A", "B", "B against A"], *_numbers(one, other)]
+    if not any(row[3] for row in rows[1:]):
+        rows = [row[:3] for row in rows]
     lines += map(ReportLine, table(rows, [""] * len(rows), width, right={1, 2, 3}, indent=_INDENT))
     lines.append(ReportLine("answers"))
     lines += [ReportLine(line) for text in _answers(one, other) for line in _indented(text, width)]
@@ -58,11 +60,16 @@ def _title(title: str, document: Mapping[str, Any]) -> str:
 
 
 def _numbers(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Rows of numbers of the answers and of the runs, with the change of those that have one."""
+    """Rows of numbers of the answers and of the runs, with changes where the workloads are the same."""
     a, b = one["best"] or {}, other["best"] or {}
-    yield ["time", si(a.get("time_s"), "s"), si(b.get("time_s"), "s"), _change(a, b, "time_s")]
-    yield ["energy", energy_of(a), energy_of(b), _change(a, b, "energy_j")]
-    yield ["power", si(a.get("power_w"), "W"), si(b.get("power_w"), "W"), _change(a, b, "power_w")]
+    alike = {w["name"] for w in one["workloads"]} == {w["name"] for w in other["workloads"]}
+
+    def change(key: str) -> str:
+        return _change(a, b, key) if alike else ""  # of other work a change would say nothing
+
+    yield ["time", si(a.get("time_s"), "s"), si(b.get("time_s"), "s"), change("time_s")]
+    yield ["energy", energy_of(a), energy_of(b), change("energy_j")]
+    yield ["power", si(a.get("power_w"), "W"), si(b.get("power_w"), "W"), change("power_w")]
     yield ["clock", _clock(a), _clock(b), ""]
     yield ["trials", *(f"{document['space']['measured']:,}" for document in (one, other)), ""]
     walls = [si(document.get("wall_s"), "s", 3) for document in (one, other)]

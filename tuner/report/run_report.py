@@ -12,12 +12,13 @@ from tuner.report.details import detail_lines
 from tuner.report.flags import flags_of
 from tuner.report.layout import GAP, LEAST_WIDTH, ReportLine, lines_of, rendered, tied, wrapped
 from tuner.report.left_out import dropped_lines, failure_lines
-from tuner.report.notices import notices_of, warnings
+from tuner.report.notices import notices_of, stand_in, warnings
 from tuner.report.ranked_trials import RankedTrial, goal, ranked_trials, top
 from tuner.report.trials_table import trials_table
 from tuner.report.words import label, lasting, note
 
 _SHOWN_ALONE, _SHOWN_OF_SET = 5, 3  # trials, beside those that are known for something
+_NAMED_IN_HEAD = 3  # workloads; of more the table has the names
 _WARNING, _QUIET = "yellow", "dim"
 
 
@@ -75,6 +76,8 @@ def report_lines(
     best_of = top(ranked, _SHOWN_ALONE if len(document["workloads"]) == 1 else _SHOWN_OF_SET)
     lower = any(one.cost is not None and one.cost < (ranked[0].cost or 0.0) for one in best_of)
     yield from head_lines(document, width)
+    for notice in stand_in(document, seen):
+        yield from lines_of(notice, width, _WARNING)
     yield from _answer(document, width)
     for notice in warnings(document, seen, of_ties=lower):
         yield from lines_of(notice, width, _WARNING)
@@ -83,7 +86,11 @@ def report_lines(
         yield ReportLine("")
         yield from trial_lines(document, shown, len(ranked), width, numbered=trials is not None)
         yield ReportLine("")
-    for line in (*dropped_lines(document), *failure_lines(document, verbose=verbose), cost_line(document)):
+    for line in (
+        *dropped_lines(document, verbose=verbose),
+        *failure_lines(document, verbose=verbose),
+        cost_line(document),
+    ):
         yield from lines_of(line, width)
     yield from _use(document, width, more=trials is None)
     if verbose:
@@ -94,7 +101,10 @@ def report_lines(
 
 def head_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
     """What was tuned, where and for what, how long it took, and what kind of numbers these are."""
-    names = " + ".join(tied(_named(workload)) for workload in document["workloads"])
+    workloads = document["workloads"]
+    names = " + ".join(tied(_named(document, workload)) for workload in workloads)
+    if len(workloads) > _NAMED_IN_HEAD:
+        names = f"{len(workloads)} workloads"
     device = document["device"]
     where = f"{device['name']} ({device['spec']})" if device.get("spec") else device["name"]
     run = [f"run {document['run']}"] if document.get("run") is not None else []
@@ -104,10 +114,11 @@ def head_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
         yield from lines_of(note(document), width, _WARNING)
 
 
-def _named(workload: Mapping[str, Any]) -> str:
-    """A workload with its batch, where it has more than one problem."""
-    batch = workload.get("batch")
-    return workload["name"] if batch in (None, 1) else f"{workload['name']} × {batch:,}"
+def _named(document: Mapping[str, Any], workload: Mapping[str, Any]) -> str:
+    """A workload, with its batch where no table tells it."""
+    name, batch = str(workload["name"]), workload.get("batch")
+    told = len(document["workloads"]) > 1 and document["best"] is not None
+    return name if told or batch in (None, 1) else f"{name}, batch {batch:,}"
 
 
 def _measured(document: Mapping[str, Any]) -> str:

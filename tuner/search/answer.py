@@ -172,6 +172,7 @@ def outcome_of(
             *_without_joules(objective, trials),
             *_tie(objective, searched, paired),
             *_imprecise(task, None if answer is None else trials[answer][1]),
+            *_restoring(task, None if answer is None else trials[answer][1]),
         ],
     )
 
@@ -215,6 +216,17 @@ def _without_joules(objective: Objective, trials: Sequence[tuple[Trial, Measurem
     whys = (flag.detail for one in missing for flag in one.flags if flag.kind is FlagKind.NO_ENERGY)
     why = next(whys, "the sensor gave none")
     return [f"no joules of {len(missing)} of {len(trials)} trials, which cannot be the answer: {why}"]
+
+
+def _restoring(task: Task, answer: Measurement | None) -> list[str]:
+    """A notice for every workload whose arrays are restored behind each run."""
+    results = () if answer is None else answer.results
+    return [
+        f"restored: of the {1e6 * result.time_s:.4g} us of {item.workload}, copies of its input take"
+        f" {1e6 * result.restore_s:.3g} us; times and joules include them"
+        for item, result in zip(task.prepared, results, strict=False)
+        if result.restore_s and result.time_s
+    ]
 
 
 def _imprecise(task: Task, answer: Measurement | None) -> list[str]:

@@ -14,7 +14,7 @@ from tuner.interfaces import Candidate, Device
 from tuner.model import Configuration, DeviceLimits, Plan, Resources, Workload
 from tuner.recordings import RecordedKernel
 from tuner.space import Space
-from tuner.space.launches import bounds, candidate, launches
+from tuner.space.launches import bounds, candidate, launches, own_resources, own_stages
 from tuner.space.occupancy import upper_bound
 
 DEFAULT_MIN_OCCUPANCY = 0.0  # nothing is left out unasked; the catalogue states thresholds of its own
@@ -206,19 +206,32 @@ def judge(
         plan.configuration,
         launches(limits, plan, report),
         item.kernel.roles,
-        resources=report,
+        resources=own_resources(plan, report),
         work=plan.work,
     )
-    spilled = _spilled(report)
+    spilled = _spilled(own_resources(plan, report))
     allowed = isinstance(item.kernel, KernelFile) and item.kernel.spills
     dropped = ""
     if found.blocks_per_sm == 0:
         dropped = "cannot be launched (registers)"
+    elif _too_many_to_cooperate(plan, found, limits):
+        dropped = "cooperative grid larger than what the device holds"
     elif spilled and not allowed:
         dropped = spilled
     elif found.occupancy < item.min_occupancy:
         dropped = COMPILED_OCCUPANCY
     return Verdict(found, dropped, spills=bool(spilled))
+
+
+def _too_many_to_cooperate(plan: Plan, found: Candidate, limits: DeviceLimits) -> bool:
+    """Whether a cooperative grid is not on the device as a whole."""
+    stages = [plan.stages[place] for place in own_stages(plan)]
+    return any(
+        stage.cooperative
+        and not stage.resident
+        and stage.blocks > launch.blocks_per_sm * limits.multiprocessors
+        for stage, launch in zip(stages, found.launches, strict=False)
+    )
 
 
 def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
@@ -254,12 +267,13 @@ def _spilled(resources: Sequence[Resources]) -> str:
 
 def _limited_by(limits: DeviceLimits, plan: Plan) -> str:
     """What keeps a plan from being launched, whatever it compiles to."""
-    filled = (upper_bound(limits, stage.threads_per_block, stage.shared_bytes) for stage in plan.stages)
+    stages = (plan.stages[place] for place in own_stages(plan))
+    filled = (upper_bound(limits, stage.threads_per_block, stage.shared_bytes) for stage in stages)
     return next(one.limited_by for one in filled if one.blocks_per_sm == 0)
 
 
 def plan_bytes(plan: Plan) -> int:
-    """Device memory of one set of the plan's arrays."""
-    import numpy as np  # noqa: PLC0415 - only for element sizes
+    """Device memory of one set of the plan's arrays, and of what is kept to restore them."""
+    from tuner.model.elements import element_dtype  # noqa: PLC0415 - needs NumPy
 
-    return sum(buffer.elements * np.dtype(buffer.dtype).itemsize for buffer in plan.buffers)
+    return sum(b.elements * element_dtype(b.dtype).itemsize * (2 if b.restored else 1) for b in plan.buffers)

@@ -107,7 +107,12 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Rec
         "window_s": measurement.window_s,
         "flags": [str(flag) for flag in measurement.flags],
         "workloads": {
-            name: {"status": result.status.value, "time_s": result.time_s, "detail": result.detail}
+            name: {
+                "status": result.status.value,
+                "time_s": result.time_s,
+                "restore_s": result.restore_s,
+                "detail": result.detail,
+            }
             for name, result in zip(names, measurement.results, strict=True)
         },
     }
@@ -166,6 +171,7 @@ def _part(item: PreparedWorkload, outcome: SearchOutcome, index: int | None, pos
         "status": result.status.value,
         "time_s": result.time_s,
         "time_spread_s": result.spread_s,
+        "restore_s": result.restore_s,
         "energy_share_j": share_j,
         "energy_share_j_uncertainty": _share_uncertainty(measurement, share_j),
         "rate": rate,
@@ -220,11 +226,8 @@ def _space(task: Task, prepared: Sequence[PreparedWorkload], outcome: SearchOutc
 
 def _least_energy(outcome: SearchOutcome) -> int | None:
     """The trial with the least joules; None where none were measured."""
-    joules = {
-        number: measurement.energy.joules
-        for number, (_, measurement) in enumerate(outcome.trials)
-        if measurement.ok and measurement.energy is not None
-    }
+    measured = enumerate(measurement for _, measurement in outcome.trials)
+    joules = {number: one.energy.joules for number, one in measured if one.ok and one.energy is not None}
     return min(joules, key=joules.__getitem__, default=None)
 
 
@@ -239,10 +242,8 @@ def _against(outcome: SearchOutcome, one: int | None, other: int | None) -> Reco
     (trial, answer), (reference, measured) = outcome.trials[one], outcome.trials[other]
     if answer.makespan_s is None or measured.makespan_s is None:
         return None
-    against: Record = {
-        "slowdown": answer.makespan_s / measured.makespan_s - 1,
-        "slowdown_interval": _time_interval(outcome, one, other),
-    }
+    slowdown = answer.makespan_s / measured.makespan_s - 1
+    against = {"slowdown": slowdown, "slowdown_interval": _time_interval(outcome, one, other)}
     if answer.energy is None or measured.energy is None:
         return against
     paired = None if one == other else outcome.paired.ratio(trial, reference, Objective("energy"))

@@ -7,10 +7,34 @@ from tuner.model import Configuration, DeviceLimits, Plan, Resources, Work
 from tuner.space.occupancy import occupancy
 
 ELEMENTS_PER_THREAD = "elements_per_thread"
+_LIBRARY = StageLaunch(1, 1, 0, 0, 1.0, 1, 1)  # stands for a plan that libraries run: nothing keeps it out
+
+
+def own_stages(plan: Plan) -> tuple[int, ...]:
+    """Places of the stages that stand for a plan: one of each kernel, without libraries and set-up.
+
+    Of a stage that a loop repeats, it is the one with the most blocks; without loops it is every stage.
+    """
+    found: dict[tuple[object, ...], int] = {}
+    for place, stage in enumerate(plan.stages):
+        if stage.library is not None or stage.setup:
+            continue
+        key = (stage.name, stage.entry, stage.block, stage.shared_bytes)
+        if key not in found or stage.blocks > plan.stages[found[key]].blocks:
+            found[key] = place
+    return tuple(found.values())
+
+
+def own_resources(plan: Plan, resources: Sequence[Resources]) -> tuple[Resources, ...]:
+    """The resources of ``own_stages``, of those of all stages."""
+    if len(resources) != len(plan.stages):  # recorded: of those that stand for the plan
+        return tuple(resources)
+    return tuple(resources[place] for place in own_stages(plan))
 
 
 def launches(limits: DeviceLimits, plan: Plan, resources: Sequence[Resources]) -> tuple[StageLaunch, ...]:
-    """The stages of a plan on a device, by their compiled resources."""
+    """The stages that stand for a plan on a device, by their compiled resources."""
+    stages = (plan.stages[place] for place in own_stages(plan))
     return tuple(
         launch(
             limits,
@@ -20,12 +44,12 @@ def launches(limits: DeviceLimits, plan: Plan, resources: Sequence[Resources]) -
             registers_per_thread=taken.registers_per_thread,
             resident=stage.resident,
         )
-        for stage, taken in zip(plan.stages, resources, strict=True)
-    )
+        for stage, taken in zip(stages, own_resources(plan, resources), strict=True)
+    ) or (_LIBRARY,)
 
 
 def bounds(limits: DeviceLimits, plan: Plan) -> tuple[StageLaunch, ...]:
-    """The stages of a plan before compiling: no registers, and dynamic shared memory only.
+    """The stages that stand for a plan before compiling: no registers, and dynamic shared memory only.
 
     Compiled, no stage has more resident blocks or warps.
     """
@@ -38,8 +62,8 @@ def bounds(limits: DeviceLimits, plan: Plan) -> tuple[StageLaunch, ...]:
             registers_per_thread=0,
             resident=stage.resident,
         )
-        for stage in plan.stages
-    )
+        for stage in (plan.stages[place] for place in own_stages(plan))
+    ) or (_LIBRARY,)
 
 
 def launch(

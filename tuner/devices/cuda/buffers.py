@@ -1,14 +1,16 @@
-"""Device arrays of workloads: allocated once, shared by all configurations, guarded, rotated past the L2."""
+"""Device arrays of workloads: allocated once, shared by all configurations, guarded, rotated past the L2.
+
+Of every array that is restored behind each run, what it held before is kept once for all sets.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-import numpy as np
-
 from tuner.devices.cuda.types import Array
 from tuner.model import Buffer, Plan, Workload
+from tuner.model.elements import element_dtype
 
 INPUT_ROLES = ("in", "inout")
 GUARD_BYTES = 4096  # before and after every array; keeps the arrays aligned like an allocation of their own
@@ -33,6 +35,7 @@ class BufferPool:
     def __init__(self, cp: ModuleType) -> None:
         self._cp = cp
         self._arrays: dict[_Key, list[_GuardedArray]] = {}
+        self._originals: dict[_Key, Array] = {}
         self._loaded: dict[_Key, int] = {}  # seed of the inputs in the first set
 
     def sets(self, plan: Plan, count: int) -> list[dict[str, Array]]:
@@ -56,6 +59,19 @@ class BufferPool:
             for buffer in plan.buffers:
                 if buffer.role in INPUT_ROLES:
                     self._cp.copyto(arrays[buffer.name], first[buffer.name])
+
+    def originals(self, plan: Plan) -> dict[str, Array]:
+        """Copies of what the arrays that are restored hold in the first set now, by name."""
+        first = self.sets(plan, 1)[0]
+        found = {}
+        for buffer in plan.buffers:
+            if buffer.restored:
+                key = plan.workload, buffer
+                if key not in self._originals:
+                    self._originals[key] = self._cp.empty(buffer.shape, dtype=buffer.dtype)
+                self._cp.copyto(self._originals[key], first[buffer.name])
+                found[buffer.name] = self._originals[key]
+        return found
 
     def loaded(self, plan: Plan, seed: int) -> None:
         """Note that the first set now holds the inputs of a seed."""
@@ -96,7 +112,8 @@ class BufferPool:
     def held_bytes(self, plans: Sequence[Plan]) -> int:
         """Device memory held for the buffers of some plans."""
         wanted = _keys(plans)
-        return sum(guarded.raw.nbytes for key in wanted for guarded in self._arrays.get(key, ()))
+        held = sum(guarded.raw.nbytes for key in wanted for guarded in self._arrays.get(key, ()))
+        return held + sum(original.nbytes for key, original in self._originals.items() if key in wanted)
 
     def held_sets(self, plans: Sequence[Plan]) -> int:
         """Complete sets of arrays of the plans."""
@@ -120,12 +137,14 @@ class BufferPool:
 
     def _keep(self, arrays: dict[_Key, list[_GuardedArray]]) -> None:
         self._arrays = arrays
+        self._originals = {key: kept for key, kept in self._originals.items() if key in arrays}
         self._loaded = {key: seed for key, seed in self._loaded.items() if key in arrays}
 
     def _allocate(self, buffer: Buffer) -> _GuardedArray:
-        size = buffer.elements * np.dtype(buffer.dtype).itemsize
+        dtype = element_dtype(buffer.dtype)
+        size = buffer.elements * dtype.itemsize
         raw = self._cp.empty(size + 2 * GUARD_BYTES, dtype="uint8")
-        array = raw[GUARD_BYTES : GUARD_BYTES + size].view(buffer.dtype).reshape(buffer.shape)
+        array = raw[GUARD_BYTES : GUARD_BYTES + size].view(dtype).reshape(buffer.shape)
         return _GuardedArray(raw, array)
 
 
@@ -135,7 +154,13 @@ def _keys(plans: Sequence[Plan]) -> set[_Key]:
 
 def set_bytes(plans: Sequence[Plan]) -> int:
     """Bytes of one set of arrays of all plans."""
-    return sum(b.elements * np.dtype(b.dtype).itemsize for plan in plans for b in plan.buffers)
+    return sum(b.elements * element_dtype(b.dtype).itemsize for plan in plans for b in plan.buffers)
+
+
+def original_bytes(plans: Sequence[Plan]) -> int:
+    """Bytes that are kept once, beside all sets, to restore arrays from."""
+    restored = (buffer for plan in plans for buffer in plan.buffers if buffer.restored)
+    return sum(b.elements * element_dtype(b.dtype).itemsize for b in restored)
 
 
 def rotation_sets(one_set: int, l2_bytes: int, available_bytes: int) -> int:

@@ -140,10 +140,10 @@ class AnswerCheck:
 
         Raises:
             LaunchRefusedError: a stage cannot be compiled, loaded or launched.
-            KernelFileError: the buffers are not those of the problem.
+            UncheckableError: the inputs cannot be made.
         """
-        validate_plan(plan)
-        self._pool.evict([plan])
+        self._valid(plan)
+        self._pool.evict(_related(plan))
         self._run(plan, seed)
         arrays = self._pool.sets(plan, 1)[0]
         return {name: arrays[name] for name in names}
@@ -218,7 +218,7 @@ class AnswerCheck:
         self._inputs.prepare(plan, seed)
         self._pool.poison(plan)
         self._cp.cuda.runtime.deviceSynchronize()  # the rounds' streams do not wait for the default one
-        self._runner.once(launches)
+        self._runner.once((*self._code.preparation(plan, arrays), *launches))
 
     def _strayed(self, plan: Plan, seed: int) -> str:
         """Where a run wrote that it must not, or nothing."""

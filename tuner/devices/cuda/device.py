@@ -8,9 +8,9 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,14 +20,14 @@ from tuner.compiler import Compiler
 from tuner.compiler.compiler import plan_resources
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.answer_kernels import AnswerKernels
-from tuner.devices.cuda.buffers import BufferPool, is_cold, rotation_sets, set_bytes
+from tuner.devices.cuda.buffers import BufferPool, is_cold, original_bytes, rotation_sets, set_bytes
 from tuner.devices.cuda.check import AnswerCheck
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.inputs import Inputs
-from tuner.devices.cuda.launches import LaunchRefusedError, Step
+from tuner.devices.cuda.launches import LaunchRefusedError, Restoring, Step
 from tuner.devices.cuda.pulses import PulsePlayer
-from tuner.devices.cuda.rounds import RoundRunner, Rounds
+from tuner.devices.cuda.rounds import RoundRunner, Rounds, most_sets
 from tuner.devices.cuda.types import Array
 from tuner.errors import CompileError, InputError, TunerError, UncheckableError
 from tuner.interfaces import Check, Progress, RunRecord
@@ -158,7 +158,10 @@ class CudaDevice:
         rounds, flags = answer
         makespan_s, spread_s = median_and_spread(rounds.makespan_s)
         return RunRecord(
-            results=tuple(_own_time(shares, makespan_s, spread_s) for shares in rounds.shares),
+            results=tuple(
+                replace(_own_time(shares, makespan_s, spread_s), restore_s=restore_s)
+                for shares, restore_s in zip(rounds.shares, rounds.restore_s, strict=True)
+            ),
             makespan_s=makespan_s,
             makespan_spread_s=spread_s,
             makespan_uncertainty_s=uncertainty(rounds.makespan_s),
@@ -201,17 +204,29 @@ class CudaDevice:
     def _rounds(self, plans: Sequence[Plan], window_s: float) -> tuple[Rounds, tuple[Flag, ...]]:
         self._pool.evict(plans)
         one_set = set_bytes(plans)
-        count = self._sets_to_go_round(plans, one_set)
+        wanted = self._sets_to_go_round(plans, one_set)
+        count = min(wanted, most_sets(sum(len(plan.stages) for plan in plans)))
         sets = [self._sets(plan, count) for plan in plans]
+        originals = [self._pool.originals(plan) for plan in plans]
         rotation = [
-            [self._launches(plan, lane, sets[lane][index]) for lane, plan in enumerate(plans)]
+            [
+                (
+                    *self._launches(plan, lane, sets[lane][index]),
+                    *_restorings(sets[lane][index], originals[lane]),
+                )
+                for lane, plan in enumerate(plans)
+            ]
             for index in range(count)
         ]
         self._cp.cuda.runtime.deviceSynchronize()
+        for plan, of_plan in zip(plans, sets, strict=True):
+            steps = [step for arrays in of_plan for step in self._code.preparation(plan, arrays)]
+            if steps:
+                self._runner.once(steps)
         rounds = self._runner.measure(rotation, window_s)
         flags = [rounds.flag] if rounds.flag else []
-        if not is_cold(count, one_set, self._limits.l2_bytes):
-            told = f"{count} sets of {one_set} bytes do not reach past the L2"
+        if not is_cold(wanted, one_set, self._limits.l2_bytes):
+            told = f"{wanted} sets of {one_set} bytes do not reach past the L2"
             flags.append(Flag(FlagKind.WARM_L2, told))
         return rounds, tuple(flags)
 
@@ -228,7 +243,7 @@ class CudaDevice:
         return count
 
     def _available_bytes(self, plans: Sequence[Plan]) -> int:
-        return self.free_memory_bytes() + self._pool.held_bytes(plans)
+        return self.free_memory_bytes() + self._pool.held_bytes(plans) - original_bytes(plans)
 
     def _sets(self, plan: Plan, count: int) -> list[dict[str, Array]]:
         """Sets of arrays with inputs in them; what a run overwrites begins anew."""
@@ -285,6 +300,11 @@ class CudaDevice:
             self._dead = f"the CUDA context is lost: {error}"
             return _Failure(Status.CRASHED, self._dead)
         return failure
+
+
+def _restorings(arrays: Mapping[str, Array], originals: Mapping[str, Array]) -> tuple[Restoring, ...]:
+    """What brings the inputs back behind a run: before it, they would be found in the L2."""
+    return tuple(Restoring(arrays[name], original) for name, original in originals.items())
 
 
 def _own_time(shares: Sequence[float], makespan_s: float, spread_s: float) -> WorkloadResult:

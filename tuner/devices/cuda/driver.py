@@ -1,7 +1,7 @@
-"""The calls of the CUDA driver that CuPy lacks: occupancy of clusters, tensor maps, events in graphs.
+"""The calls of the CUDA driver that CuPy lacks: clusters, tensor maps, events in graphs, variables.
 
 Structures and numbers are those of ``cuda.h``; the CUDA Driver API describes the calls under "Occupancy",
-"Tensor Map Object Management" and "Event Management".
+"Tensor Map Object Management", "Event Management", "Module Management" and "Memory Management".
 """
 
 import ctypes
@@ -12,6 +12,7 @@ import numpy as np
 
 from tuner.errors import DeviceError
 from tuner.model import TensorMap
+from tuner.model.elements import element_dtype
 
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _RECORD_EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL
@@ -19,7 +20,10 @@ _NONE = 0  # no interleaving, no swizzling; zeros for what lies beyond the matri
 
 _MAP_BYTES = 128
 _MAP_ALIGNMENT = 64
-_TYPES = ("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64")
+_TYPES = (
+    *("uint8", "uint16", "uint32", "int32", "uint64", "int64"),
+    *("float16", "float32", "float64", "bfloat16"),
+)
 """Elements of tensor maps in the order of CUtensorMapDataType."""
 _PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}  # CUtensorMapL2promotion
 
@@ -96,7 +100,7 @@ class DriverCalls:
         Raises:
             DriverCallError: the matrix or its boxes are not of a form that the hardware copies.
         """
-        size = np.dtype(wanted.element).itemsize
+        size = element_dtype(wanted.element).itemsize
         room = np.zeros(_MAP_BYTES + _MAP_ALIGNMENT, np.uint8)
         begin = -room.ctypes.data % _MAP_ALIGNMENT
         encoded = room[begin : begin + _MAP_BYTES].view(f"V{_MAP_BYTES}").reshape(())
@@ -140,6 +144,43 @@ class DriverCalls:
             ctypes.c_void_p(event),
             ctypes.c_void_p(stream),
             ctypes.c_uint(_RECORD_EXTERNAL),
+        )
+
+    def variable(self, module: int, name: str) -> tuple[int, int]:
+        """Address and bytes of a ``__constant__`` or ``__device__`` variable.
+
+        Args:
+            module: the CUmodule.
+            name: as the compiler lowered it.
+
+        Raises:
+            DriverCallError: the module has none of this name.
+        """
+        address, size = ctypes.c_uint64(), ctypes.c_size_t()
+        self._call(
+            "cuModuleGetGlobal_v2",
+            ctypes.byref(address),
+            ctypes.byref(size),
+            ctypes.c_void_p(module),
+            name.encode(),
+        )
+        return address.value, size.value
+
+    def copy(self, to: int, source: int, size: int, stream: int) -> None:
+        """Copy bytes on the device, in a stream's turn.
+
+        Args:
+            to: address that is written.
+            source: address that is read.
+            size: bytes.
+            stream: the CUstream; 0 for the default one.
+
+        Raises:
+            DriverCallError: an address is none of the device.
+        """
+        self._call(
+            "cuMemcpyDtoDAsync_v2",
+            *(ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(size), ctypes.c_void_p(stream)),
         )
 
     def _call(self, name: str, *arguments: object) -> None:

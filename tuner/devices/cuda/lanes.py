@@ -1,13 +1,19 @@
-"""The streams of a device: a round put into them, work captured from them, events stamped in them."""
+"""The streams of a device: a round put into them, work captured from them, events stamped in them.
 
-from collections.abc import Callable, Sequence
+A workload has one stream, and a few beside it where its stages ask for them: these begin behind what the run
+sets to zero, wait for the stages they name, and end before the run does.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
 from tuner.devices.cuda.driver import DriverCalls
-from tuner.devices.cuda.launches import LaunchRefusedError, Step
+from tuner.devices.cuda.launches import LaunchRefusedError, StageLaunch, Step
 from tuner.devices.cuda.types import CudaEvent, Graph, Stream
 from tuner.model import Status
+
+_BEGIN = -1  # number of the event at the beginning of a run; those of the ends are below
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class Lanes:
         self._fork: CudaEvent = cuda.Event(disable_timing=True)
         self._lanes: list[Stream] = [cuda.Stream(non_blocking=True) for _ in range(count)]
         self._joins: list[CudaEvent] = [cuda.Event(disable_timing=True) for _ in range(count)]
+        self._sides: dict[int, SideStreams] = {}
 
     @property
     def count(self) -> int:
@@ -100,8 +107,11 @@ class Lanes:
         """
         cuda = self._cp.cuda
         try:
-            for step in steps:
-                step.enqueue(stream)
+            if any(isinstance(step, StageLaunch) and step.side for step in steps):
+                self._sides.setdefault(workload, SideStreams(self._cp)).enqueue(steps, stream)
+            else:
+                for step in steps:
+                    step.enqueue(stream)
         except (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError) as error:
             raise LaunchRefusedError(Status.LAUNCH_ERROR, str(error), workload) from error
 
@@ -140,3 +150,75 @@ class Lanes:
     def elapsed_s(self, begin: CudaEvent, end: CudaEvent) -> float:
         """Time between two events that the device has passed."""
         return float(self._cp.cuda.get_elapsed_time(begin, end)) * 1e-3
+
+
+class SideStreams:
+    """The streams beside that of one workload.
+
+    Args:
+        cp: CuPy.
+    """
+
+    def __init__(self, cp: ModuleType) -> None:
+        self._cp = cp
+        self._streams: dict[int, Stream] = {}
+        self._events: dict[int, CudaEvent] = {}
+
+    def enqueue(self, steps: Sequence[Step], main: Stream) -> None:
+        """Put a run into its stream and those beside it; it begins and ends in its own.
+
+        What is no stage stays in the workload's own stream: the streams beside it begin with the first stage,
+        and have ended behind the last.
+
+        Args:
+            steps: what is prepared, stages, what is restored, in this order.
+            main: the workload's own stream.
+        """
+        at = [number for number, step in enumerate(steps) if isinstance(step, StageLaunch)]
+        first, last = at[0], at[-1]
+        for step in steps[:first]:
+            step.enqueue(main)
+        self._put(steps[first : last + 1], main)
+        for step in steps[last + 1 :]:
+            step.enqueue(main)
+
+    def _put(self, steps: Sequence[Step], main: Stream) -> None:
+        """Fork, put the stages into their streams with events where they wait for each other, join."""
+        stages = {step.place: step for step in steps if isinstance(step, StageLaunch)}
+        begin = self._event(_BEGIN)
+        begin.record(main)
+        streams = {0: main}
+        for side in sorted({stage.side for stage in stages.values()} - {0}):
+            streams[side] = self._stream(side)
+            streams[side].wait_event(begin)
+        awaited = {place for stage in stages.values() for place in _others(stage, stages)}
+        for step in steps:
+            if not isinstance(step, StageLaunch):
+                step.enqueue(main)
+                continue
+            stream = streams[step.side]
+            for place in _others(step, stages):
+                stream.wait_event(self._event(place))
+            step.enqueue(stream)
+            if step.place in awaited:
+                self._event(step.place).record(stream)
+        for side in streams.keys() - {0}:
+            end = self._event(_BEGIN - side)
+            end.record(streams[side])
+            main.wait_event(end)
+
+    def _stream(self, side: int) -> Stream:
+        if side not in self._streams:
+            self._streams[side] = self._cp.cuda.Stream(non_blocking=True)
+        return self._streams[side]
+
+    def _event(self, number: int) -> CudaEvent:
+        """The event behind a stage; negative numbers are those of the beginning and the ends."""
+        if number not in self._events:
+            self._events[number] = self._cp.cuda.Event(disable_timing=True)
+        return self._events[number]
+
+
+def _others(stage: StageLaunch, stages: Mapping[int, StageLaunch]) -> list[int]:
+    """Places of the stages in other streams that a stage waits for."""
+    return [place for place in stage.after if place in stages and stages[place].side != stage.side]

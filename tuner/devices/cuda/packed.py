@@ -14,7 +14,13 @@ from types import ModuleType
 import numpy as np
 
 from tuner.devices.cuda.driver import DriverCallError
-from tuner.devices.cuda.launches import LaunchRefusedError, LoadedStage, Program
+from tuner.devices.cuda.launches import (
+    ArrayOffset,
+    LaunchRefusedError,
+    LibraryStage,
+    LoadedStage,
+    Program,
+)
 from tuner.devices.cuda.types import Graph
 from tuner.model import Status, TensorMap
 
@@ -41,17 +47,30 @@ class PackedRun:
 
     def __init__(self, cp: ModuleType, program: Program, sizes: Mapping[str, int]) -> None:
         self._cp = cp
-        self._launch = cp.cuda.driver.launchKernel
         self._clear = cp.cuda.runtime.memsetAsync
         places = {name: place for place, name in enumerate(sizes)}
-        self._slots = (ctypes.c_uint64 * len(sizes))()
+        self._stages = tuple(_own_launch(stage) for stage in (*program.setup, *program.stages))
+        self._copy = program.driver.copy
+        self._symbols = tuple((one.address, places[one.buffer], one.bytes) for one in program.symbols)
+        self._views = {
+            item: places[item.buffer]
+            for stage in self._stages
+            for item in stage.arguments
+            if isinstance(item, ArrayOffset)
+        }
+        self._slots = (ctypes.c_uint64 * (len(sizes) + len(self._views)))()
         self._write = struct.Struct(f"={len(sizes)}Q").pack_into
         self._zeroed = tuple((places[name], sizes[name]) for name in program.zeroed)
         self._maps: list[_EncodedMap] = []
-        self._kept: list[object] = [stage.function for stage in program.stages]
+        self._kept: list[object] = [stage.function for stage in self._stages]
+        self._view_slots = {view: len(sizes) + number for number, view in enumerate(self._views)}
         self._launches = tuple(
-            ((stage.function.ptr, *stage.grid, *stage.block, stage.shared_bytes), parameters)
-            for stage in program.stages
+            (
+                cp.cuda.driver.launchCooperativeKernel if stage.cooperative else cp.cuda.driver.launchKernel,
+                (stage.function.ptr, *stage.grid, *stage.block, stage.shared_bytes),
+                (parameters,) if stage.cooperative else (parameters, 0),
+            )
+            for stage in self._stages
             for parameters in [self._parameters(stage, program, places)]
         )
 
@@ -62,15 +81,19 @@ class PackedRun:
             LaunchRefusedError: a tensor map cannot be made of its buffer.
         """
         self._write(self._slots, 0, *addresses)
+        for number, (view, place) in enumerate(self._views.items(), len(addresses)):
+            self._slots[number] = addresses[place] + view.offset_bytes
         for encoded in self._maps:
             encoded.point(addresses)
 
     def enqueue(self, stream: int) -> None:
         """Put one run into a stream, given by its handle; CuPy's errors come through."""
+        for address, place, size in self._symbols:
+            self._copy(address, self._slots[place], size, stream)
         for place, size in self._zeroed:
             self._clear(self._slots[place], 0, size, stream)
-        for shape, parameters in self._launches:
-            self._launch(*shape, stream, parameters, 0)
+        for launch, shape, parameters in self._launches:
+            launch(*shape, stream, *parameters)
 
     def graph(self) -> Graph:
         """A run on the present buffers as a CUDA graph; CuPy's errors come through."""
@@ -88,6 +111,8 @@ class PackedRun:
         for number, item in enumerate(stage.arguments):
             if isinstance(item, str):
                 parameters[number] = ctypes.addressof(self._slots) + 8 * places[item]
+            elif isinstance(item, ArrayOffset):
+                parameters[number] = ctypes.addressof(self._slots) + 8 * self._view_slots[item]
             elif isinstance(item, TensorMap):
                 encoded = _EncodedMap(stage.name, item, places[item.buffer], program)
                 self._maps.append(encoded)
@@ -98,6 +123,19 @@ class PackedRun:
                 parameters[number] = value.ctypes.data
         self._kept.append(parameters)
         return ctypes.addressof(parameters)
+
+
+def _own_launch(stage: LoadedStage | LibraryStage) -> LoadedStage:
+    """The stage, when it is no library's.
+
+    Raises:
+        LaunchRefusedError: it is.
+    """
+    if isinstance(stage, LibraryStage):
+        raise LaunchRefusedError(
+            Status.LAUNCH_ERROR, f"stage {stage.name}: calls of {stage.call.routine} of a library"
+        )
+    return stage
 
 
 class RunGraphs:

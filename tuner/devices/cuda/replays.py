@@ -89,18 +89,19 @@ class ReplayBuilder:
             rotation: the rounds.
             round_s: time of one.
             replay_s: wanted time of a replay.
-            most_launches: in all graphs together, unless one rotation has more.
+            most_launches: in a graph, unless one round has more; and in all graphs together, unless one
+                rotation has more.
         """
         lone = len(rotation[0]) == 1
         single = round_s >= replay_s
+        most = most_launches / sum(len(steps) for steps in rotation[0])
+        forked = max(1, min(_FORKED_ROUNDS, math.floor(most)))
         turns = -(-_SAMPLES // len(rotation)) if single else 1
         if not single:
-            launches = sum(len(steps) for steps in rotation[0])
-            most = most_launches / launches if lone else _FORKED_ROUNDS
-            turns = max(1, math.ceil(min(replay_s / round_s, most) / len(rotation)))
+            turns = max(1, math.ceil(min(replay_s / round_s, most if lone else forked) / len(rotation)))
         rounds = [*rotation] * turns
-        length = 1 if single else math.ceil(replay_s / round_s)
-        parts = _cut(rounds, length if lone else min(length, _FORKED_ROUNDS))
+        length = 1 if single else math.ceil(min(replay_s / round_s, max(most, 1)))
+        parts = _cut(rounds, length if lone else min(length, forked))
         samples = [] if lone or single else [rotation[len(rotation) // 2]] * _SAMPLES
         try:
             return ReplayCycle(

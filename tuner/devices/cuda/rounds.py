@@ -15,11 +15,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import ModuleType
 
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.lanes import Lanes
-from tuner.devices.cuda.launches import Launch, Step
+from tuner.devices.cuda.launches import Launch, LaunchRefusedError, Restoring, Step
 from tuner.devices.cuda.replays import ReplayBuilder, ReplayCycle, ReplayQueue, Rotation
 from tuner.devices.cuda.types import CudaFunction
 from tuner.model import Flag, FlagKind
@@ -41,6 +42,9 @@ _LEAST_SAMPLES = 5
 _FORK_S = 0.4e-6  # per workload of a co-run, to start and join it: on an H200 (benchmarks/round_overhead.py)
 _NOTABLE = 0.01  # of a round
 _KEPT = 20  # rotations whose graphs are kept: contenders take turns
+_KEPT_LAUNCHES = 2**15  # in all of them: a node of a graph takes about a kilobyte
+_ROTATED_LAUNCHES = 4096  # in a rotation: of a long chain, little is read for the first time in a round
+_RESTORED = 16  # times that copies are made to time them
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class Rounds:
         start_s: begin of the window on the monotonic clock, under load.
         end_s: end of the window.
         flag: what was not as it should be; None for nothing.
+        restore_s: per workload, the time in which the arrays of a round are restored, measured alone.
     """
 
     shares: list[list[float]]
@@ -62,6 +67,7 @@ class Rounds:
     start_s: float
     end_s: float
     flag: Flag | None = None
+    restore_s: tuple[float, ...] = ()
 
 
 @dataclass
@@ -71,11 +77,15 @@ class _RotationState:
     Attributes:
         functions: keeps them loaded, so that no other code gets their addresses.
         round_s: time of a round.
+        restore_s: per workload, of it, that of restoring arrays.
+        launches: in a rotation.
         cycles: its graphs by the time of a replay that they were made for; they hold no arrays.
     """
 
     functions: list[CudaFunction]
     round_s: float
+    restore_s: tuple[float, ...]
+    launches: int
     cycles: dict[float, ReplayCycle] = field(default_factory=dict)
 
 
@@ -94,6 +104,7 @@ class RoundRunner:
         now_s: Callable[[], float] = time.monotonic,
         driver: DriverCalls | None = None,
     ) -> None:
+        self._cp = cp
         self._now_s = now_s
         self._lanes = Lanes(cp, driver or DriverCalls())
         self._builder = ReplayBuilder(cp, self._lanes)
@@ -150,6 +161,7 @@ class RoundRunner:
             start_s,
             start_s + math.fsum(one.seconds for one in window),
             cycle.flag or _too_short(workloads, statistics.median(makespans)),
+            known.restore_s,
         )
 
     def _fill(self, queue: ReplayQueue, cycle: ReplayCycle, window_s: float) -> float:
@@ -172,8 +184,15 @@ class RoundRunner:
         known = self._known.get(key)
         if known is None:
             functions = [step.function for steps in rotation[0] for step in steps if isinstance(step, Launch)]
-            known = self._known[key] = _RotationState(functions, self._round_s(rotation, functions))
-            while len(self._known) > _KEPT:
+            known = self._known[key] = _RotationState(
+                functions,
+                self._round_s(rotation, functions),
+                self._restore_s(rotation),
+                sum(len(steps) for parts in rotation for steps in parts),
+            )
+            while len(self._known) > 1 and (
+                len(self._known) > _KEPT or sum(one.launches for one in self._known.values()) > _KEPT_LAUNCHES
+            ):
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
         return known
@@ -192,6 +211,41 @@ class RoundRunner:
                 break
         self._launched |= pointers
         return max(elapsed_s, 1e-6)
+
+    def _restore_s(self, rotation: Rotation) -> tuple[float, ...]:
+        """Per workload, the time in which its arrays are restored behind a round, by nothing but that."""
+        return tuple(
+            self._copies_s(
+                [[step for step in parts[lane] if isinstance(step, Restoring)] for parts in rotation]
+            )
+            for lane in range(len(rotation[0]))
+        )
+
+    def _copies_s(self, sets: Sequence[Sequence[Step]]) -> float:
+        """Mean time of the copies of one of the sets, of a graph that goes round them."""
+        if not sets[0]:
+            return 0.0
+        turns = [sets[index % len(sets)] for index in range(max(_RESTORED, len(sets)))]
+        lanes = self._lanes
+
+        def put() -> None:
+            for steps in turns:
+                lanes.enqueue(steps, lanes.main, 0)
+
+        try:
+            graph = lanes.capture(put)
+        except (self._cp.cuda.runtime.CUDARuntimeError, LaunchRefusedError):
+            lanes.open(lanes.count)
+            play = put
+        else:
+            play = partial(graph.launch, lanes.main)
+        for _ in range(2):  # the first loads code
+            begin, end = lanes.event(), lanes.event()
+            lanes.stamp(begin)
+            play()
+            lanes.stamp(end)
+            end.synchronize()
+        return lanes.elapsed_s(begin, end) / len(turns)
 
     def _cycle(self, known: _RotationState, rotation: Rotation, window_s: float) -> ReplayCycle:
         """Replays for a window: those of a window before, or new ones."""
@@ -219,6 +273,14 @@ class RoundRunner:
         queue.land()
         first = queue.readings[0]
         return replace(cycle, round_s=max(first.seconds / first.rounds, 1e-6))
+
+
+def most_sets(stages: int) -> int:
+    """Sets of arrays that rounds of so many stages go round at most; of long chains two.
+
+    What is in the L2 when a chain begins matters to its first stages only.
+    """
+    return max(2, _ROTATED_LAUNCHES // max(1, stages))
 
 
 def _too_short(workloads: int, makespan_s: float) -> Flag | None:

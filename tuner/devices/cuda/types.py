@@ -30,6 +30,12 @@ class Stream(Protocol):
 
     ptr: int
 
+    def __enter__(self) -> object:
+        """Make it CuPy's current one."""
+
+    def __exit__(self, *error: object) -> None:
+        """Make the one before the current one again."""
+
     def wait_event(self, event: CudaEvent) -> None:
         """Hold back later work until the event has passed."""
 
@@ -82,5 +88,7 @@ class CudaFunction(Protocol):
         args: Sequence[object],
         shared_mem: int,
         stream: Stream | None,
+        *,
+        enable_cooperative_groups: bool = False,
     ) -> None:
         """Put one launch into a stream, None for the current one."""

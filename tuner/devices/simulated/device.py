@@ -181,7 +181,12 @@ class SimulatedDevice:
         self._timeline.pass_time(rounds * makespan, watts)
         spread = _SCATTER * self._noise
         return RunRecord(
-            results=tuple(WorkloadResult(Status.OK, time, spread * time) for time in times),
+            results=tuple(
+                WorkloadResult(
+                    Status.OK, time, spread * time, restore_s=self._model.restore_s(plan, self.clock_mhz)
+                )
+                for plan, time in zip(plans, times, strict=True)
+            ),
             makespan_s=makespan,
             makespan_spread_s=spread * makespan,
             makespan_uncertainty_s=self._noise * makespan,

@@ -4,12 +4,13 @@ The model sees only what a plan states (bytes, operations, steps, launch geometr
 reports (registers, shared memory, spills); bank conflicts, coalescing and scheduling luck are beyond it.
 """
 
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tuner.devices.gpu_values import GpuModel
-from tuner.model import Buffer, Plan, Resources, Scalar, Stage, TensorMap
+from tuner.devices.simulated.library_model import LibraryWork, library_work
+from tuner.model import Buffer, Plan, Resources, Stage
+from tuner.model.elements import element_dtype
 from tuner.space.occupancy import Occupancy, occupancy
 
 WORD = 4  # bytes
@@ -53,7 +54,7 @@ class LaunchModel:
         shared_words: words of a thread that pass the shared memory, or shuffles, for one unit of work.
         handed_bytes: through L2 from block to block within the launch.
         waits: blocks wait for what others hand to them.
-        launches: of the kernel, and of what sets arrays to zero before it.
+        launches: of the kernel, and of what sets arrays to zero, or restores them, around the run.
     """
 
     bytes: float
@@ -76,7 +77,40 @@ class LaunchModel:
     launches: int = 1
 
 
-def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> LaunchModel:
+@dataclass(frozen=True)
+class StageShare:
+    """A stage's part in the work of its plan.
+
+    Attributes:
+        bytes: device memory it moves.
+        read_bytes: of which loads.
+        operations: arithmetic.
+    """
+
+    bytes: float
+    read_bytes: float
+    operations: float
+
+
+def described(plan: Plan, resources: Sequence[Resources], gpu: GpuModel) -> tuple[LaunchModel, ...]:
+    """The stages of a run, without set-up; those that are alike in all that matters are one object."""
+    resources = [resources[place] for place in plan.timed]
+    plan = replace(plan, stages=tuple(plan.stages[place] for place in plan.timed))
+    shares = stage_shares(plan)
+    known: dict[tuple[object, ...], LaunchModel] = {}
+    found = []
+    for index, (stage, used) in enumerate(zip(plan.stages, resources, strict=True)):
+        geometry = (stage.grid, stage.block, stage.shared_bytes, stage.resident, stage.cluster)
+        key = (index == 0, stage.buffers, stage.library, geometry, used, shares[index])
+        if key not in known:
+            known[key] = describe(plan, index, used, gpu, shares)
+        found.append(known[key])
+    return tuple(found)
+
+
+def describe(
+    plan: Plan, index: int, resources: Resources, gpu: GpuModel, shares: Sequence[StageShare] = ()
+) -> LaunchModel:
     """A stage of a plan in the units of the model.
 
     Args:
@@ -84,9 +118,14 @@ def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> Lau
         index: which of its stages.
         resources: registers, shared memory and spills of that stage.
         gpu: the GPU, for its occupancy limits.
+        shares: of all stages, where they are known.
     """
     stage = plan.stages[index]
-    moved, read = _traffic(plan, index)
+    share = (shares or stage_shares(plan))[index]
+    prelude = (_zeroed(plan) + [2 * size for size in restored_bytes(plan)]) if index == 0 else []
+    if stage.library is not None:
+        return _of_library(library_work(stage.library), prelude, gpu)
+    moved, read = share.bytes, share.read_bytes
     shared = resources.static_shared_bytes + stage.shared_bytes
     filled = occupancy(gpu.limits, stage.threads_per_block, resources.registers_per_thread, shared)
     blocks = _blocks(stage, filled, gpu)
@@ -99,7 +138,7 @@ def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> Lau
     read_words = read_bytes / worked / WORD  # of a thread, for one unit of work
     shared_words = min(shared / stage.threads_per_block / WORD, read_words)
     handed = 2 * read_bytes if len(plan.stages) == 1 and _keeps_scratch(plan, stage) else 0.0
-    operations = plan.work.operations / len(plan.stages)
+    operations = share.operations
     per_unit = _PER_STEP * warp_steps + _PER_BARRIER_STEP * block_steps
     instructions = (
         _PER_OPERATION * operations
@@ -107,9 +146,8 @@ def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> Lau
         + per_unit * worked
         + _PER_THREAD * blocks * stage.threads_per_block
     )
-    zeroed = _zeroed(plan) if index == 0 else []
     return LaunchModel(
-        bytes=moved + spilled + sum(zeroed),
+        bytes=moved + spilled + sum(prelude),
         read_bytes=read_bytes,
         instructions=instructions,
         operations=operations,
@@ -126,7 +164,7 @@ def describe(plan: Plan, index: int, resources: Resources, gpu: GpuModel) -> Lau
         shared_words=_STAGED * shared_words + _SHUFFLED * _element_words(plan) * warp_steps,
         handed_bytes=handed + (_CLUSTER_MOVES * 2 * read_bytes if stage.cluster > 1 else 0.0),
         waits=handed > 0,
-        launches=1 + len(zeroed),
+        launches=1 + len(prelude),
     )
 
 
@@ -144,45 +182,90 @@ def _zeroed(plan: Plan) -> list[float]:
 
 
 def _size(buffer: Buffer) -> float:
-    return float(buffer.elements * np.dtype(buffer.dtype).itemsize)
+    return float(buffer.elements * element_dtype(buffer.dtype).itemsize)
 
 
-def _traffic(plan: Plan, index: int) -> tuple[float, float]:
-    """Bytes a stage moves and those it reads, in the proportions of the buffers the stages touch.
+def restored_bytes(plan: Plan) -> list[float]:
+    """Bytes of the arrays that are restored behind a run."""
+    return [_size(buffer) for buffer in plan.buffers if buffer.restored]
+
+
+def _of_library(work: LibraryWork, prelude: Sequence[float], gpu: GpuModel) -> LaunchModel:
+    """A call of a library as a kernel of tiles."""
+    registers = min(work.registers, gpu.limits.max_registers_per_thread)
+    shared = min(work.shared_bytes, gpu.limits.shared_bytes_per_block)
+    return LaunchModel(
+        bytes=work.bytes + sum(prelude),
+        read_bytes=work.read_bytes,
+        instructions=work.instructions,
+        operations=work.issued,
+        units=work.tiles,
+        blocks=work.tiles,
+        threads=work.threads,
+        warps=work.threads // gpu.limits.warp_size,
+        occupancy=occupancy(gpu.limits, work.threads, registers, shared),
+        registers=registers,
+        shared_bytes=shared,
+        warp_steps=0.0,
+        block_steps=0.0,
+        launches=1 + len(prelude),
+    )
+
+
+def stage_shares(plan: Plan) -> tuple[StageShare, ...]:
+    """How the work of a plan is shared by its stages: by the buffers they touch.
 
     A single stage moves the plan's ``work.bytes``. Several pass intermediate results through device memory,
-    so together they move at least what their buffers hold.
+    so together they move at least what their buffers hold. Of a stage that a loop repeats, a launch with
+    fewer blocks touches and computes as much less. What libraries do is known by its dimensions, and is no
+    part of this.
     """
-    touched = [_touched(plan, stage) for stage in plan.stages]
-    reads, writes = touched[index]
-    total = sum(r + w for r, w in touched)
-    if len(plan.stages) == 1:
-        moved = plan.work.bytes
-    elif total > 0:
-        moved = max(plan.work.bytes, total) * (reads + writes) / total
-    else:
-        moved = plan.work.bytes / len(plan.stages)
-    return moved, moved * (reads / (reads + writes) if reads + writes else 0.5)
+    most: dict[str, int] = {}
+    for stage in plan.stages:
+        most[stage.name] = max(most.get(stage.name, 0), stage.blocks)
+    called = [library_work(stage.library) for stage in plan.stages if stage.library is not None]
+    work_bytes = max(0.0, plan.work.bytes - sum(work.bytes for work in called))
+    operations = max(0.0, plan.work.operations - sum(work.operations for work in called))
+    sizes = {buffer.name: buffer for buffer in plan.buffers}
+    parts = [
+        0.0 if stage.library is not None else stage.blocks / max(1, most[stage.name]) for stage in plan.stages
+    ]
+    touched = [
+        (part * reads, part * writes)
+        for stage, part in zip(plan.stages, parts, strict=True)
+        for reads, writes in [_touched(sizes, stage)]
+    ]
+    total, count = sum(r + w for r, w in touched), sum(parts)
+    if len(plan.stages) > 1:
+        work_bytes = max(work_bytes, total)
+    return tuple(
+        _share(work_bytes, operations, (reads, writes), total, part / count if count else 0.0)
+        for (reads, writes), part in zip(touched, parts, strict=True)
+    )
 
 
-def _touched(plan: Plan, stage: Stage) -> tuple[float, float]:
+def _share(
+    work_bytes: float, operations: float, touched: tuple[float, float], total: float, part: float
+) -> StageShare:
+    reads, writes = touched
+    moved = work_bytes * ((reads + writes) / total if total > 0 else part)
+    return StageShare(moved, moved * (reads / (reads + writes) if reads + writes else 0.5), operations * part)
+
+
+def _touched(buffers: Mapping[str, Buffer], stage: Stage) -> tuple[float, float]:
     """Bytes of the buffers a stage reads and of those it writes, each once."""
     reads = writes = 0.0
-    taken = {
-        a.buffer if isinstance(a, TensorMap) else a for a in stage.arguments if not isinstance(a, Scalar)
-    }
-    for buffer in plan.buffers:
-        if buffer.name in taken:
-            size = _size(buffer)
-            read, written = _ROLE_MOVES[buffer.role]
-            reads += read * size
-            writes += written * size
+    for name in sorted(stage.buffers):
+        size = _size(buffers[name])
+        read, written = _ROLE_MOVES[buffers[name].role]
+        reads += read * size
+        writes += written * size
     return reads, writes
 
 
 def _keeps_scratch(plan: Plan, stage: Stage) -> bool:
     """Whether a stage writes to scratch memory what its own blocks read again."""
-    return any(buffer.role == "scratch" and buffer.name in stage.arguments for buffer in plan.buffers)
+    return any(buffer.role == "scratch" and buffer.name in stage.buffers for buffer in plan.buffers)
 
 
 def _element_words(plan: Plan) -> float:

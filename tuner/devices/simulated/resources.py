@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from tuner.compiler import CompiledStage, Compiler
+from tuner.compiler.compiler import LIBRARY_RESOURCES, code_of
 from tuner.errors import CompileError, CompilerUnavailableError, DeviceError
 from tuner.interfaces import Progress
 from tuner.model import Configuration, DeviceLimits, Plan, Resources, Stage, Workload
@@ -72,10 +73,17 @@ class ModelResources:
         """Resources of each plan's stages, or the error of a plan that does not compile."""
         unknown = {(plan.workload, plan.configuration): plan for plan in plans if self._recall(plan) is None}
         if unknown:
-            stages = [stage for plan in unknown.values() for stage in plan.stages]
-            found = iter(self._of_stages(stages, progress))
+            wanted: dict[tuple[object, ...], Stage] = {}
+            for stage in (stage for plan in unknown.values() for stage in plan.stages):
+                if stage.library is None:
+                    wanted.setdefault(_code(stage), stage)
+            found = dict(zip(wanted, self._of_stages(list(wanted.values()), progress), strict=True))
             for key, plan in unknown.items():
-                self._known[key] = plan, _join(plan, [next(found) for _ in plan.stages])
+                resources = [
+                    found[_code(stage)] if stage.library is None else LIBRARY_RESOURCES
+                    for stage in plan.stages
+                ]
+                self._known[key] = plan, _join(plan, resources)
         return [self._known[plan.workload, plan.configuration][1] for plan in plans]
 
     def close(self) -> None:
@@ -139,6 +147,11 @@ class ModelResources:
             registers_per_thread=self._limits.max_registers_per_thread,
             spill_bytes=resources.spill_bytes + 8 * excess,  # a store and a load of four bytes each
         )
+
+
+def _code(stage: Stage) -> tuple[object, ...]:
+    """What the resources of a stage follow from."""
+    return code_of(stage), stage.declared
 
 
 def _declared(stage: Stage) -> Resources | CompileError:

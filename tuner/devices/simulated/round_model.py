@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.devices.gpu_values import GpuModel
-from tuner.devices.simulated.launch_model import LaunchModel, describe
-from tuner.devices.simulated.time_model import Demand, demand
+from tuner.devices.simulated.launch_model import LaunchModel, described, restored_bytes
+from tuner.devices.simulated.time_model import Demand, bandwidth, demand
 from tuner.model import Configuration, Plan, Resources, Workload
 
 CONTENTION = 0.02
@@ -137,7 +137,8 @@ class RoundModel:
                 return f"stage {stage.name!r}: grid {stage.grid} of blocks {stage.block} is empty"
             if not limits.reaches(stage.min_architecture):
                 return f"stage {stage.name!r}: needs sm_{stage.min_architecture}"
-        for stage, launch in zip(plan.stages, self._described(plan, resources), strict=True):
+        timed = [plan.stages[place] for place in plan.timed]
+        for stage, launch in zip(timed, self._described(plan, resources), strict=True):
             if launch.threads > limits.max_threads_per_block:
                 return (
                     f"stage {stage.name!r}: {launch.threads} threads, at most {limits.max_threads_per_block}"
@@ -150,6 +151,11 @@ class RoundModel:
             if launch.occupancy.blocks_per_sm < 1:
                 return f"stage {stage.name!r}: too many resources requested ({launch.occupancy.limited_by})"
         return ""
+
+    def restore_s(self, plan: Plan, clock_mhz: int) -> float:
+        """Part of a plan's time in which arrays are restored behind it."""
+        moved = restored_bytes(plan)
+        return sum(self._gpu.launch_s + 2 * size / bandwidth(self._gpu, clock_mhz) for size in moved)
 
     def round(self, plans: Sequence[Plan], clock_mhz: int) -> Round:
         """A round of the plans at a clock, or at the highest below it that respects the power limit."""
@@ -171,7 +177,7 @@ class RoundModel:
         known = self._launches.get(key)
         if known is not None and (known[0] is plan or known[0] == plan):
             return known[1]
-        launches = tuple(describe(plan, i, used, self._gpu) for i, used in enumerate(resources))
+        launches = described(plan, resources, self._gpu)
         self._launches[key] = plan, launches
         for clock in self._gpu.clocks_mhz:  # the same names with other code or work: forget the old terms
             self._terms.pop((key, clock), None)
@@ -183,7 +189,9 @@ class RoundModel:
         known = self._terms.get((key, clock_mhz))
         if known is None:
             launches = self._launches[key][1]
-            demands = tuple(demand(launch, self._gpu, clock_mhz) for launch in launches)
+            distinct = {id(launch): launch for launch in launches}  # those of a chain come again and again
+            alike = {key: demand(one, self._gpu, clock_mhz) for key, one in distinct.items()}
+            demands = tuple(alike[id(launch)] for launch in launches)
             known = demands, sum(work_joules(launch, self._gpu, clock_mhz) for launch in launches)
             self._terms[key, clock_mhz] = known
         return known
