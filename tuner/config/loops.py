@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tuner.config.formulas import Environment, Formula, Place
 from tuner.errors import KernelFileError
-from tuner.model import Buffer, BufferView, LibraryCall, Scalar, Stage, TensorMap
+from tuner.model import Buffer, BufferView, LibraryCall, Stage, StageArgument, TensorMap
 
 MAX_LAUNCHES = 10_000
 """Stages of one run; a graph of so many takes tens of megabytes."""
@@ -270,9 +270,7 @@ def _renamed(stage: Stage, arrays: Mapping[str, str]) -> Stage:
     return replace(stage, arguments=arguments, library=_renamed_call(stage.library, arrays))
 
 
-def _renamed_argument(
-    item: str | BufferView | Scalar | TensorMap, arrays: Mapping[str, str]
-) -> str | BufferView | Scalar | TensorMap:
+def _renamed_argument(item: StageArgument, arrays: Mapping[str, str]) -> StageArgument:
     if isinstance(item, str):
         return arrays.get(item, item)
     if isinstance(item, BufferView | TensorMap) and item.buffer in arrays:

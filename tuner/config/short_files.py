@@ -105,7 +105,6 @@ def _used(source: Source) -> frozenset[str]:
 
 def assumed_work(buffers: Iterable[Buffer]) -> Work:
     """The work of a kernel that states none: every array that is read or written moves once."""
-    moved = (
-        b.elements * element_dtype(b.dtype).itemsize for b in buffers if b.role in ("in", "out", "inout")
-    )
-    return Work(bytes=float(sum(moved)), operations=0.0, assumed=True)
+    moved = (buffer for buffer in buffers if buffer.role in ("in", "out", "inout"))
+    total = sum(buffer.elements * element_dtype(buffer.dtype).itemsize for buffer in moved)
+    return Work(bytes=float(total), operations=0.0, assumed=True)

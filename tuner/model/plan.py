@@ -169,6 +169,10 @@ class Resources:
     compiled: bool = True
 
 
+StageArgument = str | BufferView | Scalar | StructValue | TensorMap
+"""What a function is handed: a buffer by its name, part of one, or a value."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """One kernel launch of a workload, ready to compile and run.
@@ -205,7 +209,7 @@ class Stage:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
-    arguments: tuple[str | BufferView | Scalar | StructValue | TensorMap, ...]
+    arguments: tuple[StageArgument, ...]
     declared: Resources | None = None
     min_architecture: int = 0
     resident: bool = False

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, Protocol, Union
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.types import Array, CudaFunction, Stream
@@ -188,8 +189,8 @@ class ArrayOffset:
     offset_bytes: int
 
 
-LoadedArgument = Union[str, ArrayOffset, "np.generic[Any]", TensorMap]
-"""The name of a buffer, a part of one, a NumPy scalar or a tensor map."""
+LoadedArgument = Union[str, ArrayOffset, "np.generic[Any]", "NDArray[Any]", TensorMap]
+"""The name of a buffer, a part of one, a NumPy scalar, an array without axes, or a tensor map."""
 
 
 @dataclass(frozen=True)
