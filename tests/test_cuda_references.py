@@ -209,7 +209,7 @@ def test_the_output_that_differs_is_judged(
     cp: FakeCupy, device: CudaDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outputs are compared in chunks of as many problems as fit, more of short ones: all of a chunk count."""
-    monkeypatch.setattr("tuner.devices.cuda.check.CHUNK_ELEMENTS", N)  # one row of y, all of z
+    monkeypatch.setattr("tuner.devices.cuda.judged_plans.CHUNK_ELEMENTS", N)  # one row of y, all of z
 
     def two_outputs(entry: str) -> Plan:
         made = plan(entry, problem="expression", reference=(("y", "2 * x"), ("z", "3")))

@@ -44,11 +44,6 @@ class BufferRecipe:
                 the array cannot hold its input.
         """
         dtype = known_dtype(self.dtype.place, self.dtype.fill(env), DTYPES)
-        if dtype == BFLOAT16 and self.role not in ("scratch", "zeroed"):
-            raise self.dtype.place.error(
-                f"arrays of bfloat16 are not made and checked yet; only scratch and zeroed are, and this is"
-                f" {self.role}: convert from float32 in the kernel, or hand uint16 over from a file"
-            )
         shape = tuple(axis.whole(env, least=1) for axis in self.shape)
         values = None if self.input is None else self.input.evaluated(env, dtype, shape)
         return Buffer(self.name, dtype, shape, self.role, values, self.restored)

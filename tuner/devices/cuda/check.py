@@ -17,38 +17,44 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tuner.devices.cuda.answer_kernels import AnswerKernels, Rows, worst_row
+from tuner.devices.cuda.answer_kernels import AnswerKernels, worst_row
 from tuner.devices.cuda.buffers import GUARD_BYTES, BufferPool
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.inputs import Inputs
+from tuner.devices.cuda.judged_plans import (
+    OUTPUT_ROLES,
+    JudgedKey,
+    axes_of,
+    judged_key,
+    judged_rows,
+    part_of,
+    problem_of,
+    problems_in,
+    related_plans,
+    sizes_of,
+)
 from tuner.devices.cuda.launches import LaunchRefusedError
 from tuner.devices.cuda.laws import Laws
 from tuner.devices.cuda.rounds import RoundRunner
 from tuner.devices.cuda.types import Array
 from tuner.devices.cuda.unwritten import unwritten
 from tuner.errors import InputError, UncheckableError
-from tuner.model import Buffer, Plan, Status, Workload
-from tuner.model.elements import BFLOAT16
+from tuner.model import Plan, Status
 from tuner.problems import (
     Deviation,
     Law,
     Norm,
     Problem,
     Stated,
-    problem_for,
     sample_rows,
     take_rows,
     to_host,
     validate_plan,
 )
-from tuner.problems.arrays import CHUNK_ELEMENTS, values_of
+from tuner.problems.arrays import values_of
 from tuner.problems.base import worst_of
 
-_OUTPUT_ROLES = ("out", "inout")
-_NARROW_ALLOWED = 8 * 2**-8  # of bfloat16: eight units of roundoff
 _REFERENCE_PART = 8  # a reference takes no more than this part of the free memory: rounds need theirs
-
-_Key = tuple[Workload, int, tuple[Buffer, ...]]
 
 
 @dataclass(frozen=True)
@@ -94,8 +100,8 @@ class AnswerCheck:
         self._kernels = kernels
         self._inputs = inputs
         self._laws = Laws(cp, kernels)
-        self._references: dict[_Key, _Reference] = {}
-        self._stated: dict[_Key, dict[str, NDArray[Any]]] = {}  # on the host, as they may take long to make
+        self._references: dict[JudgedKey, _Reference] = {}
+        self._stated: dict[JudgedKey, dict[str, NDArray[Any]]] = {}  # on the host
 
     def prepare(self, plan: Plan, seed: int) -> None:
         """Make what the user states to be right, so that checks do not take the time for it.
@@ -104,8 +110,8 @@ class AnswerCheck:
             UncheckableError: it cannot be made; the message says why.
         """
         self._valid(plan)
-        self._pool.evict(_related(plan))
-        self._first_reference(_problem(plan), plan, seed)
+        self._pool.evict(related_plans(plan))
+        self._first_reference(problem_of(plan), plan, seed)
 
     def check(self, plan: Plan, seed: int) -> tuple[Status, str]:
         """Status and words for it; the words of a right answer state its error too.
@@ -117,8 +123,8 @@ class AnswerCheck:
             CompilerUnavailableError: the kernels of checks do not compile.
         """
         self._valid(plan)
-        self._pool.evict(_related(plan))
-        problem, key = _problem(plan), _key(plan, seed)
+        self._pool.evict(related_plans(plan))
+        problem, key = problem_of(plan), judged_key(plan, seed)
         if not problem.judged:
             return self._unjudged(plan, seed)
         reference = self._references.get(key) or self._first_reference(problem, plan, seed)
@@ -145,7 +151,7 @@ class AnswerCheck:
             UncheckableError: the inputs cannot be made.
         """
         self._valid(plan)
-        self._pool.evict(_related(plan))
+        self._pool.evict(related_plans(plan))
         self._run(plan, seed)
         arrays = self._pool.sets(plan, 1)[0]
         return {name: arrays[name] for name in names}
@@ -177,11 +183,11 @@ class AnswerCheck:
         else:
             return None
         if self._has_room(plan):
-            self._keep(_key(plan, seed), reference)
+            self._keep(judged_key(plan, seed), reference)
         return reference
 
     def _stated_reference(self, problem: Stated, plan: Plan, seed: int) -> _Reference:
-        key = _key(plan, seed)
+        key = judged_key(plan, seed)
         if key not in self._stated:
             self._pool.sets(plan, 1)
             self._inputs.prepare(plan, seed)
@@ -190,8 +196,8 @@ class AnswerCheck:
                 self._pool.forget(plan)  # a function of the user's is given the arrays themselves
             else:
                 inputs = {name: to_host(array) for name, array in inputs.items()}
-            outputs = [buffer for buffer in plan.buffers if buffer.role in _OUTPUT_ROLES]
-            right = problem.reference(inputs, outputs, _sizes(plan))
+            outputs = [buffer for buffer in plan.buffers if buffer.role in OUTPUT_ROLES]
+            right = problem.reference(inputs, outputs, sizes_of(plan))
             others = {other: kept for other, kept in self._stated.items() if other[0] != key[0]}
             self._stated = {**others, key: right}
         arrays = {name: self._cp.asarray(array) for name, array in self._stated[key].items()}
@@ -205,7 +211,7 @@ class AnswerCheck:
         except (LaunchRefusedError, self._cp.cuda.runtime.CUDARuntimeError) as error:
             raise UncheckableError(f"{name}: {error}") from error
         if not trouble:
-            finite = self._laws.judge(problem, {}, self._outputs(plan), _sizes(plan))
+            finite = self._laws.judge(problem, {}, self._outputs(plan), sizes_of(plan))
             trouble = "" if finite.ok else f"wrote NaN or infinity ({finite.what})"
         if trouble:
             self._pool.forget(plan)
@@ -237,7 +243,7 @@ class AnswerCheck:
 
     def _written(self, plan: Plan) -> dict[str, Array]:
         arrays = self._pool.sets(plan, 1)[0]
-        return {b.name: arrays[b.name] for b in plan.buffers if b.role in _OUTPUT_ROLES}
+        return {b.name: arrays[b.name] for b in plan.buffers if b.role in OUTPUT_ROLES}
 
     def _outputs(self, plan: Plan) -> dict[str, Array]:
         """The outputs as numbers."""
@@ -262,11 +268,11 @@ class AnswerCheck:
 
     def _thorough(self, problem: Problem, plan: Plan, seed: int) -> tuple[Status, str]:
         """Judge complete outputs by the law of the problem, and some rows by values in float64."""
-        inputs, outputs, sizes = self._before(plan, seed), self._outputs(plan), _sizes(plan)
+        inputs, outputs, sizes = self._before(plan, seed), self._outputs(plan), sizes_of(plan)
         deviations = [self._laws.judge(problem, inputs, outputs, sizes)]
         if not (problem.needs_baseline or problem.judged_whole) and deviations[0].ok:
             rows = sample_rows(plan.workload.batch, seed)
-            axes = _axes(inputs, outputs)
+            axes = axes_of(inputs, outputs)
             taken = (take_rows(inputs, rows, axes), take_rows(outputs, rows, axes))
             sampled = problem.compare(*taken, sizes)
             deviations.append(sampled)
@@ -297,11 +303,11 @@ class AnswerCheck:
         return self._judged(problem, plan, seed, reference, found)
 
     def _difference(self, problem: Problem, reference: _Reference, name: str, output: Array) -> Deviation:
-        norm, rows = problem.norm(output), _rows(problem, output)
+        norm, rows = problem.norm(output), judged_rows(problem, output)
         slot = self._kernels.compare(reference.outputs[name], output, rows, norm, reference.sums.get(name))
         error, row = worst_row(self._kernels.read()[slot])
         what = f"difference of {name} from {reference.source}"
-        return Deviation(error, problem.allowed(output), what, row * _problems_in(rows, output))
+        return Deviation(error, problem.allowed(output), what, row * problems_in(rows, output))
 
     def _judged(
         self,
@@ -312,16 +318,16 @@ class AnswerCheck:
         differences: Mapping[str, Deviation],
     ) -> tuple[Status, str] | None:
         """Which of two answers is wrong where they differ most, in one output, by values in float64."""
-        inputs, outputs, sizes = self._before(plan, seed), self._outputs(plan), _sizes(plan)
+        inputs, outputs, sizes = self._before(plan, seed), self._outputs(plan), sizes_of(plan)
         worst = worst_of(list(differences.values()))
         output = next(outputs[name] for name, deviation in differences.items() if deviation is worst)
-        axes = _axes(inputs, outputs)
-        part = slice(worst.row, worst.row + _problems_in(_rows(problem, output), output))
-        given = _part(inputs, part, axes)
-        deviation = problem.compare(given, _part(outputs, part, axes), sizes)
+        axes = axes_of(inputs, outputs)
+        part = slice(worst.row, worst.row + problems_in(judged_rows(problem, output), output))
+        given = part_of(inputs, part, axes)
+        deviation = problem.compare(given, part_of(outputs, part, axes), sizes)
         if not deviation.ok:
             return Status.WRONG_ANSWER, str(replace(deviation, row=deviation.row + worst.row))
-        if not problem.compare(given, _part(reference.outputs, part, axes), sizes).ok:
+        if not problem.compare(given, part_of(reference.outputs, part, axes), sizes).ok:
             return None
         return Status.OK, f"{deviation}; {worst}"
 
@@ -342,13 +348,13 @@ class AnswerCheck:
 
     def _summed(self, problem: Problem, outputs: dict[str, Array], source: str) -> _Reference:
         sums = {
-            name: self._kernels.magnitudes(output, _rows(problem, output))
+            name: self._kernels.magnitudes(output, judged_rows(problem, output))
             for name, output in outputs.items()
             if problem.norm(output) is Norm.ELEMENT
         }
         return _Reference(source, outputs, sums)
 
-    def _keep(self, key: _Key, reference: _Reference) -> None:
+    def _keep(self, key: JudgedKey, reference: _Reference) -> None:
         """Keep the reference instead of others of its workload."""
         self._references = {other: kept for other, kept in self._references.items() if other[0] != key[0]}
         self._references[key] = reference
@@ -357,46 +363,3 @@ class AnswerCheck:
         free = int(self._cp.cuda.runtime.memGetInfo()[0])
         free += int(self._cp.get_default_memory_pool().free_bytes())
         return _REFERENCE_PART * sum(output.nbytes for output in self._written(plan).values()) <= free
-
-
-def _problem(plan: Plan) -> Problem:
-    """The problem of a plan; with a tolerance for ``bfloat16``, whose roundoff no array tells."""
-    spec = plan.problem
-    narrow = any(b.dtype == BFLOAT16 and b.role in _OUTPUT_ROLES for b in plan.buffers)
-    return problem_for(
-        replace(spec, tolerance=_NARROW_ALLOWED) if narrow and spec.tolerance is None else spec
-    )
-
-
-def _related(plan: Plan) -> list[Plan]:
-    return [one for one in (plan, plan.baseline, plan.reference) if one is not None]
-
-
-def _key(plan: Plan, seed: int) -> _Key:
-    judged = tuple(buffer for buffer in plan.buffers if buffer.role in ("in", "inout", "out"))
-    return plan.workload, seed, judged
-
-
-def _rows(problem: Problem, output: Array) -> Rows:
-    """What has a scale of its own: problems, or chunks of whole problems as in ``agreement``."""
-    size = output.size // len(output)
-    if problem.norm(output) is Norm.ELEMENT:
-        size *= max(1, CHUNK_ELEMENTS // max(1, size))
-    return Rows(output.size, size)
-
-
-def _problems_in(rows: Rows, output: Array) -> int:
-    return rows.length // (output.size // len(output))
-
-
-def _axes(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> int:
-    return max(array.ndim for array in (*inputs.values(), *outputs.values()))
-
-
-def _part(arrays: Mapping[str, Array], part: slice, axes: int) -> dict[str, Any]:
-    """Some problems on the host; arrays with fewer axes hold no problems and come whole."""
-    return {name: to_host(array[part] if array.ndim == axes else array) for name, array in arrays.items()}
-
-
-def _sizes(plan: Plan) -> dict[str, Any]:
-    return {**dict(plan.workload.sizes), "batch": plan.workload.batch}
