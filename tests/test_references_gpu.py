@@ -251,3 +251,27 @@ def test_checks_stay_fast(device: CudaDevice, tmp_path: Path) -> None:
     modes = plans(tmp_path, *FORMS["function"])
     ok(device.check(modes["RIGHT"], SEED))
     assert min(device.check(modes["RIGHT"], SEED).seconds for _ in range(5)) < 0.02
+
+
+def test_bfloat16(device: CudaDevice, tmp_path: Path) -> None:
+    """Arrays of bfloat16 are drawn, and compared as numbers: one more in the exponent is twice the number."""
+    (tmp_path / "twice.cu").write_text(
+        "__global__ void twice(const unsigned short* x, unsigned short* y, int n) {\n"
+        "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+        "    if (i < n) y[i] = x[i] + (OFF && i == 77 ? 0x100 : 0x80);\n"
+        "}\n"
+    )
+    (tmp_path / "kernel.toml").write_text(
+        '[kernel]\nname = "twice"\nsource = "twice.cu"\n'
+        "[problem.sizes]\nN = [100000]\n"
+        '[problem.reference]\ny = "2 * x"\n'
+        '[arguments]\nx = "in bfloat16[N] = uniform(0.5, 1)"\ny = "out bfloat16[N]"\nn = "int32 = N"\n'
+        "[tunables]\nOFF = [0, 1]\n"
+        '[launch]\ngrid = "ceil_div(N, 256)"\nblock = 256\n'
+    )
+    kernel = load_kernel_file(tmp_path / "kernel.toml")
+    workload = kernel.workload({"N": 100_000})
+    right, wrong = (kernel.plan(workload, one) for one in kernel.space(workload))
+    ok(device.check(right, SEED))
+    check = device.check(wrong, SEED)
+    assert check.status is Status.WRONG_ANSWER, check.detail

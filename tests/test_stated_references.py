@@ -495,3 +495,9 @@ def test_bfloat16(fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, form: str) 
     assert check.status is Status.WRONG_ANSWER, check.detail
     fake[0].kernels["rows<2>"].action = unwritten
     assert "was not written" in fake[1].check(other, SEED).detail
+
+
+def test_what_checks_cannot_find_is_said(tmp_path: Path) -> None:
+    """Without a reference it is said that answers are only compared with each other."""
+    assert "only compared with each other" in plans(kernel(tmp_path))[0].problem.caution
+    assert not any(plans(kernel(tmp_path, *form))[0].problem.caution for form in FORMS.values())
