@@ -62,6 +62,7 @@ def assert_right(device: CudaDevice, plan: Plan) -> float:
         assert check.status is Status.OK, check.detail
         record = device.run([plan], 0.05)
         assert record.results[0].status is Status.OK, record.results[0].detail
+    assert record.makespan_s is not None
     return record.makespan_s
 
 
