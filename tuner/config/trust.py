@@ -86,7 +86,11 @@ def _check_sources(path: Path, directories: Sequence[Path]) -> None:
         document = read_document(path)
     except KernelFileError:  # the catalogue leaves it out, and says why
         return
-    for name in filter(None, _named(document)):
+    kernel = document.kernel
+    tables = [*document.stage, *(stage for variant in document.variant.values() for stage in variant.stage)]
+    stages = [stage.source for stage in tables if isinstance(stage, StageTable)]
+    folders = [*kernel.headers, *kernel.include_paths]
+    for name in filter(None, [kernel.source, *stages, *folders, *_data_and_functions(document)]):
         place = (path.parent / name).resolve()
         if not any(place.is_relative_to(directory) for directory in directories):
             listed = ", ".join(map(str, directories))
@@ -94,15 +98,6 @@ def _check_sources(path: Path, directories: Sequence[Path]) -> None:
                 f"{path}: {name!r} leads to {place}, out of the kernel directories ({listed});"
                 f" the service reads and runs only what is in them: move it beside {path.name}"
             )
-
-
-def _named(document: KernelDocument) -> list[str | None]:
-    """Paths of all that a kernel file names: sources, folders of headers, data, functions."""
-    kernel = document.kernel
-    tables = [*document.stage, *(stage for variant in document.variant.values() for stage in variant.stage)]
-    stages = [stage.source for stage in tables if isinstance(stage, StageTable)]
-    folders = (*kernel.headers, *kernel.include_paths)
-    return [kernel.source, *stages, *folders, *_data_and_functions(document)]
 
 
 def _data_and_functions(document: KernelDocument) -> list[str]:
