@@ -18,7 +18,7 @@ from typing import Any
 from provenance import provenance
 
 from tuner.config.catalog import Catalog
-from tuner.devices.worker import open_device
+from tuner.devices.choice import open_device
 from tuner.interfaces import Device, RunRecord
 from tuner.model import Plan, Status
 from tuner.search.request import resolve

@@ -29,7 +29,7 @@ from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.attempts.runner import AttemptProcess, start
 from tuner.daemon.process.machine import ContentionMonitor
 from tuner.database import Database, Jobs, Store
-from tuner.devices.worker import identify
+from tuner.devices.choice import identify
 from tuner.model.jobs import JobSpec, Origin
 
 PROMISED_S = 1.0

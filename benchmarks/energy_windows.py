@@ -33,8 +33,8 @@ from provenance import provenance
 
 from tuner.config.catalog import Catalog
 from tuner.devices import power
+from tuner.devices.choice import open_device
 from tuner.devices.sensors import open_clocks, open_meter, open_reading
-from tuner.devices.worker import open_device
 from tuner.errors import InputError
 from tuner.interfaces import Device
 from tuner.measurement.clock_lock import ClockLock

@@ -16,6 +16,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Hundreds of tests start Python, and pytest rewrites 200 files: both are to be compiled once.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Reports are as wide as COLUMNS says, from wherever the tests are started.
+os.environ.pop("COLUMNS", None)
 # A shell starts what it runs in the background with Ctrl-C ignored, nohup with SIGHUP: what the tests start
 # would inherit that.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

@@ -16,8 +16,9 @@ from tuner.daemon.attempts import runner
 from tuner.daemon.attempts.attempt import Attempt
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter
 from tuner.database import Database, Jobs, Store, StoredRun
+from tuner.devices.choice import OpenedDevice
 from tuner.devices.simulated import SimulatedDevice
-from tuner.devices.worker import OpenedDevice, WorkerDevice
+from tuner.devices.worker import WorkerDevice
 from tuner.errors import CompileError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources

@@ -12,8 +12,9 @@ from pathlib import Path
 from modelled import NoNvrtc
 from nvml_gpu import NvmlGpu, attached
 
+from tuner.devices.choice import OpenedDevice
 from tuner.devices.simulated import SimulatedDevice
-from tuner.devices.worker import OpenedDevice, WorkerDevice
+from tuner.devices.worker import WorkerDevice
 from tuner.errors import CompileError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import Plan, Resources, Status
@@ -76,10 +77,8 @@ class PlayedWorker(WorkerDevice):
         return SimulatedDevice("h200", 0, NoNvrtc()).resources(plans, progress)
 
 
-def opened(
-    spec: str, seed: int = 0, *, run_timeout_s: float = _LONGEST_S, workloads: Sequence[str] = ()
-) -> OpenedDevice:
-    """Stands for ``tuner.devices.worker.open_device``."""
-    del seed, workloads
+def opened(spec: str, seed: int = 0, *, run_timeout_s: float = _LONGEST_S, **others: object) -> OpenedDevice:
+    """Stands for ``tuner.devices.choice.open_device``."""
+    del seed, others
     device = PlayedWorker(spec, target="daemon_gpu:FaultyGpu", run_timeout_s=min(run_timeout_s, _LONGEST_S))
     return OpenedDevice(device, "")

@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any
 
 
-def _play_gpu(worker: Any) -> None:
+def _play_gpu(choice: Any) -> None:
     """``cuda:0`` is the played GPU; other devices are what they are."""
-    real = worker.open_device
+    real = choice.open_device
 
     def open_device(spec: str | None, *args: Any, **options: Any) -> Any:
         if spec is None or not spec.startswith("cuda"):
@@ -25,7 +25,7 @@ def _play_gpu(worker: Any) -> None:
 
         return daemon_gpu.opened(spec, *args, **options)
 
-    worker.open_device = open_device
+    choice.open_device = open_device
 
 
 def _play_clocks(controls: Any) -> None:
@@ -43,7 +43,7 @@ def _hurry(warmth: Any) -> None:
 
 
 PATCHES: dict[str, Callable[[Any], None]] = {
-    "tuner.devices.worker": _play_gpu,
+    "tuner.devices.choice": _play_gpu,
     "tuner.power.clocks.controls": _play_clocks,
     "tuner.measurement.warmup": _hurry,
 }

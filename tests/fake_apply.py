@@ -29,7 +29,7 @@ from tuner.application.choice import Chosen
 from tuner.application.plans import KernelPlan
 from tuner.compiler import CompiledStage
 from tuner.config.catalog import Catalog
-from tuner.devices.cuda import code, probe
+from tuner.devices.cuda import direct, probe
 from tuner.errors import CompileError
 from tuner.model import DeviceIdentity, Resources, Stage
 
@@ -361,7 +361,7 @@ def fake_bench(patch: pytest.MonkeyPatch, folder: Path) -> Bench:
     patch.setattr(Pointer, "ptr", property(ptr))
     # cupy.ndarray allocates; views do not come this way
     patch.setattr(DeviceArray, "__new__", lambda _, shape, dtype: cp.empty(shape, dtype), raising=False)
-    patch.setattr(code, "Compiler", FakeCompiler)
+    patch.setattr(direct, "Compiler", FakeCompiler)
     patch.setattr(probe, "import_cupy", lambda _: cp)
     patch.setattr(probe, "gpu_limits", lambda *_: LIMITS)
     patch.setattr(probe, "gpu_name", lambda *_: GPU.name)

@@ -47,6 +47,20 @@ class Pointer:
     def ptr(self) -> int:
         return int(self.array.__array_interface__["data"][0])
 
+    def __add__(self, offset_bytes: int) -> "Pointer":
+        flat: Any = self.array.reshape(-1)[offset_bytes // self.array.itemsize :]
+        _VIEWS.setdefault(id(self.array), []).append(flat)  # a graph holds its address
+        return Pointer(flat)
+
+    def copy_from_device_async(self, source: "Pointer", size: int, stream: "Stream") -> None:
+        assert size == self.array.nbytes == source.array.nbytes
+
+        def copy() -> None:
+            np.copyto(self.array, source.array)
+            stream.ready_s = max(stream.ready_s, stream.cp.now_s) + stream.cp.copy_s
+
+        stream.do(copy)
+
     def memset_async(self, value: int, size: int, stream: "Stream | None" = None) -> None:
         assert size == self.array.nbytes
 
@@ -59,6 +73,7 @@ class Pointer:
             stream.do(fill)
 
 
+_VIEWS: dict[int, list[Any]] = {}
 _ARRAYS: "weakref.WeakValueDictionary[int, DeviceArray]" = weakref.WeakValueDictionary()
 
 
@@ -90,6 +105,7 @@ class Kernel:
         self.cluster = 0
         self.clusters = 0
         self.runs = 0
+        self.cooperative = False
         self.grids: set[tuple[int, ...]] = set()
         self.streams: set[Stream] = set()
         self.attributes: dict[object, int] = {}
@@ -120,11 +136,14 @@ class FakeCupy(ModuleType):
         self.unjoined: set[int] = set()
         self.most_queued_s = 0.0
         self.host_call_s = 0.0
+        self.copy_s = 0.0
         self.busy_until_s = 0.0
         self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
         self.streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
         self.idle: list[tuple[float, float]] = []
         self.graphs: list[Graph] = []
+        self.symbols: dict[tuple[int, str], np.ndarray[Any, Any]] = {}  # of modules, by their pointers
+        self.declared: dict[str, tuple[str, int]] = {}  # kernel -> the variable of its source, and its bytes
         self.random = SimpleNamespace(Philox4x3210=np.random.Philox, Generator=np.random.Generator)
         self.cuda = SimpleNamespace(
             Stream=lambda non_blocking: Stream(self, non_blocking),
@@ -212,12 +231,16 @@ class FakeCupy(ModuleType):
 class Module:
     def __init__(self, cp: FakeCupy) -> None:
         self._cp = cp
+        self.ptr = id(self)
 
     def load(self, cubin: bytes) -> None:
         if not cubin:
             raise CUDADriverError("CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid")
 
     def get_function(self, name: str) -> "Function":
+        if name in self._cp.declared:
+            symbol, size = self._cp.declared[name]
+            self._cp.symbols[self.ptr, symbol] = np.zeros(size, np.uint8)
         return Function(self._cp, name)
 
 
@@ -226,13 +249,14 @@ class Function:
         self._cp = cp
         self.ptr = cp.pointer(name)
 
-    def __call__(
+    def __call__(  # noqa: PLR0917 - CuPy's
         self,
         grid: Sequence[int],
         block: Sequence[int],
         args: Sequence[Any],
         shared_mem: int,
         stream: "Stream | None",
+        enable_cooperative_groups: bool = False,
     ) -> None:
         assert len(grid) == len(block) == 3
         lane = stream or self._cp.current_stream()
@@ -241,6 +265,7 @@ class Function:
             raise CUDADriverError("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested")
         if shared_mem > 48 * 1024 and kernel.attributes.get("shared") != shared_mem:
             raise CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
+        kernel.cooperative = enable_cooperative_groups
         arrays: list[Any] = [getattr(item, "array", item) for item in args]
         if cp.captured is not None:  # a graph holds addresses: the memory may be gone when it is replayed
             arrays = [item.data if isinstance(item, DeviceArray) else item for item in arrays]
@@ -344,6 +369,10 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         assert self._cp.current.pop() is self
+
+    @property
+    def cp(self) -> FakeCupy:
+        return self._cp
 
     def do(self, action: Callable[[], None]) -> None:
         self._cp.do(action)

@@ -65,6 +65,23 @@ class FakeLibrary:
         self._cp.events[event.value].stamp(self._cp.streams[stream.value])
         return 0
 
+    def cuModuleGetGlobal_v2(self, address: Any, size: Any, module: Any, name: bytes) -> int:  # noqa: N802 - the driver's name
+        symbol = self._cp.symbols.get((module.value, name.decode()))
+        if symbol is None:
+            return INVALID_VALUE
+        address._obj.value, size._obj.value = symbol.ctypes.data, symbol.nbytes
+        return 0
+
+    def cuMemcpyDtoDAsync_v2(self, to: Any, source: Any, size: Any, stream: Any) -> int:  # noqa: N802 - the driver's name
+        def copy() -> None:
+            ctypes.memmove(to.value, source.value, size.value)
+
+        if stream.value is None:
+            copy()
+        else:
+            self._cp.streams[stream.value].do(copy)
+        return 0
+
     def cuGetErrorName(self, code: int, name: Any) -> int:  # noqa: N802 - the driver's name
         if code != INVALID_VALUE:
             return INVALID_VALUE

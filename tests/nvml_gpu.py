@@ -15,10 +15,10 @@ from pathlib import Path
 from fake_nvml_state import UUID, State
 from modelled import NoNvrtc
 
+from tuner.devices.choice import OpenedDevice
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.round_model import idle_watts
-from tuner.devices.worker import OpenedDevice
 from tuner.interfaces import RunRecord
 from tuner.model import DeviceIdentity, Plan
 
@@ -96,9 +96,7 @@ def attached() -> State:
         return State.from_buffer(mmap.mmap(file.fileno(), 0))
 
 
-def opened(
-    spec: str | None, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
-) -> OpenedDevice:
-    """Stands for ``tuner.devices.worker.open_device``."""
-    del spec, seed, run_timeout_s, workloads
+def opened(spec: str | None, seed: int = 0, *, run_timeout_s: float = 60.0, **others: object) -> OpenedDevice:
+    """Stands for ``tuner.devices.choice.open_device``."""
+    del spec, seed, run_timeout_s, others
     return OpenedDevice(NvmlGpu(attached()), "")

@@ -16,7 +16,7 @@ from tuner.application import untuned
 from tuner.application.calls import Application
 from tuner.application.untuned import UntunedAnswers
 from tuner.devices.cuda import probe
-from tuner.devices.cuda.code import DirectGpu
+from tuner.devices.cuda.direct import DirectGpu
 from tuner.errors import CompilerUnavailableError
 from tuner.interfaces import Device
 from tuner.model import Workload

@@ -187,7 +187,9 @@ def test_configuration_that_does_not_compile(toy: Write, db: Path) -> None:
     (workload,) = found["workloads"]
 
     assert result.exit_code == 0
-    assert "compile-error: toy:N=64 [L=128 variant=1]" in " ".join(result.stdout.split())
+    assert "2 × does not compile" in result.stdout.split("failed: ")[0]
+    assert "failed: 2 × does not compile: toy:N=64 [L=64 variant=1]: stage 'toy'" in result.stdout
+    assert result.stdout.count("no such variant") == 1
     assert len(workload["compile_errors"]) == 2
     assert all("no such variant" in message for message in workload["compile_errors"])
     assert workload["space"]["dropped"] == {"does not compile": 2}
@@ -195,11 +197,14 @@ def test_configuration_that_does_not_compile(toy: Write, db: Path) -> None:
 
 
 def test_default_that_does_not_compile(toy: Write, db: Path) -> None:
-    """A default that does not compile costs the comparison with it, not the run."""
+    """A default that does not compile costs the comparison with it, not the run, and is told once."""
     path = toy("variant = 0", "variant = 1")
     words = ("run", "toy:N=64", "--kernel", path, *TX1, "--policy", "exhaustive", "--database", db)
     found = document(*words)
+    shown = tuner(*words, "--verbose").stdout
 
+    assert shown.count("failed: does not compile: toy:N=64 [L=64 variant=1]: ") == 1
+    assert shown.count("failed: does not compile: ") == len(found["workloads"][0]["compile_errors"])
     assert found["default"]["status"] == "compile-error"
     assert found["best"]["configurations"]["toy:N=64"]["variant"] == 0
 

@@ -151,7 +151,7 @@ def test_a_gpu_that_computes_for_others_is_refused(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("tuner.tracing.choice.find_gpu", lambda *_: Gpu("GPU-1", "GPU-1", "580", "a GPU"))
     monkeypatch.setattr("tuner.devices.gpu_users.require_exclusive_gpu", company)
-    monkeypatch.setattr("tuner.devices.worker.open_device", lambda _: pytest.fail("opened"))
+    monkeypatch.setattr("tuner.devices.choice.open_device", lambda _: pytest.fail("opened"))
 
     result = tuner("power", "calibrate", *QUICK)
 

@@ -20,7 +20,7 @@ from nvml_gpu import NvmlGpu, play
 from tuner.power.clocks import controls
 from tuner.power.clocks.actuator import ClockPaths
 
-from tuner.devices.worker import OpenedDevice
+from tuner.devices.choice import OpenedDevice
 from tuner.measurement import clock_lock, warmup
 
 WORDS = ("scan-lf:N=4", "--clocks", "345:1980:105", "--objective", "energy")

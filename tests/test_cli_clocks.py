@@ -141,7 +141,7 @@ def test_show_of_one_gpu(nvml: State, monkeypatch: pytest.MonkeyPatch) -> None:
     class Identity:
         uuid = UUID
 
-    monkeypatch.setattr("tuner.devices.worker.identify", lambda _: Identity)
+    monkeypatch.setattr("tuner.devices.choice.identify", lambda _: Identity)
     (row,) = document("clocks", "show", "--device", "cuda:0")["gpus"]
     assert row["gpu"] == UUID
     for spec, says in (("GPU-7", f"choose from {UUID}, {SECOND_UUID}"), ("sim:k40c", "tuner devices")):
@@ -158,7 +158,7 @@ def test_show_of_a_jetson(nvml: State, tmp_path: Path, monkeypatch: pytest.Monke
     assert (row["gpu"], row["control"]) == ("17000000.gpu", "devfreq")
     assert row["setting"]["min_hz"] == 612_000_000
     assert "612 to 918 MHz, governor nvhost_podgov, railgate 1" in shown()
-    monkeypatch.setattr("tuner.devices.worker.identify", lambda _: type("Identity", (), {"uuid": "GPU-orin"}))
+    monkeypatch.setattr("tuner.devices.choice.identify", lambda _: type("Identity", (), {"uuid": "GPU-orin"}))
     assert document("clocks", "show", "--device", "cuda:0")["gpus"] == [row]
 
 

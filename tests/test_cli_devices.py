@@ -12,7 +12,7 @@ from tuner.recordings.opening import SHIPPED
 
 @pytest.fixture(autouse=True)
 def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.devices.worker.driver_problem", lambda: "no NVIDIA driver (a test)")
+    monkeypatch.setattr("tuner.devices.listing.driver_problem", lambda: "no NVIDIA driver (a test)")
 
 
 def test_every_simulated_gpu_is_listed() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from cli_process import FAULTY, TX1, document, rows, tuner
 
+from tuner.devices.choice import OpenedDevice
 from tuner.devices.simulated import Faults, SimulatedDevice
-from tuner.devices.worker import OpenedDevice, WorkerDevice
+from tuner.devices.worker import WorkerDevice
 from tuner.model import Plan, Status
 
 MODES = {0: "ok", 1: "crashed", 2: "wrong-answer", 3: "wrong-answer", 4: "timeout"}
@@ -24,10 +25,8 @@ def told(plan: Plan) -> Status:
 def install(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
     """Let `--device sim:NAME` fail as told."""
 
-    def opened(
-        spec: str, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
-    ) -> OpenedDevice:
-        del workloads
+    def opened(spec: str, seed: int = 0, *, run_timeout_s: float = 60.0, **others: object) -> OpenedDevice:
+        del others
         return OpenedDevice(SimulatedDevice(spec, seed, faults=faults, timeout_s=run_timeout_s), "")
 
     monkeypatch.setattr("tuner.search.setup.open_device", opened)
@@ -46,7 +45,7 @@ def test_every_fault_costs_one_trial(policy: str, tmp_path: Path, monkeypatch: p
     install(monkeypatch, Faults(told))
     path = tmp_path / "run.json"
     words = (WORKLOAD, "--kernel", FAULTY, *TX1, "--policy", policy, "--database", tmp_path / "tuner.db")
-    result = tuner("run", *words, "--json", path)
+    result = tuner("run", *words, "--json", path, "--verbose")
     found = json.loads(path.read_text())
 
     assert result.exit_code == 0
@@ -163,10 +162,8 @@ def test_worker_that_hangs_or_dies_is_replaced(tmp_path: Path, monkeypatch: pyte
     monkeypatch.syspath_prepend(tmp_path)
     pids = tmp_path / "pids"
 
-    def opened(
-        spec: str, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
-    ) -> OpenedDevice:
-        del seed, workloads
+    def opened(spec: str, seed: int = 0, *, run_timeout_s: float = 60.0, **others: object) -> OpenedDevice:
+        del seed, others
         target = "hosted_device:Hosted"
         return OpenedDevice(
             WorkerDevice(spec, target=target, args=(str(pids),), run_timeout_s=run_timeout_s), ""

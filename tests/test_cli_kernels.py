@@ -119,7 +119,7 @@ def test_zeroed_arrays_need_not_hold_the_batch(file: Path) -> None:
     """Arrays that nobody judges may have any shape."""
     flags = '[[argument]]\nbuffer = "flags"\ndtype = "uint32"\nshape = [1, 1]\nrole = "zeroed"\n[tunables]'
     file.write_text(SAXPY.replace("[tunables]", flags))
-    assert run("check", file).exit_code == 0
+    assert run("check", file, "--no-compile").exit_code == 0
 
 
 @pytest.mark.usefixtures("_no_shipped_kernels")
@@ -180,7 +180,7 @@ def test_show_of_an_unknown_kernel_is_an_input_error(file: Path) -> None:
 def test_check_evaluates_every_plan(file: Path, tmp_path: Path) -> None:
     """A good file is reported size by size; the same facts go to the JSON file."""
     target = tmp_path / "facts.json"
-    result = run("check", file, "--json", target)
+    result = run("check", file, "--no-compile", "--json", target)
     assert result.exit_code == 0
     assert "kernel my-rows is well formed" in result.stdout
     rows = json.loads(target.read_text())["workloads"]
@@ -201,7 +201,7 @@ def test_check_evaluates_every_plan(file: Path, tmp_path: Path) -> None:
 def test_check_of_a_wrong_file_is_an_input_error(file: Path, old: str, new: str, trouble: str) -> None:
     """Anything wrong in any configuration ends with exit code 2 and its place."""
     file.write_text(TEXT.replace(old, new))
-    result = run("check", file)
+    result = run("check", file, "--no-compile")
     assert result.exit_code == 2
     assert trouble in result.stderr
 
@@ -220,7 +220,7 @@ SAXPY = (
 def test_check_of_a_problem_that_fits(file: Path) -> None:
     """A file whose buffers are those of its problem passes."""
     file.write_text(SAXPY)
-    result = run("check", file)
+    result = run("check", file, "--no-compile")
     assert result.exit_code == 0, result.stderr
 
 
@@ -248,7 +248,7 @@ def test_check_of_a_problem_that_does_not_fit(file: Path, old: str, new: str, tr
     """Buffers that are not those of the declared problem are refused, with file, key and what it needs."""
     text = SAXPY.replace(old, new)
     file.write_text(text if new else text.replace('"expression"', '"tridiagonal"'))
-    result = run("check", file)
+    result = run("check", file, "--no-compile")
     assert result.exit_code == 2
     assert f"Error: {file}: {trouble}" in result.stderr
 
@@ -264,7 +264,7 @@ def test_check_of_words_the_problem_does_not_know(file: Path, problem: str, size
     """A size that decides what is computed has no other values than the problem knows."""
     text = TEXT.replace("[problem]", f'[problem]\nname = "{problem}"').replace("N = [64", f"{size}\nN = [64")
     file.write_text(text.replace("float32", "complex64") if problem == "fft" else text)
-    result = run("check", file)
+    result = run("check", file, "--no-compile")
     assert result.exit_code == 2
     assert f"Error: {file}: [problem.sizes] {words}" in result.stderr
 

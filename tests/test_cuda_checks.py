@@ -2,7 +2,9 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_cuda import ROWS, N, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy
@@ -72,6 +74,23 @@ def test_answer_by_agreement(device: CudaDevice) -> None:
     assert device.check(same, 2).status is Status.OK
     other = plan("double", problem="consistent", baseline=default)
     assert device.check(other, 2).status is Status.WRONG_ANSWER
+
+
+def test_nothing_is_compared_where_nothing_is_said(device: CudaDevice) -> None:
+    """Any answer is ok, inputs may be written, but nothing outside of the arrays."""
+    for entry in ("scan", "half", "clobber"):
+        assert device.check(plan(entry, problem="unchecked"), 1).status is Status.OK
+    check = device.check(plan("overrun", problem="unchecked"), 1)
+    assert (check.status, check.detail) == (Status.WRONG_ANSWER, "wrote outside of buffer 'y'")
+
+
+def test_outputs_of_one_run(device: CudaDevice, tmp_path: Path) -> None:
+    """Arrays as a run leaves them are written to files; a failure is a status."""
+    check = device.outputs(plan("scan", problem="unchecked"), 1, ["x", "y"], str(tmp_path))
+    assert check.status is Status.OK
+    x, y = (np.load(tmp_path / f"{name}.npy") for name in "xy")
+    assert np.allclose(np.cumsum(x, axis=1, dtype=np.float64), y, atol=1e-3)
+    assert device.outputs(plan("wrong_syntax"), 1, ["y"], str(tmp_path)).status is Status.COMPILE_ERROR
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 from tuner.config.catalog import Catalog
+from tuner.devices.choice import open_device
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.lanes import Lanes
 from tuner.devices.cuda.launches import Launch
 from tuner.devices.cuda.replays import ReplayBuilder
 from tuner.devices.cuda.rounds import WARM_S
-from tuner.devices.worker import WorkerDevice, describe_devices, open_device
+from tuner.devices.listing import describe_devices
+from tuner.devices.worker import WorkerDevice
 from tuner.interfaces import Check
 from tuner.measurement.measurer import TrialMeasurer, open_clocks, open_meter, suggested_window_s
 from tuner.model import (

@@ -326,6 +326,7 @@ def test_the_answering_process_stays_light() -> None:
         "scipy",
         "cupy",
         "tuner.search.request",
+        "tuner.devices.choice",
         "tuner.devices.worker",
         "tuner.search.session",
         "tuner.search.explaining",

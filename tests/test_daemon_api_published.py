@@ -176,6 +176,7 @@ def test_the_face_stays_light() -> None:
         "scipy",
         "numpy",
         "tuner.search.session",
+        "tuner.devices.choice",
         "tuner.devices.worker",
         "tuner.search.request",
         "httpx",

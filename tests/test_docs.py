@@ -210,3 +210,22 @@ def test_shown_comparison_is_the_present_models() -> None:
         assert (int(row[0]), int(row[1]), float(row[2]), float(row[4])) == (P, L, time_ms, energy_mj)
         assert float(row[3]) == pytest.approx(makespan(sim, plan) * 1e3, abs=1e-4)
         assert float(row[5]) == pytest.approx(joules(sim, plan) * 1e3, abs=0.1)
+
+
+# --- the report ----------------------------------------------------------------------------------
+
+
+def test_the_report_of_the_page_is_the_golden_one() -> None:
+    """docs/run.md shows a report as the tests of the report have it, at 120 columns."""
+    golden = (ROOT / "tests" / "data" / "report" / "one-energy.txt").read_text()
+    whole = golden.split("=== 120 columns\n")[1].split("\n\n=== ")[0]
+
+    assert whole in [body.rstrip("\n") for body in blocks(page("run.md"), "")]
+
+
+def test_the_readme_shows_the_kernel_file_of_its_example() -> None:
+    """The first screen has the file whole, and names the folder that it is in."""
+    readme = (ROOT / "README.md").read_text()
+
+    assert blocks(readme, "toml")[0] == (ROOT / "examples" / "vector-add" / "kernel.toml").read_text()
+    assert "examples/vector-add/kernel.toml" in readme

@@ -111,13 +111,14 @@ def test_killed_run_resumes_to_the_same_answer(objective: str, start: Start, tmp
 
 
 def test_finished_run_is_not_resumed(tmp_path: Path) -> None:
-    """--resume after a run that ended by itself is a new run, and says so."""
+    """--resume after a run that ended by itself is refused: no run begins unasked."""
     words = ("run", "scan-lf:N=4", *TX1, "--database", tmp_path / "tuner.db")
     tuner(*words)
     again = tuner(*words, "--resume")
 
-    assert "nothing to resume under these conditions: this is a new run" in again.stdout
-    assert rows(tmp_path / "tuner.db", "runs") == 2
+    assert again.exit_code == 2
+    assert "--resume: there is nothing to resume" in again.stderr
+    assert rows(tmp_path / "tuner.db", "runs") == 1
 
 
 def test_limited_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:
@@ -141,7 +142,7 @@ def test_stopped_run_stores_and_prints_what_is_known(
     out, err = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == 130, err
-    assert "answer (energy, modelled)" in out
+    assert "· least energy · interrupted: " in out
     assert "interrupted: this is what was known; --resume goes on from here" in out
     assert "Traceback" not in err
     found = json.loads(path.read_text())

@@ -10,10 +10,11 @@ ROOT = Path(__file__).parent.parent
 
 # From the faces to the errors, as docs/architecture.md draws them.
 LAYERS: tuple[tuple[str, ...], ...] = (
+    ("tuner.__main__",),
     ("tuner.cli",),
-    ("tuner.daemon", "tuner.doctor"),
+    ("tuner.daemon", "tuner.doctor", "tuner.python"),
     ("tuner.report", "tuner.installing"),
-    ("tuner.comparing", "tuner.application"),
+    ("tuner.comparing", "tuner.application", "tuner.kernel_tuner"),
     ("tuner.search",),
     ("tuner.measurement",),
     ("tuner.tracing",),

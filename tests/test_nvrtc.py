@@ -39,6 +39,7 @@ def test_wheels_of_both_layouts_and_toolkits_are_found(
         touch(tmp_path / "toolkit" / "lib64" / "libnvrtc.so.13.0.88"),
         touch(tmp_path / "conda" / "lib" / "libnvrtc.so.12"),
     }
+    touch(tmp_path / "site" / "nvidia" / "__init__.py")  # as some wheels have it
     touch(tmp_path / "site" / "nvidia" / "cuda_nvrtc" / "lib" / "libnvrtc-builtins.so.12.9")
     touch(tmp_path / "site" / "nvidia" / "cuda_nvrtc" / "lib" / "libnvrtc.alt.so.12")
     monkeypatch.syspath_prepend(tmp_path / "site")

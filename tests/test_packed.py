@@ -114,9 +114,11 @@ def test_failed_launch_leaves_no_capture(sums: Sums) -> None:
     def refused(*_: object) -> None:
         raise CUDARuntimeError("refused")
 
-    launch, sums.graphs._packed._launch = sums.graphs._packed._launch, refused
+    packed = sums.graphs._packed
+    launches = packed._launches
+    packed._launches = tuple((refused, shape, parameters) for _, shape, parameters in launches)
     sums.graphs.keep((sums.x.data.ptr, sums.outs[0].data.ptr, sums.scratch.data.ptr))
-    sums.graphs._packed._launch = launch
+    packed._launches = launches
     assert [sums.run(0) for _ in range(3)] == [0, 0, 0]
     assert kernel.runs == 4
 

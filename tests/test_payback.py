@@ -20,7 +20,7 @@ from tuner.model import Measurement, Trial
 from tuner.model.objective import Objective
 from tuner.recordings.opening import open_recording
 from tuner.recordings.values import search_of
-from tuner.report.tables import break_even_line
+from tuner.report.cost import cost_line
 from tuner.search.break_even import break_even
 
 RANDOM = registry.load("policy", "random")
@@ -125,9 +125,9 @@ def test_break_even_in_joules_by_hand() -> None:
     assert even["runs_least"] == pytest.approx(396.08 / 0.24)
     assert even["runs_most"] == pytest.approx(403.92 / 0.16)
     assert even["days"] == pytest.approx(4.0)
-    (line,) = break_even_line(document(break_even=even))
+    line = cost_line(document(break_even=even))
     assert "after 2,000 runs (1,650 to 2,520, 95 %), which is 4.0 days at 500 a day" in line
-    assert "it cost 400.0 ± 3.9 J, and each run saves 200 ± 40 mJ" in line
+    assert "tuning took 400.0 ± 3.9 J, a run saves 200 ± 40 mJ" in line
 
 
 @pytest.mark.parametrize(("modelled", "cost"), [(False, 30.0), (True, 14.0)])
@@ -138,7 +138,7 @@ def test_break_even_in_seconds(modelled: bool, cost: float) -> None:
     assert even is not None
     assert (even["unit"], even["cost"], even["days"]) == ("s", cost, None)
     assert even["runs"] == pytest.approx(cost / 0.1)
-    assert (", modelled" in next(break_even_line(document(modelled=modelled, break_even=even)))) == modelled
+    assert (", modelled" in cost_line(document(modelled=modelled, break_even=even))) == modelled
 
 
 @pytest.mark.parametrize("saving", [-0.05, 0.0, 0.01])
@@ -154,8 +154,9 @@ def test_no_certain_saving_is_no_promise(saving: float) -> None:
 
     assert even is not None
     assert even["runs_most"] is None
-    (line,) = break_even_line(document(break_even=even))
-    assert "break-even: none; the tuning cost 400.0 ± 3.9 J, and it is not certain (95 %)" in line
+    line = cost_line(document(break_even=even))
+    assert line.startswith("does not pay for itself: it is not certain (95 %)")
+    assert line.endswith("tuning took 400.0 ± 3.9 J")
 
 
 def test_the_default_as_the_answer_saves_nothing() -> None:
@@ -163,8 +164,8 @@ def test_the_default_as_the_answer_saves_nothing() -> None:
     nothing = {"slowdown": 0.0, "slowdown_interval": 0.0, "energy_saving": 0.0, "energy_saving_interval": 0.0}
     even = break_even(document(against_default=nothing), "energy", None)
 
-    (line,) = break_even_line(document(break_even=even))
-    assert line.endswith("the answer saves nothing: it is the default")
+    line = cost_line(document(break_even=even))
+    assert line.startswith("does not pay for itself: the answer is the default; ")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_days_are_told_in_a_unit_that_reads_well(runs_per_day: str, span: str) -
     """2,000 runs take days, hours or minutes."""
     even = break_even(document(), "energy", float(runs_per_day.replace(",", "")))
 
-    (line,) = break_even_line(document(break_even=even))
+    line = cost_line(document(break_even=even))
     assert f"which is {span} at {runs_per_day} a day" in line
 
 
@@ -188,4 +189,4 @@ def test_without_a_default_there_is_no_break_even() -> None:
     """Nothing to compare the answer with, or no joules: no sentence."""
     assert break_even(document(against_default=None), "energy", None) is None
     assert break_even(document(against_default={"slowdown": 0.1}), "energy", None) is None
-    assert list(break_even_line(document(break_even=None))) == []
+    assert cost_line(document(break_even=None)) == "tuning took 30 s, 400.0 ± 3.9 J"

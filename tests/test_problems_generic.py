@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tuner.errors import UncheckableError, KernelFileError
+from tuner.errors import KernelFileError, UncheckableError
 from tuner.model import Buffer, ProblemSpec
 from tuner.problems import Norm, Problem, poison, problem_for, sample_rows, take_rows
 from tuner.problems.base import agreement

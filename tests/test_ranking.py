@@ -30,11 +30,11 @@ from tuner.database import Ledger, Store
 from tuner.database.answers import analytical_key
 from tuner.database.best_known import ORIGINS
 from tuner.database.ranking import AnswerQuery, fills, rank_stored
+from tuner.devices.choice import identify
 from tuner.devices.gpus import gpu_model
-from tuner.devices.worker import identify
 from tuner.model import Configuration, DeviceIdentity, RunStatus
 from tuner.model.objective import described
-from tuner.report import tables
+from tuner.report import run_report
 
 NAMES = (
     *(f"scan-lf:N={n}" for n in (4, 16, 64, 1024)),
@@ -50,7 +50,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command reads the kernels once, and prints no tables of runs, whose documents are short here."""
     catalog = shipped()
     monkeypatch.setattr(Catalog, "load", lambda *_: catalog)
-    monkeypatch.setattr(tables, "show_run", lambda *_: None)
+    monkeypatch.setattr(run_report, "show_run", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from tuning_runs import tune
 
 from tuner.config.catalog import Catalog
 from tuner.database import Store
+from tuner.devices.choice import open_device
 from tuner.devices.replay import RecordedClocks, ReplayDevice
-from tuner.devices.worker import open_device
 from tuner.errors import ClockError, CompileError, EmptySpaceError, InputError
 from tuner.interfaces import ClockControl, Device
 from tuner.model import Configuration, Resources, Status, Trial

@@ -19,7 +19,7 @@ from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repea
 from tuner.model import Energy, Flag, FlagKind, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.model.records import Conditions
-from tuner.report.tables import show_run
+from tuner.report.run_report import show_run
 from tuner.report.words import percent, si, significant, with_uncertainty
 from tuner.search.answer import SearchOutcome
 from tuner.search.candidates import PreparedWorkload
@@ -208,7 +208,7 @@ def make(
 
 def shown(record: dict[str, Any]) -> str:
     text = io.StringIO()
-    show_run(record, Console(file=text, width=200))
+    show_run(record, Console(file=text, width=200), verbose=True)
     return text.getvalue()
 
 
@@ -251,11 +251,10 @@ def test_an_answer_is_not_compared_with_itself(prepared: tuple[PreparedWorkload,
     """Where the answer is the default or the fastest trial the tables say that, and no zeros."""
     both, fastest = shown(make(prepared, GOOD[:1])), shown(make(prepared, GOOD[:2]))
 
-    assert "the answer is the default configuration" in both
-    assert "the answer is the fastest trial" in both
-    assert "against the" not in both
+    assert "the answer is the default configuration and the fastest trial" in both
+    assert "against " not in both.split("trials (")[0]
     assert "the answer is the fastest trial" in fastest
-    assert "against the default configuration" in fastest
+    assert "the default  -" in fastest
     assert "the answer is" not in shown(make(prepared, GOOD))
 
 
@@ -270,7 +269,8 @@ def test_savings_are_turn_by_turn_where_they_can_be(prepared: tuple[PreparedWork
         assert record[key]["turn_by_turn"] is True
         assert record[key]["energy_saving"] == pytest.approx(saving)
         assert record[key]["energy_saving_interval"] < 0.003
-    assert "energy -25.0 % ± 0.1 % (95 %, turn by turn)" in text
+    assert "the default  -25.00 ± 0.04 %" in text or "the default  -25.0 ± 0.1 %" in text
+    assert "measured once each" not in text
     assert record["repeatability"] == {"trials": 3, "energy_interval": 0.02, "time_interval": None}
     assert "trials repeat to ± 2 % in energy (95 %, modelled): 3 contenders" in text
 
@@ -287,9 +287,9 @@ def test_a_line_says_what_co_running_brings(prepared: tuple[PreparedWorkload, ..
     record = make(prepared, GOOD, alone=[(GOOD[0], parts), (GOOD[0], parts)])
 
     text = " ".join(shown(record).split())
-    assert "co-run: 10.00 ms a round, one after another 12.00 ms (-16.7 % ± " in text
+    assert "co-run: 10.00 ms a round, one after another 12.00 ms; 2.00" in text
     assert " J, one after another 2.50" in text
-    assert " J (-20.0 % ± " in text
+    assert "one after another -20.0" in text
     assert "measured in turn (95 %, modelled)" in text
     found = record["one_after_another"]
     assert (found["time_change"], found["energy_change"]) == pytest.approx((-1 / 6, -0.2))
@@ -298,7 +298,7 @@ def test_a_line_says_what_co_running_brings(prepared: tuple[PreparedWorkload, ..
     no_joules = [replace(part, energy=None) for part in parts]
     brief = make(prepared, GOOD, alone=[(replace(GOOD[0], energy=None), no_joules)])
     assert brief["one_after_another"]["energy_change"] is None
-    assert "one after another 12.00 ms" in shown(brief)
+    assert "one after another 12.00 ms" in " ".join(shown(brief).split())
     assert "one after another" not in shown(make(prepared, GOOD))
 
 
@@ -309,7 +309,10 @@ def test_documents_of_old_answers_are_shown(prepared: tuple[PreparedWorkload, ..
         del record[key]
     del record["trade_off"]["turn_by_turn"]
 
-    assert "energy saving +16.7 % ± 1.2 % (95 %)" in shown(record)
+    for key in ("run", "sources", "settings", "least_energy", "energy_trade_off"):
+        del record[key]
+
+    assert "the fastest  -16.7 ± 1.2 %" in shown(record)
 
 
 def test_energy_shares_add_up() -> None:
@@ -363,18 +366,22 @@ def test_failures_are_named_once(prepared: tuple[PreparedWorkload, ...]) -> None
     text = shown(record)
     configuration = record["trials"][3]["configurations"]["scan-lf:N=64"]
 
-    assert f"timeout: scan-lf:N=64 [P={configuration['P']} L={configuration['L']}" in text
+    assert f"failed: timeout: scan-lf:N=64 [P={configuration['P']} L={configuration['L']}" in text
     assert text.count("no answer [yet]") == 1
     assert "a notice [with] brackets" in text
     assert "1 of them failed" in text
 
 
 def test_many_failures_are_cut_and_counted(prepared: tuple[PreparedWorkload, ...]) -> None:
-    """A space full of failures does not bury the answer."""
-    text = shown(make(prepared, [*GOOD, *(failed(Status.CRASHED, f"fault {i}") for i in range(15))]))
+    """A space full of failures does not bury the answer: those of one kind are one line."""
+    alike = [failed(Status.CRASHED, f"fault {i}") for i in range(12)]
+    others = [failed(Status.CRASHED, word) for word in ("one", "two", "three")]
+    text = io.StringIO()
+    show_run(make(prepared, [*GOOD, *alike, *others]), Console(file=text, width=200))
 
-    assert text.count("crashed: ") == 10
-    assert "and 5 more failures (--json lists all)" in text
+    assert "failed: 12 × crashed: scan-lf:N=64 [" in text.getvalue()
+    assert text.getvalue().count("crashed: ") == 3
+    assert "failed for 1 other reason too: --verbose" in text.getvalue()
 
 
 def test_no_valid_trial_has_no_table(prepared: tuple[PreparedWorkload, ...]) -> None:
@@ -390,8 +397,8 @@ def test_failed_default_gives_no_comparison(prepared: tuple[PreparedWorkload, ..
     """Without the default's numbers there is no gain to state, and the answer stands all the same."""
     text = shown(make(prepared, [failed(Status.CRASHED, "fault"), *GOOD[1:]]))
 
-    assert "answer (energy, modelled)" in text
-    assert "against the default" not in text
+    assert "the default failed: there is no comparison with it" in text
+    assert "the default  " not in text
 
 
 def test_time_alone_has_no_joules(prepared: tuple[PreparedWorkload, ...]) -> None:
@@ -402,15 +409,15 @@ def test_time_alone_has_no_joules(prepared: tuple[PreparedWorkload, ...]) -> Non
     assert record["fastest"]["time_s"] == 0.010
     assert record["fastest"]["energy_j"] is None
     assert record["fastest"]["energy_j_uncertainty"] is None
-    assert " J" not in shown(record).split("tuning cost")[0]
+    assert " J" not in shown(record).split("tuning took")[0]
 
 
 def test_measured_numbers_are_not_called_modelled(prepared: tuple[PreparedWorkload, ...]) -> None:
-    """On a GPU only the share of the joules is modelled, and the sensor is named with its scope."""
+    """On a GPU only what follows from a share of the joules is modelled; the sensor is named."""
     text = shown(make(prepared, GOOD, modelled=False))
 
-    assert "answer (energy): " in text
-    assert text.count("(modelled)") == 2
+    assert "share (modelled)" in text
+    assert text.count("modelled") == 3, "the share, and what two workloads do per watt of it"
     assert "energy: counter, scope gpu" in text
 
 
@@ -449,15 +456,16 @@ def test_flags_are_printed(prepared: tuple[PreparedWorkload, ...]) -> None:
     )
 
     assert "beware: throttled: thermal" in text
+    assert text.index("beware") < text.index("trials (")
 
 
 def test_what_was_left_out_is_counted(prepared: tuple[PreparedWorkload, ...]) -> None:
-    """What spilled or could not run here is said with its reason; what the threshold drops is not."""
+    """What spilled, could not run here or is below the threshold is said with its reason."""
     pruned = {"occupancy, before compiling": 9, "spills registers": 1200, "needs compute capability 9.0": 3}
     text = shown(make((replace(prepared[0], pruned=pruned), prepared[1]), GOOD))
 
-    assert "left out of scan-lf:N=64: 1,200 × spills registers, 3 × needs compute capability 9.0" in text
-    assert text.count("left out of") == 1
+    assert "left out of scan-lf:N=64: 9 × below the occupancy threshold of " in text
+    assert "(--min-occupancy), 1,200 × spills registers, 3 × needs compute capability 9.0" in text
 
 
 def test_an_answer_that_spills_is_a_warning(prepared: tuple[PreparedWorkload, ...]) -> None:

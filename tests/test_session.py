@@ -113,6 +113,28 @@ def test_resumed_run_ends_as_if_never_stopped(policy: str, spec: str, tmp_path: 
         assert (expected.estimated_j is None) == (measured.estimated_j is None)
 
 
+def test_run_cut_after_its_first_trial_takes_the_same_path(tmp_path: Path) -> None:
+    """Idle power was read behind the first trial: the GPU has idled, in a resumed run too."""
+    request = replace(REQUEST, workloads=("scan-lf:N=64",), policy="auto", clocks="off", budget=4)
+    with Store(tmp_path / "whole.db") as store:
+        whole = tune(request, store, spec="sim:jetson-tx1")
+
+    def kill(event: TrialEvent) -> None:
+        del event
+        raise _Killed
+
+    with Store(tmp_path / "cut.db") as store, pytest.raises(_Killed):
+        tune(request, store, spec="sim:jetson-tx1", observer=kill)
+    with Store(tmp_path / "cut.db") as store:
+        resumed = tune(request, store, spec="sim:jetson-tx1", resume=True)
+
+    assert resumed.resumed == 1
+    assert [m.makespan_s for _, m in resumed.trials[1:]] == [m.makespan_s for _, m in whole.trials[1:]]
+    assert [m.energy and m.energy.joules for _, m in resumed.trials[1:]] == [
+        m.energy and m.energy.joules for _, m in whole.trials[1:]
+    ]  # their intervals are wider: what was seen of the sensor's noise is lost
+
+
 @pytest.mark.parametrize("stop", [4, 12, 18, 22])  # the second search begins at 15
 def test_resumed_run_keeps_its_slowdown_reference(stop: int, tmp_path: Path) -> None:
     """Cut off in either search of --max-slowdown, the reference stays that of the first search."""

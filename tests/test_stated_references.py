@@ -20,7 +20,8 @@ from tuner.errors import ExpressionError, InputError, KernelFileError, Uncheckab
 from tuner.expressions import ArrayExpression
 from tuner.interfaces import Check
 from tuner.model import Plan, Status
-from tuner.problems import problem_for
+from tuner.model.elements import bfloat16_bits, bfloat16_values
+from tuner.problems import problem_for, stated_values
 
 SEED = 3
 N = 32
@@ -136,6 +137,16 @@ def unwritten(a: DeviceArray, out: DeviceArray) -> None:
     del a, out
 
 
+def clobber(a: DeviceArray, out: DeviceArray) -> None:
+    sums(a, out)
+    a[...] = 0
+
+
+def infinite(a: DeviceArray, out: DeviceArray) -> None:
+    del a
+    out[...] = np.inf
+
+
 def half(a: DeviceArray, out: DeviceArray) -> None:
     out[:16] = np.asarray(a).astype(float).sum(axis=1)[:16]
 
@@ -181,7 +192,7 @@ FORMS = {
 def test_wrong_answers_are_found(
     fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, form: str, action: Any, words: str
 ) -> None:
-    """Each way to state what is right finds a wrong answer and an output nobody wrote, and passes a right one."""
+    """Each way to state what is right finds wrong and missing answers, and passes a right one."""
     stated = kernel(tmp_path, *FORMS[form])
     check = checked(fake, stated, action)
     assert check.status is Status.WRONG_ANSWER
@@ -288,8 +299,8 @@ def test_a_file_of_functions_at_fault(fake: tuple[FakeCupy, CudaDevice], tmp_pat
     ("action", "words"),
     [
         (unwritten, "reference_entry 'naive': output 'sums' was not written"),
-        (lambda a, out: a.fill(0), "reference_entry 'naive': wrote to buffer 'a'"),
-        (lambda a, out: out.fill(np.inf), "reference_entry 'naive': wrote NaN or infinity"),
+        (clobber, "reference_entry 'naive': wrote to buffer 'a'"),
+        (infinite, "reference_entry 'naive': wrote NaN or infinity"),
     ],
 )
 def test_naive_kernels_at_fault(
@@ -426,3 +437,61 @@ def test_no_other_language(text: str) -> None:
     """Attributes, indices, calls of anything else and statements are no expressions."""
     with pytest.raises(ExpressionError):
         ArrayExpression(text)
+
+
+def test_values_of_the_host_are_made_once(
+    fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is not read again for arrays that a run overwrites, nor for those it leaves alone."""
+    np.save(tmp_path / "a.npy", np.ones((N, N), np.float32))
+    np.save(tmp_path / "b.npy", np.ones(N, np.float32))
+    kernel(tmp_path, 'reference_function = "reference.py:added"')
+    (tmp_path / "reference.py").write_text("def added(a, sums):\n    return sums + a.sum(axis=1)\n")
+    text = (tmp_path / "kernel.toml").read_text()
+    text = text.replace('role = "in"', 'role = "in"\ninput = \'file("a.npy")\'')
+    text = text.replace('role = "out"', 'role = "inout"\ninput = \'file("b.npy")\'')
+    (tmp_path / "kernel.toml").write_text(text)
+    read: list[str] = []
+    made = stated_values
+
+    def counted(buffer: Any, rng: Any) -> Any:
+        read.append(buffer.name)
+        return made(buffer, rng)
+
+    monkeypatch.setattr("tuner.devices.cuda.inputs.stated_values", counted)
+    for name in ("rows<1>", "rows<2>"):
+        fake[0].kernels[name].action = lambda a, out: out.__iadd__(a.sum(axis=1))
+    for plan in plans(load_kernel_file(tmp_path / "kernel.toml")):
+        check = fake[1].check(plan, SEED)
+        assert check.status is Status.OK, check.detail
+        fake[1].run([plan], 0.01)
+    assert sorted(read) == ["a", "sums"]
+
+
+@pytest.mark.parametrize("form", ["function", "expression", "consistent"])
+def test_bfloat16(fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, form: str) -> None:
+    """Arrays of bfloat16 hold bits; inputs, references and comparisons work with their numbers."""
+    kernel(tmp_path, *FORMS.get(form, ("", "")))
+    text = (tmp_path / "kernel.toml").read_text().replace("float32", "bfloat16")
+    (tmp_path / "kernel.toml").write_text(text)
+
+    def narrow(wrong: float) -> Callable[..., None]:
+        def action(a: DeviceArray, out: DeviceArray) -> None:
+            assert a.dtype == out.dtype == np.uint16
+            totals = bfloat16_values(np.asarray(a)).astype(float).sum(axis=1)
+            totals[5] += wrong
+            out[...] = bfloat16_bits(totals)
+
+        return action
+
+    for name in ("rows<1>", "rows<2>"):
+        fake[0].kernels[name].action = narrow(0.0)
+    first, other = plans(load_kernel_file(tmp_path / "kernel.toml"))
+    for plan in (first, other):
+        check = fake[1].check(plan, SEED)
+        assert check.status is Status.OK, check.detail
+    fake[0].kernels["rows<2>"].action = narrow(1.0)
+    check = fake[1].check(other, SEED)
+    assert check.status is Status.WRONG_ANSWER, check.detail
+    fake[0].kernels["rows<2>"].action = unwritten
+    assert "was not written" in fake[1].check(other, SEED).detail

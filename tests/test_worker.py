@@ -2,15 +2,18 @@
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tuner.devices import worker
-from tuner.devices.cuda.probe import driver_problem
+from tuner.devices import choice, listing
+from tuner.devices.choice import open_device
+from tuner.devices.cuda.probe import driver_problem, nvidia_card, nvidia_device_file
+from tuner.devices.listing import describe_devices
 from tuner.devices.simulated import SimulatedDevice
-from tuner.devices.worker import WorkerDevice, describe_devices, open_device
-from tuner.errors import DeviceError, DeviceUnavailableError, UnknownNameError
+from tuner.devices.worker import WorkerDevice
+from tuner.errors import DeviceError, DeviceUnavailableError, UncheckableError, UnknownNameError
 from tuner.interfaces import Device
 from tuner.model import (
     Configuration,
@@ -26,9 +29,9 @@ from tuner.model import (
 
 SERVED = '''
 import os, signal
-from tuner.devices.cuda.probe import driver_problem
+from tuner.devices.cuda.probe import driver_problem, nvidia_card, nvidia_device_file
 from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import DeviceUnavailableError
+from tuner.errors import DeviceUnavailableError, UncheckableError
 from tuner.interfaces import Check, RunRecord
 from tuner.model import Status, WorkloadResult
 
@@ -46,6 +49,11 @@ class Moody:
 
     def check(self, plan, seed):
         return Check(self.act(plan.workload.kernel), f"seed {seed}")
+
+    def prepare(self, plan, seed):
+        if plan.workload.kernel == "no-reference":
+            raise UncheckableError("reference.py:right: raised ValueError: no data (line 3)")
+        self.act(plan.workload.kernel.removeprefix("reference-"))
 
     def run(self, plans, window_s):
         results = tuple(WorkloadResult(self.act("co-" + plan.workload.kernel), window_s) for plan in plans)
@@ -188,6 +196,25 @@ def test_bad_co_run_costs_one_run(hosted: WorkerDevice, pids: Path, mood: str, s
     assert len(started(pids)) == 2
 
 
+@pytest.mark.parametrize(
+    ("kernel", "detail"),
+    [
+        ("no-reference", r"raised ValueError: no data \(line 3\)"),
+        ("reference-hangs", "the reference was not made within 0.5 s"),
+        ("reference-segfaults", "the reference cannot be made: .*killed by SIGSEGV"),
+    ],
+)
+def test_a_reference_at_fault_is_no_status(
+    hosted: WorkerDevice, monkeypatch: pytest.MonkeyPatch, kernel: str, detail: str
+) -> None:
+    """A reference that raises, hangs or crashes refuses the run: no configuration is blamed for it."""
+    monkeypatch.setattr("tuner.devices.worker._REFERENCE_S", 0.5)
+    stated = replace(plan(kernel), problem=ProblemSpec("function"))
+    with pytest.raises(UncheckableError, match=detail):
+        hosted.check(stated, 1)
+    assert hosted.check(replace(plan("good"), problem=ProblemSpec("function")), 1).status is Status.OK
+
+
 def test_lost_context_replaces_the_worker(hosted: WorkerDevice, pids: Path) -> None:
     """A device that reports a crash itself is not used again: its context is gone."""
     assert hosted.check(plan("context-lost"), 1).status is Status.CRASHED
@@ -242,7 +269,7 @@ def test_unknown_device(spec: str) -> None:
 
 def test_no_driver_falls_back_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a driver the Jetson TX1 is modelled, and the notice says so and why."""
-    monkeypatch.setattr(worker, "driver_problem", lambda: "no NVIDIA driver (not here)")
+    monkeypatch.setattr(choice, "driver_problem", lambda: "no NVIDIA driver (not here)")
     device, notice = open_device(None)
     assert device.identity.spec == "sim:jetson-tx1"
     assert "no NVIDIA driver (not here)" in notice
@@ -256,9 +283,10 @@ def test_gpu_that_does_not_open_falls_back_to_the_model(monkeypatch: pytest.Monk
     def refuse(*_: object, **__: object) -> WorkerDevice:
         raise DeviceUnavailableError("cuda:0: CuPy cannot be imported")
 
-    monkeypatch.setattr(worker, "driver_problem", lambda: None)
-    monkeypatch.setattr(worker, "WorkerDevice", refuse)
-    device, notice = open_device(None)
+    monkeypatch.setattr(choice, "driver_problem", lambda: None)
+    monkeypatch.setattr(choice, "nvidia_device_file", lambda: None)
+    monkeypatch.setattr(choice, "WorkerDevice", refuse)
+    device, notice = open_device("auto")
     assert device.identity.modelled
     assert "CuPy cannot be imported" in notice
     device.close()
@@ -266,9 +294,47 @@ def test_gpu_that_does_not_open_falls_back_to_the_model(monkeypatch: pytest.Monk
         open_device("cuda:0")
 
 
+def test_gpu_with_a_broken_driver_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a GPU gets no modelled numbers unasked."""
+    monkeypatch.setattr(choice, "driver_problem", lambda: "no NVIDIA driver (broken)")
+    monkeypatch.setattr(choice, "nvidia_device_file", lambda: "/dev/nvidia0")
+    with pytest.raises(DeviceUnavailableError, match=r"/dev/nvidia0.*broken.*--allow-simulated"):
+        open_device(None)
+    device, notice = open_device(None, allow_simulated=True)
+    assert device.identity.modelled
+    assert "broken" in notice
+    device.close()
+
+
+def test_card_without_a_driver_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A card on the PCI bus is no reason to refuse, and is named."""
+    for address, vendor, kind in (
+        ("0000:00:02.0", "0x8086", "0x030000"),
+        ("0000:01:00.0", "0x10de", "0x030200"),
+    ):
+        (tmp_path / address).mkdir()
+        (tmp_path / address / "vendor").write_text(f"{vendor}\n")
+        (tmp_path / address / "class").write_text(f"{kind}\n")
+    assert nvidia_card(tmp_path) == "0000:01:00.0"
+    assert nvidia_card(tmp_path / "nothing") is None
+    monkeypatch.setattr(choice, "driver_problem", lambda: "no NVIDIA driver (none)")
+    monkeypatch.setattr(choice, "nvidia_device_file", lambda: None)
+    monkeypatch.setattr(choice, "nvidia_card", lambda: "0000:01:00.0")
+    device, notice = open_device(None)
+    assert "the NVIDIA card 0000:01:00.0 has no driver here" in notice
+    device.close()
+
+
+@pytest.mark.parametrize(("name", "found"), [("nvidia0", True), ("nvhost-gpu", True), ("null", False)])
+def test_device_files_of_gpus(tmp_path: Path, name: str, *, found: bool) -> None:
+    """GPUs of servers and of Jetsons are told by their device files."""
+    (tmp_path / name).touch()
+    assert nvidia_device_file(tmp_path) == (str(tmp_path / name) if found else None)
+
+
 def test_devices_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every simulated GPU is listed with limits, clocks and sensor, and what is missing with the reason."""
-    monkeypatch.setattr(worker, "driver_problem", lambda: "no NVIDIA driver (not here)")
+    monkeypatch.setattr(listing, "driver_problem", lambda: "no NVIDIA driver (not here)")
     reports = {report.spec: report for report in describe_devices()}
     assert reports["cuda"].missing == ("no NVIDIA driver (not here)",)
     assert reports["cuda"].limits is None

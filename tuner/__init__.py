@@ -4,15 +4,19 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
 
-__all__ = ["Client", "apply", "chosen", "mark", "plan"]
+__all__ = ["Client", "Kernel", "Result", "apply", "chosen", "mark", "plan", "tune"]
 
 if TYPE_CHECKING:
     from tuner.application import apply, chosen, plan
     from tuner.client import Client
+    from tuner.python import Kernel, Result, tune
     from tuner.tracing.marks import mark
 else:
     _MODULES = {
         "Client": "tuner.client",
+        "Kernel": "tuner.python",
+        "Result": "tuner.python",
+        "tune": "tuner.python",
         "apply": "tuner.application",
         "chosen": "tuner.application",
         "mark": "tuner.tracing.marks",

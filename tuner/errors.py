@@ -6,8 +6,10 @@
     │   ├── ExpressionError       an expression of a kernel file: names the text and the trouble
     │   │   ├── NoValueError      it comes to a tunable without a value
     │   │   └── ConditionError    the condition of a tunable has no result: holds the tunable
+    │   ├── UnsupportedError      an argument of another tuner's functions that means nothing here: names it
     │   ├── UnknownNameError      no such kernel, device, policy, objective, size: names the choices
     │   └── EmptySpaceError       constraints, limits or pruning leave no configuration
+    ├── VerificationError         no configuration gave the answer that the user asked for
     ├── CompileError              one configuration does not compile: names kernel, configuration, line
     ├── CompilerUnavailableError  no NVRTC reaches this architecture
     ├── DeviceError               the device failed
@@ -33,6 +35,7 @@
     ├── DaemonError               the daemon failed, or answered what cannot be understood
     │   ├── DaemonRefusedError    it does not do that now: the job has ended, the queue is full
     │   └── DaemonUnavailableError  none answers there in time, or not to this user: names the group
+    │       └── DaemonAbsentError   none listens there
     ├── InstallError              the service cannot be installed or removed; calling again goes on
     └── RunInterrupted            the user or the system asked to stop; results so far are stored
 
@@ -84,6 +87,14 @@ class ConditionError(ExpressionError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return ConditionError, (self.tunable, str(self))
+
+
+class UnsupportedError(InputError, NotImplementedError):
+    """An argument that has no meaning here; the message names it, and what to do instead."""
+
+
+class VerificationError(TunerError, RuntimeError):
+    """Every configuration gave a wrong answer."""
 
 
 class UnknownNameError(InputError):
@@ -192,6 +203,10 @@ class DaemonRefusedError(DaemonError):
 
 class DaemonUnavailableError(DaemonError):
     """No daemon answers there in time, or not to this user; the message says what to do."""
+
+
+class DaemonAbsentError(DaemonUnavailableError):
+    """No daemon listens at the address; one that is starting will."""
 
 
 class InstallError(TunerError):

@@ -29,7 +29,7 @@ from tuner.application.untuned import UntunedAnswers
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
 from tuner.devices.cuda import probe
-from tuner.devices.cuda.code import DirectGpu
+from tuner.devices.cuda.direct import DirectGpu
 from tuner.devices.cuda.packed import HomeContext
 from tuner.errors import InputError
 from tuner.model import Workload

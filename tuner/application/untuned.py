@@ -18,7 +18,7 @@ from typing import Any, cast
 from tuner.application.choice import Chosen
 from tuner.config import KernelFile
 from tuner.database.answers import ANALYSIS_VERSION
-from tuner.devices.cuda.code import DirectGpu
+from tuner.devices.cuda.direct import DirectGpu
 from tuner.errors import TunerError
 from tuner.interfaces import Device
 from tuner.model import DeviceIdentity, TunableValue, Workload

@@ -163,18 +163,18 @@ def _show_stored(
 
 def _show_run(store: "Store", found: "ServedAnswer", json_path: str | None) -> None:
     """Print the answer of a run, whole."""
-    from tuner.report.tables import show_run
+    from tuner.report.run_report import show_run
+    from tuner.search.stored import stored_document
 
     stored = found.answer
     run = next(run for run in store.answered(stored.names, stored.objective) if run.id == stored.run)
-    document = run.answer or {}
     out = console(json_path)
     if json_path is not None:
-        write_json(json_path, {**document, "stale": list(found.stale), "run": run.id})
+        write_json(json_path, {**(run.answer or {}), "stale": list(found.stale), "run": run.id})
     out.print(f"run {run.id} of {moment(run.started_at)}", markup=False, highlight=False)
-    show_run(document, out)
     for reason in found.stale:
         out.print(f"stale: {reason}", markup=False, highlight=False)
+    show_run(stored_document(store, run), out)
 
 
 def _best(query: "AnswerQuery", found: "BestKnown") -> "Best":

@@ -101,7 +101,7 @@ def _named(spec: str) -> str:
             f"--device {spec}: a simulated GPU has no clock on this machine; see `tuner devices`"
         )
     if spec.startswith("cuda"):
-        from tuner.devices.worker import identify
+        from tuner.devices.choice import identify
 
         return identify(spec).uuid
     return spec

@@ -16,11 +16,11 @@ from tuner.cli.output import console, json_option, writable, write_json
 from tuner.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
-    from tuner.cli.progress import CompareProgress
     from tuner.comparing.evaluations import Play, Rules
     from tuner.comparing.ground_truth import Truth
     from tuner.model.objective import Objective
     from tuner.model.records import Conditions
+    from tuner.report.progress import CompareProgress
     from tuner.search.answer import SearchOutcome
     from tuner.search.request import Request
     from tuner.search.task import Task
@@ -144,7 +144,7 @@ def _check_plot(path: str | None) -> None:
 
 
 def _progress(objective: str) -> "CompareProgress":
-    from tuner.cli.progress import CompareProgress
+    from tuner.report.progress import CompareProgress
 
     return CompareProgress(objective)
 

@@ -1,22 +1,18 @@
-"""``tuner db`` and ``tuner history``: the database of results and the runs in it."""
+"""``tuner db``: the database of results."""
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tuner.cli.options import database_option, kernel_option
-from tuner.cli.output import console, json_option, writable, write_json
+from tuner.cli.output import console, writable
 from tuner.errors import InputError
 
 if TYPE_CHECKING:
     from tuner.database import Store
-
-_ROOM_FOR_ALL = 110  # characters
-_STARTED = "started (UTC)"
-_UTC = " UTC"
 
 
 @contextlib.contextmanager
@@ -50,86 +46,6 @@ def is_stored(database: Path | None) -> bool:
     if not found and database is not None:
         raise InputError(f"--database {database}: no results are there; name the file that `tuner run` wrote")
     return found
-
-
-@click.command()
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1, max=1_000_000),
-    default=20,
-    show_default=True,
-    help="Newest runs shown.",
-)
-@database_option
-@json_option
-def history(*, limit: int, database: Path | None, json_path: str | None) -> None:
-    """List stored runs, newest first."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from tuner.report.words import MOMENT_WIDTH, label, moment, si
-
-    with reading(database) as store:
-        rows = [] if store is None else [_row(run) for run in store.history(limit)]
-    if json_path is not None:
-        write_json(json_path, {"runs": rows})
-    out = console(json_path)
-    roomy = out.width >= _ROOM_FOR_ALL
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("run", _STARTED, "status", "workloads", *(("device", "search") if roomy else ())):
-        whole = MOMENT_WIDTH - len(_UTC) if title == _STARTED else None
-        table.add_column(title, no_wrap=title != "search", overflow="fold", min_width=whole)
-    for title in ("trials", "time", "energy"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for row in rows:
-        best = row["best"] or {}
-        where = (
-            row["device"] + (f"\n({label(row)})" if label(row) else ""),
-            f"{row['objective']}, {row['policy']}",
-        )
-        table.add_row(
-            str(row["run"]),
-            moment(row["started_at"]).removesuffix(_UTC),
-            row["status"],
-            "\n".join(row["workloads"]),
-            *(where if roomy else ()),
-            str(row["trials"]),
-            si(best.get("time_s"), "s"),
-            _joules(best),
-        )
-    out.print(table)
-
-
-def _joules(best: dict[str, Any]) -> str:
-    from tuner.model.objective import COVERAGE
-    from tuner.report.words import with_uncertainty
-
-    energy_j = best.get("energy_j")
-    if energy_j is None:
-        return "–"
-    return with_uncertainty(energy_j, COVERAGE * best["energy_j_uncertainty"], "J")
-
-
-def _row(run: Any) -> dict[str, Any]:  # noqa: ANN401 - StoredRun, imported late
-    from tuner.model import RunStatus
-    from tuner.system.owner import is_alive
-
-    killed = run.status is RunStatus.RUNNING and not is_alive(run.owner)
-    return {
-        "run": run.id,
-        "started_at": run.started_at,
-        "ended_at": run.ended_at,
-        "status": "killed" if killed else run.status.value,
-        "workloads": [name for name, _ in run.conditions["workloads"]],
-        "device": run.conditions["device"]["spec"],
-        "modelled": run.conditions["device"]["modelled"],
-        "recorded": run.conditions["device"].get("recorded") or None,
-        "objective": run.objective,
-        "policy": run.conditions["policy"],
-        "clocks": run.conditions["clocks"],
-        "trials": run.trials,
-        "best": None if run.answer is None else run.answer["best"],
-    }
 
 
 @click.group(

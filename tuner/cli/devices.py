@@ -11,7 +11,7 @@ from tuner.cli.options import database_option, device_option
 from tuner.cli.output import console, json_option, write_json
 
 if TYPE_CHECKING:
-    from tuner.devices.worker import DeviceReport
+    from tuner.devices.listing import DeviceReport
     from tuner.doctor import Finding
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
@@ -75,7 +75,7 @@ def occupancy(
     *, device: str | None, threads: int, registers: int, shared_bytes: int, json_path: str | None
 ) -> None:
     """Print resident blocks, warps and occupancy of a kernel, and the binding limit."""
-    from tuner.devices.worker import open_device
+    from tuner.devices.choice import open_device
     from tuner.errors import InputError
     from tuner.space.occupancy import occupancy as fill
 
@@ -122,7 +122,7 @@ def devices(*, json_path: str | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from tuner.devices.worker import describe_devices
+    from tuner.devices.listing import describe_devices
 
     rows = [_row(report) for report in describe_devices()]
     if json_path is not None:

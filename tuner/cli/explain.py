@@ -49,7 +49,7 @@ def explain(
     A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024. Its candidates that may be the best are
     compiled (once; the code is kept) and listed in the order of the rule, best first.
     """
-    from tuner.cli.progress import RunProgress
+    from tuner.report.progress import RunProgress
     from tuner.search.explaining import SHOWN
     from tuner.search.explaining import explain as explained
 

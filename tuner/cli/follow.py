@@ -8,13 +8,13 @@ import click
 
 from tuner.cli import completion
 from tuner.cli.output import console, json_option, write_json
-from tuner.cli.remote import client_of, document_of, one_line, socket_option
+from tuner.cli.remote import document_of, one_line, socket_option, when_started
 from tuner.errors import DaemonError, InputError, RunInterrupted
 from tuner.model.jobs import JobState
 
 if TYPE_CHECKING:
-    from tuner.cli.progress import RunProgress
     from tuner.client import Best, Client, Event, Job
+    from tuner.report.progress import RunProgress
 
 
 @click.command(short_help="Show the progress of a job, and its answer.")
@@ -27,8 +27,8 @@ def follow(number: int, *, socket: str | None, json_path: str | None) -> None:
     Ctrl-C stops following; the job goes on. Exit code 0 when the job has finished, 1 when it failed or was
     cancelled.
     """
-    client = client_of(socket)
-    sys.exit(follow_to_the_end(client, client.job(number), json_path))
+    client, job = when_started(socket, lambda daemon: daemon.job(number))
+    sys.exit(follow_to_the_end(client, job, json_path))
 
 
 def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> int:
@@ -37,8 +37,8 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
     Returns:
         The exit code: 0 for a finished job.
     """
-    from tuner.cli.progress import RunProgress
     from tuner.model.objective import UNITS
+    from tuner.report.progress import RunProgress
     from tuner.report.words import MODELLED
 
     try:

@@ -8,7 +8,15 @@ import click
 from tuner.cli import completion
 from tuner.cli.options import finite, search_options
 from tuner.cli.output import console, json_option, write_json
-from tuner.cli.remote import client_of, document_of, one_line, show_job, show_jobs, socket_option
+from tuner.cli.remote import (
+    client_of,
+    document_of,
+    one_line,
+    show_job,
+    show_jobs,
+    socket_option,
+    when_started,
+)
 from tuner.model.jobs import JobState
 
 if TYPE_CHECKING:
@@ -57,8 +65,10 @@ def submit(
     The daemon tunes them when the GPU is free, and continues after a restart. WORKLOADs and options are those
     of `tuner run`, with defaults from daemon.toml.
     """
-    client = client_of(socket)
-    job = client.submit(*(workloads or _default_workloads()), device=device, priority=priority, **options)
+    names = workloads or _default_workloads()
+    client, job = when_started(
+        socket, lambda daemon: daemon.submit(*names, device=device, priority=priority, **options)
+    )
     if follows:
         from tuner.cli.follow import follow_to_the_end
 

@@ -1,11 +1,13 @@
 """``tuner kernels``: list the catalogue, and check kernel files."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tuner.cli.kernel_check import check
+from tuner.cli.kernel_new import new
+from tuner.cli.kernel_words import configuration_text, extremes, listed
 from tuner.cli.options import kernel_option
 from tuner.cli.output import console, json_option, write_json
 
@@ -13,12 +15,16 @@ if TYPE_CHECKING:
     from tuner.config import KernelFile
     from tuner.config.catalog import Catalog
     from tuner.config.sizes import SizeValues
-    from tuner.model import Buffer, Workload
+    from tuner.model import Workload
 
 
 @click.group()
 def kernels() -> None:
-    """List, show and check kernels and their files."""
+    """List, show, check and begin kernels and their files."""
+
+
+kernels.add_command(check)
+kernels.add_command(new)
 
 
 @kernels.command("list")
@@ -45,7 +51,7 @@ def list_(*, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
             row["family"],
             Text(_sizes(row["sizes"], row["optional"])),
             " ".join(row["tunables"]),
-            _range([size["configurations"] for size in row["workloads"]]),
+            extremes([size["configurations"] for size in row["workloads"]]),
             row["origin"],
         )
     console(json_path).print(table)
@@ -65,40 +71,6 @@ def show(*, name: str, kernel_files: tuple[Path, ...], json_path: str | None) ->
     if json_path is not None:
         write_json(json_path, document)
     _print_details(document, json_path)
-
-
-@kernels.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@json_option
-def check(*, file: Path, json_path: str | None) -> None:
-    """Validate FILE: read it, enumerate every size, evaluate every plan. Nothing is compiled."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from tuner.config import load_kernel_file
-
-    kernel = load_kernel_file(file)
-    valued: set[str] = set()
-    rows = [_checked(kernel, workload, valued) for workload in kernel.workloads()]
-    _check_conditions(kernel, valued)
-    if json_path is not None:
-        write_json(json_path, {"name": kernel.name, "path": str(kernel.path), "workloads": rows})
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("workload", "batch", "configurations", "of", "default", "threads", "launches"):
-        table.add_column(title)
-    for row in rows:
-        table.add_row(
-            row["workload"],
-            str(row["batch"]),
-            str(row["configurations"]),
-            str(row["product"]),
-            _configuration(row["default"]),
-            _range(row["threads_per_block"]),
-            _range(row["launches"]),
-        )
-    out = console(json_path)
-    out.print(table)
-    out.print(f"{file}: kernel {kernel.name} is well formed", highlight=False, soft_wrap=True, markup=False)
 
 
 @kernels.command()
@@ -177,7 +149,7 @@ def _print_details(document: dict[str, Any], json_path: str | None) -> None:
         role = f"   ({played[name]})" if name in played else ""
         condition = document["conditions"].get(name)
         where = "" if condition is None else f"   (where {condition})"
-        lines.append((f"tunable {name}", f"{_listed(values)}{role}{where}"))
+        lines.append((f"tunable {name}", f"{listed(values)}{role}{where}"))
     lines += [("rule", rule) for rule in document["rules"]]
     for key, value in lines:
         if value:
@@ -186,57 +158,12 @@ def _print_details(document: dict[str, Any], json_path: str | None) -> None:
     for title in ("workload", "batch", "configurations", "default"):
         sizes.add_column(title)
     for row in document["workloads"]:
-        default = row["note"] if row["default"] is None else _configuration(row["default"])
+        default = row["note"] if row["default"] is None else configuration_text(row["default"])
         sizes.add_row(row["workload"], str(row["batch"]), str(row["configurations"]), Text(default))
     out = console(json_path)
     out.print(facts)
     out.print()
     out.print(sizes)
-
-
-def _check_conditions(kernel: "KernelFile", valued: set[str]) -> None:
-    """Raises for a tunable that has no value in any configuration of any size."""
-    for name, condition in kernel.recipe.conditions.items():
-        if name not in valued:
-            raise condition.when.place.error(
-                f"{name} has no value in any configuration of any size: {condition.when} is never true"
-                " where the rules hold"
-            )
-
-
-def _checked(kernel: "KernelFile", workload: "Workload", valued: set[str]) -> dict[str, Any]:
-    """Facts of one workload over all its configurations; raises for the first that is wrong.
-
-    ``valued`` gets the tunables that have a value in any of them.
-    """
-    from tuner.errors import InputError, KernelFileError
-    from tuner.problems import validate_plan
-
-    space = kernel.space(workload)
-    threads: set[int] = set()
-    launches: set[int] = set()
-    known: set[tuple[Buffer, ...]] = set()
-    for configuration in space:
-        plan = kernel.plan(workload, configuration)
-        valued.update(configuration)
-        stages = plan.stages
-        if plan.buffers not in known:
-            known.add(plan.buffers)
-            try:
-                validate_plan(plan)
-            except InputError as error:
-                raise KernelFileError(f"{kernel.path}: {error} (at {plan.label()})") from error
-        threads |= {stage.threads_per_block for stage in stages if stage.library is None}
-        launches.add(len(stages))
-    return {
-        "workload": str(workload),
-        "batch": workload.batch,
-        "configurations": len(space),
-        "product": space.cartesian_size,
-        "default": dict(kernel.default(workload)),
-        "threads_per_block": sorted(threads),
-        "launches": sorted(launches),
-    }
 
 
 def _warn(catalog: "Catalog") -> None:
@@ -256,20 +183,6 @@ def _sizes(sizes: dict[str, Any], optional: list[str]) -> str:
         if isinstance(values, dict):
             choice = f"{values['from']}…{values['to']}"
         else:
-            choice = "|".join(values) if all(isinstance(value, str) for value in values) else _range(values)
+            choice = "|".join(values) if all(isinstance(value, str) for value in values) else extremes(values)
         shown.append(f"[{name}={choice}]" if name in optional else f"{name}={choice}")
     return " ".join(shown)
-
-
-def _range(values: Iterable[Any]) -> str:
-    """First and last of a list, as ``64..4096``."""
-    shown = [str(value) for value in values]
-    return shown[0] if len(set(shown)) == 1 else f"{shown[0]}..{shown[-1]}"
-
-
-def _listed(values: Iterable[Any]) -> str:
-    return " ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
-
-
-def _configuration(values: dict[str, Any]) -> str:
-    return " ".join(f"{name}={_listed([value])}" for name, value in values.items())

@@ -1,6 +1,7 @@
 """Start and end of commands: import on use, orderly stop, flushed output."""
 
 import contextlib
+import difflib
 import errno
 import importlib
 import os
@@ -44,6 +45,15 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"{self._table[cmd_name]} is not a command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of the arguments; an unknown name is told with the nearest one."""
+        near = difflib.get_close_matches(args[0], self._table, n=1) if args else []
+        if near and args[0] not in self._table:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
 
 @contextlib.contextmanager

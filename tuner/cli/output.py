@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+WHOLE_LINES = 10_000
+"""Characters of a line where nothing says how wide it may be: nothing is wrapped."""
+
+
 def writable(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Callback of an option: refuse a target that cannot be written before the work is done, not after."""
     del ctx
@@ -29,7 +33,22 @@ def writable(ctx: click.Context, parameter: click.Parameter, value: str | None) 
         raise InputError(f"{option}: the directory {path.parent} does not exist")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise InputError(f"{option}: not writable by this user")
+    if not path.exists() or path.is_file():
+        _try_to_write(path.parent, option)
     return value
+
+
+def _try_to_write(folder: Path, option: str) -> None:
+    """Make a file that has no name, or is gone at once: rights alone do not tell of a read-only disk.
+
+    Raises:
+        InputError: the folder takes none.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"\n")
+    except OSError as error:
+        raise InputError(f"{option}: no file can be written to {folder}: {error.strerror}") from error
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,6 +110,7 @@ def _replace(target: Path, text: str) -> None:
 def console(json_path: str | None = None) -> "Console":
     """The console tables go to: standard output, or standard error when JSON has standard output.
 
+    ``COLUMNS`` sets its width. Without it a terminal tells its own, and what is no terminal gets whole lines.
     What its encoding lacks is replaced: a table is not worth a traceback after the measuring is done.
     """
     from rich.console import Console
@@ -98,4 +118,13 @@ def console(json_path: str | None = None) -> "Console":
     stream = sys.stderr if json_path == "-" or sys.stdout is None else sys.stdout
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
-    return Console(file=stream, width=None if stream is not None and stream.isatty() else 120)
+    terminal = stream is not None and stream.isatty()
+    columns = _columns()
+    width = columns if columns is not None or terminal else WHOLE_LINES
+    return Console(file=stream, width=width)
+
+
+def _columns() -> int | None:
+    """The width that ``COLUMNS`` asks for; None where it is unset or no width."""
+    text = os.environ.get("COLUMNS", "")
+    return int(text) if text.isdecimal() and int(text) > 0 else None

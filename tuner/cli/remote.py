@@ -1,12 +1,14 @@
 """Functions of the commands that use the daemon."""
 
 import pwd
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tuner.errors import DaemonAbsentError
 from tuner.model.jobs import OWN, Origin
 from tuner.report.words import MOMENT_WIDTH, moment
 
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
 # those of tuner.client.addresses, whose import would take a tenth of what `tuner --help` may
 SOCKET_VARIABLE = "TUNER_SOCKET"
 TOKEN_VARIABLE = "TUNER_TOKEN_FILE"  # noqa: S105 - the name of a file, not what is in it
+_T = TypeVar("_T")
+
+STARTING_S = 10.0
+"""Time that a command waits for a daemon that may be starting."""
+
+_KNOCK_S = 0.1
 _ROOM_FOR_ALL = 110  # characters
 _ASKED_BY = {
     Origin.CLIENT.value: "submitted",
@@ -46,6 +54,29 @@ def client_of(socket: str | None) -> "Client":
     from tuner.client import Client
 
     return Client(socket)
+
+
+def when_started(socket: str | None, request: Callable[["Client"], _T]) -> tuple["Client", _T]:
+    """Make a request of the daemon, and wait up to `STARTING_S` for one to listen.
+
+    Returns:
+        The client, and what the request returned.
+
+    Raises:
+        DaemonUnavailableError: none listens by then, or not to this user.
+    """
+    until_s, told = time.monotonic() + STARTING_S, False
+    while True:
+        client = client_of(socket)  # anew: the socket that appears may be another than the one looked for
+        try:
+            return client, request(client)
+        except DaemonAbsentError:
+            if time.monotonic() >= until_s:
+                raise
+        if not told:
+            click.echo(f"no daemon listens at {client.address} yet: waiting up to {STARTING_S:g} s", err=True)
+            told = True
+        time.sleep(_KNOCK_S)
 
 
 def document_of(job: "Job") -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """``tuner run``: tune workloads that run together, and print, store and return the best."""
 
-import contextlib
 import os
 import sys
 from pathlib import Path
@@ -23,6 +22,10 @@ if TYPE_CHECKING:
 @click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...", shell_complete=completion.workloads)
 @search_options()
 @click.option("--resume", is_flag=True, help="Continue the newest unfinished run under the same conditions.")
+@click.option(
+    "--allow-simulated", is_flag=True, help="Model a device where the GPU of this machine does not answer."
+)
+@click.option("--verbose", is_flag=True, help="Report everything: how sure, net of idle, where time went.")
 @device_option
 @kernel_option
 @database_option
@@ -35,6 +38,8 @@ def run(
     device: str | None,
     kernel_files: tuple[Path, ...],
     resume: bool,
+    allow_simulated: bool,
+    verbose: bool,
     **options: Any,  # noqa: ANN401 - those of a search, by name
 ) -> None:
     """Tune workloads that run at the same time on one GPU.
@@ -43,19 +48,18 @@ def run(
     of each family is tuned. `tuner kernels list` shows what there is.
     """
     from tuner.model import RunStatus
-    from tuner.report.tables import show_run
+    from tuner.report.run_report import show_run
     from tuner.search.request import Request
     from tuner.search.tuning import no_answer
 
     request = Request(workloads, kernel_files, **options)
-    request.check()
-    tuned = _tune(request, device, database, resume=resume)
+    tuned = _tune(request, device, database, resume=resume, allow_simulated=allow_simulated)
     try:
         if json_path is not None:
             write_json(json_path, tuned.document)
     finally:  # a full disk costs no tables, and `| head` no file
         seen = tuned.told if _both_go_to_the_same_place(json_path) else ()
-        show_run(tuned.document, console(json_path), seen=seen)
+        show_run(tuned.document, console(json_path), verbose=verbose, seen=seen)
     if tuned.outcome.status is RunStatus.INTERRUPTED:
         sys.exit(RunInterrupted.exit_code)
     why = no_answer(tuned)
@@ -65,27 +69,25 @@ def run(
 
 
 def _tune(
-    request: "Request", device_spec: str | None, database: Path | None, *, resume: bool
+    request: "Request", device_spec: str | None, database: Path | None, *, resume: bool, allow_simulated: bool
 ) -> "TuningResult":
-    from tuner.cli.progress import RunProgress
     from tuner.config.catalog import Catalog
-    from tuner.database import Store
-    from tuner.search.setup import open_setup
-    from tuner.search.tuning import tune
+    from tuner.report.progress import RunProgress
+    from tuner.search.running import run as run_search
 
-    ended: list[TuningResult] = []
-    try:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(orderly_stop())
-            store = stack.enter_context(Store(database))
-            catalog = Catalog.load(request.kernel_files)
-            progress = stack.enter_context(RunProgress(request.objective))
-            setup = stack.enter_context(open_setup(device_spec, request, progress.warming))
-            ended.append(tune(setup, request, catalog, store, progress, resume=resume))
-    except RunInterrupted:
-        if not ended:  # else only the closing was interrupted
-            raise
-    return ended[0]
+    with orderly_stop():
+        request.check()
+        catalog = Catalog.load(request.kernel_files)
+        with RunProgress(request.objective) as progress:
+            return run_search(
+                request,
+                catalog,
+                progress,
+                device=device_spec,
+                database=database,
+                resume=resume,
+                allow_simulated=allow_simulated,
+            )
 
 
 def _both_go_to_the_same_place(json_path: str | None) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from tuner.client.addresses import TOKEN_VARIABLE, Address
 from tuner.errors import (
+    DaemonAbsentError,
     DaemonError,
     DaemonRefusedError,
     DaemonUnavailableError,
@@ -245,7 +246,7 @@ def _unreachable(address: Address, error: OSError) -> DaemonUnavailableError:
     if error.errno in (errno.EACCES, errno.EPERM) and address.path is not None:
         return DaemonUnavailableError(f"permission denied on {address}: {_who_may(address.path)}")
     if error.errno in (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR, errno.ENOTSOCK):
-        return DaemonUnavailableError(
+        return DaemonAbsentError(
             f"no daemon listens at {address}; start one with `systemctl start tuner.socket`, or in the"
             " foreground with `tuner daemon --foreground`"
         )

@@ -253,14 +253,13 @@ class Compiler:
         if isinstance(output, CompileError):
             return output
         if output.cubin is None:
-            return CompileError(f"{_label(stage)}: {self._first_error(output.log)}")
+            named = "entry or symbol" if stage.symbols else "entry"
+            error = with_package(_first_error(output.log, named), self._library.version)
+            return CompileError(f"{_label(stage)}: {error}")
         resources = resources_in(output.log, output.lowered_name, self._architecture)
         if resources is None:
             return CompileError(f"{_label(stage)}: ptxas reports no resources; is it silenced by an option?")
         return CompiledStage(output.cubin, output.lowered_name, resources, output.log, output.symbols)
-
-    def _first_error(self, log: str) -> str:
-        return with_package(_first_error(log), self._library.version)
 
 
 def _names_of_symbols(stage: Stage) -> tuple[str, ...]:
@@ -275,11 +274,11 @@ def _label(stage: Stage) -> str:
     return f"stage {stage.name!r}, {stage.entry} of {stage.source.path}"
 
 
-def _first_error(log: str) -> str:
+def _first_error(log: str, named: str) -> str:
     """The first error of a log, with file and line where the compiler states them."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     first = next((line for line in lines if re.search(r"\berror\b", line)), lines[0] if lines else "no log")
-    return re.sub(r"^__nv_name_map\(\d+\): ", "entry or symbol: ", first)  # NVRTC's word for both
+    return re.sub(r"^__nv_name_map\(\d+\): ", f"{named}: ", first)  # NVRTC's word for name expressions
 
 
 def _as_numbers(version: str) -> tuple[int, ...]:

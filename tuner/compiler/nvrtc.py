@@ -79,7 +79,7 @@ class Nvrtc:
         self._check(self._library.nvrtcGetSupportedArchs(architectures))
         return f"{major.value}.{minor.value}", tuple(architectures)
 
-    def compile(  # noqa: PLR0917 - what nvrtcCreateProgram takes, and names to look up
+    def compile(  # noqa: PLR0917 - crosses a pipe as it stands
         self,
         name: str,
         text: str,

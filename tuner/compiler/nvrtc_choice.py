@@ -60,9 +60,9 @@ def choose(
     if number is None:
         raise CompilerUnavailableError(f"{architecture!r} is not a real architecture such as sm_90")
     wanted = int(number[1])
-    known = _describe(nvrtc.library_files() if libraries is None else libraries, cache, server)
+    known = described(nvrtc.library_files() if libraries is None else libraries, cache, server)
     if libraries is None and not any(wanted in library.architectures for library in known):
-        known += _describe(nvrtc.LOADER_NAMES, cache, server)
+        known += described(nvrtc.LOADER_NAMES, cache, server)
     serving = [library for library in known if wanted in library.architectures]
     if not serving:
         found = "; ".join(
@@ -76,11 +76,11 @@ def choose(
     return max(serving, key=lambda library: library.order)
 
 
-def _describe(libraries: Iterable[str | Path], cache: CubinCache, server: str) -> list[Library]:
-    """Describe the libraries that load, each file once; from memory where the file has not changed."""
+def described(libraries: Iterable[str | Path], cache: CubinCache, server: str) -> list[Library]:
+    """The libraries that load, each file once; from memory where the file has not changed."""
     known = cache.load_libraries()
     learnt = dict(known)
-    described = {}
+    found = {}
     for library in map(str, libraries):
         is_file = os.sep in library
         path = os.path.realpath(library) if is_file else library
@@ -93,10 +93,10 @@ def _describe(libraries: Iterable[str | Path], cache: CubinCache, server: str) -
             continue
         if status:  # what a name stands for may change unseen
             learnt[stamp] = version, architectures
-        described[path] = Library(path, status.st_size if status else 0, version, architectures)
+        found[path] = Library(path, status.st_size if status else 0, version, architectures)
     if learnt != known:
         cache.store_libraries(learnt)
-    return list(described.values())
+    return list(found.values())
 
 
 def _ask(path: str, server: str) -> tuple[str, tuple[int, ...]]:

@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from tuner.model import Source
 
@@ -23,9 +23,13 @@ _STAMPED = ("cuda_runtime_api.h", "crt/mma.h", "cub/version.cuh", "cuda/std/__cc
 """Files that differ between versions."""
 
 _COMPONENTS = ("cuda_nvcc", "cuda_cccl", "curand")  # folders of the wheels of CUDA 12
+_STANDARD = re.compile(r"[a-z_]+|(assert|complex|float|limits|math|stddef|stdint|stdio|stdlib|string)\.h")
 _ALL_OF_CUB = "cub/cub.cuh"
-_PARTS_OF_CUB = ("block", "warp")  # what a kernel can use; the rest launches kernels, which NVRTC refuses
-_HOST_PARTS = re.compile(r"#\s*include\s*<(cstdint|iostream|stdexcept|string)>")
+_PARTS_OF_CUB = {  # what a kernel can use; the rest launches kernels, which NVRTC refuses
+    "block": "adjacent_difference discontinuity exchange histogram load merge_sort radix_rank radix_sort"
+    " reduce scan shuffle store",
+    "warp": "exchange load merge_sort reduce scan store",
+}
 _PACKAGES = (
     (r"(cub|thrust|cuda|nv)/", {12: "nvidia-cuda-cccl-cu12", 13: "nvidia-cuda-cccl"}),
     (r"crt/", {12: "nvidia-cuda-nvcc-cu12", 13: "nvidia-cuda-crt"}),
@@ -67,7 +71,7 @@ class ToolkitHeaders:
         return (*source.include_paths, *(self._stamps if self._serves(source) else ()))
 
     def in_memory(self, source: Source) -> tuple[tuple[str, str], ...]:
-        """The headers handed over as text: those beside a source, and what NVRTC compiles of cub."""
+        """The headers handed over as text: those beside a source, and the parts of cub for kernels."""
         if not self._serves(source) or _ALL_OF_CUB not in _included(source):
             return source.headers
         parts = next((found for found in map(_parts_of_cub, self.folders) if found), "")
@@ -112,7 +116,7 @@ def with_package(error: str, nvrtc_version: str) -> str:
         if re.match(pattern, header):
             package = packages.get(major, packages[13])
             return f"{error}; pip install {package} brings it, or a CUDA toolkit (CUDA_HOME)"
-    if re.fullmatch(r"c?[a-z_]+(\.h)?", header):
+    if _STANDARD.fullmatch(header):
         return f"{error}; NVRTC has no C++ standard library: <cuda/std/...> stands for it"
     return f"{error}; include_paths in [kernel] names folders of headers"
 
@@ -124,9 +128,8 @@ def _included(source: Source) -> set[str]:
 
 def _parts_of_cub(folder: Path) -> str:
     """A header of all parts of cub in a folder that a kernel can use; empty where there are none."""
-    files = [file for part in _PARTS_OF_CUB for file in sorted((folder / "cub" / part).glob("*.cuh"))]
-    kept = [file for file in files if not _HOST_PARTS.search(file.read_text(errors="replace"))]
-    return "".join(f"#include <{PurePath(*file.parts[-3:])}>\n" for file in kept)
+    names = [f"cub/{part}/{part}_{name}.cuh" for part, text in _PARTS_OF_CUB.items() for name in text.split()]
+    return "".join(f"#include <{name}>\n" for name in names if (folder / name).is_file())
 
 
 def _candidates() -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from tuner.config.argument_recipes import ArgumentRecipe, ParameterRecipe, ViewRecipe, values_of
 from tuner.config.chain_schema import (
     OPERANDS,
     ChainedTable,
@@ -13,13 +14,7 @@ from tuner.config.chain_schema import (
 from tuner.config.formulas import Formula, Place
 from tuner.config.library_stage import LibraryStageRecipe, OperandRecipe
 from tuner.config.loops import LoopRecipe, Predecessor
-from tuner.config.recipe import (
-    ArgumentRecipe,
-    ParameterRecipe,
-    ScalarRecipe,
-    StageRecipe,
-    ViewRecipe,
-)
+from tuner.config.recipe import StageRecipe
 from tuner.config.schema import KernelDocument
 from tuner.errors import suggestion
 
@@ -114,12 +109,12 @@ class ChainReader:
             KernelFileError: there is one.
         """
         known = self.tables[loop].index if loop else ""
-        for scalar in (argument for argument in arguments if isinstance(argument, ScalarRecipe)):
-            foreign = (scalar.value.expression.names & set(self.indices)) - {known}
+        for value in (value for argument in arguments for value in values_of(argument)):
+            foreign = (value.expression.names & set(self.indices)) - {known}
             if foreign:
                 raise place.error(
-                    f"the value of {scalar.name} depends on {', '.join(sorted(foreign))}, which numbers the"
-                    " steps of a loop that this stage is not in"
+                    f"{value.place.key} depends on {', '.join(sorted(foreign))}, which numbers the steps of a"
+                    " loop that this stage is not in"
                 )
 
     def library_stage(

@@ -121,7 +121,8 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
 def _inside_stage(model: str, rest: list[int | str]) -> tuple[str, list[int | str]]:
     """The tables that stand in a stage: views among its arguments, matrices of a library."""
     if model == "stage.kernel" and rest[2:3] == ["view"]:
-        return "stage.view", [f"arguments, item {int(rest[1]) + 1}", *rest[3:]]
+        key = "".join(f" {step}" for step in rest[3:])
+        return "stage.view", [f"arguments, item {int(rest[1]) + 1}{key}"]
     if model == "stage.library" and rest[:1] in (["a"], ["b"], ["c"]) and rest[1:]:
         return "stage.operand", [f"{rest[0]}.{rest[1]}", *rest[2:]]
     return model, rest

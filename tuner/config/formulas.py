@@ -27,14 +27,14 @@ class Formula:
 
     __slots__ = ("expression", "place")
 
-    def __init__(self, place: Place, value: TunableValue, known: Collection[str]) -> None:
-        """Parse ``value``; a number is an expression, too.
+    def __init__(self, place: Place, value: TunableValue | Expression, known: Collection[str]) -> None:
+        """Parse ``value``; a number is an expression, too, and one that is parsed already stays.
 
         Raises:
             KernelFileError: it is not an expression, or uses a name that is not in ``known``.
         """
         self.place = place
-        self.expression = parsed(place, str(value), known)
+        self.expression = value if isinstance(value, Expression) else parsed(place, str(value), known)
 
     def value(self, env: Environment) -> TunableValue:
         """The value, of whatever type.

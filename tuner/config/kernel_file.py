@@ -7,15 +7,19 @@ the file, the key and what would be right.
 
 import hashlib
 import itertools
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tuner.config.argument_recipes import BufferTable
 from tuner.config.assignment import Assignment, environment
+from tuner.config.document import parsed_document
 from tuner.config.formulas import Place
-from tuner.config.reader import read_recipe
-from tuner.config.recipe import BufferTable, Recipe
+from tuner.config.reader import read_recipe, recipe_of
+from tuner.config.recipe import Recipe
 from tuner.config.schema import KernelDocument
 from tuner.config.short_files import assumed_work
 from tuner.config.sizes import SizeValues, chosen, described, listed
@@ -27,7 +31,8 @@ from tuner.errors import (
     UnknownNameError,
     suggestion,
 )
-from tuner.model import Configuration, Plan, ProblemSpec, Stage, TunableValue, Work, Workload
+from tuner.expressions import PythonExpression
+from tuner.model import Configuration, Plan, ProblemSpec, Source, Stage, TunableValue, Work, Workload
 from tuner.space import Space
 
 
@@ -235,7 +240,7 @@ class KernelFile:
         baseline = None
         if self.problem.name == "consistent":  # only the default configuration's answer can judge this one
             default = self.default(workload)
-            baseline = None if configuration == default else self.plan(workload, default)
+            baseline = None if configuration == default else self._default_plan(workload, default)
         recipe = self.recipe
         try:
             env = environment(self.recipe, workload, configuration)
@@ -254,13 +259,30 @@ class KernelFile:
         except KernelFileError as e:
             raise KernelFileError(f"{e} (at {workload} [{configuration}])") from e
 
+    @cached_property
+    def _default_plans(self) -> dict[Workload, Plan]:
+        return {}
+
+    def _default_plan(self, workload: Workload, default: Configuration) -> Plan:
+        """The plan that others are judged by; evaluated once, as a chain may be long."""
+        plan = self._default_plans.get(workload)
+        if plan is None:
+            plan = self.plan(workload, default)
+            self._default_plans.clear()  # a space is enumerated for one workload at a time
+            self._default_plans[workload] = plan
+        return plan
+
     def _reference(self, workload: Workload) -> Plan | None:
-        """The plan of the naive kernel, with the tunables of the default configuration."""
+        """The plan of the naive kernel, with the tunables of the default configuration.
+
+        It is launched once, as in the first step of a loop.
+        """
         recipe = self.recipe
         if recipe.reference is None:
             return None
         default = self.default(workload)
-        env = environment(recipe, workload, default)
+        first = dict.fromkeys((loop.index for loop in recipe.loops.values()), 0)
+        env = {**environment(recipe, workload, default), **first}
         stages = (recipe.reference.evaluated(env, BufferTable(recipe.buffers, env)),)
         buffers = recipe.arrays(env, stages)
         return Plan(workload, default, stages, buffers, recipe.checked_problem, Work(0.0, 0.0))
@@ -305,6 +327,41 @@ def load_kernel_file(path: str | Path) -> KernelFile:
     path = Path(path)
     recipe = read_recipe(path)
     return KernelFile(path, recipe, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def kernel_of(
+    document: Mapping[str, Any],
+    sources: Mapping[str, Source],
+    *,
+    label: str,
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+    restrictions: Sequence[Callable[..., Any]] = (),
+    data: Path | None = None,
+) -> KernelFile:
+    """A kernel that is described by a program instead of a file.
+
+    Args:
+        document: what a kernel file of the same kernel says, as a mapping; paths in it are absolute.
+        sources: CUDA C++ by the names that the document calls it by.
+        label: what messages call the kernel instead of the file.
+        functions: further derived names: functions of a configuration, see ``PythonExpression``.
+        restrictions: functions that are true for the configurations that may be tried.
+        data: folder of the files that the document names; not part of the fingerprint, as their content is.
+
+    Raises:
+        KernelFileError: a key is wrong.
+        InputError: a function has a parameter that is no size, tunable or derived name.
+    """
+    path = Path(label)
+    recipe = recipe_of(path, parsed_document(path, document), sources, functions or {}, restrictions)
+    text = json.dumps(document, sort_keys=True, default=str)
+    digest = hashlib.sha256((text if data is None else text.replace(str(data), "")).encode())
+    expressions = [*(rule.expression for rule in recipe.rules)]
+    expressions += [recipe.derived[name].expression for name in functions or {}]
+    for expression in expressions:
+        if isinstance(expression, PythonExpression):
+            digest.update(f"{expression.text}\0{expression.digest}\0".encode())
+    return KernelFile(path, recipe, digest.hexdigest())
 
 
 def json_schema() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Stages that a library runs, before their expressions are evaluated."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from tuner.config.chain_schema import OPERANDS, LibraryStageTable, Routine
 from tuner.config.formulas import Environment, Formula, Place
@@ -82,23 +82,36 @@ class LibraryStageRecipe:
         """Nothing that is compiled."""
         return NO_SOURCE
 
-    def varies(self, index: str) -> bool:
-        """See ``StageSource.varies``."""
+    def varying(self, index: str) -> frozenset[str]:
+        """See ``StageSource.varying``."""
         used = [*self.numbers.values(), *(matrix.offset for matrix in self.matrices.values())]
         used += [matrix.leading for matrix in self.matrices.values() if matrix.leading is not None]
-        return any(index in formula.expression.names for formula in used)
+        return frozenset({"library"} if any(index in one.expression.names for one in used) else ())
 
-    def evaluated(
-        self,
-        env: Environment,
-        buffers: Mapping[str, Buffer],
-        like: Stage | None = None,  # noqa: ARG002 - nearly all of it depends on the step
+    def stepped(
+        self, stage: Stage, fields: Collection[str], env: Environment, buffers: Mapping[str, Buffer]
     ) -> Stage | None:
-        """The call of one configuration, and one step; None where a dimension is 0.
+        """See ``StageSource.stepped``.
+
+        Raises:
+            KernelFileError: as ``evaluated``.
+        """
+        del fields
+        call = self._call(env, buffers)
+        return None if call is None else replace(stage, library=call)
+
+    def evaluated(self, env: Environment, buffers: Mapping[str, Buffer]) -> Stage | None:
+        """The call of one configuration, and of the first step of its loop; None where a dimension is 0.
 
         Raises:
             KernelFileError: a matrix reaches beyond its array, or the types of the arrays do not fit.
         """
+        call, stream = self._call(env, buffers), self.stream.whole(env, 0, 7)
+        if call is None:
+            return None
+        return Stage(self.name, NO_SOURCE, "", (), (1, 1, 1), (1, 1, 1), 0, (), stream=stream, library=call)
+
+    def _call(self, env: Environment, buffers: Mapping[str, Buffer]) -> LibraryCall | None:
         routine = self.table.library
         m, n, k = (self._dimension(name, env) for name in ("m", "n", "k"))
         if m == 0 or n == 0 or (k == 0 and routine in ("gemm", "syrk")):
@@ -108,7 +121,7 @@ class LibraryStageRecipe:
             (letter, matrix.evaluated(env, buffers[matrix.buffer], extents[letter]))
             for letter, matrix in self.matrices.items()
         )
-        call = LibraryCall(
+        return LibraryCall(
             routine,
             self._dtype([buffers[matrix.buffer] for matrix in self.matrices.values()]),
             operands,
@@ -122,8 +135,6 @@ class LibraryStageRecipe:
             unit=self.table.unit,
             inverse=bool(self.numbers["inverse"].number(env)),
         )
-        stream = self.stream.whole(env, 0, 7)
-        return Stage(self.name, NO_SOURCE, "", (), (1, 1, 1), (1, 1, 1), 0, (), stream=stream, library=call)
 
     def _dimension(self, name: str, env: Environment) -> int:
         formula = self.numbers.get(name)

@@ -1,12 +1,13 @@
 """Loops of a kernel file: their steps written out as plain stages, with swapped arrays and an order."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tuner.config.formulas import Environment, Formula, Place
-from tuner.model import Buffer, BufferView, LibraryCall, Scalar, Stage, TensorMap
+from tuner.errors import KernelFileError
+from tuner.model import Buffer, BufferView, LibraryCall, Stage, StageArgument, TensorMap
 
 MAX_LAUNCHES = 10_000
 """Stages of one run; a graph of so many takes tens of megabytes."""
@@ -40,13 +41,16 @@ class StageSource(Protocol):
     def after(self) -> tuple["Predecessor", ...]:
         """The stages that must have ended."""
 
-    def varies(self, index: str) -> bool:
-        """Whether the stage depends on the number of a step."""
+    def varying(self, index: str) -> frozenset[str]:
+        """The fields that depend on the number of a step."""
 
-    def evaluated(
-        self, env: Environment, buffers: Mapping[str, Buffer], like: Stage | None = None
-    ) -> Stage | None:
+    def evaluated(self, env: Environment, buffers: Mapping[str, Buffer]) -> Stage | None:
         """The stage; None where a library would do nothing."""
+
+    def stepped(
+        self, stage: Stage, fields: Collection[str], env: Environment, buffers: Mapping[str, Buffer]
+    ) -> Stage | None:
+        """The stage in another step than the one it was evaluated for: some fields anew."""
 
 
 @dataclass(frozen=True)
@@ -191,23 +195,20 @@ class _Steps:
         self._body = body
         self._env = env
         self._buffers = buffers
-        self._varying = [recipe.varies(loop.index) for recipe in body]
+        self._varying = [recipe.varying(loop.index) for recipe in body]
         self._known: dict[tuple[int, tuple[tuple[str, str], ...]], _Evaluated] = {}
 
     def put(self, found: list[Stage], ended: dict[str, int]) -> None:
         """Add the stages of all steps to those found, and note where those of each name ended last."""
         loop, names_of_body = self._loop, {recipe.name for recipe in self._body}
         count = loop.repeat.whole(self._env, least=1)
-        if count * len(self._body) > MAX_LAUNCHES:
-            raise loop.place.error(
-                f"repeat: {loop.repeat} is {count}, which makes {count * len(self._body)} stages;"
-                f" a run has at most {MAX_LAUNCHES}"
-            )
+        if count > MAX_LAUNCHES:
+            raise self._too_long(count)
         names = loop.names(count, self._buffers)
         before: dict[str, int] = {}
         for step in range(count):
             now: dict[str, int] = {}
-            for recipe, stage in self._step(step, names):
+            for recipe, stage in self._step_told(step, names):
                 after = [
                     (before if one.before else now if one.name in names_of_body else ended).get(one.name)
                     for one in recipe.after
@@ -216,6 +217,20 @@ class _Steps:
                 now[recipe.name] = len(found) - 1
             ended.update(now)
             before = now
+            if len(found) > MAX_LAUNCHES:
+                raise self._too_long(count)
+
+    def _too_long(self, count: int) -> KernelFileError:
+        return self._loop.place.error(
+            f"repeat: {self._loop.repeat} is {count}; a run has at most {MAX_LAUNCHES} launches"
+        )
+
+    def _step_told(self, step: int, names: Names) -> Iterator[tuple[StageSource, Stage]]:
+        """The stages of a step; errors name it."""
+        try:
+            yield from self._step(step, names)
+        except KernelFileError as error:
+            raise KernelFileError(f"{error} (in step {step} of {self._loop.place.key})") from error
 
     def _step(self, step: int, names: Names) -> Iterator[tuple[StageSource, Stage]]:
         env = {**self._env, self._loop.index: step}
@@ -226,7 +241,10 @@ class _Steps:
             key = number, arrays
             known = self._known.get(key)
             if known is None or self._varying[number]:
-                stage = recipe.evaluated(env, self._buffers, known.stage if known else None)
+                if known is None or known.stage is None:
+                    stage = recipe.evaluated(env, self._buffers)
+                else:
+                    stage = recipe.stepped(known.stage, self._varying[number], env, self._buffers)
                 known = _Evaluated(stage, _renamed(stage, dict(arrays)) if stage and arrays else stage)
                 self._known[key] = known
             if known.renamed is not None:
@@ -252,9 +270,7 @@ def _renamed(stage: Stage, arrays: Mapping[str, str]) -> Stage:
     return replace(stage, arguments=arguments, library=_renamed_call(stage.library, arrays))
 
 
-def _renamed_argument(
-    item: str | BufferView | Scalar | TensorMap, arrays: Mapping[str, str]
-) -> str | BufferView | Scalar | TensorMap:
+def _renamed_argument(item: StageArgument, arrays: Mapping[str, str]) -> StageArgument:
     if isinstance(item, str):
         return arrays.get(item, item)
     if isinstance(item, BufferView | TensorMap) and item.buffer in arrays:

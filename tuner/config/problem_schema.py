@@ -37,10 +37,11 @@ Sizes = Annotated[
 class ProblemTable(FileTable):
     """The problem, its sizes, and the check of the answer."""
 
-    name: Literal["scan", "tridiagonal", "fft", "expression", "consistent"] | None = Field(
+    name: Literal["scan", "tridiagonal", "fft", "expression", "consistent", "unchecked"] | None = Field(
         default=None,
         description="A built-in problem; or expression, checked with [problem.reference]; or consistent, "
-        "compared with the answer of the default configuration, where nothing else says what is right.",
+        "compared with the answer of the default configuration, where nothing else says what is right; or "
+        "unchecked, compared with nothing.",
     )
     batch: int | str = Field(
         default=1, description="Independent problems in one run unless the user sets it; over the sizes."

@@ -1,12 +1,13 @@
 """Reads a kernel file (TOML, schema, names, sources) into a recipe; errors name the key."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuner.config.argument_reader import ArgumentReader
+from tuner.config.argument_recipes import ArgumentRecipe, ParameterRecipe
 from tuner.config.chain_reader import ChainReader, loop_tables
 from tuner.config.chain_schema import LibraryStageTable, ViewTable
 from tuner.config.document import argument_key, read_document
@@ -14,15 +15,15 @@ from tuner.config.formulas import Formula, Place, Template, parsed
 from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.problem_reader import read_problem
 from tuner.config.problem_schema import SizeRange
-from tuner.config.recipe import ArgumentRecipe, ParameterRecipe, Recipe, Rule, StageRecipe, WorkRecipe
+from tuner.config.recipe import Recipe, Rule, StageRecipe, WorkRecipe
 from tuner.config.schema import KernelDocument, LaunchTable, StageTable, WorkTable
 from tuner.config.short_files import default_block, default_entry, default_name, with_macros
 from tuner.config.sizes import SizeValues, is_text, listed
-from tuner.config.source_folder import SourceFolder
+from tuner.config.source_folder import SourceFolder, SourceTexts
 from tuner.config.source_text import symbols_of, texture_line
 from tuner.config.tunable_reader import TunableReader, declarations
 from tuner.errors import suggestion
-from tuner.expressions import is_free_name
+from tuner.expressions import PythonExpression, is_free_name
 from tuner.model import Source, TunableValue
 
 MAX_WORKLOADS = 10_000  # commands list them all
@@ -38,12 +39,40 @@ def read_recipe(path: Path) -> Recipe:
     return _Reader(path, read_document(path)).recipe()
 
 
-class _Reader:
-    """Parses the parts of one document; ``names`` is all that expressions of a launch may use."""
+def recipe_of(
+    path: Path,
+    document: KernelDocument,
+    sources: Mapping[str, Source],
+    functions: Mapping[str, Callable[..., Any]],
+    restrictions: Sequence[Callable[..., Any]],
+) -> Recipe:
+    """The recipe of a document that is no file; see ``kernel_of``.
 
-    def __init__(self, path: Path, document: KernelDocument) -> None:
+    Raises:
+        KernelFileError: a key is wrong.
+        InputError: a function has a parameter that is no size, tunable or derived name.
+    """
+    return _Reader(path, document, SourceTexts(sources), functions, restrictions).recipe()
+
+
+class _Reader:
+    """Parses the parts of one document; ``names`` is all that expressions of a launch may use.
+
+    ``functions`` are further derived names, and ``restrictions`` further rules.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        document: KernelDocument,
+        sources: SourceTexts | None = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        restrictions: Sequence[Callable[..., Any]] = (),
+    ) -> None:
         self.path = path
         self.document = document
+        self.functions = functions or {}
+        self.restrictions = restrictions
         self.declared = declarations(document, self.at)
         self.sizes: dict[str, SizeValues] = {
             name: range(given.first, given.last + 1) if isinstance(given, SizeRange) else tuple(given)
@@ -52,10 +81,12 @@ class _Reader:
         self._check_names()
         self._check_sizes()
         self.fixed = [*self.sizes, "batch"]
-        self.names = [*self.fixed, *self.declared, *document.derived]
+        self.names = [*self.fixed, *self.declared, *document.derived, *self.functions]
         self.name = document.kernel.name or default_name(path, self.at("[kernel] name"))
         self.chains = ChainReader(self.at, document, self.names)
-        self.sources = SourceFolder(path.parent, document.kernel.headers, self.at("[kernel] headers"))
+        self.sources = sources or SourceFolder(
+            path.parent, document.kernel.headers, self.at("[kernel] headers")
+        )
         self.sources.include(document.kernel.include_paths, self.at("[kernel] include_paths"))
         self.symbols: dict[str, tuple[str, str]] = {}  # key of the argument -> variable and buffer
 
@@ -156,6 +187,8 @@ class _Reader:
         for name, value in self.document.derived.items():
             derived[name] = Formula(self.at(f"[derived] {name}"), value, known)
             known.append(name)
+        for name, function in self.functions.items():
+            derived[name] = Formula(self.at(name), PythonExpression(function, known, name), known)
         return derived
 
     def _rules(self) -> tuple[Rule, ...]:
@@ -164,6 +197,10 @@ class _Reader:
             Rule(parsed(self.at(f"[constraints] rules, item {i}"), text, self.names), text)
             for i, text in enumerate(self.document.constraints.rules, 1)
         ]
+        known = [name for name in self.names if name not in self.functions]
+        for i, function in enumerate(self.restrictions):
+            label = f"restrictions[{i}]"
+            rules.append(Rule(PythonExpression(function, known, label), label))
         for name, variant in self.document.variant.items():
             parsed(self.at(f"[variant.{name}] when"), variant.when, self.names)
             for i, text in enumerate(variant.rules, 1):

@@ -1,7 +1,8 @@
 """The CUDA files beside a kernel file."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.config.formulas import Place
@@ -65,6 +66,33 @@ class SourceFolder:
                 str(path), text, self.headers, self._include_paths, self._include_sha256
             )
         return self._sources[name]
+
+
+class SourceTexts(SourceFolder):
+    """Sources that are no files.
+
+    Args:
+        sources: by the name that a document calls them by.
+    """
+
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self.folder = Path()
+        self.headers = ()
+        self._sources = dict(sources)
+        self._include_paths = ()
+        self._include_sha256 = ""
+
+    def source(self, name: str, place: Place) -> Source:
+        """The source of this name.
+
+        Raises:
+            KernelFileError: there is none.
+        """
+        if name not in self._sources:
+            raise place.error(f"no source is called {name!r}; choose from {', '.join(self._sources)}")
+        return replace(
+            self._sources[name], include_paths=self._include_paths, include_sha256=self._include_sha256
+        )
 
 
 def folders_sha256(folders: Sequence[Path]) -> str:

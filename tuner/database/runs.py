@@ -239,6 +239,10 @@ class Store:
         """Runs, newest first."""
         return list(islice(self._runs("1"), limit))
 
+    def run(self, number: int) -> StoredRun | None:
+        """The run of this number; None where there is none."""
+        return next(self._runs("id = ?", (number,)), None)
+
     def _runs(self, where: str, values: tuple[object, ...] = ()) -> Iterator[StoredRun]:
         """Runs, newest first, some at a time: each part is a read of its own, and nothing stays open."""
         before = _ABOVE_ALL

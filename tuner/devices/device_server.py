@@ -25,6 +25,9 @@ class HostedDevice(LoadSource, Protocol):
     def prepare(self, plan: Plan, seed: int) -> None:
         """Make what the plan's answers are held against."""
 
+    def outputs(self, plan: Plan, seed: int, names: Sequence[str], folder: str) -> Check:
+        """Run a plan once, and write arrays of it to files."""
+
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """See ``Device.run``."""
 
@@ -59,6 +62,10 @@ class DeviceServer:
     def prepare(self, plan: Plan, seed: int) -> None:
         """See ``HostedDevice.prepare``."""
         self._device.prepare(plan, seed)
+
+    def outputs(self, plan: Plan, seed: int, names: Sequence[str], folder: str) -> Check:
+        """See ``HostedDevice.outputs``."""
+        return self._device.outputs(plan, seed, names, folder)
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """See ``Device.run``."""

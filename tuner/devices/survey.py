@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Collection, Sequence
 
+from tuner.devices.choice import STAND_IN, identify
 from tuner.devices.cuda.probe import driver_problem, gpu_count
 from tuner.devices.sensors import restore_stale_clocks
-from tuner.devices.worker import identify
 from tuner.errors import TunerError
 from tuner.model import DeviceIdentity
 
@@ -47,7 +47,7 @@ def find(
 
 def simulated_identity() -> DeviceIdentity:
     """The identity of the simulated device that replaces a GPU."""
-    return identify(None)
+    return identify(STAND_IN)
 
 
 def _gpus() -> list[str]:

@@ -9,39 +9,35 @@ import logging
 import os
 import re
 import signal
+import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tuner.compiler import Compiler
 from tuner.compiler.compiler import plan_resources
-from tuner.devices.cuda.probe import driver_problem
 from tuner.devices.gpus import gpu_names
-from tuner.devices.replay import PREFIX, ReplayDevice
-from tuner.devices.sensors import open_clocks, open_meter
-from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import (
     ChildCrashedError,
     ChildError,
     ChildTimeoutError,
     CompileError,
-    CompilerUnavailableError,
     DeviceError,
     DeviceUnavailableError,
     UncheckableError,
     UnknownNameError,
 )
-from tuner.interfaces import Check, Device, Progress, RunRecord
+from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Status, Workload, WorkloadResult
-from tuner.recordings.opening import SHIPPED
 from tuner.system.process import Child
 
-_LOG = logging.getLogger(__name__)
 _CUDA = re.compile(r"cuda(?::(\d+))?")
-_FALLBACK = "jetson-tx1"
+_LOG = logging.getLogger(__name__)
 _START_S = 180.0  # opening a context, and CuPy's first compilations
 _ASK_S = 30.0
 _REFERENCE_S = 600.0  # a reference is made once, by whatever the user has written
@@ -52,6 +48,10 @@ class WorkerDevice:
     """A device in a worker process; implements ``tuner.interfaces.Device``.
 
     The hosted device must keep the system's monotonic clock, which all processes share.
+
+    Attributes:
+        verifier: judges in this process, by a run of its own, what a check found right; None for no such
+            judgement.
 
     Args:
         spec: ``cuda:N``; what messages call the device.
@@ -77,7 +77,7 @@ class WorkerDevice:
     ) -> None:
         self._spec = spec
         self._server = (
-            (target, *args) if target else ("tuner.devices.cuda.device:CudaDevice", _cuda_index(spec))
+            (target, *args) if target else ("tuner.devices.cuda.device:CudaDevice", cuda_index(spec))
         )
         self._run_timeout_s = run_timeout_s
         self._compiler = compiler
@@ -86,6 +86,7 @@ class WorkerDevice:
         self._child: Child | None = None
         self._closed = False
         self._prepared: set[tuple[Workload, int]] = set()
+        self.verifier: Callable[[Plan, int], Check] | None = None
         self._identity, self._limits = self._start()
 
     @property
@@ -133,6 +134,9 @@ class WorkerDevice:
         check: Check = answer
         if check.status is Status.CRASHED:
             self._drop()
+        if check.status is Status.OK and self.verifier is not None:
+            verdict = self.verifier(plan, seed)
+            return Check(verdict.status, verdict.detail or check.detail, self.now_s() - begun)
         return check
 
     def _prepare(self, plan: Plan, seed: int) -> None:
@@ -151,6 +155,29 @@ class WorkerDevice:
             self._drop()
             raise UncheckableError(f"{plan.workload}: the reference cannot be made: {error}") from error
         self._prepared.add(key)
+
+    def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> tuple[Check, dict[str, NDArray[Any]]]:
+        """Run a plan once on its inputs; the check is ok where it ran, as nothing is compared.
+
+        Args:
+            plan: what to run.
+            seed: of the inputs.
+            names: of the buffers that are asked for.
+
+        Returns:
+            How it ended, and the buffers as the run left them; none of them where it failed.
+        """
+        begun = self.now_s()
+        with tempfile.TemporaryDirectory(prefix="tuner-outputs-") as folder:
+            answer = self._attempt("outputs", plan, seed, tuple(names), folder, timeout_s=self._run_timeout_s)
+            if isinstance(answer, _LostProcess):
+                return Check(answer.status, answer.detail, self.now_s() - begun), {}
+            check: Check = answer
+            if check.status is Status.CRASHED:
+                self._drop()
+            if check.status is not Status.OK:
+                return check, {}
+            return check, {name: np.load(f"{folder}/{name}.npy", allow_pickle=False) for name in names}
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """See ``Device.run``; a time-out or a crash is the status of all, and the worker is replaced."""
@@ -277,51 +304,12 @@ class _LostProcess:
 # --- choosing a device ---------------------------------------------------------------------------
 
 
-class OpenedDevice(NamedTuple):
-    """A device, and what the user should know of how it was chosen (empty when there is nothing)."""
-
-    device: Device
-    notice: str
-
-
-def open_device(
-    spec: str | None = None, seed: int = 0, *, run_timeout_s: float = 60.0, workloads: Sequence[str] = ()
-) -> OpenedDevice:
-    """Open a device by name; without one, a GPU that answers, else ``sim:jetson-tx1`` with a notice.
-
-    Args:
-        spec: ``cuda:N``, ``sim:NAME``, ``replay:NAME``, ``replay:FILE`` or None.
-        seed: of a simulated device's noise.
-        run_timeout_s: see ``WorkerDevice``.
-        workloads: that will run together: a recording has their space, and no other.
+def cuda_index(spec: str) -> int:
+    """N of ``cuda:N``.
 
     Raises:
-        InputError: a recording cannot be used, or is of other workloads.
-        UnknownNameError: no such kind of device or no such simulated GPU.
-        DeviceUnavailableError: the GPU named cannot be opened.
-        CompilerUnavailableError: no NVRTC compiles for the GPU named.
+        UnknownNameError: the text names no GPU.
     """
-    if spec is None:
-        return _open_any(seed, run_timeout_s)
-    if spec.startswith("sim:"):
-        return OpenedDevice(SimulatedDevice(spec, seed), "")
-    if spec.startswith(PREFIX):
-        return OpenedDevice(ReplayDevice(spec, workloads), "")
-    return OpenedDevice(WorkerDevice(f"cuda:{_cuda_index(spec)}", run_timeout_s=run_timeout_s), "")
-
-
-def _open_any(seed: int, run_timeout_s: float) -> OpenedDevice:
-    why = driver_problem()
-    if why is None:
-        try:
-            return OpenedDevice(WorkerDevice("cuda:0", run_timeout_s=run_timeout_s), "")
-        except (DeviceUnavailableError, CompilerUnavailableError) as error:
-            why = str(error)
-    notice = f"no GPU answers ({why}): sim:{_FALLBACK} stands in, and every number is modelled"
-    return OpenedDevice(SimulatedDevice(_FALLBACK, seed), notice)
-
-
-def _cuda_index(spec: str) -> int:
     match = _CUDA.fullmatch(spec)
     if match is None:
         simulated = ", ".join(f"sim:{name}" for name in gpu_names())
@@ -329,86 +317,3 @@ def _cuda_index(spec: str) -> int:
             f"unknown device {spec!r}; choose cuda:N or one of {simulated}, or replay:h200, or replay:FILE"
         )
     return int(match[1] or 0)
-
-
-@dataclass(frozen=True)
-class DeviceReport:
-    """One line of ``tuner devices``.
-
-    Attributes:
-        spec: how the user names it; ``cuda`` where no GPU can be told from another.
-        identity: who it is; None where it cannot be opened.
-        limits: its limits; None where it cannot be opened.
-        clocks_mhz: GPU clocks that can be locked, highest first.
-        sensor: its power reading and what that sees; empty where there is none.
-        missing: what is missing, and why; empty where nothing is.
-    """
-
-    spec: str
-    identity: DeviceIdentity | None = None
-    limits: DeviceLimits | None = None
-    clocks_mhz: tuple[int, ...] = ()
-    sensor: str = ""
-    missing: tuple[str, ...] = ()
-
-
-def describe_devices() -> list[DeviceReport]:
-    """All GPUs of this machine, or what is missing to use one, all simulated GPUs, shipped recordings."""
-    simulated = (_report(f"sim:{name}") for name in gpu_names())
-    return [*_cuda_reports(), *simulated, *(_recorded(f"{PREFIX}{name}") for name in SHIPPED)]
-
-
-def _cuda_reports() -> list[DeviceReport]:
-    why = driver_problem()
-    count = 0
-    if why is None:
-        try:
-            with Child("importlib:import_module", "tuner.devices.cuda.probe", name="cuda") as child:
-                count = child.call("gpu_count", timeout_s=_START_S)
-        except ChildError as error:
-            why = str(error)
-    if why is not None:
-        return [DeviceReport("cuda", missing=(why,))]
-    return [_report(f"cuda:{index}") for index in range(max(count, 1))]  # opening one says why there is none
-
-
-def _report(spec: str) -> DeviceReport:
-    with ExitStack() as stack:
-        try:
-            device = stack.enter_context(closing(open_device(spec).device))
-        except (DeviceUnavailableError, CompilerUnavailableError) as error:
-            return DeviceReport(spec, missing=(str(error),))
-        clocks, no_clocks = open_clocks(device)
-        if clocks is not None:
-            stack.callback(clocks.close)
-        meter, no_meter = open_meter(device, clocks)
-        if meter is not None:
-            stack.callback(meter.close)
-        return DeviceReport(
-            spec,
-            device.identity,
-            device.limits,
-            () if clocks is None else clocks.supported_mhz(),
-            "" if meter is None else f"{meter.info.name} ({meter.info.scope})",
-            tuple(reason for reason in (no_clocks, no_meter) if reason),
-        )
-
-
-def _recorded(spec: str) -> DeviceReport:
-    device = ReplayDevice(spec)
-    return DeviceReport(spec, device.identity, device.limits, device.space.clocks_mhz, device.space.sensor)
-
-
-def identify(spec: str | None = None) -> DeviceIdentity:
-    """Who a device is, as ``open_device`` would choose it; it is closed again.
-
-    Raises:
-        InputError: a recording cannot be used.
-        UnknownNameError: no such device.
-        DeviceUnavailableError: it cannot be opened.
-    """
-    device = open_device(spec).device
-    try:
-        return device.identity
-    finally:
-        device.close()

@@ -2,6 +2,7 @@
 
 from tuner.expressions.arithmetic import NoValue
 from tuner.expressions.array_expression import ArrayExpression
+from tuner.expressions.callables import PythonExpression
 from tuner.expressions.expression import Expression, is_free_name
 
-__all__ = ["ArrayExpression", "Expression", "NoValue", "is_free_name"]
+__all__ = ["ArrayExpression", "Expression", "NoValue", "PythonExpression", "is_free_name"]

@@ -152,13 +152,14 @@ class TrialMeasurer:
         A virtual GPU goes on as warm as it was; a real one has cooled down.
         """
         self._checks.recall(trials, workloads)
-        for trial, measurement in trials:
+        for number, (trial, measurement) in enumerate(trials, start=1):
             energy = measurement.energy
             if self._idle is not None and energy is not None and energy.idle_watts is not None:
                 self._idle.recall(trial.clock_mhz, energy.idle_watts, energy.idle_uncertainty_w)
             self._trial.learn(trial, measurement)
             if self._device.identity.modelled:
-                self._trial.take_over(measurement.ended_s)
+                if number > 1 or energy is None or energy.idle_watts is None:  # else its idle power was read
+                    self._trial.take_over(measurement.ended_s)
                 if self._warm_up is not None and energy is not None:
                     self._warm_up.take_over(trial.clock_mhz)
 

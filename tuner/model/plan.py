@@ -169,6 +169,10 @@ class Resources:
     compiled: bool = True
 
 
+StageArgument = str | BufferView | Scalar | StructValue | TensorMap
+"""What a function is handed: a buffer by its name, part of one, or a value."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """One kernel launch of a workload, ready to compile and run.
@@ -205,7 +209,7 @@ class Stage:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
-    arguments: tuple[str | BufferView | Scalar | StructValue | TensorMap, ...]
+    arguments: tuple[StageArgument, ...]
     declared: Resources | None = None
     min_architecture: int = 0
     resident: bool = False
@@ -282,6 +286,17 @@ class ProblemSpec:
     files: tuple[tuple[tuple[str, str], DataFile], ...] = ()
     function: PythonFunction | None = None
     entry: str = ""
+
+    @property
+    def caution(self) -> str:
+        """What checks of answers cannot find, in one line; empty where something says what is right."""
+        return _CAUTIONS.get(self.name, "")
+
+
+_CAUTIONS = {
+    "consistent": "no reference is stated: answers are only compared with each other",
+    "unchecked": "answers are not compared with anything",
+}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ Comparisons are written so that NaN fails.
 from tuner.errors import ExpressionError, KernelFileError, UnknownNameError
 from tuner.expressions import Expression
 from tuner.model import Plan, ProblemSpec
-from tuner.problems.arrays import Draw, poison, sample_rows, take_rows, to_host
+from tuner.problems.arrays import Draw, poison, sample_rows, take_rows, to_host, values_of
 from tuner.problems.base import Deviation, Norm, Problem
 from tuner.problems.fft import Fft
 from tuner.problems.generic import Consistent, Elementwise
@@ -15,6 +15,7 @@ from tuner.problems.input_values import stated_draw, stated_values
 from tuner.problems.scan import Scan
 from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel, Stated
 from tuner.problems.tridiagonal import Tridiagonal
+from tuner.problems.unchecked import Unchecked
 
 __all__ = [
     "NAMES",
@@ -39,6 +40,7 @@ __all__ = [
     "take_rows",
     "to_host",
     "validate_plan",
+    "values_of",
 ]
 
 _PROBLEMS: dict[str, type[Problem]] = {
@@ -47,6 +49,7 @@ _PROBLEMS: dict[str, type[Problem]] = {
     "fft": Fft,
     "expression": Elementwise,
     "consistent": Consistent,
+    "unchecked": Unchecked,
 }
 _STATED: dict[str, type[Problem]] = {
     "function": FunctionReference,

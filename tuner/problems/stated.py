@@ -12,7 +12,7 @@ from tuner.config.data_files import array_header, array_of
 from tuner.errors import InputError, KernelFileError, UncheckableError
 from tuner.expressions import ArrayExpression
 from tuner.model import Buffer
-from tuner.problems.arrays import Array, Arrays, Namespace, chunks, to_host
+from tuner.problems.arrays import Array, Arrays, Namespace, chunks, to_host, value_dtype
 from tuner.problems.base import Deviation, agreement, allowed_difference, worst_of
 from tuner.problems.generic import Consistent, Generic
 from tuner.problems.python_reference import called
@@ -191,9 +191,9 @@ class Law(Generic):
             UncheckableError: the function raises, or returns no number.
         """
         finite = Consistent(self.spec).residual(xp, inputs, outputs, sizes)
-        return self.judged(inputs, outputs, sizes) if finite.ok else finite
+        return self.verdict(inputs, outputs, sizes) if finite.ok else finite
 
-    def judged(self, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def verdict(self, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """The same of outputs that are finite.
 
         Raises:
@@ -252,7 +252,7 @@ def _fitting(source: str, value: Any, buffer: Buffer) -> NDArray[Any]:  # noqa: 
         array = to_host(value)
     except (TypeError, ValueError) as error:
         raise UncheckableError(f"{source} the result is no array: {error}") from error
-    dtype = np.dtype(buffer.dtype)
+    dtype = value_dtype(buffer.dtype)
     if array.dtype.kind not in _KINDS:
         raise UncheckableError(f"{source} the result is {type(value).__name__} ({array.dtype}), not numbers")
     if not _stretches(array.shape, buffer.shape):

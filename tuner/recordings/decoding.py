@@ -34,12 +34,13 @@ _WORK: Mapping[str, Kind] = {
     **dict.fromkeys(("bytes", "operations", "steps", "rate_units", "rate_scale"), checks.AMOUNT),
     "rate_name": checks.TEXT,
 }
-_RESULT: Mapping[str, Kind] = {
+_RESULT: dict[str, Kind] = {
     "status": checks.STATUS,
     "time_s": checks.POSITIVE,
     "spread_s": checks.AMOUNT,
     "detail": checks.TEXT,
 }
+_RESTORE: dict[str, Kind] = {"restore_s": checks.AMOUNT}
 _MEASUREMENT: Mapping[str, Kind] = {
     "makespan_s": checks.POSITIVE,
     "makespan_spread_s": checks.AMOUNT,
@@ -244,7 +245,10 @@ def _trials(
         for place, workload in zip(places, workloads, strict=True)
     ]
     set_mhz = column(document, "set_mhz", "trials", count, checks.SIZE, optional=True)
-    results = [_columns(lane, f"trials.results[{i}]", count, _RESULT) for i, lane in enumerate(lanes)]
+    results = [
+        _columns(lane, f"trials.results[{i}]", count, _RESULT | (_RESTORE if "restore_s" in lane else {}))
+        for i, lane in enumerate(lanes)
+    ]
     columns = _columns(document, "trials", count, _MEASUREMENT)
     energies = table(document, "energy", "trials")
     energy = {

@@ -8,12 +8,13 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.interfaces import Candidate
-from tuner.model import Energy, Status, Work
+from tuner.model import Energy, Measurement, Status, Work
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 
 FORMAT = "tuner-space"
 VERSION = 1
 RESULT = ("status", "time_s", "spread_s", "detail")
+RESTORE = "restore_s"
 _SAME_NAME = ("rounds", "window_s", "clock_mhz", "flags", "modelled", "check_s", "energy_total_j")
 MEASUREMENT = {
     "makespan_s": "makespan_s",
@@ -93,7 +94,10 @@ def _trials(space: RecordedSpace) -> dict[str, Any]:
         ],
         "set_mhz": _packed([trial.clock_mhz for trial in trials]),
         "results": [
-            {name: _packed([_plain(getattr(m.results[lane], name)) for m in found]) for name in RESULT}
+            {
+                name: _packed([_plain(getattr(m.results[lane], name)) for m in found])
+                for name in _told(found, lane)
+            }
             for lane in range(len(places))
         ],
         **{name: _packed([_plain(getattr(m, field)) for m in found]) for name, field in MEASUREMENT.items()},
@@ -102,6 +106,11 @@ def _trials(space: RecordedSpace) -> dict[str, Any]:
             for name in ENERGY
         },
     }
+
+
+def _told(found: Sequence[Measurement], lane: int) -> tuple[str, ...]:
+    """The columns of a workload's results; the time of restoring arrays where it took any."""
+    return (*RESULT, RESTORE) if any(m.results[lane].restore_s for m in found) else RESULT
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any field of a measurement

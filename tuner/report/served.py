@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tuner.client import Best
 from tuner.model import shown_values
 from tuner.model.objective import COVERAGE
+from tuner.report.layout import LEAST_WIDTH, ReportLine, lines_of, rendered, table
 from tuner.report.words import MODELLED, moment, si, with_moments, with_uncertainty
 
 _UNITS = {"s": "s", "j": "J", "w": "W", "mhz": "MHz", "bytes": "bytes"}
@@ -21,17 +20,17 @@ def show_best(best: Best, console: Console) -> None:
     """Print the best known configurations with their origins, and the answer for all together."""
     device = best.device
     modelled = f" – {MODELLED}" if device.get("modelled") else ""
-    console.print(Text(f"{device.get('name')} ({device.get('spec')}){modelled}", style="bold"))
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("workload", no_wrap=True)
-    table.add_column("configuration")
-    table.add_column("origin", no_wrap=True)
-    table.add_column("", overflow="fold")
+    width = max(console.width, LEAST_WIDTH)
+    lines = lines_of(f"{device.get('name')} ({device.get('spec')}){modelled}", width, "bold")
+    rows = [["workload", "origin"]]
+    notes = ["configuration"]
     for name, placed in best.workloads.items():
-        table.add_row(name, shown_values(placed.configuration), placed.origin, with_moments(placed.details))
-    console.print(table)
-    for line in _lines(best):
-        console.print(Text(line))
+        details = f": {with_moments(placed.details)}" if placed.details else ""
+        rows.append([name, f"{placed.origin}{details}"])
+        notes.append(shown_values(placed.configuration))
+    lines += map(ReportLine, table(rows, notes, width))
+    lines += [line for sentence in _lines(best) for line in lines_of(sentence, width)]
+    console.print(rendered(lines))
 
 
 def _lines(best: Best) -> Iterator[str]:

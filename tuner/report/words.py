@@ -12,6 +12,8 @@ MODELLED = "modelled"
 RECORDED = "recorded"
 MOMENT_WIDTH = len("2026-11-21 22:00:00 UTC")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?")
+_MOST_DIGITS = 4  # of a percentage, after its point
+_SHORT_S, _LONG_S, _LONG_MIN, _LEAST_MIN_S = 9.95, 119.5, 119.5, 60.0
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
@@ -112,3 +114,22 @@ def with_uncertainty(value: float | None, uncertainty: float | None, unit: str) 
 def percent(fraction: float | None, digits: int = 1) -> str:
     """A fraction as a signed percentage."""
     return "–" if fraction is None else f"{100 * fraction:+.{digits}f} %"
+
+
+def percent_with_interval(change: float, half: float | None, digits: int = 1) -> str:
+    """A change as a percentage with its interval: ``-8.9 ± 0.1 %``, ``-11.30 ± 0.04 %``."""
+    if half is None:
+        return percent(change, digits)
+    while 0 < 100 * half < 0.5 * 10**-digits and digits < _MOST_DIGITS:
+        digits += 1
+    return f"{100 * change + 0.0:+.{digits}f} ± {100 * half:.{digits}f} %"
+
+
+def lasting(seconds: float) -> str:
+    """A duration as one number and its unit: ``7.1 s``, ``33 s``, ``12 min``, ``3.5 h``."""
+    if seconds < _SHORT_S:
+        return f"{seconds:.1f} s"
+    if seconds < _LONG_S:
+        return f"{seconds:.0f} s"
+    minutes = seconds / _LEAST_MIN_S
+    return f"{minutes:.0f} min" if minutes < _LONG_MIN else f"{minutes / 60:.1f} h"

@@ -40,6 +40,7 @@ class SearchOutcome:
         repeatability: how well trials repeat, by the name of an objective; without those not known.
         co_run: the answer against its workloads one after another; None where that was not measured.
         notices: what the user should know.
+        run: its number in the database; None where it is not stored.
     """
 
     status: RunStatus
@@ -57,6 +58,7 @@ class SearchOutcome:
     repeatability: Mapping[str, Repeatability] = field(default_factory=dict)
     co_run: CoRunComparison | None = None
     notices: list[str] = field(default_factory=list)
+    run: int | None = None
 
 
 def final_objective(task: Task, driver: Driver) -> Objective:
@@ -170,6 +172,8 @@ def outcome_of(
             *_without_joules(objective, trials),
             *_tie(objective, searched, paired),
             *_imprecise(task, None if answer is None else trials[answer][1]),
+            *_unreferenced(task),
+            *_restoring(task, None if answer is None else trials[answer][1]),
         ],
     )
 
@@ -213,6 +217,27 @@ def _without_joules(objective: Objective, trials: Sequence[tuple[Trial, Measurem
     whys = (flag.detail for one in missing for flag in one.flags if flag.kind is FlagKind.NO_ENERGY)
     why = next(whys, "the sensor gave none")
     return [f"no joules of {len(missing)} of {len(trials)} trials, which cannot be the answer: {why}"]
+
+
+def _unreferenced(task: Task) -> list[str]:
+    """A notice for every workload whose answers nothing but other answers is compared with."""
+    plans = (next(iter(item.plans.values()), None) for item in task.prepared if not item.recorded)
+    return [
+        f"{plan.workload}: {plan.problem.caution}"
+        for plan in plans
+        if plan is not None and plan.problem.caution
+    ]
+
+
+def _restoring(task: Task, answer: Measurement | None) -> list[str]:
+    """A notice for every workload whose arrays are restored behind each run."""
+    results = () if answer is None else answer.results
+    return [
+        f"restored: of the {1e6 * result.time_s:.4g} us of {item.workload}, copies of its input take"
+        f" {1e6 * result.restore_s:.3g} us; times and joules include them"
+        for item, result in zip(task.prepared, results, strict=False)
+        if result.restore_s and result.time_s
+    ]
 
 
 def _imprecise(task: Task, answer: Measurement | None) -> list[str]:

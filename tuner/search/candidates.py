@@ -209,16 +209,29 @@ def judge(
         resources=own_resources(plan, report),
         work=plan.work,
     )
-    spilled = _spilled(report)
+    spilled = _spilled(own_resources(plan, report))
     allowed = isinstance(item.kernel, KernelFile) and item.kernel.spills
     dropped = ""
     if found.blocks_per_sm == 0:
         dropped = "cannot be launched (registers)"
+    elif _too_many_to_cooperate(plan, found, limits):
+        dropped = "cooperative grid larger than what the device holds"
     elif spilled and not allowed:
         dropped = spilled
     elif found.occupancy < item.min_occupancy:
         dropped = COMPILED_OCCUPANCY
     return Verdict(found, dropped, spills=bool(spilled))
+
+
+def _too_many_to_cooperate(plan: Plan, found: Candidate, limits: DeviceLimits) -> bool:
+    """Whether a cooperative grid is not on the device as a whole."""
+    stages = [plan.stages[place] for place in own_stages(plan)]
+    return any(
+        stage.cooperative
+        and not stage.resident
+        and stage.blocks > launch.blocks_per_sm * limits.multiprocessors
+        for stage, launch in zip(stages, found.launches, strict=False)
+    )
 
 
 def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:

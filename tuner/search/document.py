@@ -40,8 +40,13 @@ def document(
     """
     names = conditions.names
     prepared = task.compilation.known()
-    best = None if outcome.answer is None else _trial(outcome.trials[outcome.answer], names)
+    least = _least_energy(outcome)
+
+    def named(number: int | None) -> Record | None:
+        return None if number is None else trial_document(outcome.trials[number], names)
+
     record: Record = {
+        "run": outcome.run,
         "status": outcome.status.value,
         "device": vars(conditions.device),
         "modelled": conditions.device.modelled,
@@ -52,13 +57,17 @@ def document(
         "policy": conditions.policy,
         "seed": conditions.seed,
         "clocks": conditions.clocks,
+        "sources": dict(conditions.sources),
+        "settings": dict(conditions.settings),
         "workloads": [_workload(item, outcome, i, with_trials) for i, item in enumerate(prepared)],
         "space": _space(task, prepared, outcome),
-        "best": best,
-        "default": None if outcome.default is None else _trial(outcome.trials[outcome.default], names),
-        "fastest": None if outcome.fastest is None else _trial(outcome.trials[outcome.fastest], names),
-        "against_default": _against(outcome, outcome.default),
-        "trade_off": _against(outcome, outcome.fastest),
+        "best": named(outcome.answer),
+        "default": named(outcome.default),
+        "fastest": named(outcome.fastest),
+        "least_energy": named(least),
+        "against_default": _against(outcome, outcome.answer, outcome.default),
+        "trade_off": _against(outcome, outcome.answer, outcome.fastest),
+        "energy_trade_off": _against(outcome, least, outcome.answer),
         "one_after_another": record_of(outcome.co_run, names),
         "repeatability": _repeatability(outcome),
         **_tuning_energy(outcome),
@@ -69,11 +78,12 @@ def document(
     }
     record["break_even"] = break_even(record, task.objective, task.runs_per_day)
     if with_trials:
-        record["trials"] = [_trial(pair, names) for pair in outcome.trials]
+        record["trials"] = [trial_document(pair, names) for pair in outcome.trials]
     return record
 
 
-def _trial(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Record:
+def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Record:
+    """A trial with its measurement as the list ``trials`` of a document has it."""
     trial, measurement = pair
     energy = measurement.energy
     return {
@@ -97,7 +107,12 @@ def _trial(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Record:
         "window_s": measurement.window_s,
         "flags": [str(flag) for flag in measurement.flags],
         "workloads": {
-            name: {"status": result.status.value, "time_s": result.time_s, "detail": result.detail}
+            name: {
+                "status": result.status.value,
+                "time_s": result.time_s,
+                "restore_s": result.restore_s,
+                "detail": result.detail,
+            }
             for name, result in zip(names, measurement.results, strict=True)
         },
     }
@@ -113,6 +128,7 @@ def _workload(item: PreparedWorkload, outcome: SearchOutcome, position: int, wit
         "name": str(item.workload),
         "batch": item.workload.batch,
         "space": {
+            "cartesian": item.space.cartesian_size,
             "size": len(item.space),
             "pruned": len(item.candidates),
             "dropped": dict(item.pruned),
@@ -155,6 +171,7 @@ def _part(item: PreparedWorkload, outcome: SearchOutcome, index: int | None, pos
         "status": result.status.value,
         "time_s": result.time_s,
         "time_spread_s": result.spread_s,
+        "restore_s": result.restore_s,
         "energy_share_j": share_j,
         "energy_share_j_uncertainty": _share_uncertainty(measurement, share_j),
         "rate": rate,
@@ -207,40 +224,45 @@ def _space(task: Task, prepared: Sequence[PreparedWorkload], outcome: SearchOutc
     }
 
 
-def _against(outcome: SearchOutcome, other: int | None) -> Record | None:
-    """What the answer costs in time and saves in energy against another trial; None where one has failed.
+def _least_energy(outcome: SearchOutcome) -> int | None:
+    """The trial with the least joules; None where none were measured."""
+    measured = enumerate(measurement for _, measurement in outcome.trials)
+    joules = {number: one.energy.joules for number, one in measured if one.ok and one.energy is not None}
+    return min(joules, key=joules.__getitem__, default=None)
 
-    Against the trial with the shortest makespan it is table IV of the multi-kernel paper. Savings carry a
-    95 % interval: of paired repeats where both have them, else of two single windows.
+
+def _against(outcome: SearchOutcome, one: int | None, other: int | None) -> Record | None:
+    """What a trial costs in time and saves in energy against another one; None where one has failed.
+
+    The answer against the trial with the shortest makespan is table IV of the multi-kernel paper. Savings
+    carry a 95 % interval: of paired repeats where both have them, else of two single windows.
     """
-    if outcome.answer is None or other is None:
+    if one is None or other is None:
         return None
-    (trial, answer), (reference, measured) = outcome.trials[outcome.answer], outcome.trials[other]
+    (trial, answer), (reference, measured) = outcome.trials[one], outcome.trials[other]
     if answer.makespan_s is None or measured.makespan_s is None:
         return None
-    against: Record = {
-        "slowdown": answer.makespan_s / measured.makespan_s - 1,
-        "slowdown_interval": _time_interval(outcome, other),
-    }
+    slowdown = answer.makespan_s / measured.makespan_s - 1
+    against = {"slowdown": slowdown, "slowdown_interval": _time_interval(outcome, one, other)}
     if answer.energy is None or measured.energy is None:
         return against
-    paired = None if outcome.answer == other else outcome.paired.ratio(trial, reference, Objective("energy"))
+    paired = None if one == other else outcome.paired.ratio(trial, reference, Objective("energy"))
     ratio = paired or _of_single_windows(answer.energy, measured.energy)
-    if outcome.answer == other:
+    if one == other:
         ratio = Ratio(1.0, 0.0)
     return against | {
         "energy_saving": 1 - ratio.value,
         "energy_saving_interval": ratio.interval,
-        "turn_by_turn": None if outcome.answer == other else paired is not None,
+        "turn_by_turn": None if one == other else paired is not None,
     }
 
 
-def _time_interval(outcome: SearchOutcome, other: int) -> float:
-    """Half of the 95 % interval of the slowdown of the answer against another valid trial."""
-    if outcome.answer is None or outcome.answer == other:
+def _time_interval(outcome: SearchOutcome, one: int, other: int) -> float:
+    """Half of the 95 % interval of the slowdown of a valid trial against another one."""
+    if one == other:
         return 0.0
     time = Objective("time")
-    (trial, answer), (reference, measured) = outcome.trials[outcome.answer], outcome.trials[other]
+    (trial, answer), (reference, measured) = outcome.trials[one], outcome.trials[other]
     paired = outcome.paired.ratio(trial, reference, time)
     if paired is not None:
         return paired.interval

@@ -11,8 +11,8 @@ from typing import Any
 from tuner import registry
 from tuner.config import load_kernel_file
 from tuner.config.catalog import Catalog
+from tuner.devices.choice import open_device
 from tuner.devices.replay import replayed
-from tuner.devices.worker import open_device
 from tuner.errors import InputError
 from tuner.interfaces import Device, Progress, StageLaunch
 from tuner.model import DeviceLimits, WorkloadName

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
 from tuner.database import Store, StoredRun
+from tuner.devices.choice import open_device
 from tuner.devices.gpus import gpu_model, gpu_names
-from tuner.devices.worker import open_device
 from tuner.errors import (
     CompilerUnavailableError,
     DeviceUnavailableError,

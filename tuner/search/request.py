@@ -10,9 +10,9 @@ from tuner import registry
 from tuner.config import KernelFile
 from tuner.config.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.database.ranking import AnswerQuery
+from tuner.devices.choice import identify
 from tuner.devices.gpus import limits_of
 from tuner.devices.replay import PREFIX, ReplayDevice, replayed
-from tuner.devices.worker import identify
 from tuner.errors import ClockError, InputError
 from tuner.interfaces import ClockControl, Device, Progress
 from tuner.model import Workload

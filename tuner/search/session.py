@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from tuner import registry
-from tuner.errors import RunInterrupted
+from tuner.errors import InputError, RunInterrupted
 from tuner.interfaces import Device, Measurer, Policy, TrialStore
 from tuner.measurement.paired import PairedRepeats
 from tuner.model import Measurement, RunStatus, Trial
@@ -32,6 +32,7 @@ def run(
     observer: Observer,
     tell: Callable[[str], None] = lambda _: None,
     resume: bool = False,
+    may_begin: bool = True,
     document: Callable[[SearchOutcome], dict[str, Any]],
 ) -> SearchOutcome:
     """Search, store and choose.
@@ -48,16 +49,26 @@ def run(
         observer: told after every trial.
         tell: hears at once what the policy says of itself; each sentence is a notice of the outcome too.
         resume: continue the newest unfinished run under the same conditions.
+        may_begin: whether a run begins where there is none to resume.
         document: makes the stored answer from the outcome.
 
     Returns:
         The outcome; also after Ctrl-C, with status ``interrupted``.
+
+    Raises:
+        InputError: there is nothing to resume, and no run may begin.
     """
     begun = time.monotonic()
     notices: list[str] = []
     told: dict[str, None] = {}
     run_id = store.resume(conditions) if resume else None
     if resume and run_id is None:
+        if not may_begin:
+            task.compilation.close()
+            raise InputError(
+                "--resume: there is nothing to resume: no unfinished run has these workloads, options, driver"
+                " and sources on this GPU (`tuner history` lists runs); leave --resume out to begin one"
+            )
         notices.append("nothing to resume under these conditions: this is a new run")
     known = [] if run_id is None else store.trials(run_id, conditions.names)
     run_id = store.begin(conditions) if run_id is None else run_id
@@ -103,7 +114,7 @@ def run(
         task.compilation.close()
         outcome = outcome_of(status, task, driver, paired, confirmed)
         outcome.notices[:0] = [*told, *notices, *driver.notices]
-        outcome.resumed, outcome.co_run = len(known), co_run
+        outcome.resumed, outcome.co_run, outcome.run = len(known), co_run, run_id
         outcome.wall_s = time.monotonic() - begun
         store.end(run_id, status, None if outcome.answer is None else document(outcome))
     return outcome

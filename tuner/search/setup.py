@@ -5,9 +5,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.devices.choice import open_device
 from tuner.devices.replay import ReplayDevice, replayed
 from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
-from tuner.devices.worker import open_device
 from tuner.errors import InputError
 from tuner.interfaces import ClockControl, Device, Measurer, Meter
 from tuner.measurement.measurer import TrialMeasurer
@@ -51,7 +51,11 @@ class MeasurementSetup:
 
 @contextmanager
 def open_setup(
-    device_spec: str | None, request: Request, warming: Callable[[float, float], None] | None = None
+    device_spec: str | None,
+    request: Request,
+    warming: Callable[[float, float], None] | None = None,
+    *,
+    allow_simulated: bool = False,
 ) -> Iterator[MeasurementSetup]:
     """Open a device for a request, and close it on every way out, clocks first.
 
@@ -59,6 +63,7 @@ def open_setup(
         device_spec: ``cuda:N``, ``sim:NAME``, ``replay:FILE``, or None for the automatic choice.
         request: whose objective, sensor, window and seed the measuring follows.
         warming: hears of every window of the GPU's warm-up, see ``WarmUp``.
+        allow_simulated: see ``open_device``.
 
     Raises:
         DeviceUnavailableError: the device cannot be opened.
@@ -71,6 +76,7 @@ def open_setup(
             request.seed,
             run_timeout_s=request.trial_timeout_s,
             workloads=request.workloads,
+            allow_simulated=allow_simulated,
         )
         stack.callback(device.close)
         replay = replayed(device)

@@ -54,6 +54,7 @@ def tune(
     listener: ProgressListener,
     *,
     resume: bool,
+    may_begin: bool = True,
 ) -> TuningResult:
     """Search, compiling what is looked at, store and choose.
 
@@ -64,9 +65,10 @@ def tune(
         store: every trial goes there as it ends, and the answer.
         listener: hears how it comes on.
         resume: continue the newest unfinished run under the same conditions.
+        may_begin: whether a run begins where there is none to resume.
 
     Raises:
-        InputError: kernels, sizes or options that cannot be.
+        InputError: kernels, sizes or options that cannot be, or nothing to resume.
         ClockError: clocks were asked for that cannot be set.
     """
     pairs, notices = resolve(catalog, request.workloads, setup.device)
@@ -103,6 +105,7 @@ def tune(
         observer=listener.measured,
         tell=tell,
         resume=resume,
+        may_begin=may_begin,
         document=describe,
     )
     outcome.notices[:0] = [*setup.notices, *notices]

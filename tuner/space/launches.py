@@ -11,7 +11,7 @@ _LIBRARY = StageLaunch(1, 1, 0, 0, 1.0, 1, 1)  # stands for a plan that librarie
 
 
 def own_stages(plan: Plan) -> tuple[int, ...]:
-    """Places of the stages that stand for a plan: of each kernel one, without library calls and the set-up.
+    """Places of the stages that stand for a plan: one of each kernel, without libraries and set-up.
 
     Of a stage that a loop repeats, it is the one with the most blocks; without loops it is every stage.
     """

@@ -54,9 +54,9 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     driver. The GPU must have nothing else to do.
     """
     from tuner.devices import power
+    from tuner.devices.choice import open_device
     from tuner.devices.gpu_users import require_exclusive_gpu
     from tuner.devices.sensors import user_file
-    from tuner.devices.worker import open_device
     from tuner.errors import RunInterrupted
     from tuner.tracing.choice import readable_clocks
 

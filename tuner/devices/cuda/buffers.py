@@ -91,6 +91,15 @@ class BufferPool:
         found = {self._loaded.get((plan.workload, b)) for b in plan.buffers if b.role in INPUT_ROLES}
         return None not in found if seed is None else found <= {seed}
 
+    def has(self, plan: Plan, buffer: Buffer, seed: int) -> bool:
+        """True when the first set of a buffer has the inputs of a seed."""
+        return self._loaded.get((plan.workload, buffer)) == seed
+
+    def seed(self, plan: Plan) -> int | None:
+        """The seed of all inputs in the first set; None where there are none, or of several."""
+        found = {self._loaded.get((plan.workload, b)) for b in plan.buffers if b.role in INPUT_ROLES}
+        return found.pop() if len(found) == 1 else None
+
     def forget(self, plan: Plan) -> None:
         """Count nothing of the plan as an input: its run wrote where it must not."""
         for key in _keys([plan]):

@@ -1,21 +1,15 @@
-"""Kernels on the device: cubins loaded once, with the attributes and the grids that their stages ask for.
-
-``DirectGpu`` is a GPU in this process, for arrays, streams and memory that belong to the caller.
-"""
+"""Kernels on the device: cubins loaded once, with the attributes and the grids that their stages ask for."""
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Protocol
 
 import numpy as np
 
-from tuner.compiler import CompiledStage, Compiler
-from tuner.compiler.compiler import plan_resources
-from tuner.devices.cuda import probe
+from tuner.compiler import CompiledStage
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.launches import (
     ArrayOffset,
@@ -25,22 +19,24 @@ from tuner.devices.cuda.launches import (
     LoadedStage,
     Program,
     Step,
+    SymbolAddress,
 )
 from tuner.devices.cuda.libraries import GpuLibraries
 from tuner.devices.cuda.types import Array, CudaFunction
-from tuner.errors import CompileError, DeviceError
-from tuner.interfaces import Progress
+from tuner.errors import CompileError
 from tuner.model import (
     BufferView,
-    DeviceIdentity,
     DeviceLimits,
     Plan,
-    Resources,
     Scalar,
     Stage,
+    StageArgument,
     Status,
+    StructValue,
     TensorMap,
+    Workload,
 )
+from tuner.model.elements import element_dtype, scalar_value
 
 _KEPT = 512  # loaded functions; a module takes tens of kilobytes of device memory
 _SHARED_WITHOUT_ASKING = 48 * 1024
@@ -68,10 +64,12 @@ class _LoadedModule:
 
     Attributes:
         held: blocks of a stage that the device holds at the same time; None where the stage does not ask.
+        symbols: variables that arrays are copied to.
     """
 
     function: CudaFunction
     held: int | None
+    symbols: tuple[SymbolAddress, ...] = ()
 
 
 class CodeCache:
@@ -106,54 +104,74 @@ class CodeCache:
         """
         return self.program(plan).bound(arrays)
 
+    def preparation(self, plan: Plan, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
+        """What comes before runs of a plan on a set of arrays: variables are filled, set-up stages launched.
+
+        Raises:
+            LaunchRefusedError: as ``program``.
+        """
+        if not any(stage.symbols or stage.setup for stage in plan.stages):
+            return ()
+        return self.program(plan).prepared(arrays)
+
     def program(self, plan: Plan) -> Program:
         """A plan on the device, for any arrays.
 
         Raises:
             LaunchRefusedError: a stage does not compile, or asks for more than the device has.
         """
-        own = {_key(stage): stage for stage in plan.stages if stage.library is None}
+        own = {_key(stage, plan.workload): stage for stage in plan.stages if stage.library is None}
         for stage in plan.stages:
             if stage.library is None:
                 self._fits(stage)
-        self._load([stage for key, stage in own.items() if key not in self._functions])
+        self._load(plan, {key: stage for key, stage in own.items() if key not in self._functions})
         zeroed = tuple(buffer.name for buffer in plan.buffers if buffer.role == "zeroed")
-        item_bytes = {buffer.name: np.dtype(buffer.dtype).itemsize for buffer in plan.buffers}
-        stages = tuple(self._staged(stage, item_bytes) for stage in plan.stages)
-        program = Program(stages, zeroed, self._driver)
+        program = Program(
+            tuple(self._staged(place, plan) for place in plan.timed),
+            zeroed,
+            self._driver,
+            setup=tuple(self._staged(place, plan) for place, stage in enumerate(plan.stages) if stage.setup),
+            symbols=tuple(symbol for key in own for symbol in self._functions[key].symbols),
+        )
         while len(self._functions) > _KEPT:
             self._functions.popitem(last=False)
         return program
 
-    def _staged(self, stage: Stage, item_bytes: Mapping[str, int]) -> LoadedStage | LibraryStage:
+    def _staged(self, place: int, plan: Plan) -> LoadedStage | LibraryStage:
+        stage = plan.stages[place]
+        order = (stage.stream, tuple(one for one in stage.after if not plan.stages[one].setup), place)
         if stage.library is not None:
-            return LibraryStage(stage.name, stage.library, self._libraries, stage.stream, stage.after)
-        key = _key(stage)
+            return LibraryStage(stage.name, stage.library, self._libraries, *order)
+        key = _key(stage, plan.workload)
         loaded = self._functions[key]
         self._functions.move_to_end(key)
+        if stage.cooperative and not stage.resident and loaded.held is not None:
+            self._check_held(stage, loaded.held)
+        item_bytes = {buffer.name: element_dtype(buffer.dtype).itemsize for buffer in plan.buffers}
         return LoadedStage(
             stage.name,
             loaded.function,
-            stage.grid if loaded.held is None else _cut(stage, loaded.held),
+            _cut(stage, loaded.held) if stage.resident and loaded.held is not None else stage.grid,
             stage.block,
             stage.shared_bytes,
             tuple(_argument(item, item_bytes) for item in stage.arguments),
-            stage.stream,
-            stage.after,
+            *order,
+            stage.cooperative,
         )
 
-    def _load(self, stages: Sequence[Stage]) -> None:
-        if not stages:
+    def _load(self, plan: Plan, missing: Mapping[tuple[object, ...], Stage]) -> None:
+        if not missing:
             return
-        for stage, compiled in zip(stages, self._compiler.compile(stages), strict=True):
+        stages = list(missing.values())
+        for (key, stage), compiled in zip(missing.items(), self._compiler.compile(stages), strict=True):
             if isinstance(compiled, CompileError):
                 raise LaunchRefusedError(Status.COMPILE_ERROR, str(compiled)) from compiled
             try:
-                self._functions[_key(stage)] = self._loaded(stage, compiled)
+                self._functions[key] = self._loaded(stage, compiled, plan)
             except (self._cp.cuda.driver.CUDADriverError, DriverCallError) as error:
                 raise _refused(stage, f"cannot be loaded: {error}") from error
 
-    def _loaded(self, stage: Stage, compiled: CompiledStage) -> _LoadedModule:
+    def _loaded(self, stage: Stage, compiled: CompiledStage, plan: Plan) -> _LoadedModule:
         driver = self._cp.cuda.driver
         shared_bytes = stage.shared_bytes + compiled.resources.static_shared_bytes
         if shared_bytes > self._limits.shared_bytes_per_block:
@@ -168,9 +186,42 @@ class CodeCache:
         if shared_bytes > _SHARED_WITHOUT_ASKING:
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.funcSetAttribute(function.ptr, attribute, stage.shared_bytes)
+        symbols = self._symbols(stage, module.ptr, compiled, plan) if stage.symbols else ()
         if stage.cluster > 1:
-            return _LoadedModule(function, self._held_in_clusters(stage, function))
-        return _LoadedModule(function, self._held(stage, function) if stage.resident else None)
+            return _LoadedModule(function, self._held_in_clusters(stage, function), symbols)
+        asks = stage.resident or stage.cooperative
+        return _LoadedModule(function, self._held(stage, function) if asks else None, symbols)
+
+    def _symbols(
+        self, stage: Stage, module: int, compiled: CompiledStage, plan: Plan
+    ) -> tuple[SymbolAddress, ...]:
+        """Where the variables of a module are, when they hold the arrays that they are filled from."""
+        found = []
+        for (name, buffer), lowered in zip(stage.symbols, compiled.symbols, strict=True):
+            array = next(one for one in plan.buffers if one.name == buffer)
+            address, size = self._driver.variable(module, lowered)
+            wanted = array.elements * element_dtype(array.dtype).itemsize
+            if size < wanted:
+                raise _refused(
+                    stage,
+                    f"{stage.source.path}: the variable {name} has {size} bytes, and the argument {buffer}"
+                    f" that fills it has {wanted} ({array.dtype} of shape {array.shape})",
+                )
+            found.append(SymbolAddress(buffer, address, wanted))  # from its beginning on
+        return tuple(found)
+
+    def _check_held(self, stage: Stage, held: int) -> None:
+        """Refuse a cooperative grid that is not on the device as a whole.
+
+        Raises:
+            LaunchRefusedError: it is not; the message has the numbers.
+        """
+        if stage.blocks > held:
+            raise _refused(
+                stage,
+                f"a cooperative grid of {stage.blocks} blocks is more than the {held} that the device holds"
+                f" at a time ({self._limits.multiprocessors} multiprocessors); resident = true cuts it",
+            )
 
     def _held(self, stage: Stage, function: CudaFunction) -> int:
         threads = stage.threads_per_block
@@ -197,7 +248,7 @@ class CodeCache:
                 f"no cluster of {cluster} blocks of {stage.threads_per_block} threads and"
                 f" {stage.shared_bytes} bytes of dynamic shared memory fits on the device",
             )
-        return clusters * cluster if stage.resident else None
+        return clusters * cluster if stage.resident or stage.cooperative else None
 
     def _fits(self, stage: Stage) -> None:
         """Refuse what the driver would only call an invalid value (a grid too large is even cut silently)."""
@@ -224,11 +275,15 @@ class CodeCache:
             )
 
 
-def _key(stage: Stage) -> tuple[object, ...]:
-    """All that decides what is loaded, and how many of its blocks the device holds."""
+def _key(stage: Stage, workload: Workload) -> tuple[object, ...]:
+    """All that decides what is loaded, and how many of its blocks the device holds.
+
+    Variables hold what is the workload's own.
+    """
     return (
         *(stage.source.sha256, stage.entry, stage.options),
-        *(stage.shared_bytes, stage.block, stage.resident, stage.cluster),
+        *(stage.shared_bytes, stage.block, stage.resident or stage.cooperative, stage.cluster),
+        *((stage.symbols, workload) if stage.symbols else ()),
     )
 
 
@@ -243,82 +298,9 @@ def _refused(stage: Stage, message: str) -> LaunchRefusedError:
     return LaunchRefusedError(Status.LAUNCH_ERROR, f"stage {stage.name}: {message}")
 
 
-def _argument(item: str | BufferView | Scalar | TensorMap, item_bytes: Mapping[str, int]) -> LoadedArgument:
+def _argument(item: StageArgument, item_bytes: Mapping[str, int]) -> LoadedArgument:
     if isinstance(item, BufferView):
         return ArrayOffset(item.buffer, item.offset_elements * item_bytes[item.buffer])
-    return np.dtype(item.dtype).type(item.value) if isinstance(item, Scalar) else item
-
-
-class DirectGpu:
-    """GPU ``index`` as the caller's CuPy has it; its context, streams and memory pool are left alone.
-
-    Args:
-        cp: CuPy.
-        index: as CUDA counts.
-
-    Raises:
-        DeviceUnavailableError: the driver does not tell who the GPU is.
-        CompilerUnavailableError: no NVRTC compiles for it.
-    """
-
-    def __init__(self, cp: ModuleType, index: int) -> None:
-        self._cp = cp
-        self.limits = probe.gpu_limits(cp, index)
-        compiler = _BriefCompiler(self.limits.architecture)
-        self._code = CodeCache(cp, compiler, self.limits)
-        self.identity = DeviceIdentity(
-            spec=f"cuda:{index}",
-            name=probe.gpu_name(cp, index),
-            uuid=probe.gpu_uuid(index),
-            driver=probe.driver_version(cp),
-            runtime=compiler.nvrtc_version,
-            modelled=False,
-        )
-
-    def program(self, plan: Plan) -> Program:
-        """The plan, compiled and loaded, for any arrays; the GPU must be current.
-
-        Raises:
-            CompileError: a stage does not compile.
-            DeviceError: a stage asks for more than the GPU has.
-        """
-        try:
-            return self._code.program(plan)
-        except LaunchRefusedError as error:
-            kind = CompileError if error.status is Status.COMPILE_ERROR else DeviceError
-            raise kind(f"{plan.label()}: {error}") from error
-
-    @contextmanager
-    def compiling(self) -> Iterator["CompilingGpu"]:
-        """The GPU for those who only compile, with children that end with the block."""
-        with Compiler(self.limits.architecture) as compiler:
-            yield CompilingGpu(self.identity, self.limits, compiler)
-
-
-@dataclass(frozen=True)
-class CompilingGpu:
-    """As much of a ``tuner.interfaces.Device`` as candidates are compiled with."""
-
-    identity: DeviceIdentity
-    limits: DeviceLimits
-    compiler: Compiler
-
-    def resources(
-        self, plans: Sequence[Plan], progress: Progress | None = None
-    ) -> list[tuple[Resources, ...] | CompileError]:
-        """See ``Device.resources``; nothing is loaded."""
-        return plan_resources(self.compiler, plans, progress)
-
-
-class _BriefCompiler:
-    """Compiles in children that end with each call, so that none is left behind in a caller's program."""
-
-    def __init__(self, architecture: str) -> None:
-        self._architecture = architecture
-        with Compiler(architecture) as compiler:
-            self.nvrtc_version = compiler.nvrtc_version
-
-    def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
-        """See ``Compiler.compile``."""
-        with Compiler(self._architecture) as compiler:
-            return compiler.compile(stages)
+    if isinstance(item, StructValue):  # an array without axes is passed by value, whatever its size
+        return np.frombuffer(item.bytes, f"V{len(item.bytes)}").reshape(())
+    return scalar_value(item) if isinstance(item, Scalar) else item

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -31,6 +32,7 @@ from tuner.devices.cuda.types import Array
 from tuner.errors import CompileError, InputError, TunerError, UncheckableError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import DeviceIdentity, DeviceLimits, Flag, FlagKind, Plan, Resources, Status, WorkloadResult
+from tuner.problems import to_host
 
 _BLOCKS = 8
 _LEAST = 2  # a scatter needs two values
@@ -131,6 +133,23 @@ class CudaDevice:
         if isinstance(answer, _Failure):
             raise UncheckableError(f"{plan.workload}: the reference cannot be made: {answer.detail}")
 
+    def outputs(self, plan: Plan, seed: int, names: Sequence[str], folder: str) -> Check:
+        """Run a plan once on its inputs, and write arrays of it to ``folder/NAME.npy``.
+
+        The check is ok where it ran; nothing is compared.
+        """
+        begun = self.now_s()
+
+        def save() -> Check:
+            for name, array in self._answers.outputs(plan, seed, names).items():
+                np.save(Path(folder) / f"{name}.npy", to_host(array), allow_pickle=False)
+            return Check(Status.OK, "", self.now_s() - begun)
+
+        answer = self._guarded([plan], save)
+        if isinstance(answer, _Failure):
+            return Check(answer.status, answer.detail, self.now_s() - begun)
+        return answer
+
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """See ``Device.run``."""
         answer = self._guarded(plans, lambda: self._rounds(plans, window_s))
@@ -188,18 +207,13 @@ class CudaDevice:
         wanted = self._sets_to_go_round(plans, one_set)
         count = min(wanted, most_sets(sum(len(plan.stages) for plan in plans)))
         sets = [self._sets(plan, count) for plan in plans]
-        originals = [self._pool.originals(plan) for plan in plans]
-        rotation = [
-            [
-                (
-                    *self._launches(plan, lane, sets[lane][index]),
-                    *_restorings(sets[lane][index], originals[lane]),
-                )
-                for lane, plan in enumerate(plans)
-            ]
-            for index in range(count)
-        ]
+        runs = [self._runs(plan, lane, sets[lane]) for lane, plan in enumerate(plans)]
+        rotation = list(zip(*runs, strict=True))
         self._cp.cuda.runtime.deviceSynchronize()
+        for plan, of_plan in zip(plans, sets, strict=True):
+            steps = [step for arrays in of_plan for step in self._code.preparation(plan, arrays)]
+            if steps:
+                self._runner.once(steps)
         rounds = self._runner.measure(rotation, window_s)
         flags = [rounds.flag] if rounds.flag else []
         if not is_cold(wanted, one_set, self._limits.l2_bytes):
@@ -227,12 +241,16 @@ class CudaDevice:
         fresh = not self._pool.holds(plan)
         sets = self._pool.sets(plan, count)
         if fresh or any(buffer.role == "inout" for buffer in plan.buffers):
-            self._inputs.load(plan, _RUN_SEED, count)
+            seed = self._pool.seed(plan)
+            self._inputs.load(plan, _RUN_SEED if seed is None else seed, count)
         return sets
 
-    def _launches(self, plan: Plan, lane: int, arrays: dict[str, Array]) -> tuple[Step, ...]:
+    def _runs(self, plan: Plan, lane: int, sets: Sequence[Mapping[str, Array]]) -> list[tuple[Step, ...]]:
+        """A run on each of its sets of arrays, and behind it what brings the inputs back."""
+        originals = self._pool.originals(plan)
         try:
-            return self._code.launches(plan, arrays)
+            program = self._code.program(plan)
+            return [(*program.bound(arrays), *_restorings(arrays, originals)) for arrays in sets]
         except LaunchRefusedError as error:
             error.lane = lane
             raise

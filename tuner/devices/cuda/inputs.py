@@ -4,7 +4,7 @@ The device draws what it can; other values are made on the host, or read from fi
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import ModuleType
 
 import numpy as np
@@ -14,11 +14,13 @@ from tuner.devices.cuda.buffers import INPUT_ROLES, BufferPool
 from tuner.devices.cuda.types import Array
 from tuner.errors import InputError, UncheckableError
 from tuner.model import Buffer, Plan, Workload
-from tuner.problems import Tridiagonal, problem_for, stated_draw, stated_values
+from tuner.model.elements import BFLOAT16
+from tuner.problems import Draw, Tridiagonal, problem_for, stated_draw, stated_values
 from tuner.problems.arrays import chunks
 from tuner.problems.tridiagonal import MARGIN
 
 _COPIED = 2**24  # elements at a time
+_KEPT_PART = 8  # a copy of values takes no more than this part of the free memory
 
 
 class Inputs:
@@ -35,6 +37,7 @@ class Inputs:
         self._pool = pool
         self._kernels = kernels
         self._digests: dict[tuple[Workload, Buffer, int], int] = {}
+        self._originals: dict[tuple[Workload, Buffer, int], Array] = {}
 
     def load(self, plan: Plan, seed: int, count: int = 1) -> None:
         """Make the inputs of a seed in the first ``count`` sets of the plan's buffers.
@@ -43,7 +46,8 @@ class Inputs:
             KernelFileError: the buffers are not those of the problem.
         """
         first = self._pool.sets(plan, count)[0]
-        self._fill(plan, {name: first[name] for name in _names(plan)}, seed)
+        untouched = {b.name for b in _read_only(plan) if _from_host(b) and self._pool.has(plan, b, seed)}
+        self._fill(plan, {name: first[name] for name in _names(plan)}, seed, untouched)
         self._pool.loaded(plan, seed)
         self._pool.spread(plan, count)
 
@@ -69,9 +73,17 @@ class Inputs:
         first = self._pool.sets(plan, 1)[0]
         inputs = {name: first[name] for name in _names(plan)}
         if any(buffer.role == "inout" for buffer in plan.buffers):
-            inputs = {name: self._cp.empty(array.shape, dtype=array.dtype) for name, array in inputs.items()}
-            self._fill(plan, inputs, seed)
+            untouched = {buffer.name for buffer in _read_only(plan) if _from_host(buffer)}
+            inputs = {
+                name: array if name in untouched else self._cp.empty(array.shape, dtype=array.dtype)
+                for name, array in inputs.items()
+            }
+            self._fill(plan, inputs, seed, untouched)
         return inputs
+
+    def forget(self) -> None:
+        """Give the memory of copied values back."""
+        self._originals.clear()
 
     def begin_look(self, plan: Plan) -> dict[Buffer, int]:
         """Slots that tell of each buffer whether it was written to; ``written`` says so."""
@@ -85,19 +97,51 @@ class Inputs:
                 return buffer.name
         return None
 
-    def _fill(self, plan: Plan, arrays: Mapping[str, Array], seed: int) -> None:
+    def _fill(self, plan: Plan, arrays: Mapping[str, Array], seed: int, untouched: Collection[str]) -> None:
+        """Values for all arrays but those that are as they should be."""
         problem = problem_for(plan.problem)
         problem.validate(plan.buffers)
         given = {buffer.name: buffer for buffer in plan.buffers}
         for name, draw in problem.draws(plan.buffers).items():
+            if name in untouched:
+                continue
             drawn = draw if given[name].input is None else stated_draw(given[name])
             if drawn is None:
-                self._copy(arrays[name], given[name], _seed_of(name, seed))
+                self._take(plan.workload, given[name], arrays[name], seed)
             else:
-                self._kernels.fill(arrays[name], drawn, _seed_of(name, seed))
+                self._draw(arrays[name], given[name], drawn, _seed_of(name, seed))
         if isinstance(problem, Tridiagonal):
             a, b, c, _ = arrays.values()
             self._kernels.dominate(a, b, c, MARGIN)
+
+    def _draw(self, array: Array, buffer: Buffer, draw: Draw, seed: int) -> None:
+        if buffer.dtype != BFLOAT16:
+            self._kernels.fill(array, draw, seed)
+            return
+        wide = self._cp.empty(array.shape, dtype="float32")
+        self._kernels.fill(wide, draw, seed)
+        bits = wide.view("uint32")  # rounded to the nearest, ties to even
+        self._cp.copyto(array, ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("uint16"))
+
+    def _take(self, workload: Workload, buffer: Buffer, array: Array, seed: int) -> None:
+        """Values of the host; those of an ``inout`` array are asked for again, so a copy is kept."""
+        key = workload, buffer, 0 if buffer.input is not None and buffer.input.file else seed
+        original = self._originals.get(key)
+        if original is not None:
+            self._cp.copyto(array, original)
+            return
+        self._copy(array, buffer, _seed_of(buffer.name, seed))
+        free = int(self._cp.cuda.runtime.memGetInfo()[0]) + int(
+            self._cp.get_default_memory_pool().free_bytes()
+        )
+        if buffer.role == "inout" and _KEPT_PART * array.nbytes <= free:
+            self._originals = {
+                one: kept
+                for one, kept in self._originals.items()
+                if one[0] != workload or one[1].name != buffer.name or one[1] == buffer
+            }  # a shape may follow a tunable
+            self._originals[key] = self._cp.empty(array.shape, dtype=array.dtype)
+            self._cp.copyto(self._originals[key], array)
 
     def _copy(self, array: Array, buffer: Buffer, seed: int) -> None:
         """Values of the host, in pieces: those of a file may not fit into its memory."""
@@ -108,6 +152,11 @@ class Inputs:
         to, given = array.reshape(-1), values.reshape(-1)
         for piece in chunks(given.size, 1, _COPIED):
             self._cp.copyto(to[piece], self._cp.asarray(np.ascontiguousarray(given[piece])))
+
+
+def _from_host(buffer: Buffer) -> bool:
+    """Whether the values of a buffer are stated, and no device can draw them."""
+    return buffer.input is not None and stated_draw(buffer) is None
 
 
 def _seed_of(name: str, seed: int) -> int:

@@ -4,12 +4,12 @@ A workload has one stream, and a few beside it where its stages ask for them: th
 sets to zero, wait for the stages they name, and end before the run does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
 from tuner.devices.cuda.driver import DriverCalls
-from tuner.devices.cuda.launches import Clearing, LaunchRefusedError, Restoring, StageLaunch, Step
+from tuner.devices.cuda.launches import LaunchRefusedError, StageLaunch, Step
 from tuner.devices.cuda.types import CudaEvent, Graph, Stream
 from tuner.model import Status
 
@@ -167,35 +167,45 @@ class SideStreams:
     def enqueue(self, steps: Sequence[Step], main: Stream) -> None:
         """Put a run into its stream and those beside it; it begins and ends in its own.
 
+        What is no stage stays in the workload's own stream: the streams beside it begin with the first stage,
+        and have ended behind the last.
+
         Args:
-            steps: clearings, stages, restorings, in this order.
+            steps: what is prepared, stages, what is restored, in this order.
             main: the workload's own stream.
         """
-        stages = [step for step in steps if isinstance(step, StageLaunch)]
-        for clearing in (step for step in steps if isinstance(step, Clearing)):
-            clearing.enqueue(main)
-        streams = {0: main}
+        at = [number for number, step in enumerate(steps) if isinstance(step, StageLaunch)]
+        first, last = at[0], at[-1]
+        for step in steps[:first]:
+            step.enqueue(main)
+        self._put(steps[first : last + 1], main)
+        for step in steps[last + 1 :]:
+            step.enqueue(main)
+
+    def _put(self, steps: Sequence[Step], main: Stream) -> None:
+        """Fork, put the stages into their streams with events where they wait for each other, join."""
+        stages = {step.place: step for step in steps if isinstance(step, StageLaunch)}
         begin = self._event(_BEGIN)
         begin.record(main)
-        for side in sorted({stage.side for stage in stages} - {0}):
+        streams = {0: main}
+        for side in sorted({stage.side for stage in stages.values()} - {0}):
             streams[side] = self._stream(side)
             streams[side].wait_event(begin)
-        awaited = {place for stage in stages for place in stage.after if stages[place].side != stage.side}
-        for place, stage in enumerate(stages):
-            stream = streams[stage.side]
-            for before in stage.after:
-                if stages[before].side != stage.side:
-                    stream.wait_event(self._event(before))
-            stage.enqueue(stream)
-            if place in awaited:
-                self._event(place).record(stream)
-        for side, stream in streams.items():
-            if side:
-                end = self._event(_BEGIN - side)
-                end.record(stream)
-                main.wait_event(end)
-        for restoring in (step for step in steps if isinstance(step, Restoring)):
-            restoring.enqueue(main)
+        awaited = {place for stage in stages.values() for place in _others(stage, stages)}
+        for step in steps:
+            if not isinstance(step, StageLaunch):
+                step.enqueue(main)
+                continue
+            stream = streams[step.side]
+            for place in _others(step, stages):
+                stream.wait_event(self._event(place))
+            step.enqueue(stream)
+            if step.place in awaited:
+                self._event(step.place).record(stream)
+        for side in streams.keys() - {0}:
+            end = self._event(_BEGIN - side)
+            end.record(streams[side])
+            main.wait_event(end)
 
     def _stream(self, side: int) -> Stream:
         if side not in self._streams:
@@ -207,3 +217,8 @@ class SideStreams:
         if number not in self._events:
             self._events[number] = self._cp.cuda.Event(disable_timing=True)
         return self._events[number]
+
+
+def _others(stage: StageLaunch, stages: Mapping[int, StageLaunch]) -> list[int]:
+    """Places of the stages in other streams that a stage waits for."""
+    return [place for place in stage.after if place in stages and stages[place].side != stage.side]

@@ -1,11 +1,12 @@
 """One run of a plan: clearing of buffers, then the launches of its stages, in one stream or several."""
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, Union
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.types import Array, CudaFunction, Stream
@@ -33,7 +34,8 @@ class Launch:
 
     Attributes:
         side: 0 for the stream of its workload; others run beside that.
-        after: places, among the stages of the run, of those that must have ended.
+        after: places of stages that must have ended.
+        place: of its stage, among those of the plan.
     """
 
     function: CudaFunction
@@ -43,10 +45,19 @@ class Launch:
     arguments: tuple[object, ...]
     side: int = 0
     after: tuple[int, ...] = ()
+    place: int = 0
+    cooperative: bool = False
 
     def enqueue(self, stream: Stream | None) -> None:
         """Put the launch into a stream; None is CuPy's current one."""
-        self.function(self.grid, self.block, self.arguments, shared_mem=self.shared_bytes, stream=stream)
+        self.function(
+            self.grid,
+            self.block,
+            self.arguments,
+            shared_mem=self.shared_bytes,
+            stream=stream,
+            enable_cooperative_groups=self.cooperative,
+        )
 
     @cached_property
     def identity(self) -> Hashable:
@@ -59,12 +70,13 @@ class Launch:
             tuple(_identity(argument) for argument in self.arguments),
             self.side,
             self.after,
+            self.cooperative,
         )
 
 
 @dataclass(frozen=True)
 class LibraryLaunch:
-    """A call of a library, to be put into any stream; ``side`` and ``after`` are those of ``Launch``.
+    """A call of a library, to be put into any stream; the last fields are those of ``Launch``.
 
     Attributes:
         call: what is computed.
@@ -77,6 +89,7 @@ class LibraryLaunch:
     addresses: tuple[int, ...]
     side: int = 0
     after: tuple[int, ...] = ()
+    place: int = 0
 
     def enqueue(self, stream: Stream | None) -> None:
         """Put the call into a stream; None is CuPy's current one."""
@@ -121,10 +134,38 @@ class Restoring:
         return (self.array.data.ptr, self.original.data.ptr, self.array.nbytes)
 
 
+@dataclass(frozen=True)
+class SymbolAddress:
+    """A variable of a loaded module, and the buffer that it is filled from."""
+
+    buffer: str
+    address: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class SymbolCopy:
+    """Copies an array to a variable of a module, to be put into a stream."""
+
+    symbol: SymbolAddress
+    array: Array
+    driver: DriverCalls
+
+    def enqueue(self, stream: Stream | None) -> None:
+        """Put the copy into a stream; None is the default one."""
+        to = 0 if stream is None else stream.ptr
+        self.driver.copy(self.symbol.address, self.array.data.ptr, self.symbol.bytes, to)
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for copies between the same memory."""
+        return (self.symbol, self.array.data.ptr)
+
+
 StageLaunch = Launch | LibraryLaunch
 """What a stage puts into a stream."""
 
-Step = StageLaunch | Clearing | Restoring
+Step = StageLaunch | Clearing | Restoring | SymbolCopy
 """One piece of work of a run."""
 
 
@@ -148,8 +189,8 @@ class ArrayOffset:
     offset_bytes: int
 
 
-LoadedArgument = Union[str, ArrayOffset, "np.generic[Any]", TensorMap]
-"""The name of a buffer, a part of one, a NumPy scalar or a tensor map."""
+LoadedArgument = Union[str, ArrayOffset, "np.generic[Any]", "NDArray[Any]", TensorMap]
+"""The name of a buffer, a part of one, a NumPy scalar, an array without axes, or a tensor map."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +202,7 @@ class LoadedStage:
         arguments: in the order of the function's parameters.
         side: 0 for the stream of its workload; others run beside that.
         after: places of stages of the plan that must have ended.
+        place: its own.
     """
 
     name: str
@@ -171,6 +213,8 @@ class LoadedStage:
     arguments: tuple[LoadedArgument, ...]
     side: int = 0
     after: tuple[int, ...] = ()
+    place: int = 0
+    cooperative: bool = False
 
     def bound(self, arrays: Mapping[str, Array], driver: DriverCalls) -> Launch:
         """The launch on some arrays.
@@ -183,6 +227,8 @@ class LoadedStage:
             *(self.function, self.grid, self.block, self.shared_bytes, arguments),
             side=self.side,
             after=self.after,
+            place=self.place,
+            cooperative=self.cooperative,
         )
 
     def _argument(self, item: LoadedArgument, arrays: Mapping[str, Array], driver: DriverCalls) -> object:
@@ -200,19 +246,20 @@ class LoadedStage:
 
 @dataclass(frozen=True)
 class LibraryStage:
-    """A stage that a library runs and that lacks only its arrays."""
+    """A stage that a library runs and that lacks only its arrays; the last fields as of ``LoadedStage``."""
 
     name: str
     call: LibraryCall
     libraries: Libraries
     side: int = 0
     after: tuple[int, ...] = ()
+    place: int = 0
 
     def bound(self, arrays: Mapping[str, Array], driver: DriverCalls) -> LibraryLaunch:
         """The call on some arrays."""
         del driver
         made = self.libraries.bound(self.call, arrays, self.side)
-        return LibraryLaunch(made.call, made.run, made.addresses, self.side, self.after)
+        return replace(made, side=self.side, after=self.after, place=self.place)
 
 
 @dataclass(frozen=True)
@@ -220,12 +267,29 @@ class Program:
     """A plan on the device that lacks only its arrays.
 
     Attributes:
+        stages: what every run launches.
         zeroed: buffers that are set to zero before every run.
+        setup: stages that are launched once for the arrays, before runs.
+        symbols: variables that are filled before runs.
     """
 
     stages: tuple[LoadedStage | LibraryStage, ...]
     zeroed: tuple[str, ...]
     driver: DriverCalls
+    setup: tuple[LoadedStage | LibraryStage, ...] = ()
+    symbols: tuple[SymbolAddress, ...] = ()
+
+    def prepared(self, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
+        """What comes before runs on some arrays, in order; set-up stages find ``zeroed`` arrays cleared.
+
+        Raises:
+            LaunchRefusedError: a tensor map cannot be made of its array.
+        """
+        return (
+            *(SymbolCopy(symbol, arrays[symbol.buffer], self.driver) for symbol in self.symbols),
+            *(Clearing(arrays[name]) for name in self.zeroed if self.setup),
+            *(stage.bound(arrays, self.driver) for stage in self.setup),
+        )
 
     def bound(self, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
         """One run on some arrays, in order.

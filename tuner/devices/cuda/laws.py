@@ -88,7 +88,7 @@ class Laws:
     def _law(self, problem: Law, inputs: _Arrays, outputs: _Arrays, sizes: _Sizes) -> Deviation:
         """The user's law, of outputs that are finite."""
         finite = self._consistent(Consistent(problem.spec), inputs, outputs, sizes)
-        return problem.judged(inputs, outputs, sizes) if finite.ok else finite
+        return problem.verdict(inputs, outputs, sizes) if finite.ok else finite
 
     def _found(self, slot: int, allowed: float, what: str) -> Deviation:
         error, row = worst_row(self._kernels.read()[slot])

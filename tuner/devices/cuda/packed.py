@@ -47,10 +47,11 @@ class PackedRun:
 
     def __init__(self, cp: ModuleType, program: Program, sizes: Mapping[str, int]) -> None:
         self._cp = cp
-        self._launch = cp.cuda.driver.launchKernel
         self._clear = cp.cuda.runtime.memsetAsync
         places = {name: place for place, name in enumerate(sizes)}
-        self._stages = tuple(_own_launch(stage) for stage in program.stages)
+        self._stages = tuple(_own_launch(stage) for stage in (*program.setup, *program.stages))
+        self._copy = program.driver.copy
+        self._symbols = tuple((one.address, places[one.buffer], one.bytes) for one in program.symbols)
         self._views = {
             item: places[item.buffer]
             for stage in self._stages
@@ -64,7 +65,11 @@ class PackedRun:
         self._kept: list[object] = [stage.function for stage in self._stages]
         self._view_slots = {view: len(sizes) + number for number, view in enumerate(self._views)}
         self._launches = tuple(
-            ((stage.function.ptr, *stage.grid, *stage.block, stage.shared_bytes), parameters)
+            (
+                cp.cuda.driver.launchCooperativeKernel if stage.cooperative else cp.cuda.driver.launchKernel,
+                (stage.function.ptr, *stage.grid, *stage.block, stage.shared_bytes),
+                (parameters,) if stage.cooperative else (parameters, 0),
+            )
             for stage in self._stages
             for parameters in [self._parameters(stage, program, places)]
         )
@@ -83,10 +88,12 @@ class PackedRun:
 
     def enqueue(self, stream: int) -> None:
         """Put one run into a stream, given by its handle; CuPy's errors come through."""
+        for address, place, size in self._symbols:
+            self._copy(address, self._slots[place], size, stream)
         for place, size in self._zeroed:
             self._clear(self._slots[place], 0, size, stream)
-        for shape, parameters in self._launches:
-            self._launch(*shape, stream, parameters, 0)
+        for launch, shape, parameters in self._launches:
+            launch(*shape, stream, *parameters)
 
     def graph(self) -> Graph:
         """A run on the present buffers as a CUDA graph; CuPy's errors come through."""

@@ -16,6 +16,8 @@ from tuner.system.process import Child
 
 _ASK_S = 60.0  # a driver that has to be loaded first takes seconds
 _CONTROL_NODE = Path("/dev/nvidiactl")
+_DEVICE_FILES = ("nvidia[0-9]*", "nvidiactl", "nvhost-gpu", "nvhost-ctrl-gpu")  # the last two of a Jetson
+_NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and the class of display controllers
 _VERSION_FILE = Path("/proc/driver/nvidia/version")
 _VERSION = re.compile(r"NVRM version:.*?\s(\d+\.\d+(?:\.\d+)*)\s")
 
@@ -64,6 +66,27 @@ def driver_problem(library: str = "libcuda.so.1", control_node: Path = _CONTROL_
         return f"no NVIDIA driver ({error})"
     if control_node.exists() and not os.access(control_node, os.R_OK | os.W_OK):
         return f"no permission to open {control_node}: add the user to the group that owns it"
+    return None
+
+
+def nvidia_device_file(devices: Path = Path("/dev")) -> str | None:
+    """A device file of an NVIDIA GPU, such as ``/dev/nvidia0``; None where the machine shows none."""
+    for pattern in _DEVICE_FILES:
+        found = next(iter(sorted(devices.glob(pattern))), None)
+        if found is not None:
+            return str(found)
+    return None
+
+
+def nvidia_card(cards: Path = Path("/sys/bus/pci/devices")) -> str | None:
+    """The PCI address of an NVIDIA display controller, with or without a driver; None where there is none."""
+    for card in sorted(cards.glob("*")):
+        try:
+            vendor, kind = ((card / name).read_text().strip() for name in ("vendor", "class"))
+        except OSError:
+            continue
+        if vendor == _NVIDIA and kind.startswith(_DISPLAY):
+            return card.name
     return None
 
 

@@ -88,5 +88,7 @@ class CudaFunction(Protocol):
         args: Sequence[object],
         shared_mem: int,
         stream: Stream | None,
+        *,
+        enable_cooperative_groups: bool = False,
     ) -> None:
         """Put one launch into a stream, None for the current one."""

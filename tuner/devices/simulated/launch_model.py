@@ -5,7 +5,7 @@ reports (registers, shared memory, spills); bank conflicts, coalescing and sched
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.simulated.library_model import LibraryWork, library_work
@@ -93,7 +93,9 @@ class StageShare:
 
 
 def described(plan: Plan, resources: Sequence[Resources], gpu: GpuModel) -> tuple[LaunchModel, ...]:
-    """All stages of a plan; those that are alike in all that matters are one object."""
+    """The stages of a run, without set-up; those that are alike in all that matters are one object."""
+    resources = [resources[place] for place in plan.timed]
+    plan = replace(plan, stages=tuple(plan.stages[place] for place in plan.timed))
     shares = stage_shares(plan)
     known: dict[tuple[object, ...], LaunchModel] = {}
     found = []

@@ -137,7 +137,8 @@ class RoundModel:
                 return f"stage {stage.name!r}: grid {stage.grid} of blocks {stage.block} is empty"
             if not limits.reaches(stage.min_architecture):
                 return f"stage {stage.name!r}: needs sm_{stage.min_architecture}"
-        for stage, launch in zip(plan.stages, self._described(plan, resources), strict=True):
+        timed = [plan.stages[place] for place in plan.timed]
+        for stage, launch in zip(timed, self._described(plan, resources), strict=True):
             if launch.threads > limits.max_threads_per_block:
                 return (
                     f"stage {stage.name!r}: {launch.threads} threads, at most {limits.max_threads_per_block}"

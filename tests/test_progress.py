@@ -8,9 +8,9 @@ import pytest
 from policy_driver import result
 from rich.console import Console
 
-from tuner.cli import progress as shown
-from tuner.cli.progress import CompareProgress, RunProgress
 from tuner.model import Configuration, Trial
+from tuner.report import progress as shown
+from tuner.report.progress import CompareProgress, RunProgress
 from tuner.search.driver import TrialEvent
 
 

@@ -2,6 +2,7 @@
 
 import math
 import time
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,11 @@ _HOUR_S = 3600.0
 _ROOM_FOR_BAR = 130  # characters: on fewer the numbers are what is wanted
 _PLAIN_INTERVAL_S = 5.0  # between lines where there is no terminal
 _TOLD_EVERY = 10  # trials
+
+
+def is_live(console: Console) -> bool:
+    """Whether a display can be drawn anew: on a terminal, and in a notebook that has ``ipywidgets``."""
+    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
 class RunProgress:
@@ -50,7 +56,7 @@ class RunProgress:
             console=self._console,
             expand=True,  # so that the details are what a narrow terminal cuts
             transient=True,
-            disable=not self._console.is_terminal,
+            disable=not is_live(self._console),
         )
         self._task: TaskID | None = None
         self._phase = ""
@@ -121,7 +127,8 @@ class RunProgress:
 
     def told(self, sentence: str) -> None:
         """Called by the policy with a choice and its reason."""
-        self._console.print(sentence, markup=False, highlight=False)
+        whole = not self._console.is_terminal  # a file or a pipe gets whole lines
+        self._console.print(sentence, markup=False, highlight=False, soft_wrap=whole)
 
     def _cost(self, value: float | None) -> str:
         return si(value, self._unit) if value is not None and math.isfinite(value) else ""

@@ -1,0 +1,175 @@
+"""``tuner kernels new`` and the compiled part of ``tuner kernels check``."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tuner.cli import main
+from tuner.config.source_guesses import constant_symbols, macros_to_set, role_of
+
+SCALE = r"""
+#ifndef TILE
+#define TILE 16
+#endif
+#define TWICE 2
+template <typename T, int P>
+__global__ void scale(const T* a, double* b, float* c, long n, float alpha) {
+    const int first = (blockIdx.x * block_size_x + threadIdx.x) * P;
+#if use_shared == 1
+    __shared__ float tile[TILE];
+#endif
+    for (int k = 0; k < P; ++k)
+        if (first + k < n) {
+            b[first + k] = TWICE * alpha * a[first + k];
+            c[first + k] += 1.0f;
+        }
+}
+"""
+FILTER = r"""
+constexpr int taps = 3;
+__constant__ float weights[taps][taps];
+extern "C" __global__ void filter(const float* image, float* out, int width, int height) {
+    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x < width && y < height) out[y * width + x] = weights[0][0] * image[y * width + x];
+}
+"""
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["kernels", *map(str, arguments)])
+
+
+def written(folder: Path, text: str, name: str = "scale.cu") -> Path:
+    """A source, and the kernel file that is made for it."""
+    source = folder / name
+    source.write_text(text)
+    result = run("new", source)
+    assert result.exit_code == 0, result.output
+    return source.with_suffix(".toml")
+
+
+def test_a_new_file_is_well_formed(tmp_path: Path) -> None:
+    """Roles, sizes, macros and the block follow from the source; it is compiled and passes its check."""
+    file = written(tmp_path, SCALE)
+    text = file.read_text()
+    for line in (
+        'kernel.entry = "scale<float, {P}>"',
+        "sizes.N = [1048576]",
+        'a = "in float32[N]"',
+        'b = "out float64[N]"',
+        'c = "inout float32[N]"',
+        'n = "int64 = N"',
+        'alpha = "float32 = 1"  # which value?',
+        "P = [1, 2, 4, 8]",
+        "TILE = [4, 8, 16, 32]",
+        "use_shared = [0, 1]",
+        "TILE = 16",
+        "block_size_x = 256",
+    ):
+        assert line in text
+    assert "TWICE" not in text
+    target = tmp_path / "check.json"
+    result = run("check", file, "--arch", "sm_90", "--json", target)
+    assert result.exit_code == 0, result.output
+    document = json.loads(target.read_text())
+    assert [(one["architecture"], one["error"]) for one in document["compiled"]] == [("sm_90", None)]
+    assert document["warnings"] == document["errors"] == []
+    assert "only compared with each other" in result.stdout
+
+
+def test_a_new_file_replaces_none(tmp_path: Path) -> None:
+    """Unless told to."""
+    file = written(tmp_path, SCALE)
+    file.write_text("mine")
+    refused = run("new", tmp_path / "scale.cu")
+    assert (refused.exit_code, file.read_text()) == (2, "mine")
+    assert "--force replaces it" in refused.stderr
+    assert run("new", tmp_path / "scale.cu", "--force").exit_code == 0
+
+
+def test_two_axes_and_a_symbol(tmp_path: Path) -> None:
+    """The size along x is the last axis; a constant array is a line of its own."""
+    text = written(tmp_path, FILTER, "filter.cu").read_text()
+    for line in (
+        'image = "in float32[HEIGHT, WIDTH]"',
+        'weights = "constant float32[3, 3]"',
+        'grid = ["ceil_div(WIDTH, block_size_x)", "ceil_div(HEIGHT, block_size_y)"]',
+        'rules = ["block_size_x * block_size_y <= 1024"]',
+    ):
+        assert line in text
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "trouble"),
+    [
+        ("int main() {}", (), "has no __global__ function"),
+        (SCALE + FILTER, (), "has 2 kernels; choose one: --kernel scale or --kernel filter"),
+        (SCALE, ("--kernel", "skale"), "did you mean 'scale'"),
+    ],
+)
+def test_a_source_without_the_kernel(tmp_path: Path, text: str, words: tuple[str, ...], trouble: str) -> None:
+    """The message lists those that are there."""
+    (tmp_path / "scale.cu").write_text(text)
+    result = run("new", tmp_path / "scale.cu", *words)
+    assert result.exit_code == 2
+    assert trouble in result.stderr
+
+
+def test_how_arrays_are_used() -> None:
+    """An array is an output where each use of it is an assignment."""
+    text = "void f(float* a, float* b, float* c, float* d) { a[i] = b[i][0] + c[0]; c[1]++; g(d); a[2] = 1; }"
+    assert [role_of(text, name) for name in "abcd"] == ["out", "in", "inout", "inout"]
+
+
+def test_macros_that_others_define() -> None:
+    """Those of guards around headers, of conditions the source decides, and known ones are none."""
+    text = (
+        "#ifndef HEADER_H\n#define HEADER_H\n#define A 1\n#if A && B\n#endif\n#endif\nint x = TILE * INT_MAX;"
+    )
+    assert macros_to_set(text) == {"B": "", "TILE": ""}
+    assert [(one.name, one.axes) for one in constant_symbols("__constant__ int n;")] == [("n", ("1",))]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "level", "words"),
+    [
+        (
+            'n = "int64 = N"',
+            'n = "int32 = N"',
+            2,
+            "argument 4 (n) of scale<float, 1> (scale.cu), which takes",
+        ),
+        ('"out float64[N]"', '"out float32[N]"', 2, "argument 2 (b) of scale<float, 1>"),
+        ('"in float32[N]"', '"in int32[N]"', 2, "'const float* a': it is an array of int32; dtype 'float32'"),
+        ('alpha = "float32 = 1"', 'alpha = "in float32[N]"', 2, "a scalar of dtype 'float32' would be right"),
+        ('a = "in float32[N]"', 'a = "float32 = 1"', 2, "an array of dtype 'float32' would be right"),
+        ('alpha = "float32 = 1"', "", 2, "4 arguments for scale<float, 1> (scale.cu), which takes 5"),
+        ('n = "int64 = N"', 'n = "uint64 = N"', 0, "Warning: "),
+        ("[tunables]", "[tunables]\nidle = [1, 2]", 0, "[tunables] idle: nothing uses it"),
+        ("[default]", "[derived]\nhalf = 'N // 2'\n[default]", 0, "[derived] half: nothing uses it"),
+        ("kernel.entry", 'kernel.options = ["-DIDLE=1"]\nkernel.entry', 0, "no source uses the macro IDLE"),
+    ],
+)
+def test_what_does_not_fit_the_signature(tmp_path: Path, old: str, new: str, level: int, words: str) -> None:
+    """Errors for what cannot be, warnings for what may be meant; strict takes both as errors."""
+    file = written(tmp_path, SCALE)
+    text = file.read_text()
+    assert old in text
+    text = text.replace(old, new, 1)
+    file.write_text(text.replace("[default]", "[default]\nidle = 1") if "idle =" in new else text)
+    result = run("check", file, "--no-compile")
+    assert result.exit_code == level, result.output
+    assert words in result.stderr
+    assert run("check", file, "--no-compile", "--strict").exit_code == 2
+
+
+def test_a_source_that_does_not_compile(tmp_path: Path) -> None:
+    """The error has the architectures and the compiler's first error."""
+    file = written(tmp_path, SCALE.replace("TWICE * alpha", "TWICE * beta"))
+    result = run("check", file, "--arch", "sm_80", "--arch", "sm_90")
+    assert result.exit_code == 2
+    assert "does not compile for sm_80 sm_90" in result.stderr
+    assert "beta" in result.stderr
+    assert "--arch sm90" in run("check", file, "--arch", "sm90").stderr

@@ -1,0 +1,91 @@
+"""The first moments of a command: Ctrl-C, misspelt names, places for results, a daemon that is starting."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_process import SMALL, rows, tuner
+
+from tuner.cli import remote
+from tuner.errors import DaemonAbsentError
+
+INTERRUPT_AT = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Interrupt:
+    def find_spec(self, name, *args):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+from tuner.__main__ import main
+sys.meta_path.insert(0, Interrupt())
+sys.argv[1:] = ["run", "scan-lf:N=4", "--device", "sim:k40c", "--database", {database!r}]
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["tuner.cli", "click", "tuner.options", "tuner.search.request", "numpy"])
+def test_early_interrupt_leaves_no_traceback(tmp_path: Path, module: str) -> None:
+    """Ctrl-C while modules are imported ends the command with its exit code, and nothing else."""
+    code = INTERRUPT_AT.format(module=module, database=str(tmp_path / "db"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("words", "near"), [(("rum",), "run"), (("histroy",), "history")])
+def test_misspelt_command_gets_a_suggestion(words: tuple[str, ...], near: str) -> None:
+    """An unknown command is an error that names the nearest one."""
+    result = tuner(*words)
+
+    assert result.exit_code == 2
+    assert f"Did you mean {near!r}?" in result.stderr
+
+
+def test_unwritable_json_is_refused_before_the_search(tmp_path: Path) -> None:
+    """A folder that takes no file, whatever its rights say, is found before anything is measured."""
+    database = tmp_path / "db"
+    result = tuner("run", *SMALL, "--database", database, "--json", "/proc/answer.json")
+
+    assert result.exit_code == 2
+    assert "--json /proc/answer.json: no" in result.stderr
+    assert rows(database) == 0
+
+
+class StartingClient:
+    """Stands for a client whose daemon listens from the third look on."""
+
+    address = "/run/tuner/tunerd.sock"
+    looks = 0
+
+    def status(self) -> str:
+        """Answer, or not yet."""
+        StartingClient.looks += 1
+        if StartingClient.looks < 3:
+            raise DaemonAbsentError("no daemon listens")
+        return "here"
+
+
+@pytest.fixture
+def _starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    StartingClient.looks = 0
+    monkeypatch.setattr(remote, "client_of", lambda _: StartingClient())
+    monkeypatch.setattr(remote, "_KNOCK_S", 0.0)
+
+
+@pytest.mark.usefixtures("_starting")
+def test_a_starting_daemon_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """`submit` and `follow` wait for a daemon that does not listen yet, and say so once."""
+    _, answer = remote.when_started(None, lambda client: str(client.status()))
+    assert answer == "here"
+    assert capsys.readouterr().err.count("waiting up to 10 s") == 1
+
+
+@pytest.mark.usefixtures("_starting")
+def test_an_absent_daemon_is_not_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the time is over, the error says what to start."""
+    monkeypatch.setattr(remote, "STARTING_S", 0.0)
+    with pytest.raises(DaemonAbsentError):
+        remote.when_started(None, lambda client: client.status())

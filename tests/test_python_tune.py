@@ -1,0 +1,201 @@
+"""``tuner.tune``: from kernels on arrays to results, on simulated devices."""
+
+import json
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_process import rows, tuner
+from python_kernels import SIM, VADD, vadd
+
+import tuner as package
+from tuner import Result, tune
+from tuner.devices import choice
+from tuner.errors import EmptySpaceError, InputError
+from tuner.search import driver
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """One run for energy, stored."""
+    database = tmp_path_factory.mktemp("run") / "tuner.db"
+    return tune(vadd(), objective="energy", device=SIM, database=database, progress=False)
+
+
+def test_the_answer_is_the_lowest_trial(result: Result) -> None:
+    """The best configuration has the joules of its trial, with their uncertainty."""
+    energies = {row.configuration["block_size_x"]: row.energy_j for row in result.trials}
+
+    assert len(result.trials) == 3
+    assert result.energy_j == min(filter(None, energies.values()))
+    assert energies[result.best["block_size_x"]] == result.energy_j
+    assert result.energy_uncertainty_j is not None
+    assert result.time_s is not None
+    assert result.modelled
+    assert not result.interrupted
+    assert result.flags() == f"-Dblock_size_x={result.best['block_size_x']}"
+
+
+def test_trials_are_columns_for_pandas(result: Result) -> None:
+    """Every column has a value for every trial."""
+    columns = result.to_dict()
+
+    assert {"number", "block_size_x", "status", "time_s", "energy_j"} <= columns.keys()
+    assert {len(column) for column in columns.values()} == {3}
+    assert columns["block_size_x"] == [row.configuration["block_size_x"] for row in result.trials]
+
+
+def test_results_are_shown_saved_and_sent(result: Result, tmp_path: Path) -> None:
+    """Text, HTML and JSON hold the answer and say that it is modelled; a copy through pickle is the same."""
+    flag = result.flags()
+    assert flag in str(result)
+    assert "modelled" in str(result)
+    assert flag in repr(result)
+    assert result._repr_html_().startswith("<pre>")
+    assert "<script" not in result._repr_html_()
+    assert all(len(line) <= 60 for line in result.report(60).splitlines())
+    result.save(tmp_path / "result.json")
+    assert json.loads((tmp_path / "result.json").read_text()) == result.document
+    assert pickle.loads(pickle.dumps(result)).best == result.best  # noqa: S301 - made here
+    with pytest.raises(InputError, match="no/folder"):
+        result.save(tmp_path / "no/folder/x.json")
+
+
+def test_the_search_can_be_plotted(result: Result) -> None:
+    """Time and joules of every trial, and what they are labelled."""
+    pytest.importorskip("matplotlib")
+    labels = [axes.get_ylabel() for axes in result.plot().axes]
+
+    assert labels == ["time, ms (modelled)", "energy, mJ (modelled)"]
+
+
+def test_a_run_is_stored_like_any(tmp_path: Path) -> None:
+    """The command line shows it, and a second call finds it finished."""
+    database = tmp_path / "tuner.db"
+    result = tune(vadd(), device=SIM, database=database, progress=False)
+    shown = tuner("show", str(result.run), "--database", database)
+
+    assert shown.exit_code == 0, shown.stderr
+    assert result.flags() in shown.stdout
+    with pytest.raises(InputError, match="nothing to resume"):
+        tune(vadd(), device=SIM, database=database, progress=False, resume=True)
+    assert rows(database, "runs") == 1
+
+
+def test_an_interrupted_run_returns_what_it_knows_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C ends the search orderly; the same kernels go on from there."""
+    real = driver.Driver._tell
+
+    def interrupt(self: driver.Driver, *args: Any, **options: Any) -> None:
+        real(self, *args, **options)
+        if len(self.trials) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver.Driver, "_tell", interrupt)
+    words: dict[str, Any] = {"device": SIM, "database": tmp_path / "db", "progress": False}
+    first = tune(vadd(), **words)
+    monkeypatch.setattr(driver.Driver, "_tell", real)
+    second = tune(vadd(), resume=True, **words)
+
+    assert first.interrupted
+    assert len(first.trials) == 2
+    assert not second.interrupted
+    assert second.document["resumed"] == 2
+    assert len(second.trials) == 3
+
+
+def test_kernels_are_tuned_together() -> None:
+    """A kernel on arrays beside one of the catalogue."""
+    found = tune([vadd(), "scan-lf:N=4"], device=SIM, budget=3, store=False, progress=False)
+
+    assert found.workloads == ("vadd:n=4096", "scan-lf:N=4")
+    assert found.run is None
+    assert set(found.configurations) == set(found.workloads)
+    assert "vadd:n=4096.block_size_x" in found.to_dict()
+    with pytest.raises(InputError, match=r"2 workloads were tuned: use configurations\['vadd:n=4096'\]"):
+        _ = found.best
+
+
+def test_template_arguments_and_data_that_is_removed() -> None:
+    """Tunables in braces are template arguments; files of arrays are gone when the call returns."""
+    source = VADD.replace("__global__", "template <int P> __global__").replace("block_size_x", "P")
+    kernel = vadd(source=source, name="vadd<{P}>", grid="ceil_div(n, P)", block="P", tunables=None)
+    seen: list[Path] = []
+    real = type(kernel).kernel_file
+
+    def spy(self: Any, folder: Path, *args: Any) -> Any:
+        seen.append(folder)
+        return real(self, folder, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(kernel), "kernel_file", spy)
+        found = tune(kernel, {"P": [32, 64]}, device=SIM, store=False, progress=False)
+
+    assert found.best.keys() == {"P"}
+    assert seen
+    assert not seen[0].exists()
+
+
+def test_without_a_gpu_a_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modelled numbers are not returned silently where nobody named a simulated device."""
+    monkeypatch.setattr(choice, "driver_problem", lambda: "no NVIDIA driver (a test)")
+    monkeypatch.setattr(choice, "nvidia_device_file", lambda: None)
+    with pytest.warns(UserWarning, match="no GPU answers: sim:jetson-tx1 stood in.*modelled"):
+        tune(vadd(), budget=1, store=False, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tune(vadd(), budget=1, store=False, progress=False, device=SIM)
+
+
+def test_progress_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Standard output is the caller's."""
+    tune(vadd(), device=SIM, budget=2, store=False)
+    out, err = capsys.readouterr()
+
+    assert not out
+    assert "first answer" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"kernels": []}, "kernels: none is given"),
+        ({"kernels": [3]}, "kernels: 3 is neither"),
+        ({"kernels": ["scan-lf:N=4", "scan-lf:N=64"], "tunables": {"P": [1]}}, "give them to tuner.Kernel"),
+        ({"kernels": "scan-lg:N=4"}, "did you mean 'scan-lf'"),
+        ({"kernels": "scan-lf:N=4", "window": 1.0}, "unknown option 'window'; did you mean 'window_s'"),
+        ({"kernels": "scan-lf:N=4", "objective": "joules"}, "objective"),
+        ({"kernels": "scan-lf:N=4", "policy": "gredy"}, "greedy"),
+    ],
+)
+def test_bad_calls_are_refused(words: dict[str, Any], says: str) -> None:
+    """The message names the argument and what would be right."""
+    with pytest.raises(InputError, match=says):
+        tune(device=SIM, store=False, progress=False, **words)
+
+
+def test_no_configuration_left_is_an_error() -> None:
+    """A restriction that forbids everything is named."""
+    with pytest.raises(EmptySpaceError, match="block_size_x < 0"):
+        tune(vadd(), restrictions="block_size_x < 0", device=SIM, store=False, progress=False)
+
+
+def test_the_package_stays_light() -> None:
+    """The names are there without importing what they need."""
+    assert {"Kernel", "Result", "tune"} <= set(package.__all__)
+
+
+def test_the_example_of_the_documentation_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The page's vector addition is what it says: at most twelve lines that find a configuration."""
+    page = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
+    code = page.split("```python\n", 1)[1].split("```", 1)[0]
+    lines = [line for line in code.splitlines() if line.strip()]
+    quick = code.replace("10_000_000", "1000").replace("1024]})", f'1024]}}, device="{SIM}", store=False)')
+    exec(compile(quick, "docs/python.md", "exec"), {})  # noqa: S102 - a page of this project
+
+    assert len(lines) <= 12
+    assert capsys.readouterr().out.startswith("{'block_size_x': ")

@@ -1,0 +1,350 @@
+"""The report of a run: golden texts at four widths, and what holds at any width for any document.
+
+``UPDATE_GOLDEN=1 pytest tests/test_run_report.py`` writes the golden texts anew.
+"""
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_documents import (
+    RECORDED,
+    TX1,
+    Record,
+    break_even_of,
+    run_comparison,
+    run_document,
+    run_trial,
+)
+from rich.console import Console
+
+from tuner.model import shown_values
+from tuner.report.flags import flags_of
+from tuner.report.ranked_trials import ranked_trials
+from tuner.report.run_report import run_report, show_run
+
+GOLDEN = Path(__file__).parent / "data" / "report"
+WIDTHS = (60, 80, 120, 200)
+MATMUL = "matmul:width=4096"
+
+
+def printed(document: Record, width: int, **more: Any) -> str:
+    text = io.StringIO()
+    show_run(document, Console(file=text, width=width), **more)
+    return text.getvalue()
+
+
+# --- documents -----------------------------------------------------------------------------------
+
+
+def tile(x: int, y: int, w: int, h: int) -> dict[str, dict[str, Any]]:
+    return {
+        MATMUL: {"impl": "tiled", "block_size_x": x, "block_size_y": y, "tile_size_x": w, "tile_size_y": h}
+    }
+
+
+MATMULS = [
+    run_trial(tile(32, 4, 8, 8), 3.888e-3, 2.452),
+    run_trial(tile(32, 4, 4, 8), 3.872e-3, 2.692),
+    run_trial(tile(64, 8, 2, 8), 4.192e-3, 2.535),
+    run_trial(tile(32, 32, 1, 1), 22.35e-3, 10.716),
+    run_trial(tile(16, 16, 4, 4), 5.1e-3, 3.1),
+    run_trial(tile(16, 8, 4, 4), 5.2e-3, 3.2),
+    run_trial(tile(16, 4, 4, 4), 5.3e-3, 3.3),
+]
+OF_MATMULS: dict[str, Any] = {"best": 0, "fastest": 1, "default": 3}
+
+
+def without_joules(trial: Record) -> Record:
+    name, time_s = next(iter(trial["configurations"])), trial["time_s"]
+    return run_trial({name: trial["configurations"][name]}, time_s)
+
+
+def co_run(count: int) -> list[Record]:
+    kernels = (
+        "scan-lf:N=1024",
+        "tridiag-wm:N=512",
+        "fft:N=1024",
+        "convolution-of-images:width=4096,height=2160",
+    )
+    names = [f"{kernels[i % 4]}{'' if i < 4 else f',variant={i}'}" for i in range(count)]
+    base = {"P": 16, "L": 128, "r": 2, "S": 4, "shuffle": True, "store": "direct", "blocks": 1, "cap": 0}
+    changes: list[dict[str, Any]] = [
+        {},
+        {"L": 64},
+        {"L": 64, "store": "transpose", "shuffle": False},
+        {"r": 8},
+    ]
+    return [
+        run_trial(
+            {
+                name: {**base, **(change if i % 2 == 0 or len(change) > 1 else {})}
+                for i, name in enumerate(names)
+            },
+            0.078 + 1e-4 * number,
+            0.547 + 0.01 * number,
+            clock_mhz=None,
+        )
+        for number, change in enumerate(changes)
+    ]
+
+
+def of_co_run(count: int, **more: Any) -> Record:
+    trials = co_run(count)
+    together = {"time_s": 0.078, "time_s_uncertainty": 1e-4, "energy_j": 0.547, "energy_j_uncertainty": 1e-3}
+    in_turn = together | {"time_s": 0.081, "energy_j": 0.54}
+    compared = {
+        "together": together,
+        "in_turn": in_turn,
+        "repeats": 3,
+        "workloads": {},
+        "time_change": -0.037,
+        "time_change_interval": 0.002,
+        "energy_change": 0.013,
+        "energy_change_interval": 0.0004,
+    }
+    found = run_document(
+        trials, best=0, fastest=0, default=2, batch=32768, one_after_another=compared, **more
+    )
+    return break_even_of(found, 8810.0)
+
+
+def long_configuration() -> Record:
+    names = (
+        *("form", "N1", "P1", "L1", "r1", "N2", "P2", "L2", "r2", "passes", "split", "fetch", "promotion"),
+        *("bounded", "ring", "lag", "a_tunable_with_a_name_that_fills_half_of_a_line", "scratch", "store"),
+    )
+    first: dict[str, Any] = {name: 2**place for place, name in enumerate(names)}
+    first |= {"form": "ring-tma", "split": False, "fetch": "early", "bounded": True}
+    workload = "fft-large-with-a-name-that-goes-on-and-on-for-most-of-the-line:N=262144,direction=inverse"
+    trials = [
+        run_trial(
+            {workload: first | {"P1": 2 + number, "fetch": fetch, "ring": 48 + number}}, 5e-4 + 1e-6 * number
+        )
+        for number, fetch in enumerate(("early", "late", "never"))
+    ]
+    return run_document(trials, objective="time", best=0, default=2, fastest=0)
+
+
+def failed() -> Record:
+    where = shown_values(tile(32, 32, 1, 1)[MATMUL])
+    message = f"{MATMUL} [{where}]: stage 'matmul', matmul<32> of m.cu: m.cu(7): error: too much shared data"
+    compile_errors = [message, *(message.replace("_x=32", f"_x={size}") for size in (64, 128))]
+    trials = [
+        *MATMULS[:3],
+        run_trial(tile(32, 32, 1, 1), None, status="compile-error", detail=compile_errors[0]),
+        run_trial(tile(8, 8, 1, 1), None, status="timeout", detail="no answer within 60 s"),
+        run_trial(tile(8, 4, 1, 1), None, status="timeout", detail="no answer within 61 s"),
+        run_trial(tile(8, 2, 1, 1), None, status="wrong-answer", detail="y[3] is [nan], error 2.1e-3 > 1e-5"),
+    ]
+    found = run_document(trials, best=0, fastest=1, default=3)
+    dropped = {
+        "does not compile": 3,
+        "occupancy, before compiling": 20,
+        "occupancy, of compiled resources": 3,
+    }
+    dropped |= {"spills registers": 2, "needs compute capability 10.0": 4}
+    (workload,) = found["workloads"]
+    workload["compile_errors"] = compile_errors
+    workload["space"] |= {"dropped": dropped, "min_occupancy": 0.8, "cartesian": 41}
+    return found
+
+
+def flagged() -> Record:
+    first = MATMULS[0] | {"flags": ["throttled: sw-power-cap", "unsteady: mean round +2.2% from the median"]}
+    notices = [
+        "analytical: the server rule chooses, because 132 multiprocessors are more than 20",
+        "auto: bayesian, because one workload with 2,074 configurations is too many to measure all",
+        f"{MATMUL}: batch capped from 4 to 2 (half of the free device memory)",
+        "interrupted: this is what was known; --resume goes on from here",
+        "power-limited: 18 of 18 trials ran at the GPU's power limit; lower clocks leave it (--clocks)",
+        "precision: asked for ± 1 % of the answer's joules, reached ± 2.9 %; windows are 10 s at most",
+    ]
+    trials = [first, *MATMULS[1:]]
+    return run_document(trials, **OF_MATMULS, status="interrupted", notices=notices, resumed=3)
+
+
+def limited_slowdown() -> Record:
+    trials = [MATMULS[0], MATMULS[1], MATMULS[2] | {"energy_j": 2.3, "clock_mhz": 1500}, *MATMULS[3:]]
+    return run_document(
+        trials, **OF_MATMULS, objective="energy within 1.00% of the fastest", max_slowdown=0.01
+    )
+
+
+CASES: dict[str, Record] = {
+    "one-energy": break_even_of(run_document(MATMULS, **OF_MATMULS)),
+    "one-time-with-joules": run_document(MATMULS, objective="time", best=1, fastest=1, default=3),
+    "one-time": run_document(
+        list(map(without_joules, MATMULS)), objective="time", best=1, fastest=1, default=3
+    ),
+    "one-recorded": run_document(MATMULS, **OF_MATMULS, device=RECORDED),
+    "one-interrupted": flagged(),
+    "one-with-slowdown-limit": limited_slowdown(),
+    "one-long": long_configuration(),
+    "one-failures": failed(),
+    "no-answer": run_document(failed()["trials"][3:], best=None, default=0),
+    "three-modelled": of_co_run(3, device=TX1),
+    "eight": of_co_run(8),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reports_are_the_golden_ones(name: str) -> None:
+    """At 60, 80, 120 and 200 columns a report is word for word what is stored."""
+    parts = [f"=== {width} columns\n{printed(CASES[name], width)}" for width in WIDTHS]
+    parts.append(f"=== 80 columns, --verbose\n{printed(CASES[name], 80, verbose=True)}")
+    path, text = GOLDEN / f"{name}.txt", "\n".join(parts)
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    assert text == path.read_text(encoding="utf-8")
+
+
+# --- what holds for every document ---------------------------------------------------------------
+
+UNIT = re.compile(r"(?: ± [\d.,]+(?:e[+-]?\d+)?)? (?:[mµn]?[sJW]\b|%|MHz|GFlop/s|min\b|h\b)")
+DECIMAL = re.compile(r"(?<![\w.=<>-])[+-]?\d[\d,]*\.\d+")
+NAMES = st.text("abcdefgh_", min_size=1, max_size=24)
+VALUES = st.one_of(st.integers(0, 10**6), st.booleans(), st.sampled_from(("direct", "transpose", "ring-tma")))
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> Record:
+    names = draw(st.lists(st.text("scanft-", min_size=1, max_size=30), min_size=1, max_size=4, unique=True))
+    spaces = {f"{name}:N=1024": draw(st.dictionaries(NAMES, VALUES, max_size=8)) for name in names}
+    joules = draw(st.booleans())
+    trials = []
+    for number in range(draw(st.integers(1, 7))):
+        changed = {
+            name: {
+                key: draw(VALUES) if number and draw(st.booleans()) else value for key, value in one.items()
+            }
+            for name, one in spaces.items()
+        }
+        time_s = draw(st.floats(1e-7, 20.0))
+        failing = number and draw(st.booleans())
+        energy_j = draw(st.floats(1e-6, 1e5)) if joules else None
+        how = {"status": "crashed", "detail": "out of bounds"} if failing else {}
+        trials.append(run_trial(changed, None if failing else time_s, None if failing else energy_j, **how))
+    objective = draw(st.sampled_from(("time", *(("energy", "edp") if joules else ()))))
+    places = st.one_of(st.none(), st.integers(0, len(trials) - 1))
+    device = draw(st.sampled_from((TX1, RECORDED, run_document(trials)["device"])))
+    return run_document(
+        *(trials,),
+        objective=objective,
+        device=device,
+        default=draw(places),
+        fastest=0,
+        batch=draw(st.integers(1, 10**6)),
+    )
+
+
+def lines_at(document: Record, width: int, **more: Any) -> Iterator[str]:
+    yield from printed(document, width, **more).splitlines()
+
+
+@given(documents(), st.integers(60, 240))
+@settings(max_examples=60)
+def test_no_line_is_wider_than_the_console(document: Record, width: int) -> None:
+    """Whatever is told: lines fit, nothing is cut, every value of the answer is there, numbers have units."""
+    text = printed(document, width, verbose=True)
+
+    assert all(len(line) <= width for line in text.splitlines())
+    assert "…" not in text
+    for configuration in document["best"]["configurations"].values():
+        for word in shown_values(configuration).split():
+            assert re.search(rf"(?<![\w-]){re.escape(word)}(?!\w)", text), word
+    joined = " ".join(text.split())
+    for found in DECIMAL.finditer(joined):
+        assert UNIT.match(joined, found.end()), joined[found.start() - 30 : found.end() + 30]
+
+
+@given(documents())
+@settings(max_examples=20)
+def test_a_pipe_gets_whole_lines(document: Record) -> None:
+    """Where lines may be of any width, a row of a table is a line and a sentence is one."""
+    text = printed(document, 10_000)
+
+    for configuration in document["best"]["configurations"].values():
+        assert shown_values(configuration) in text
+    assert not any(re.match(r" {4,}[a-z_]+\S*=", line) for line in text.splitlines())
+
+
+def test_trials_are_ranked_by_cost_behind_the_answer() -> None:
+    """The answer is first, others follow by their cost, and those that failed or are too slow come last."""
+    ranked = ranked_trials(CASES["one-energy"])
+    assert [one.number for one in ranked] == [1, 3, 2, 5, 6, 7, 4]
+    assert [one.rank for one in ranked] == list(range(1, 8))
+    assert [one.marks for one in ranked[:3]] == [("answer",), (), ("fastest",)]
+
+    slow = {one.number: one.marks for one in ranked_trials(CASES["one-with-slowdown-limit"])}
+    assert slow[3] == ("too slow",)
+    assert slow[1] == ("answer",)
+    crashed = ranked_trials(CASES["one-failures"])[-1]
+    assert (crashed.rank, crashed.cost) == (None, None)
+
+
+def test_a_search_for_time_says_what_energy_would_save() -> None:
+    """Where joules were measured; a search for energy says it by the fastest trial."""
+    assert "least energy instead: -8.9 ± 0.1 % energy for +0.4 ± 0.2 % time, measured once each" in printed(
+        CASES["one-time-with-joules"], 120
+    )
+    assert "the fastest   -8.9 ± 0.1 %   +0.4 ± 0.2 %" in printed(CASES["one-energy"], 80)
+    assert "least energy" not in printed(CASES["one-time"], 80)
+
+
+def test_a_failure_is_told_once() -> None:
+    """A default that does not compile is in the trials and in the compiler's messages: one failure."""
+    brief, full = printed(CASES["one-failures"], 200), printed(CASES["one-failures"], 200, verbose=True)
+
+    assert brief.count("does not compile: ") == 1
+    assert "failed: 3 × does not compile: " in brief
+    assert "failed: 2 × timeout: " in brief
+    assert full.count("failed: does not compile: ") == 3
+    assert full.count("failed: timeout: ") == 2
+    assert "[nan]" in full, "brackets stay brackets"
+
+
+def test_what_was_told_above_is_not_repeated() -> None:
+    """Notices that stand above are left out, and those of the policy are told on demand."""
+    document = CASES["one-interrupted"]
+    analytical, *_ = document["notices"]
+
+    assert analytical not in printed(document, 200)
+    assert analytical in printed(document, 200, verbose=True)
+    assert analytical not in printed(document, 200, verbose=True, seen=[analytical])
+    assert "precision: " in printed(document, 200)
+
+
+def test_flags_are_what_a_compiler_takes() -> None:
+    """Booleans are 1 and 0, and what a shell would split is quoted."""
+    assert flags_of({"P": 16, "pad": True, "mode": "a b"}) == "-DP=16 -Dpad=1 '-Dmode=a b'"
+
+
+def test_the_report_is_what_rich_prints() -> None:
+    """``run_report`` is a renderable of a given width, whatever the console's."""
+    text = io.StringIO()
+    Console(file=text, width=300).print(run_report(CASES["one-energy"], 80))
+    assert text.getvalue() == printed(CASES["one-energy"], 80)
+
+
+def test_an_answer_without_its_list_of_trials_is_shown() -> None:
+    """Stored answers have no list: the trials that they name make the table."""
+    document = {key: value for key, value in CASES["one-energy"].items() if key != "trials"}
+    text = printed(document, 120)
+
+    assert "trials (3; " in text
+    assert "default" in text
+
+
+def test_comparisons_of_single_windows_say_so() -> None:
+    """Where trials were not measured in turn, the line says that each was measured once."""
+    document = CASES["one-energy"] | {"against_default": run_comparison(MATMULS[0], MATMULS[3], paired=False)}
+    assert "measured once each" in printed(document, 120)

@@ -1,0 +1,155 @@
+"""Signatures of ``__global__`` functions, read from CUDA C++ text."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.config.cuda_tokens import defined_macros, tokens_of
+from tuner.config.signature import (
+    Parameter,
+    TemplateParameter,
+    dtype_of,
+    global_functions,
+    parameters_in,
+    parameters_of,
+)
+from tuner.errors import InputError
+
+SOURCE = r"""
+#define KERNEL extern "C" __global__
+#define SQUARE(x) \
+    __global__ void in_a_macro(int x) {}
+using real = float;
+typedef unsigned char byte;
+// __global__ void comment(int x) {}
+/* __global__ void comment_too(int x) {} */
+const char* text = "__global__ void text(int x) {}";
+namespace a { namespace b {
+template <typename T, int P = (4 > 2 ? 1 : 2), class U = double, bool = true>
+__global__ void __launch_bounds__(256, 2) __attribute__((noinline))
+saxpy(const T* __restrict__ x, T *y, U a,
+      int count = 3 /* several, of course */, const real& r = 1.f, byte* const b = nullptr,
+      T* const* rows, float (&tile)[16], float4 v[], ns::Foo<int, 3> foo, unsigned long long, const float)
+{ }
+}}
+KERNEL void none(void) {}
+extern "C" { void __global__ BOUNDS(32) wide(long n, unsigned u, size_t z, __half* h, void* q); }
+template __global__ void saxpy<float>(int);
+__global__ [[maybe_unused]] void last(
+    __grid_constant__ const CUtensorMap m, std::complex<float>* c,
+    const int *const __restrict__ i) noexcept {}
+"""
+
+
+def shown(parameters: list[Parameter]) -> list[tuple[str, str, str | None]]:
+    return [(one.name, str(one), one.dtype) for one in parameters]
+
+
+def test_the_functions_of_a_source_are_found() -> None:
+    """Those in comments, texts and macros are none; an instantiation is no other function."""
+    functions = global_functions(SOURCE)
+
+    assert [one.name for one in functions] == ["saxpy", "none", "wide", "last"]
+    assert functions[0].template == (
+        TemplateParameter("T", "typename"),
+        TemplateParameter("P", "int", "( 4 > 2 ? 1 : 2 )"),
+        TemplateParameter("U", "typename", "double"),
+        TemplateParameter("", "bool", "true"),
+    )
+    assert functions[0].template_parameters == ("T", "P", "U", "")
+    assert SOURCE.splitlines()[functions[0].line - 1].startswith("saxpy(")
+    assert functions[1].parameters == ()
+
+
+def test_an_entry_gives_types_to_the_template() -> None:
+    """Types of the entry stand for those of the template, and default types where it names none."""
+    assert shown(parameters_of(SOURCE, "a::b::saxpy<const float, 4>")) == [
+        ("x", "const float*", "float32"),
+        ("y", "float*", "float32"),
+        ("a", "double", "float64"),
+        ("count", "int", "int32"),
+        ("r", "const float*", "float32"),
+        ("b", "unsigned char*", "uint8"),
+        ("rows", "const float**", None),
+        ("tile", "float ()*", None),
+        ("v", "float4*", None),
+        ("foo", "ns::Foo<int, 3>", None),
+        ("", "unsigned long long", "uint64"),
+        ("", "float", "float32"),
+    ]
+
+
+def test_types_of_c_are_dtypes() -> None:
+    """Whole numbers by their width under Linux; complex and half types by their usual names."""
+    assert shown(parameters_of(SOURCE, "wide")) == [
+        ("n", "long", "int64"),
+        ("u", "unsigned", "uint32"),
+        ("z", "size_t", "uint64"),
+        ("h", "__half*", "float16"),
+        ("q", "void*", None),
+    ]
+    assert shown(parameters_of(SOURCE, "last"))[1:] == [
+        ("c", "std::complex<float>*", "complex64"),
+        ("i", "const int*", "int32"),
+    ]
+    assert [dtype_of(t) for t in ("unsigned short int", "long long", "char", "long double", "void", "")] == [
+        *("uint16", "int64", "int8", None, None, None)
+    ]
+
+
+def test_a_pointer_may_come_by_the_template() -> None:
+    """A type parameter that is a pointer makes its parameter one."""
+    source = "template <class T> __global__ void f(T x, T* y) {}"
+    assert shown(parameters_of(source, "f<int*>")) == [("x", "int*", "int32"), ("y", "int**", None)]
+
+
+def test_a_list_of_a_demangler_is_read() -> None:
+    """It writes const behind the type, and no names."""
+    found = parameters_in("float const*, unsigned int, std::complex<double>*, Pair<int, 2>")
+    assert shown(found) == [
+        ("", "const float*", "float32"),
+        ("", "unsigned int", "uint32"),
+        ("", "std::complex<double>*", "complex128"),
+        ("", "Pair<int, 2>", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "entry", "words"),
+    [
+        (SOURCE, None, "4 __global__ functions"),
+        ("", None, "0 __global__ functions"),
+        (SOURCE, "saxpi<1>", "did you mean 'saxpy'"),
+    ],
+)
+def test_a_function_that_is_not_there_is_named(source: str, entry: str | None, words: str) -> None:
+    """The message lists those that are."""
+    with pytest.raises(InputError, match=words):
+        parameters_of(source, entry)
+
+
+def test_macros_without_parameters_are_read() -> None:
+    """A body may go on in the next line; comments are no part of it."""
+    assert defined_macros("#define A \\\n 3 // three\n#define F(x) x\n # define B\n") == {"A": "3", "B": ""}
+
+
+PIECES = st.sampled_from(
+    [
+        *("__global__", "template", "typename", "<", ">", "(", ")", "[", "]", "{", "}", ",", ";", "=", "::"),
+        *("const", "*", "&", "int", "float", "T", "void", "f", "x", "void(", "using", "typedef", "operator"),
+        *('"t', "//", "/*", "*/", "#", "#define", "\\\n", 'R"(', "'c'", "...", "1.5e-3"),
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(PIECES, max_size=40).map(" ".join) | st.text(max_size=60))
+def test_any_text_is_read(text: str) -> None:
+    """No text makes an error, and tokens have the lines they stand in."""
+    for function in global_functions(text):
+        assert function.name
+        assert 1 <= function.line <= text.count("\n") + 1
+    for token in tokens_of(text):
+        assert token.text.split("\n")[0] in text.split("\n")[token.line - 1]
+    parameters_in(text)
+    defined_macros(text)

@@ -1,0 +1,44 @@
+"""``tuner kernels new``: a first kernel file, from the signature of a kernel."""
+
+import os
+from pathlib import Path
+
+import click
+
+from tuner.errors import InputError
+
+
+@click.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option("--kernel", metavar="NAME", help="Which __global__ function, where there are several.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where to write it. Default: beside the source, under its name with .toml.",
+)
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -> None:
+    """Write a kernel file for SOURCE, a CUDA C++ file, from the signature of its kernel.
+
+    What cannot be told from the source is guessed, and a comment says so.
+    """
+    from tuner.config.drafting import drafted
+    from tuner.config.source_folder import read_text
+
+    target = output or source.with_suffix(".toml")
+    if target.exists() and not force:
+        raise InputError(f"{target}: is there already; --force replaces it, --output names another file")
+    text = read_text(source, str(source))
+    draft = drafted(text, source, kernel)
+    draft.source = os.path.relpath(source.absolute(), target.absolute().parent)
+    try:
+        target.write_text(draft.toml(), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{target}: cannot be written: {error.strerror}") from error
+    click.echo(f"{target}: written from {draft.function.name} in {source}, line {draft.function.line}")
+    for note in draft.notes:
+        click.echo(f"  guessed: {note}")
+    for missing in draft.missing:
+        click.echo(f"  to fill in: {missing}")
+    click.echo(f"next: look through it, then tuner kernels check {target}")

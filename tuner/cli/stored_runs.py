@@ -1,0 +1,68 @@
+"""Runs that commands take: a number of the database, or a document that ``tuner run --json`` wrote."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tuner.cli.db import reading
+from tuner.errors import InputError
+
+_KEYS = ("device", "objective", "workloads", "space", "best", "default", "status")
+
+
+def document_of(name: str | None, database: Path | None) -> dict[str, Any]:
+    """The document of a run, with its trials as far as they are known.
+
+    Args:
+        name: a number of ``tuner history``, or a file; None for the newest run.
+        database: as named; None for the default.
+
+    Raises:
+        InputError: there is no such run, or the file holds no document of a run.
+    """
+    if name is None or name.isdecimal():
+        return _stored(None if name is None else int(name), database)
+    path = Path(name)
+    if not path.is_file():
+        raise InputError(f"{name}: neither the number of a run (`tuner history`) nor a file")
+    return _read(path)
+
+
+def _stored(number: int | None, database: Path | None) -> dict[str, Any]:
+    from tuner.search.stored import stored_document
+
+    with reading(database) as store:
+        found = None
+        if store is not None:
+            found = next(iter(store.history(1)), None) if number is None else store.run(number)
+        if store is None or found is None:
+            what = "no run is stored" if number is None else f"run {number}: there is no such run"
+            raise InputError(f"{what}; `tuner history` lists the runs")
+        return stored_document(store, found)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON ({error})") from None
+    wanted = f"{path}: not a document of `tuner run --json`"
+    if not isinstance(document, dict):
+        raise InputError(f"{wanted}: it holds no object")
+    missing = [key for key in _KEYS if key not in document]
+    if missing:
+        raise InputError(f"{wanted}: it lacks {', '.join(missing)}")
+    return {"modelled": False, "recorded": None, "fastest": None, "notices": [], **document}
+
+
+def unreadable(name: str | None, error: Exception) -> InputError:
+    """The message for a document whose parts are not as ``tuner run`` writes them."""
+    return InputError(f"{name}: not a document of `tuner run --json` ({type(error).__name__}: {error})")
+
+
+def title_of(document: Mapping[str, Any], name: str | None) -> str:
+    """How a document is called in a comparison: the run's number, or the file."""
+    return f"run {document['run']}" if name is None or name.isdecimal() else name

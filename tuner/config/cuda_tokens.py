@@ -1,0 +1,113 @@
+"""CUDA C++ text as tokens: comments and directives left out, macros that are mere names known."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>\s+|\\\n)
+    | (?P<comment>//(?:\\\n|[^\n])*|/\*.*?(?:\*/|\Z))
+    | (?P<raw>(?:u8|[uUL])?R"(?P<fence>[^()\\\s]{0,16})\(.*?(?:\)(?P=fence)"|\Z))
+    | (?P<text>(?:u8|[uUL])?(?:"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?))
+    | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
+    | (?P<word>[A-Za-z_]\w*)
+    | (?P<sign>::|\.\.\.|->|[=!<]=|&&|\|\||.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_DIRECTIVE = re.compile(r"^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*", re.MULTILINE | re.DOTALL)
+_DEFINE = re.compile(r"\s*\#\s*define\s+([A-Za-z_]\w*)(\(?)(.*)", re.DOTALL)
+_CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_ENDS = (";", "__global__")
+
+
+class Token(NamedTuple):
+    """One token.
+
+    Attributes:
+        kind: ``word``, ``number``, ``text`` or ``sign``.
+        text: as written.
+        line: number of its line, from 1.
+    """
+
+    kind: str
+    text: str
+    line: int
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of a text; directives of the preprocessor are none."""
+    found = []
+    place, line = 0, 1
+    beginning = True  # of a line, but for spaces and comments
+    while place < len(text):
+        directive = _DIRECTIVE.match(text, _line_start(text, place)) if beginning else None
+        match = None if directive and text[place] == "#" else _TOKEN.match(text, place)
+        if match is None:
+            end = directive.end() if directive else place + 1
+        else:
+            kind, end = match.lastgroup or "", match.end()
+            if kind not in ("space", "comment"):
+                found.append(Token("text" if kind in ("raw", "fence") else kind, match[0], line))
+                beginning = False
+            elif "\n" in match[0]:
+                beginning = beginning or kind == "space"
+        line += text.count("\n", place, end)
+        place = end
+    return found
+
+
+def _line_start(text: str, place: int) -> int:
+    return text.rfind("\n", 0, place) + 1
+
+
+def defined_macros(text: str) -> dict[str, str]:
+    """What a source defines without parameters: name -> body; the first definition of a name counts."""
+    found: dict[str, str] = {}
+    for directive in _DIRECTIVE.finditer(text):
+        match = _DEFINE.match(directive[0].replace("\\\n", " "))
+        if match is not None and not match[2]:
+            body = re.sub(r"/\*.*?\*/|//.*", " ", match[3], flags=re.DOTALL)
+            found.setdefault(match[1], body.strip())
+    return found
+
+
+def group_end(tokens: Sequence[Token], start: int) -> int:
+    """The place behind the bracket that closes the one at ``start``.
+
+    Where nothing closes it before the declaration ends, the place of that end.
+    """
+    opening = tokens[start].text
+    closing, depth, place = _CLOSING[opening], 0, start
+    while place < len(tokens):
+        sign = tokens[place].text
+        if sign in _ENDS and opening != "{":
+            return place
+        if opening == "<" and sign in ("(", "["):
+            place = group_end(tokens, place)
+            continue
+        depth += (sign == opening) - (sign == closing)
+        place += 1
+        if depth == 0:
+            break
+    return place
+
+
+def split(tokens: Sequence[Token]) -> list[list[Token]]:
+    """The parts between commas that stand in no bracket; none where there is no token."""
+    parts: list[list[Token]] = [[]]
+    depth, valued = 0, False
+    for token in tokens:
+        if token.text in ("(", "[", "{") or (token.text == "<" and not valued):
+            depth += 1
+        elif token.text in (")", "]", "}") or (token.text == ">" and not valued):
+            depth = max(0, depth - 1)
+        elif token.text == "=" and depth == 0:
+            valued = True
+        if token.text == "," and depth == 0:
+            parts.append([])
+            valued = False
+        else:
+            parts[-1].append(token)
+    return parts if tokens else []

@@ -1,0 +1,169 @@
+"""Compares the arguments of a kernel file with the signature of the function they are passed to."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import NamedTuple
+
+import numpy as np
+
+from tuner.config.cuda_tokens import group_end, tokens_of
+from tuner.config.signature import Parameter, dtype_of, parameters_in, parameters_of
+from tuner.errors import InputError
+from tuner.model import Plan, Scalar, Stage, TensorMap
+
+_LANES = re.compile(r"(u?(?:char|short|int|long|longlong)|float|double|(?:__)?half|(?:__)?nv_bfloat16)[1-4]")
+_HALVES = {"half2": "float16", "__half2": "float16", "nv_bfloat162": "bfloat16", "__nv_bfloat162": "bfloat16"}
+_BASES = {"uchar": "unsigned char", "ushort": "unsigned short", "uint": "unsigned", "ulong": "unsigned long"}
+_C_TYPES = {
+    "bool": "bool",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "int16": "short",
+    "uint16": "unsigned short",
+    "int32": "int",
+    "uint32": "unsigned int",
+    "int64": "long long",
+    "uint64": "unsigned long long",
+    "float16": "__half",
+    "bfloat16": "__nv_bfloat16",
+    "float32": "float",
+    "float64": "double",
+    "complex64": "float2",
+    "complex128": "double2",
+}
+
+
+class Finding(NamedTuple):
+    """Something about a kernel file.
+
+    Attributes:
+        level: ``error``, or ``warning`` where it may be meant so.
+        text: file, argument, what is there and what would be right.
+    """
+
+    level: str
+    text: str
+
+
+def signature_of(stage: Stage, demangled_name: str | None = None) -> list[Parameter] | None:
+    """The parameters of a stage's function.
+
+    Args:
+        stage: with source and entry.
+        demangled_name: of the compiled function, whose types count; None for those of the source.
+
+    Returns:
+        None where neither tells, as for a function of a header.
+    """
+    try:
+        written = parameters_of(stage.source.text, stage.entry)
+    except InputError:
+        written = None
+    types = None if demangled_name is None else _of_name(demangled_name)
+    if types is None or written is None or len(types) != len(written):
+        return types or written
+    return [replace(known, name=one.name) for known, one in zip(types, written, strict=True)]
+
+
+def findings(path: object, plan: Plan, stage: Stage, parameters: Sequence[Parameter]) -> list[Finding]:
+    """What does not fit between the arguments of a stage and the parameters of its function.
+
+    Args:
+        path: of the kernel file.
+        plan: whose buffers the arguments name.
+        stage: the launch.
+        parameters: of the function.
+    """
+    where = f"{stage.entry} ({PurePath(stage.source.path).name})"
+    if len(stage.arguments) != len(parameters):
+        return [
+            Finding(
+                "error",
+                f"{path}: {_counted(len(stage.arguments))} for {where}, which takes {len(parameters)}:"
+                f" {', '.join(f'{one} {one.name}'.strip() for one in parameters) or 'none'}",
+            )
+        ]
+    dtypes = {buffer.name: buffer.dtype for buffer in plan.buffers}
+    found = []
+    for number, (argument, parameter) in enumerate(zip(stage.arguments, parameters, strict=True), 1):
+        trouble = _trouble(argument, parameter, dtypes)
+        if trouble is not None:
+            level, text = trouble
+            name = _name(argument) or parameter.name
+            shown = f"argument {number}" + (f" ({name})" if name else "")
+            taken = f"{parameter} {parameter.name}".strip()
+            found.append(Finding(level, f"{path}: {shown} of {where}, which takes '{taken}': {text}"))
+    return found
+
+
+def _of_name(name: str) -> list[Parameter] | None:
+    """The parameters in a demangled name: those of the last group of parentheses."""
+    tokens = tokens_of(name)
+    for place, token in enumerate(tokens):
+        if token.text == "(" and group_end(tokens, place) == len(tokens):
+            return parameters_in("".join(f" {one.text} " for one in tokens[place + 1 : -1]))
+    return None
+
+
+def _counted(count: int) -> str:
+    return "1 argument" if count == 1 else f"{count} arguments"
+
+
+def _name(argument: object) -> str:
+    return argument if isinstance(argument, str) else str(getattr(argument, "buffer", ""))
+
+
+def _trouble(argument: object, parameter: Parameter, dtypes: Mapping[str, str]) -> tuple[str, str] | None:
+    if isinstance(argument, TensorMap):
+        known = "ensorMap" in parameter.type and not parameter.pointer
+        return (
+            None if known else ("error", "it is a tensor map; const __grid_constant__ CUtensorMap takes it")
+        )
+    name = _name(argument)
+    if name:
+        dtype = dtypes.get(name)
+        if not parameter.pointer:
+            right = f"a scalar of dtype {parameter.dtype!r}" if parameter.dtype else "a value"
+            return "error", f"it is an array; {right} would be right"
+        return None if dtype is None else _compared(dtype, parameter, "an array")
+    if parameter.pointer:
+        right = f" of dtype {parameter.dtype!r}" if parameter.dtype else ""
+        return "error", f"it is a value; an array{right} would be right"
+    if not isinstance(argument, Scalar):
+        return None  # a struct, whose layout the source alone tells
+    return _compared(argument.dtype, parameter, "a value")
+
+
+def _compared(dtype: str, parameter: Parameter, what: str) -> tuple[str, str] | None:
+    wanted = _element(parameter)
+    if wanted is None:
+        unknown = f"it is {what} of {dtype}, which cannot be compared with {parameter.type}"
+        return None if parameter.type == "" else ("warning", unknown)
+    if dtype in (wanted, *_parts(wanted)):
+        return None
+    source = _C_TYPES.get(dtype, dtype)
+    text = f"it is {what} of {dtype}; dtype {wanted!r}, or {source} in the source, would be right"
+    if {dtype[:3], wanted[:3]} <= {"int", "uin", "boo"} and _bytes(dtype) == _bytes(wanted):
+        return "warning", text
+    return "error", text
+
+
+def _element(parameter: Parameter) -> str | None:
+    """The dtype of the elements; of a vector such as float4, of its parts."""
+    if parameter.dtype is not None:
+        return parameter.dtype
+    lanes = _LANES.fullmatch(parameter.type)
+    if lanes is None:
+        return _HALVES.get(parameter.type)
+    return dtype_of(_BASES.get(lanes[1], lanes[1].replace("longlong", "long long")))
+
+
+def _parts(dtype: str) -> tuple[str, ...]:
+    """What an array of complex numbers may also be told as: an array of twice as many parts."""
+    return {"complex64": ("float32",), "complex128": ("float64",)}.get(dtype, ())
+
+
+def _bytes(dtype: str) -> int:
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize

@@ -1,0 +1,151 @@
+"""What CUDA C++ text tells of a kernel beside its signature: roles of arrays, macros, axes, symbols."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.config.cuda_tokens import Token, defined_macros, group_end, tokens_of
+from tuner.config.global_functions import used_names, without_comments
+from tuner.config.signature import dtype_of
+from tuner.model import BufferRole
+
+_GUARDED = re.compile(
+    r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)\s*^[ \t]*#[ \t]*define[ \t]+\1[ \t]+([^\n]+)", re.MULTILINE
+)
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if\b(?!n?def)([^\n]*)", re.MULTILINE)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_CONSTANT = re.compile(r"\bconst(?:expr)?\s+(?:unsigned\s+)?int\s+(\w+)\s*=\s*([^;{}]+);")
+_CAPITALS = re.compile(r"[A-Z][A-Z0-9_]+")
+_USUAL = re.compile(
+    r"(?:block_size|tile_size|grid_size|work_per_thread|loop_unroll|unroll|vector|tile|use|num_threads)"
+    r"(?:_[a-z0-9_]+)?|threads_per_block|\w+_per_thread"
+)
+_KNOWN = re.compile(
+    r"NULL|NAN|INFINITY|HUGE_VALF?|EOF|M_\w+|CUDART_\w+|CU[DB]A?_\w+|CHAR_BIT|FLT_\w+|DBL_\w+"
+    r"|U?(?:INT|CHAR|SHRT|LONG|LLONG)\w*_(?:MAX|MIN)|SIZE_MAX|RAND_MAX|T|N?DEBUG|WARP_SIZE"
+)
+_CHANGED = frozenset({"+", "-", "*", "/", "%", "&", "|", "^"})
+
+
+@dataclass(frozen=True)
+class ConstantSymbol:
+    """A ``__constant__`` array.
+
+    Attributes:
+        name: in the source.
+        dtype: element type as NumPy names it; None for a struct.
+        axes: its extents, as written.
+    """
+
+    name: str
+    dtype: str | None
+    axes: tuple[str, ...]
+
+
+def macros_to_set(text: str) -> dict[str, str]:
+    """Macros that a source leaves to who compiles it: name -> its own default, empty where it has none.
+
+    Args:
+        text: CUDA C++.
+    """
+    guarded = {match[1]: match[2].partition("//")[0].strip() for match in _GUARDED.finditer(text)}
+    defined = {name for name in defined_macros(text) if name not in guarded}
+    plain = without_comments(text)
+    conditions = {word for match in _CONDITION.finditer(plain) for word in _WORD.findall(match[1])}
+    named = _plain_names(tokens_of(text)) & used_names(text)
+    found = {name: default for name, default in guarded.items() if not name.startswith("_")}
+    for name in sorted(named | conditions, key=text.find):
+        usual = _CAPITALS.fullmatch(name) or _USUAL.fullmatch(name) or name in conditions
+        known = name in defined or name == "defined" or name.startswith("_") or _KNOWN.fullmatch(name)
+        if usual and not known:
+            found.setdefault(name, "")
+    return found
+
+
+def _plain_names(tokens: Sequence[Token]) -> set[str]:
+    """Names that are no functions, no members and in no namespace."""
+    found = set()
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        inside = before is not None and before.text in (".", "->", "::")
+        called = after is not None and after.text in ("(", "::")
+        if token.kind == "word" and not inside and not called:
+            found.add(token.text)
+    return found
+
+
+def role_of(text: str, name: str) -> BufferRole:
+    """How an array that is not ``const`` is used: ``out`` where each use of it is an assignment.
+
+    Args:
+        text: CUDA C++.
+        name: of the parameter.
+    """
+    tokens = tokens_of(text)
+    uses = [i for i, token in enumerate(tokens) if token.text == name and _is_use(tokens, i)]
+    kinds = {_use(tokens, place) for place in uses}
+    if kinds == {"written"}:
+        return "out"
+    return "in" if kinds == {"read"} else "inout"
+
+
+def _is_use(tokens: Sequence[Token], place: int) -> bool:
+    """Whether the name stands in code, not in a list of parameters or behind a dot."""
+    before = tokens[place - 1].text if place else ""
+    after = tokens[place + 1].text if place + 1 < len(tokens) else ""
+    declared = before in ("*", "&", "__restrict__", "__restrict", "const") and after in (",", ")", "[")
+    return before not in (".", "->") and not (declared and after != "[")
+
+
+def _use(tokens: Sequence[Token], place: int) -> str:
+    if place + 1 >= len(tokens) or tokens[place + 1].text != "[":
+        return "handed on"
+    behind = place + 1
+    while behind < len(tokens) and tokens[behind].text == "[":
+        behind = group_end(tokens, behind)
+    before = tokens[place - 1].text if place else ""
+    follows = [token.text for token in tokens[behind : behind + 2]]
+    if before == "&" or follows[:1] in (["."], ["->"]):
+        return "handed on"
+    if follows[:1] == ["="]:
+        return "written"
+    changed = len(follows) > 1 and follows[0] in _CHANGED and follows[1] == "="
+    counted = len(follows) > 1 and follows[0] == follows[1] and follows[0] in "+-"
+    return "changed" if changed or counted else "read"
+
+
+def axes_of(text: str) -> int:
+    """Axes of the launch that a kernel asks for: 1, 2 or 3."""
+    plain = without_comments(text)
+    return next(
+        (3 - i for i, axis in enumerate("zy") if re.search(rf"\b(?:thread|block)Idx\.{axis}", plain)), 1
+    )
+
+
+def constant_symbols(text: str) -> list[ConstantSymbol]:
+    """The ``__constant__`` arrays and values of a source."""
+    tokens = tokens_of(text)
+    macros = dict(_CONSTANT.findall(without_comments(text))) | defined_macros(text)
+    found = []
+    for place, token in enumerate(tokens):
+        if token.text != "__constant__":
+            continue
+        words = [one.text for one in tokens[place + 1 : place + 64]]
+        words = words[: next((i for i, word in enumerate(words) if word in (";", "=", "{")), 0)]
+        first = words.index("[") if "[" in words else len(words)
+        if first > 1:
+            kind = " ".join(word for word in words[: first - 1] if word not in ("const", "static"))
+            found.append(ConstantSymbol(words[first - 1], dtype_of(kind), _axes(words[first:], macros)))
+    return found
+
+
+def _axes(words: Sequence[str], macros: Mapping[str, str]) -> tuple[str, ...]:
+    """Extents between brackets, with macros of the source written out."""
+    text = " ".join(words)
+    for _ in range(4):
+        text = _WORD.sub(lambda match: macros.get(match[0]) or match[0], text)
+    return tuple(one.replace(" ", "") for one in re.findall(r"\[([^\[\]]+)\]", text)) or ("1",)
+
+
+def named_like(names: Collection[str], pattern: str) -> str | None:
+    """The first of the names that a pattern matches wholly, in capitals or not."""
+    return next((name for name in names if re.fullmatch(pattern, name, re.IGNORECASE)), None)

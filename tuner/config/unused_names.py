@@ -1,0 +1,70 @@
+"""Names and macros of a kernel file that nothing uses."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+
+from tuner.config.formulas import Formula, Template
+from tuner.config.global_functions import without_comments
+from tuner.config.recipe import Recipe
+from tuner.model import Plan
+
+_MACRO = re.compile(r"(?:-D|--define-macro=)\s*([A-Za-z_]\w*)")
+_NO_USE = ("tunables", "conditions", "derived", "roles", "rules", "default", "sizes", "optional")
+
+
+def unused_names(recipe: Recipe) -> list[str]:
+    """A sentence for each size, tunable and derived name that no launch, array, option or entry uses.
+
+    A name that only rules, roles or defaults mention changes nothing that is run.
+    """
+    used = set(_names({f.name: getattr(recipe, f.name) for f in fields(recipe) if f.name not in _NO_USE}))
+    if recipe.problem.name in ("scan", "fft"):  # their sizes may have a meaning of their own
+        used |= set(recipe.sizes)
+    for name, formula in reversed(list(recipe.derived.items())):
+        if name in used:
+            used |= formula.expression.names
+    for condition in recipe.conditions.values():
+        used |= condition.when.expression.names
+    tables: list[tuple[str, Sequence[str]]] = [
+        ("problem.sizes", list(recipe.sizes)),
+        ("tunables", list(recipe.tunables)),
+        ("derived", list(recipe.derived)),
+    ]
+    return [
+        f"[{table}] {name}: nothing uses it: no entry, option, array, value, geometry or macro of the source"
+        for table, names in tables
+        for name in names
+        if name not in used
+    ]
+
+
+def unused_macros(plan: Plan) -> list[str]:
+    """A sentence for each macro of an option that no source of a plan mentions."""
+    found: dict[str, None] = {}
+    for stage in plan.stages:
+        if stage.source is None:
+            continue
+        texts = [stage.source.text, *(text for _, text in stage.source.headers)]
+        words = set(re.findall(r"[A-Za-z_]\w*", without_comments("\n".join(texts))))
+        for name in _MACRO.findall("\n".join(stage.options)):
+            if name not in words:
+                found[f"[kernel] options: no source uses the macro {name}"] = None
+    return list(found)
+
+
+def _names(value: object) -> Iterator[str]:
+    if isinstance(value, Formula):
+        yield from value.expression.names
+    elif isinstance(value, Template):
+        yield from value.names
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _names(inner)
+    elif isinstance(value, (tuple, list)):
+        for inner in value:
+            yield from _names(inner)
+    elif is_dataclass(value):
+        yield from (getattr(value, "macros", None) or ())
+        for field in fields(value):
+            yield from _names(getattr(value, field.name))

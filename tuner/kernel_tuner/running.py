@@ -1,0 +1,171 @@
+"""Runs the calls: opens the device, finds out which arrays are written, searches, and judges answers."""
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.config import KernelFile
+from tuner.config.catalog import Catalog
+from tuner.database import Store
+from tuner.devices.choice import open_device
+from tuner.devices.worker import WorkerDevice
+from tuner.errors import (
+    CompileError,
+    DeviceError,
+    DeviceUnavailableError,
+    EmptySpaceError,
+)
+from tuner.interfaces import Check, Device
+from tuner.kernel_tuner.answers import Judge
+from tuner.kernel_tuner.arguments import GivenArray, GivenScalar, HostArray, restored, save
+from tuner.kernel_tuner.cache import Row
+from tuner.kernel_tuner.kernel import KernelCall, kernel_file_of
+from tuner.kernel_tuner.listening import Listener, say
+from tuner.kernel_tuner.returning import cache_of, returned, rows_of, without_known
+from tuner.kernel_tuner.tuning_call import TuningCall
+from tuner.model import Plan, RunStatus, Status, Workload
+from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.search.tuning import TuningResult, tune
+
+_SEED = 0  # inputs are the caller's: no seed changes them
+
+
+def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
+    """Search, and return Kernel Tuner's pair: results, and what they were measured on.
+
+    Raises:
+        DeviceUnavailableError: the device cannot be opened.
+        EmptySpaceError: the restrictions leave nothing, or nothing compiles.
+        VerificationError: no configuration gave a right answer.
+        KeyboardInterrupt: the user stopped it; what was measured is in the cache file.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-arguments-")))
+        paths = save((*call.kernel.arrays, *call.kernel.constants), folder)
+        setup = stack.enter_context(open_setup(call.device_spec, call.request("", None)))
+        if not call.quiet:
+            say(f"Using: {setup.device.identity.name}")
+        cache = cache_of(call, setup.device)
+        kernel = kernel_file_of(without_known(call.kernel, cache), paths, writable(call.kernel, call.judge))
+        try:
+            (workload,) = kernel.workloads()
+            space = kernel.space(workload)
+        except EmptySpaceError:
+            if cache is None or not cache.rows:
+                raise
+            return returned(call, setup.device, [], cache, 0.0)
+        if call.verbose:
+            say(f"Searchspace has {len(space)} configurations after restrictions.")
+        kernel = _with_roles(call, kernel, workload, paths, setup.device)
+        _verify(call, setup.device)
+        listener = Listener(call.metrics, cache, quiet=call.quiet)
+        result = _searched(call, kernel, workload, setup, listener, stack)
+        rows = rows_of(call, space, result)
+        wall_s = result.outcome.wall_s
+        if result.outcome.status is RunStatus.INTERRUPTED:
+            returned(call, setup.device, rows, cache, wall_s)
+            raise KeyboardInterrupt
+        return returned(call, setup.device, rows, cache, wall_s)
+
+
+def run_once(kernel: KernelCall, device_spec: str | None) -> list[Any]:
+    """Run the only configuration of a call once.
+
+    Returns:
+        The arguments after the run: arrays as NumPy's, scalars as they were given.
+
+    Raises:
+        DeviceUnavailableError: there is no GPU.
+        CompileError: the source does not compile.
+        DeviceError: it cannot be launched, or fails.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-arguments-")))
+        paths = save((*kernel.arrays, *kernel.constants), folder)
+        device = stack.enter_context(closing(open_device(device_spec).device))
+        if not isinstance(device, WorkerDevice):
+            raise DeviceUnavailableError(
+                f"run_kernel: {device.identity.spec} computes nothing; it needs a GPU"
+            )
+        file = kernel_file_of(kernel, paths, writable(kernel, None))
+        (workload,) = file.workloads()
+        plan = file.plan(workload, file.default(workload))
+        check, arrays = device.outputs(plan, _SEED, [one.name for one in kernel.arrays])
+    if check.status is not Status.OK:
+        kind = CompileError if check.status is Status.COMPILE_ERROR else DeviceError
+        raise kind(f"run_kernel: {kernel.name}: {check.status.value}: {check.detail}")
+    return [
+        one.value if isinstance(one, GivenScalar) else restored(one, arrays[one.name])
+        for one in kernel.arguments
+    ]
+
+
+def writable(kernel: KernelCall, judge: Judge | None) -> tuple[str, ...]:
+    """Names of the arrays that a kernel may write, as far as its source and the answer tell."""
+    answered = set() if judge is None or judge.answer is None else set(judge.wanted)
+    found = tuple(one.name for one in kernel.arrays if not one.const or one.name in answered)
+    return found or tuple(one.name for one in kernel.arrays[-1:])
+
+
+def _with_roles(
+    call: TuningCall, kernel: KernelFile, workload: Workload, paths: Mapping[str, Path], device: Device
+) -> KernelFile:
+    """The kernel file with arrays that no run writes marked so: they are not filled anew for every window.
+
+    One run of the first configuration tells which those are.
+    """
+    names = writable(call.kernel, call.judge)
+    if not isinstance(device, WorkerDevice):
+        return kernel
+    check, arrays = device.outputs(kernel.plan(workload, kernel.default(workload)), _SEED, names)
+    if check.status is not Status.OK:
+        return kernel
+    answered = () if call.judge is None or call.judge.answer is None else call.judge.wanted
+    written = [
+        one.name
+        for one in call.kernel.arrays
+        if one.name in arrays and (one.name in answered or _changed(one, arrays[one.name]))
+    ]
+    if not written or len(written) == len(names):
+        return kernel
+    found = kernel_file_of(call.kernel, paths, written)
+    return replace(kernel, recipe=replace(kernel.recipe, buffers=found.recipe.buffers))
+
+
+def _changed(given: GivenArray, array: HostArray) -> bool:
+    before, after = given.stored.reshape(-1).view(np.uint8), array.reshape(-1).view(np.uint8)
+    return not np.array_equal(before, after)
+
+
+def _verify(call: TuningCall, device: Device) -> None:
+    """Have every configuration judged by what the caller says of answers."""
+    judge = call.judge
+    if judge is None:
+        return
+    if isinstance(device, WorkerDevice):
+
+        def verified(plan: Plan, seed: int) -> Check:
+            return judge.check(device, plan, seed)
+
+        device.verifier = verified
+    elif not call.quiet:
+        say(f"answers are not checked: {device.identity.spec} computes nothing")
+
+
+def _searched(  # noqa: PLR0917 - the parts of one run
+    call: TuningCall,
+    kernel: KernelFile,
+    workload: Workload,
+    setup: MeasurementSetup,
+    listener: Listener,
+    stack: ExitStack,
+) -> TuningResult:
+    request = call.request(str(workload), call.search.budget_of(len(kernel.space(workload))))
+    request.check()
+    store = stack.enter_context(Store())
+    return tune(setup, request, Catalog({kernel.name: kernel}), store, listener, resume=False)

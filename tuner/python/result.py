@@ -1,0 +1,257 @@
+"""The result of a tuning run, as an object."""
+
+import html
+import io
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import InputError, UnknownNameError
+from tuner.report.flags import flags_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Group
+
+    from tuner.model import TunableValue
+
+_WIDTH = 100  # characters of a report where there is no terminal
+_LEAST_WIDTH = 40
+_COLUMNS = ("number", "status", "time_s", "energy_j", "energy_uncertainty_j", "power_w", "clock_mhz")
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One trial.
+
+    Attributes:
+        number: in the order of measuring, from 1.
+        configurations: values of the tunables by workload.
+        status: ``ok``, or what failed.
+        time_s: makespan of a round; None where it failed.
+        time_uncertainty_s: its standard uncertainty.
+        energy_j: joules of a round; None where none were measured.
+        energy_uncertainty_j: their standard uncertainty.
+        power_w: mean power.
+        clock_mhz: the clock that was set; None for the clock as found.
+        detail: of a failure.
+    """
+
+    number: int
+    configurations: Mapping[str, Mapping[str, "TunableValue"]]
+    status: str
+    time_s: float | None
+    time_uncertainty_s: float | None
+    energy_j: float | None
+    energy_uncertainty_j: float | None
+    power_w: float | None
+    clock_mhz: int | None
+    detail: str = ""
+
+    @property
+    def configuration(self) -> "Mapping[str, TunableValue]":
+        """The values of the tunables; of several workloads, those of the first."""
+        return next(iter(self.configurations.values()))
+
+
+class Result:
+    """What tuning found.
+
+    Args:
+        document: of the run, as ``tuner run --json`` writes it.
+
+    Attributes:
+        document: see there; uncertainties in it are standard uncertainties.
+    """
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = dict(document)
+
+    # --- the answer ------------------------------------------------------------------------------
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """Names of the workloads that were tuned together."""
+        return tuple(workload["name"] for workload in self.document["workloads"])
+
+    @property
+    def configurations(self) -> "dict[str, dict[str, TunableValue]]":
+        """The best configuration of every workload; empty where no trial was valid."""
+        best = self.document["best"]
+        return {} if best is None else {name: dict(best["configurations"][name]) for name in self.workloads}
+
+    @property
+    def best(self) -> "dict[str, TunableValue]":
+        """The best configuration of the only workload.
+
+        Raises:
+            InputError: there are several workloads, or no trial was valid.
+        """
+        found = self.configurations
+        if not found:
+            raise InputError("no trial was valid: there is no best configuration; see trials")
+        if len(found) > 1:
+            raise InputError(f"{len(found)} workloads were tuned: use configurations[{next(iter(found))!r}]")
+        return next(iter(found.values()))
+
+    @property
+    def time_s(self) -> float | None:
+        """Makespan of a round in the best configuration, in seconds."""
+        return self._of_best("time_s")
+
+    @property
+    def energy_j(self) -> float | None:
+        """Joules of a round in the best configuration; None where none were measured."""
+        return self._of_best("energy_j")
+
+    @property
+    def energy_uncertainty_j(self) -> float | None:
+        """Standard uncertainty of ``energy_j``."""
+        return self._of_best("energy_j_uncertainty")
+
+    @property
+    def clock_mhz(self) -> int | None:
+        """The best GPU clock; None for the clock as found."""
+        best = self.document["best"]
+        return None if best is None else best["clock_mhz"]
+
+    @property
+    def interrupted(self) -> bool:
+        """True where Ctrl-C ended the search; the answer is what was known by then."""
+        return bool(self.document["status"] == "interrupted")
+
+    @property
+    def modelled(self) -> bool:
+        """True where a simulated device made the numbers: no GPU ran."""
+        return bool(self.document["modelled"])
+
+    @property
+    def run(self) -> int | None:
+        """Number of the run in the database, as ``tuner show`` takes it; None where it is not stored."""
+        return self.document.get("run")
+
+    def flags(self, workload: str | None = None) -> str:
+        """The best configuration as options of a compiler: ``-Dblock_size_x=256``.
+
+        Args:
+            workload: which one, where several were tuned.
+
+        Raises:
+            InputError: there is no best configuration, or several and none is named.
+            UnknownNameError: there is no such workload.
+        """
+        if workload is None:
+            return flags_of(self.best)
+        if workload not in self.configurations:
+            raise UnknownNameError(f"no workload {workload!r}; choose from {', '.join(self.workloads)}")
+        return flags_of(self.configurations[workload])
+
+    # --- the trials ------------------------------------------------------------------------------
+
+    @property
+    def trials(self) -> list[TrialRow]:
+        """Every trial in the order of measuring."""
+        return [_row(i, trial) for i, trial in enumerate(self.document.get("trials", ()), start=1)]
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """The trials as columns, ready for ``pandas.DataFrame``.
+
+        Tunables are columns of their own, of several workloads as ``workload.tunable``; None stands for what
+        a trial does not have.
+        """
+        rows = self.trials
+        columns: dict[str, list[Any]] = {"number": [row.number for row in rows]}
+        for workload in self.workloads:
+            prefix = f"{workload}." if len(self.workloads) > 1 else ""
+            names = dict.fromkeys(name for row in rows for name in row.configurations[workload])
+            for name in names:
+                columns[f"{prefix}{name}"] = [row.configurations[workload].get(name) for row in rows]
+        return columns | {name: [getattr(row, name) for row in rows] for name in _COLUMNS[1:]}
+
+    def plot(self) -> "Figure":
+        """The trials in the order of measuring, and the lowest cost so far: a figure of Matplotlib.
+
+        Raises:
+            InputError: Matplotlib is not installed.
+        """
+        from tuner.python.plotting import search_figure  # noqa: PLC0415 - only with Matplotlib
+
+        return search_figure(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the document as JSON, which ``tuner show`` reads.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        try:
+            Path(path).write_text(json.dumps(self.document, indent=2, allow_nan=False) + "\n")
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}") from error
+
+    # --- for people ------------------------------------------------------------------------------
+
+    def report(self, width: int = _WIDTH, *, verbose: bool = False) -> str:
+        """The report that ``tuner run`` prints, as text.
+
+        Args:
+            width: characters of a line, 40 at least.
+            verbose: everything that is known.
+        """
+        from rich.console import Console  # noqa: PLC0415 - results need no terminal
+
+        out = Console(file=io.StringIO(), width=max(width, _LEAST_WIDTH), color_system=None)
+        with out.capture() as captured:
+            out.print(self._rendered(width, verbose=verbose))
+        return captured.get()
+
+    def __str__(self) -> str:
+        return self.report().rstrip("\n")
+
+    def __repr__(self) -> str:
+        if self.document["best"] is None:
+            return f"Result({', '.join(self.workloads)}: no valid trial)"
+        values = " + ".join(flags_of(configuration) for configuration in self.configurations.values())
+        modelled = ", modelled" if self.modelled else ""
+        return f"Result({', '.join(self.workloads)}: {values}, {_ms(self.time_s)}{modelled})"
+
+    def __rich__(self) -> "Group":
+        import shutil  # noqa: PLC0415 - only for terminals
+
+        return self._rendered(shutil.get_terminal_size((_WIDTH, 24)).columns)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def _rendered(self, width: int, *, verbose: bool = False) -> "Group":
+        from tuner.report.run_report import run_report  # noqa: PLC0415 - results need no terminal
+
+        return run_report(self.document, width, verbose)
+
+    def _of_best(self, key: str) -> float | None:
+        best = self.document["best"]
+        return None if best is None else best[key]
+
+
+def _row(number: int, trial: Mapping[str, Any]) -> TrialRow:
+    details = (result["detail"] for result in trial["workloads"].values())
+    return TrialRow(
+        number=number,
+        configurations={name: dict(values) for name, values in trial["configurations"].items()},
+        status=trial["status"],
+        time_s=trial["time_s"],
+        time_uncertainty_s=trial["time_s_uncertainty"],
+        energy_j=trial["energy_j"],
+        energy_uncertainty_j=trial["energy_j_uncertainty"],
+        power_w=trial["power_w"],
+        clock_mhz=trial["clock_mhz"],
+        detail="; ".join(filter(None, details)) if trial["status"] != "ok" else "",
+    )
+
+
+def _ms(seconds: float | None) -> str:
+    return "no time" if seconds is None or not math.isfinite(seconds) else f"{1e3 * seconds:.4g} ms"

@@ -1,0 +1,207 @@
+"""``tuner.tune``: one call from kernels to a result."""
+
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.config.catalog import Catalog
+from tuner.errors import InputError, suggestion
+from tuner.options import SearchOptions
+from tuner.python.kernel import Kernel, Restrictions
+from tuner.python.result import Result
+
+if TYPE_CHECKING:
+    from tuner.search.driver import TrialEvent
+
+_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory; folders in it are private
+_ROOM = 2  # times the arrays
+
+
+def tune(
+    kernels: Kernel | str | Sequence[Kernel | str],
+    tunables: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    restrictions: Restrictions | None = None,
+    objective: str = "time",
+    device: str | None = None,
+    policy: str = "auto",
+    budget: int | None = None,
+    time_limit_s: float | None = None,
+    max_slowdown: float | None = None,
+    clocks: str = "off",
+    seed: int = 0,
+    database: str | Path | None = None,
+    store: bool = True,
+    resume: bool = False,
+    progress: bool = True,
+    allow_simulated: bool = False,
+    kernel_files: Sequence[str | Path] = (),
+    **options: Any,  # noqa: ANN401 - those of a search, by name
+) -> Result:
+    """Find the fastest configuration, or that of least energy, of kernels that run at the same time.
+
+    Every trial is stored as it ends, as by ``tuner run``. Ctrl-C ends the search: the result is then what was
+    known, and ``Result.interrupted`` is True.
+
+    Args:
+        kernels: a kernel, or several that run together; text is a workload of the catalogue, such as
+            ``"scan-lf:N=1024"``.
+        tunables: name -> values, for a kernel that has none of its own; of a single ``Kernel`` only.
+        restrictions: beside those of the kernel; of a single ``Kernel`` only.
+        objective: ``time``, ``energy``, ``edp`` or ``ed2p``.
+        device: ``cuda:0``, ``sim:h200``, ...; None for the GPU of this machine, or a simulated one with a
+            warning where there is none.
+        policy: search strategy.
+        budget: most trials; None for no limit.
+        time_limit_s: longest search in seconds; None for no limit.
+        max_slowdown: against the fastest trial, e.g. 0.05, for other objectives than time.
+        clocks: GPU clocks to search: ``off`` for the clock as found, ``all``, or a list or range in MHz.
+        seed: of the inputs and of random choices.
+        database: where runs are stored; None for the user's own.
+        store: False to keep nothing.
+        resume: continue the newest unfinished run of the same kernels, options and device.
+        progress: show on standard error how the search comes on.
+        allow_simulated: model a device where the GPU of this machine does not answer.
+        kernel_files: kernel files beside the catalogue.
+        options: further options of a search by name, as ``tuner run`` has them: ``window_s``, ``joules``, ...
+
+    Raises:
+        InputError: an argument cannot be used; the message names it.
+        EmptySpaceError: the restrictions leave no configuration.
+        DeviceUnavailableError: the GPU cannot be opened.
+        ClockError: clocks were asked for that cannot be set.
+    """
+    from tuner.search.request import Request  # noqa: PLC0415 - importing this package costs little
+    from tuner.search.running import run  # noqa: PLC0415 - same
+
+    given = [kernels] if isinstance(kernels, Kernel | str) else list(kernels)
+    _check(given, tunables, restrictions, options)
+    with ExitStack() as stack:
+        folder = _data_folder(stack, given)
+        catalog, names = _described(given, folder, tunables, restrictions, kernel_files)
+        request = Request(
+            names,
+            objective=objective,
+            policy=policy,
+            budget=budget,
+            time_limit_s=time_limit_s,
+            max_slowdown=max_slowdown,
+            clocks=clocks,
+            seed=seed,
+            **options,
+        )
+        tuned = run(
+            request,
+            catalog,
+            stack.enter_context(_listener(objective, shown=progress)),
+            device=device,
+            database=_database(database, folder, store=store),
+            resume=resume,
+            allow_simulated=allow_simulated,
+        )
+    result = Result(tuned.document if store else tuned.document | {"run": None})
+    if result.modelled and device is None:
+        warnings.warn(
+            f"no GPU answers: {tuned.document['device']['spec']} stood in, and every number is modelled",
+            stacklevel=2,
+        )
+    return result
+
+
+def _check(
+    given: Sequence[Kernel | str],
+    tunables: object,
+    restrictions: object,
+    options: Mapping[str, Any],
+) -> None:
+    if not given:
+        raise InputError("kernels: none is given")
+    for one in given:
+        if not isinstance(one, Kernel | str):
+            raise InputError(
+                f"kernels: {one!r} is neither a tuner.Kernel nor a workload such as 'scan-lf:N=1024'"
+            )
+    if (tunables is not None or restrictions is not None) and not (
+        len(given) == 1 and isinstance(given[0], Kernel)
+    ):
+        raise InputError("tunables and restrictions: with several kernels, give them to tuner.Kernel")
+    known = [field.name for field in fields(SearchOptions)]
+    for name in options:
+        if name not in known:
+            raise InputError(f"unknown option {name!r}{suggestion(name, known)}; options: {', '.join(known)}")
+
+
+def _data_folder(stack: ExitStack, given: Sequence[Kernel | str]) -> Path:
+    """A private folder for arrays, in memory where there is room, that goes on every way out."""
+    from shutil import disk_usage  # noqa: PLC0415 - same
+
+    wanted = _ROOM * sum(one.data_bytes for one in given if isinstance(one, Kernel))
+    roomy = _MEMORY.is_dir() and disk_usage(_MEMORY).free > wanted
+    folder = tempfile.TemporaryDirectory(prefix="tuner-", dir=_MEMORY if roomy else None)
+    return Path(stack.enter_context(folder))
+
+
+def _described(
+    given: Sequence[Kernel | str],
+    folder: Path,
+    tunables: Mapping[str, Sequence[Any]] | None,
+    restrictions: Restrictions | None,
+    kernel_files: Sequence[str | Path],
+) -> tuple[Catalog, list[str]]:
+    """The catalogue with the kernels, and the names of the workloads."""
+    catalog = Catalog.load(kernel_files)
+    kernels, names = dict(catalog.kernels), list[str]()
+    for position, one in enumerate(given):
+        if isinstance(one, str):
+            names.append(one)
+            continue
+        own = folder / str(position)
+        own.mkdir()
+        file = one.kernel_file(own, tunables, restrictions)
+        (workload,) = file.workloads()
+        if str(workload) in names:
+            raise InputError(f"kernels: {workload} is given twice; a round holds a workload once")
+        kernels[file.name] = file
+        names.append(str(workload))
+    return Catalog(kernels, catalog.broken), names
+
+
+def _database(database: str | Path | None, folder: Path, *, store: bool) -> Path | None:
+    if not store:
+        return folder / "tuner.db"
+    return None if database is None else Path(database)
+
+
+def _listener(objective: str, *, shown: bool) -> Any:  # noqa: ANN401 - a RunListener that is a context
+    if not shown:
+        return _Silence()
+    from tuner.model.objective import NAMES  # noqa: PLC0415 - same
+    from tuner.report.progress import RunProgress  # noqa: PLC0415 - same
+
+    return RunProgress(objective if objective in NAMES else "time")  # a wrong one is refused later
+
+
+class _Silence:
+    """Hears how a run comes on, and says nothing."""
+
+    def __enter__(self) -> "_Silence":  # noqa: PYI034 - typing.Self needs Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was opened."""
+
+    def compiled(self, done: int, total: int) -> None:
+        """See ``RunListener``, as for the others."""
+
+    def warming(self, watts: float, seconds: float) -> None:
+        """Not told."""
+
+    def measured(self, event: "TrialEvent") -> None:
+        """Not told."""
+
+    def told(self, sentence: str) -> None:
+        """Not told; it is in the document."""

@@ -1,0 +1,136 @@
+"""The answer of a run: its numbers, each workload's part, and what it gains against other trials."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tuner.model import shown_values
+from tuner.report.layout import rows_in, table, wrapped
+from tuner.report.ranked_trials import objective_name, same
+from tuner.report.trials_table import energy_of, interval
+from tuner.report.words import MODELLED, label, percent_with_interval, si, significant, with_uncertainty
+
+_INDENT = "  "
+
+
+def totals(document: Mapping[str, Any]) -> list[str]:
+    """Time, joules, power, rate and clock of the answer; of a round of all workloads."""
+    best, workloads = document["best"], document["workloads"]
+    parts = [si(best["time_s"], "s")]
+    if best["energy_j"] is not None:
+        parts += [energy_of(best), si(best["power_w"], "W")]
+    if len(workloads) == 1:
+        parts += _rates(workloads[0])
+    else:
+        parts[0] += " per round"
+    clock = "clock as found" if best["clock_mhz"] is None else f"clock {best['clock_mhz']:g} MHz"
+    if best["clock_mhz"] is None and best.get("clock_seen_mhz") is not None:
+        clock += f" ({best['clock_seen_mhz']:.0f} MHz seen)"
+    return [*parts, clock, *([f"({label(document)})"] if label(document) else [])]
+
+
+def _rates(workload: Mapping[str, Any]) -> list[str]:
+    value = (workload.get("best") or {}).get("rate")
+    return [] if value is None else [_rate(value, workload["rate_name"])]
+
+
+def _rate(value: float | None, unit: str) -> str:
+    return "–" if value is None else f"{significant(value)} {unit}"
+
+
+def workloads_table(document: Mapping[str, Any], width: int) -> list[str]:
+    """A row per workload: batch, own time in the co-run, share of the joules, rate, configuration.
+
+    The title above it says what kind of numbers these are; shares are modelled on every device.
+    """
+    workloads = document["workloads"]
+    parts = [workload["best"] for workload in workloads]
+    columns = {"batch": [f"{workload['batch']:,}" for workload in workloads]}
+    columns["own time"] = [si(part["time_s"], "s") for part in parts]
+    if any(part["energy_share_j"] is not None for part in parts):
+        columns[f"share ({MODELLED})"] = [_share(part) for part in parts]
+    if any(part["rate"] is not None for part in parts):
+        columns["rate"] = [_rate(w["best"]["rate"], w["rate_name"]) for w in workloads]
+    names = ["workload", *(workload["name"] for workload in workloads)]
+    rows = [list(columns), *map(list, zip(*columns.values(), strict=True))]
+    notes = ["configuration", *(shown_values(part["configuration"]) for part in parts)]
+    named = [[name, *row] for name, row in zip(names, rows, strict=True)]
+    if rows_in(named, width, indent=_INDENT) is not None:
+        return table(named, notes, width, right=set(range(1, len(columns) + 1)), indent=_INDENT)
+    notes = [f"{name}: {note}" for name, note in zip(names, notes, strict=True)]
+    return table(rows, notes, width, right=set(range(len(columns))), indent=_INDENT)
+
+
+def _share(part: Mapping[str, Any]) -> str:
+    return with_uncertainty(part["energy_share_j"], interval(part["energy_share_j_uncertainty"]), "J")
+
+
+def comparisons(document: Mapping[str, Any], width: int) -> list[str]:
+    """The answer against the default, the fastest trial, and its workloads one after another.
+
+    A search for time says what the trial with the least joules would bring, where joules were measured.
+    """
+    energy_first = objective_name(document) != "time"
+    rows: list[list[str]] = []
+    sentences: list[str] = []
+    itself: list[str] = []
+    for name, against in (("default", "against_default"), ("fastest", "trade_off")):
+        trial, changes = document.get(name), document.get(against)
+        if name == "fastest" and rows and same(trial, document.get("default")):
+            rows[0][0] = "the default, the fastest"
+            continue
+        if same(document["best"], trial):
+            itself.append("the default configuration" if name == "default" else "the fastest trial")
+        elif trial is not None and trial["status"] != "ok":
+            sentences.append(f"the {name} failed: there is no comparison with it")
+        elif changes is not None:
+            rows.append([f"the {name}", *_changes(changes, energy_first)])
+    if itself:
+        sentences.insert(0, f"the answer is {' and '.join(itself)}")
+    rows += _one_after_another(document, energy_first)
+    sentences += _least_energy(document)
+    found = _compared(rows, width, energy_first) if rows else []
+    return found + [line for text in sentences for line in wrapped(_INDENT + text, width, "", _INDENT * 2)]
+
+
+def _compared(rows: list[list[str]], width: int, energy_first: bool) -> list[str]:
+    """The table of comparisons; a column that nobody fills is left out."""
+    heads = ["against", *(("energy", "time") if energy_first else ("time", "energy")), ""]
+    filled = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+    kept = [[row[place] for place in filled] for row in (heads, *rows)]
+    right = {place for place, head in enumerate(kept[0]) if head in ("energy", "time")}
+    return table(kept, [""] * len(kept), width, right=right, indent=_INDENT)
+
+
+def _changes(against: Mapping[str, Any], energy_first: bool) -> list[str]:
+    """Changes of time and joules, that of the objective first, and how they were measured."""
+    time = percent_with_interval(against["slowdown"], against.get("slowdown_interval"))
+    energy, once = "", ""
+    if "energy_saving" in against:
+        energy = percent_with_interval(-against["energy_saving"], against["energy_saving_interval"])
+        once = "measured once each" if against.get("turn_by_turn") is False else ""
+    return [energy, time, once] if energy_first else [time, energy, once]
+
+
+def _one_after_another(document: Mapping[str, Any], energy_first: bool) -> Iterator[list[str]]:
+    """What running the workloads together brings; answers stored before that was measured lack it."""
+    found = document.get("one_after_another")
+    if found is None:
+        return
+    time = percent_with_interval(found["time_change"], found["time_change_interval"])
+    energy = ""
+    if found["energy_change"] is not None:
+        energy = percent_with_interval(found["energy_change"], found["energy_change_interval"])
+    yield ["one after another", *((energy, time) if energy_first else (time, energy)), ""]
+
+
+def _least_energy(document: Mapping[str, Any]) -> Iterator[str]:
+    """What a search for energy would save; only a search for time has to say it."""
+    least, against = document.get("least_energy"), document.get("energy_trade_off")
+    if objective_name(document) != "time" or least is None or against is None:
+        return
+    if same(document["best"], least):
+        yield "the answer takes the least energy, too"
+    elif against["energy_saving"] > against["energy_saving_interval"]:
+        energy, time, once = _changes(against, energy_first=True)
+        how = f", {once}" if once else ""
+        yield f"least energy instead: {energy} energy for {time} time{how}"

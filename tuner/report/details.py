@@ -1,0 +1,128 @@
+"""What ``--verbose`` adds to a report: how sure the numbers are, sensor and idle power, where time went."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tuner.report.ranked_trials import same
+from tuner.report.trials_table import energy_of, interval
+from tuner.report.words import label, percent, si, significant, with_uncertainty
+
+
+def detail_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Sentences on an answer and on the run that found it; stored answers of old lack some."""
+    if document["best"] is not None:
+        yield from _against(document)
+        yield from _repeatability(document)
+        yield from _co_run(document)
+        yield from _net(document["best"], document["default"])
+        yield from _parts(document)
+        yield from _sensor(document["best"])
+    yield from _search(document)
+    yield from _wall(document)
+
+
+def _mark(document: Mapping[str, Any]) -> str:
+    return f", {label(document)}" if label(document) else ""
+
+
+def _against(document: Mapping[str, Any]) -> Iterator[str]:
+    """The numbers that the answer is held against."""
+    for name in ("default", "fastest"):
+        trial = document.get(name)
+        if trial is not None and trial["time_s"] is not None and not same(document["best"], trial):
+            numbers = [si(trial["time_s"], "s")]
+            if trial["energy_j"] is not None:
+                numbers += [energy_of(trial), si(trial["power_w"], "W")]
+            yield f"{name}: {', '.join(numbers)} per round{_mark(document)}"
+
+
+def _repeatability(document: Mapping[str, Any]) -> Iterator[str]:
+    again = document.get("repeatability")
+    if again is None:
+        return
+    for name in ("energy", "time"):
+        half = again.get(f"{name}_interval")
+        if half:
+            yield (
+                f"trials repeat to ± {100 * half:.2g} % in {name} (95 %{_mark(document)}):"
+                f" {again['trials']} contenders, measured again after the search, turn by turn"
+            )
+
+
+def _co_run(document: Mapping[str, Any]) -> Iterator[str]:
+    found = document.get("one_after_another")
+    if found is None:
+        return
+    together, in_turn = found["together"], found["in_turn"]
+    times = f"{si(together['time_s'], 's')} a round, one after another {si(in_turn['time_s'], 's')}"
+    energies = ""
+    if found["energy_change"] is not None:
+        energies = f"; {energy_of(together)}, one after another {energy_of(in_turn)}"
+    yield f"co-run: {times}{energies}, measured in turn (95 %{_mark(document)})"
+
+
+def _net(best: Mapping[str, Any], default: Mapping[str, Any] | None) -> Iterator[str]:
+    if best.get("energy_net_j") is None:
+        return
+    net_j, idle_w = best["energy_net_j"], best["idle_w"]
+    shown = with_uncertainty(net_j, interval(best["energy_net_j_uncertainty"]), "J")
+    idle = with_uncertainty(idle_w, interval(best["idle_w_uncertainty"]), "W")
+    before = default.get("energy_net_j") if default is not None else None
+    another = before and before > 0 and not same(best, default)
+    change = f", {percent(net_j / before - 1)} against the default" if another else ""
+    yield f"net of idle ({idle} at its clock): {shown} per round{change}"
+
+
+def _parts(document: Mapping[str, Any]) -> Iterator[str]:
+    """Each workload's time against that in the default, and its rate per watt, whose joules are a share."""
+    for workload in document["workloads"]:
+        best, default = workload["best"], workload["default"]
+        words = []
+        if len(document["workloads"]) > 1 and default is not None and default["time_s"] and best["time_s"]:
+            words.append(f"{percent(best['time_s'] / default['time_s'] - 1)} time against the default")
+        if best.get("rate_per_watt") is not None:
+            words.append(f"{significant(best['rate_per_watt'])} {workload['rate_name']}/W (modelled)")
+        if workload.get("work_assumed"):
+            words.append("its kernel file states no [work]: every array is taken to move once")
+        if words:
+            yield f"{workload['name']}: {', '.join(words)}"
+
+
+def _sensor(best: Mapping[str, Any]) -> Iterator[str]:
+    if best.get("sensor"):
+        yield f"energy: {best['sensor']}, scope {best['scope']}; intervals are 95 %, the sensor's gain apart"
+
+
+def _search(document: Mapping[str, Any]) -> Iterator[str]:
+    space = document["space"]
+    if space.get("size") is None:
+        return
+    failed = f", {space['failed']:,} of them failed" if space.get("failed") else ""
+    yield (
+        f"trials: {space['measured']:,} measured{failed} of {space['size']:,}"
+        f" ({space['pruned']:,} after pruning); policy {document['policy']}, status {document['status']}"
+    )
+    unseen = [
+        f"{workload['space']['uncompiled']:,} of {workload['name']}"
+        for workload in document["workloads"]
+        if workload["space"].get("uncompiled")
+    ]
+    if unseen:
+        yield f"not looked at, so not compiled or only ahead: {', '.join(unseen)}"
+
+
+def _wall(document: Mapping[str, Any]) -> Iterator[str]:
+    wall = document.get("wall")
+    if wall is None:
+        return
+    joules = document.get("tuning_energy_j")
+    spent = ""
+    if joules is not None:
+        shown = with_uncertainty(joules, interval(document["tuning_energy_j_uncertainty"]), "J")
+        spent = f"{shown}{f' ({label(document)})' if label(document) else ''}, "
+    modelled = f" ({label(document)})" if label(document) else ""
+    yield (
+        f"tuning cost: {spent}{document['wall_s']:,.1f} s:"
+        f" preparing and compiling {wall['prepare_s']:,.1f} s, searching {wall['search_s']:,.1f} s"
+    )
+    yield f"measuring windows {wall['windows_s']:,.1f} s, answer checks {wall['checks_s']:,.1f} s{modelled}"

@@ -1,0 +1,105 @@
+"""What a run left out and why: configurations that were dropped, do not compile, or failed."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tuner.model import shown_values
+
+_GROUPS_SHOWN = 3
+_EXAMPLE_CHARACTERS = 240
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+_FAILED_COMPILE = "does not compile"
+_CONSTRAINTS = "excluded by constraints"
+
+
+def dropped_lines(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]:
+    """What was left out with every reason: of all workloads in a sentence, with ``verbose`` of each."""
+    workloads = document["workloads"]
+    groups = [[workload] for workload in workloads] if verbose else [workloads]
+    for group in groups:
+        counts: Counter[str] = Counter()
+        for workload in group:
+            counts.update(_reasons(workload["space"]))
+        counts[_CONSTRAINTS] = counts.pop(_CONSTRAINTS, 0)  # what the kernel file says itself comes last
+        sizes = [one["space"].get("cartesian") or one["space"].get("size") for one in group]
+        total = "" if None in sizes else f" (of {sum(sizes):,})"
+        of = "" if len(workloads) == 1 else f" of {group[0]['name']}" if verbose else " of all workloads"
+        reasons = [f"{count:,} × {reason}" for reason, count in counts.items() if count]
+        if reasons:
+            yield f"left out{of}: {', '.join(reasons)}{total}"
+
+
+def _reasons(space: Mapping[str, Any]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    threshold = space.get("min_occupancy")
+    share = "" if threshold is None else f" of {100 * threshold:g} %"
+    for reason, count in space.get("dropped", {}).items():
+        low = reason.startswith("occupancy")
+        counts[f"below the occupancy threshold{share} (--min-occupancy)" if low else reason] += count
+    cartesian, size = space.get("cartesian"), space.get("size")
+    if cartesian is not None and size is not None:
+        counts[_CONSTRAINTS] += cartesian - size
+    return counts
+
+
+def failure_lines(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]:
+    """Each reason of a failure once, with a count and an example; with ``verbose`` every failure in full."""
+    groups: dict[str, list[str]] = {}
+    for kind, example in failures(document):
+        groups.setdefault(kind, []).append(example)
+    for number, (_, examples) in enumerate(groups.items()):
+        if verbose:
+            yield from (f"failed: {example}" for example in examples)
+        elif number < _GROUPS_SHOWN:
+            count = f"{len(examples):,} × " if len(examples) > 1 else ""
+            yield f"failed: {count}{_short(examples[0])}"
+    if len(groups) > _GROUPS_SHOWN and not verbose:
+        others = len(groups) - _GROUPS_SHOWN
+        yield f"failed for {others} other {'reason' if others == 1 else 'reasons'} too: --verbose"
+
+
+def failures(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Every failure once: what is common to failures of its kind, and its own text."""
+    told: set[str] = set()
+
+    def new(kind: str, text: str, *others: str) -> Iterator[tuple[str, str]]:
+        if text not in told:
+            told.update((text, *others))
+            yield f"{kind} {_common(text)}", f"{kind}: {text}"
+
+    for trial in document.get("trials") or _default(document):
+        for name, result in trial["workloads"].items():
+            status, detail = result["status"], result["detail"] or ""
+            if status != "ok" and detail:
+                where = f"{name} [{shown_values(trial['configurations'][name])}]"
+                yield from new(_words(status), detail if where in detail else f"{where}: {detail}", detail)
+    for workload in document["workloads"]:
+        for message in workload.get("compile_errors", ()):
+            yield from new(_FAILED_COMPILE, message)
+
+
+def _default(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The only trial of a stored answer that may have failed."""
+    default = document.get("default")
+    return [] if default is None or "workloads" not in default else [default]
+
+
+def _words(status: str) -> str:
+    return _FAILED_COMPILE if status == "compile-error" else status
+
+
+def _common(message: str) -> str:
+    """A message without its configuration and numbers, by which failures of one kind are told."""
+    without = re.sub(r"\[[^\]]*=[^\]]*\]", "", message)
+    return _NUMBER.sub("#", without)
+
+
+def _short(text: str) -> str:
+    """The first line of a message, without its middle where it is long."""
+    first, *more = text.splitlines()
+    if len(first) > _EXAMPLE_CHARACTERS:
+        half = _EXAMPLE_CHARACTERS // 2
+        first = f"{first[:half]} … {first[-half:]}"
+    return first + (" …" if more else "")

@@ -1,0 +1,61 @@
+"""The notices of a run: those that change how its numbers are read, and the others."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from tuner import registry
+
+_NO_GPU = "no GPU"
+_OF_TIES = re.compile("(tie|near):")
+_CALM = re.compile(r"(break-even: stopped|spared:|stopped:)|.*: batch capped from|.* rule \(")
+"""How notices begin that tell of the search, not of the numbers. What ``stopped`` and ``spared`` say the head
+and the table show."""
+
+
+def stand_in(document: Mapping[str, Any], seen: Collection[str] = ()) -> list[str]:
+    """Why a simulated device stands in for a GPU, which is said before any number; empty where none does."""
+    return [one for one in _new(document, seen) if one.startswith(_NO_GPU)]
+
+
+def warnings(
+    document: Mapping[str, Any], seen: Collection[str] = (), *, of_ties: bool = True
+) -> Iterator[str]:
+    """What must be known to read the numbers, a sentence each.
+
+    Args:
+        document: of a run.
+        seen: notices that are left out.
+        of_ties: with those on trials that may cost as little as the answer.
+    """
+    best = document["best"]
+    if best is not None:
+        yield from (f"beware: {flag}" for flag in best.get("flags", ()))
+        yield from (
+            f"beware: {workload['name']} spills registers"
+            for workload in document["workloads"]
+            if (workload.get("best") or {}).get("spills")
+        )
+    for one in _new(document, seen):
+        if one.startswith(_NO_GPU):
+            continue
+        if of_ties if _OF_TIES.match(one) else not _is_calm(one):
+            yield one
+
+
+def notices_of(
+    document: Mapping[str, Any], seen: Collection[str] = (), *, of_ties: bool = False
+) -> Iterator[str]:
+    """The other notices: what a policy said of itself, and how the search went."""
+    for one in _new(document, seen):
+        if of_ties if _OF_TIES.match(one) else _is_calm(one):
+            yield one
+
+
+def _new(document: Mapping[str, Any], seen: Collection[str]) -> Iterator[str]:
+    yield from (one for one in dict.fromkeys(document.get("notices", ())) if one not in seen)
+
+
+def _is_calm(notice: str) -> bool:
+    told_by = notice.partition(":")[0]
+    return told_by in registry.names("policy") or _CALM.match(notice) is not None

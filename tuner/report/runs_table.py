@@ -1,0 +1,56 @@
+"""The table of stored runs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group
+
+from tuner.report.layout import LEAST_WIDTH, ReportLine, rendered, rows_in, table
+from tuner.report.trials_table import energy_of
+from tuner.report.words import label, moment, si
+
+_UTC = " UTC"
+
+
+def runs_report(runs: Sequence[Mapping[str, Any]], width: int) -> Group:
+    """Stored runs as rich prints them; what has no room beside the numbers stands below them.
+
+    Args:
+        runs: as ``tuner history --json`` writes them.
+        width: characters of a line, 40 at least.
+    """
+    if not runs:
+        return rendered([ReportLine("no run is stored")])
+    width = max(width, LEAST_WIDTH)
+    for brief in (False, True):
+        rows = _rows(runs, brief=brief)
+        if rows_in(rows, width) is not None:
+            break
+    notes = ["workloads · device · search", *(_note(run, brief=brief) for run in runs)]
+    right = {place for place, head in enumerate(rows[0]) if head in ("run", "trials", "time", "energy")}
+    return rendered([ReportLine(line) for line in table(rows, notes, width, right=right)])
+
+
+def _rows(runs: Sequence[Mapping[str, Any]], *, brief: bool) -> list[list[str]]:
+    columns = {
+        "run": [str(run["run"]) for run in runs],
+        "started (UTC)": [moment(run["started_at"]).removesuffix(_UTC) for run in runs],
+    }
+    if not brief:
+        columns["status"] = [run["status"] for run in runs]
+        columns["trials"] = [f"{run['trials']:,}" for run in runs]
+    columns["time"] = [si((run["best"] or {}).get("time_s"), "s") for run in runs]
+    columns["energy"] = [energy_of(run["best"] or {}) for run in runs]
+    return [list(columns), *map(list, zip(*columns.values(), strict=True))]
+
+
+def _note(run: Mapping[str, Any], *, brief: bool) -> str:
+    marked = f" ({label(run)})" if label(run) else ""
+    parts = [
+        " + ".join(run["workloads"]),
+        f"{run['device']}{marked}",
+        f"{run['objective']}, {run['policy']}",
+    ]
+    if brief:
+        parts.append(f"{run['status']}, {run['trials']:,} trials")
+    return " · ".join(parts)

@@ -1,0 +1,71 @@
+"""A run from a request to its result, with all that it opens: what ``tuner run`` and ``tuner.tune`` do."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from tuner.config.catalog import Catalog
+from tuner.database import Store
+from tuner.errors import RunInterrupted
+from tuner.search.request import Request
+from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.search.tuning import ProgressListener, TuningResult, tune
+
+
+class RunListener(ProgressListener, Protocol):
+    """Hears how a run comes on, its warm-up too."""
+
+    def warming(self, watts: float, seconds: float) -> None:
+        """A window of the warm-up has ended: its mean power, and seconds since the warm-up began."""
+
+
+def run(
+    request: Request,
+    catalog: Catalog,
+    listener: RunListener,
+    *,
+    device: str | None = None,
+    database: Path | None = None,
+    resume: bool = False,
+    allow_simulated: bool = False,
+    opened: Callable[[MeasurementSetup], None] = lambda _: None,
+) -> TuningResult:
+    """Open the database and the device, tune, and close them on every way out, clocks first.
+
+    What the user should know of the device is told before anything is searched.
+
+    Args:
+        request: what is asked for; checked here.
+        catalog: where its kernels are.
+        listener: hears how it comes on.
+        device: see ``open_device``.
+        database: None for the user's own.
+        resume: continue the newest unfinished run under the same conditions; there must be one.
+        allow_simulated: see ``open_device``.
+        opened: is handed the open device before the search begins.
+
+    Raises:
+        InputError: kernels, sizes or options that cannot be, or nothing to resume.
+        DeviceUnavailableError: the device cannot be opened.
+        ClockError: clocks were asked for that cannot be set.
+        KeyboardInterrupt, RunInterrupted: it was interrupted before it had a result.
+    """
+    request.check()
+    ended: list[TuningResult] = []
+    try:
+        with ExitStack() as stack:
+            store = stack.enter_context(Store(database))
+            setup = stack.enter_context(
+                open_setup(device, request, listener.warming, allow_simulated=allow_simulated)
+            )
+            for notice in setup.notices:
+                listener.told(notice)
+            opened(setup)
+            tuned = tune(setup, request, catalog, store, listener, resume=resume, may_begin=not resume)
+            ended.append(replace(tuned, told=[*setup.notices, *tuned.told]))
+    except (KeyboardInterrupt, RunInterrupted):
+        if not ended:  # else only the closing was interrupted
+            raise
+    return ended[0]

@@ -1,0 +1,72 @@
+"""The document of a stored run, with its trials: what ``tuner show`` reads."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.database.runs import Store
+from tuner.model import RunStatus
+from tuner.model.records import StoredRun
+from tuner.search.document import trial_document
+from tuner.system.owner import is_alive
+
+
+def stored_document(store: Store, run: StoredRun) -> dict[str, Any]:
+    """The document of a run with its number, its start and its trials.
+
+    A run without an answer, such as one that is still measured, has the keys that its conditions and trials
+    give; ``best`` is None.
+    """
+    names = [name for name, _ in run.conditions["workloads"]]
+    pairs = store.best_known(run.id, names)
+    document = run.answer or _without_answer(run, failed=sum(not measured.ok for _, measured in pairs))
+    return {
+        **document,
+        "run": run.id,
+        "started_at": run.started_at,
+        "sources": run.conditions["sources"],
+        "settings": run.conditions["settings"],
+        "trials": [_in_order(document, trial_document(pair, names)) for pair in pairs],
+    }
+
+
+def _in_order(document: Mapping[str, Any], trial: dict[str, Any]) -> dict[str, Any]:
+    """A trial with its tunables as its kernel declares them: stored trials have them sorted by name."""
+    configurations = dict(trial["configurations"])
+    for workload in document["workloads"]:
+        known = workload["best"] or workload["default"]
+        if known is not None:
+            own = configurations[workload["name"]]
+            order = [name for name in known["configuration"] if name in own]
+            order += [name for name in own if name not in order]
+            configurations[workload["name"]] = {name: own[name] for name in order}
+    return {**trial, "configurations": configurations}
+
+
+def status_of(run: StoredRun) -> str:
+    """The status of a run; ``killed`` where its process is gone."""
+    killed = run.status is RunStatus.RUNNING and not is_alive(run.owner)
+    return "killed" if killed else run.status.value
+
+
+def _without_answer(run: StoredRun, failed: int) -> dict[str, Any]:
+    conditions: Mapping[str, Any] = run.conditions
+    device = conditions["device"]
+    return {
+        "status": status_of(run),
+        "device": device,
+        "modelled": device["modelled"],
+        "recorded": device.get("recorded") or None,
+        "objective": run.objective,
+        "policy": conditions["policy"],
+        "seed": conditions["seed"],
+        "clocks": conditions["clocks"],
+        "workloads": [
+            {"name": name, "batch": batch, "space": {}, "best": None, "default": None}
+            for name, batch in conditions["workloads"]
+        ],
+        "space": {"measured": run.trials, "failed": failed},
+        "best": None,
+        "default": None,
+        "fastest": None,
+        "notices": [],
+    }
