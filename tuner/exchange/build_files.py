@@ -1,0 +1,87 @@
+"""What builds take: compiler flags, and a C header with macros per GPU."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+from tuner import __version__
+from tuner.errors import InputError
+from tuner.exchange.exported_run import ExportedRun
+from tuner.model import Configuration, TunableValue
+
+
+def flags(runs: Sequence[ExportedRun]) -> str:
+    """The best configurations as ``-Dname=value``, a line per workload; with several, each under a comment.
+
+    Raises:
+        InputError: a run has no answer.
+    """
+    lines = [
+        (f"# {name} on {run.device}, for {run.objective}", flag_line(values))
+        for run in runs
+        for name, values in zip(run.workloads, run.answer().configurations, strict=True)
+    ]
+    return "".join(f"{comment}\n{line}\n" if len(lines) > 1 else f"{line}\n" for comment, line in lines)
+
+
+def flag_line(values: Mapping[str, TunableValue]) -> str:
+    """A configuration as flags, quoted for a shell where that is needed."""
+    return " ".join(shlex.quote(f"-D{name}={macro_value(value)}") for name, value in values.items())
+
+
+def macro_value(value: TunableValue) -> str:
+    """A value as a macro: truth values are 1 and 0."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def header(runs: Sequence[ExportedRun]) -> str:
+    """A C header with the best configurations of all GPUs, chosen by ``TARGET_<GPU>``; else of the first.
+
+    The names of tunables are the macros; with several workloads each begins with the workload.
+
+    Raises:
+        InputError: a run has no answer, or two of one GPU have different ones for a workload.
+    """
+    macros = _by_target(runs)
+    workloads = list(dict.fromkeys(name for run in runs for name in run.workloads))
+    guard = f"TUNED_{identifier(workloads[0]).upper()}_H"
+    targets = list(macros)
+    lines = [
+        f"/* Written by tuner {__version__}: {_comment(', '.join(workloads))}.",
+        f"   Choose a GPU by -DTARGET_<GPU>: {', '.join(targets)}; without one the first is taken. */",
+        f"#ifndef {guard}",
+        f"#define {guard}",
+    ]
+    for i, target in enumerate(targets):
+        lines += [f"#{'elif' if i else 'if'} defined({target})", *macros[target]]
+    lines += [f"#else  /* as {targets[0]} */", *macros[targets[0]], "#endif", "#endif"]
+    return "\n".join(lines) + "\n"
+
+
+def _by_target(runs: Sequence[ExportedRun]) -> dict[str, list[str]]:
+    several = len({name for run in runs for name in run.workloads}) > 1
+    seen: dict[tuple[str, str], Configuration] = {}
+    macros: dict[str, list[str]] = {}
+    for run in runs:
+        target = f"TARGET_{identifier(run.device)}"
+        for name, values in zip(run.workloads, run.answer().configurations, strict=True):
+            known = seen.setdefault((target, name), values)
+            if known != values:
+                raise InputError(
+                    f"{name} on {run.device} has two answers, {known} and {values}; name one run"
+                )
+            prefix = f"{identifier(name)}_" if several else ""
+            defines = (f"#define {prefix}{identifier(key)} {macro_value(one)}" for key, one in values.items())
+            title = f"/* {_comment(name)}, for {_comment(run.objective)} */"
+            macros.setdefault(target, []).extend([title, *defines])
+    return macros
+
+
+def identifier(text: str) -> str:
+    """A text as a C identifier: every run of other characters is one underscore."""
+    word = re.sub(r"[^0-9A-Za-z_]+", "_", text.strip()).strip("_") or "unnamed"
+    return f"_{word}" if word[0].isdigit() else word
+
+
+def _comment(text: str) -> str:
+    return text.replace("*/", "* /").replace("\n", " ")

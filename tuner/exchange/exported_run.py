@@ -1,0 +1,194 @@
+"""What a run gave, in the form that every export starts from: of a document, the database, a recording."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner.errors import InputError
+from tuner.model import Configuration, Measurement, Status, Trial, TunableValue, WorkloadName
+from tuner.recordings import RecordedSpace, checks
+
+MS = 1e3  # of a second
+
+
+@dataclass(frozen=True)
+class ExportedTrial:
+    """One trial.
+
+    Attributes:
+        configurations: one per workload.
+        status: of the first workload that failed, else ``ok``.
+        detail: what went wrong, in words; empty where nothing did.
+        time_s: of a round; None unless ok.
+        energy_j: of a round; None where it was not measured.
+        energy_uncertainty_j: its standard uncertainty.
+        clock_mhz: the clock that was set; None for "as found".
+    """
+
+    configurations: tuple[Configuration, ...]
+    status: Status
+    detail: str = ""
+    time_s: float | None = None
+    energy_j: float | None = None
+    energy_uncertainty_j: float = 0.0
+    clock_mhz: int | None = None
+
+    def cost(self, objective: str) -> float | None:
+        """The number an objective minimises, in SI units; None where it was not measured."""
+        name = objective.partition(" ")[0].partition(":")[0]
+        if name == "time" or self.time_s is None or self.energy_j is None:
+            return self.time_s if name == "time" else None
+        return self.energy_j * self.time_s ** {"energy": 0, "edp": 1, "ed2p": 2}.get(name, 0)
+
+
+@dataclass(frozen=True)
+class ExportedRun:
+    """A run.
+
+    Attributes:
+        device: name of the GPU.
+        objective: what was minimised.
+        workloads: measured together.
+        trials: in the order they were measured.
+        best: the answer; None where there is none.
+        problem_size: sizes that are numbers, of all workloads.
+    """
+
+    device: str
+    objective: str
+    workloads: tuple[str, ...]
+    trials: tuple[ExportedTrial, ...]
+    best: ExportedTrial | None
+    problem_size: tuple[int, ...] = ()
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the kernels, by workload."""
+        return tuple(name.partition(":")[0] for name in self.workloads)
+
+    def parameters(self, trial: ExportedTrial) -> dict[str, TunableValue]:
+        """Values by tunable; by ``workload.tunable`` where several workloads were run together."""
+        together = len(self.workloads) > 1
+        return {
+            f"{name}.{tunable}" if together else tunable: value
+            for name, values in zip(self.workloads, trial.configurations, strict=True)
+            for tunable, value in values.items()
+        }
+
+    def parameter_names(self) -> list[str]:
+        """Names of ``parameters`` of all trials, in their order."""
+        trials = [*self.trials, *([self.best] if self.best is not None else [])]
+        return list(dict.fromkeys(name for trial in trials for name in self.parameters(trial)))
+
+    def answer(self) -> ExportedTrial:
+        """The best trial.
+
+        Raises:
+            InputError: the run has none.
+        """
+        if self.best is None:
+            raise InputError(
+                f"{' + '.join(self.workloads)}: the run has no answer, so there is nothing to export"
+            )
+        return self.best
+
+
+def _sizes(workloads: Iterable[str]) -> tuple[int, ...]:
+    parsed = [WorkloadName.parse(name).sizes for name in workloads]
+    return tuple(int(value) for sizes in parsed for _, value in sizes if value.isdecimal())
+
+
+def run_of_document(document: Any, where: str) -> ExportedRun:  # noqa: ANN401 - any JSON value
+    """The run of a document of ``tuner run --json``.
+
+    Args:
+        document: the JSON value.
+        where: what messages begin with.
+
+    Raises:
+        InputError: it is no such document; the message names the key.
+    """
+    try:
+        workloads = tuple(
+            checks.one(one, "name", "workloads", checks.NAME)
+            for one in checks.objects(document, "workloads", where)
+        )
+        device = checks.one(checks.table(document, "device", where), "name", "device", checks.TEXT)
+        trials = document.get("trials") or []
+        return ExportedRun(
+            device=device,
+            objective=checks.one(document, "objective", where, checks.TEXT),
+            workloads=workloads,
+            trials=tuple(_trial(one, workloads, f"trials[{i}]") for i, one in enumerate(trials)),
+            best=None if document.get("best") is None else _trial(document["best"], workloads, "best"),
+            problem_size=_sizes(workloads),
+        )
+    except (ValueError, AttributeError, TypeError) as error:
+        raise InputError(f"{where}: no document of a run: {error}") from error
+
+
+def _trial(record: Any, workloads: Sequence[str], where: str) -> ExportedTrial:  # noqa: ANN401 - any JSON value
+    configurations = checks.table(record, "configurations", where)
+    parts = record.get("workloads") or {}
+    details = (str(part.get("detail", "")) for part in parts.values())
+    energy_j = checks.one(
+        {"energy_j": record.get("energy_j")}, "energy_j", where, checks.AMOUNT, optional=True
+    )
+    return ExportedTrial(
+        configurations=tuple(Configuration(checks.table(configurations, name, where)) for name in workloads),
+        status=Status(checks.one(record, "status", where, checks.STATUS)),
+        detail=next(filter(None, details), ""),
+        time_s=checks.one(record, "time_s", where, checks.POSITIVE, optional=True),
+        energy_j=energy_j,
+        energy_uncertainty_j=float(record.get("energy_j_uncertainty") or 0.0),
+        clock_mhz=record.get("clock_mhz"),
+    )
+
+
+def run_of_trials(  # noqa: PLR0917 - what a run is made of
+    device: str,
+    objective: str,
+    workloads: Sequence[str],
+    trials: Iterable[tuple[Trial, Measurement]],
+    answer: Mapping[str, Any] | None = None,
+    best: str | None = None,
+) -> ExportedRun:
+    """The run of trials and measurements.
+
+    Args:
+        device: name of the GPU.
+        objective: what was minimised.
+        workloads: names, in the order of the trials' configurations.
+        trials: with what they gave.
+        answer: document of the run, whose best trial counts; None where there is none.
+        best: an objective, where the cheapest trial shall be the best without an answer.
+    """
+    exported = tuple(_exported(trial, measurement) for trial, measurement in trials)
+    chosen = None
+    if answer is not None and answer.get("best") is not None:
+        chosen = _trial(answer["best"], workloads, "best")
+    elif best is not None:
+        costs = [(one.cost(best), i) for i, one in enumerate(exported)]
+        known = [(cost, i) for cost, i in costs if cost is not None]
+        chosen = exported[min(known)[1]] if known else None
+    return ExportedRun(device, objective, tuple(workloads), exported, chosen, _sizes(workloads))
+
+
+def run_of_space(space: RecordedSpace, objective: str = "time") -> ExportedRun:
+    """A recorded space as a run, whose best trial is the cheapest."""
+    run = run_of_trials(space.identity.name, objective, space.names, space.trials.items(), best=objective)
+    sizes = [value for workload in space.workloads for value in workload.sizes.values()]
+    return replace(run, problem_size=tuple(value for value in sizes if isinstance(value, int)))
+
+
+def _exported(trial: Trial, measurement: Measurement) -> ExportedTrial:
+    energy = measurement.energy
+    return ExportedTrial(
+        configurations=trial.configurations,
+        status=measurement.status,
+        detail=next((one.detail for one in measurement.results if one.detail), ""),
+        time_s=measurement.makespan_s,
+        energy_j=None if energy is None else energy.joules,
+        energy_uncertainty_j=0.0 if energy is None else energy.uncertainty_j,
+        clock_mhz=trial.clock_mhz,
+    )

@@ -1,0 +1,212 @@
+"""T1, the input format of the autotuning community (1.0.0), as kernel files. Nothing of it is evaluated."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tuner.errors import ExpressionError
+from tuner.exchange.t1_arguments import argument_line, size_text
+from tuner.exchange.value_texts import values_of
+from tuner.expressions import Expression, is_free_name
+from tuner.model import TunableValue
+from tuner.recordings import checks
+
+_AXES = "XYZ"
+_UNKNOWN_OPTION = re.compile(r"-(?:std=|-std=|O\d|Wno|Xcompiler|ccbin|arch|gencode|-gpu-architecture|I)")
+_LEFT_OUT = {
+    "Search": "search strategies are options of tuner run (--policy)",
+    "Budget": "budgets are options of tuner run (--budget, --time-limit)",
+}
+
+
+class ImportedKernel(NamedTuple):
+    """A kernel file made from a T1 document.
+
+    Attributes:
+        name: of the kernel.
+        toml: text of the file.
+        notes: what was left out or guessed, in words.
+    """
+
+    name: str
+    toml: str
+    notes: list[str]
+
+
+def is_t1(document: object) -> bool:
+    """Whether a JSON value looks like a T1 document."""
+    return isinstance(document, Mapping) and {"ConfigurationSpace", "KernelSpecification"} <= set(document)
+
+
+def kernel_of_t1(document: Mapping[str, Any]) -> ImportedKernel:
+    """A T1 document as a kernel file.
+
+    Raises:
+        ValueError: something in it is missing, not supported or not to be trusted; the message names the key.
+    """
+    return _Importer(document).kernel()
+
+
+class _Importer:
+    """Collects the tables of the kernel file, and notes."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+        self.space = checks.table(document, "ConfigurationSpace", "T1 file")
+        self.specification = checks.table(document, "KernelSpecification", "T1 file")
+        self.notes = [f"{key} is left out: {why}" for key, why in _LEFT_OUT.items() if key in document]
+        self.tunables: dict[str, tuple[TunableValue, ...]] = {}
+        self.default: dict[str, TunableValue] = {}
+        self.sizes: dict[str, int] = {}
+
+    def kernel(self) -> ImportedKernel:
+        where = "KernelSpecification"
+        language = checks.one(self.specification, "Language", where, checks.TEXT)
+        if language != "CUDA":
+            raise ValueError(f"{where}: Language is {language!r}; only CUDA kernels can be tuned")
+        entry = checks.one(self.specification, "KernelName", where, checks.NAME)
+        source = checks.one(self.specification, "KernelFile", where, checks.NAME)
+        self._read_tunables()
+        self._read_sizes()
+        general = self.document.get("General") or {}
+        given = general.get("BenchmarkName") if isinstance(general, Mapping) else None
+        name = re.sub(r"[^a-z0-9]+", "-", str(given or entry).lower()).strip("-") or "imported"
+        lines = ["[kernel]", f"name = {_text(name)}", f"source = {_text(source)}", f"entry = {_text(entry)}"]
+        options = self._options()
+        lines += [f"options = {json.dumps(options)}"] if options else []
+        lines += ["", "[problem]", *(f"sizes.{axis} = [{size}]" for axis, size in self.sizes.items())]
+        lines += ["", "[arguments]", *self._arguments()]
+        lines += [
+            "",
+            "[tunables]",
+            *(f"{key} = {json.dumps(list(one))}" for key, one in self.tunables.items()),
+        ]
+        rules = self._rules()
+        lines += ["", "[constraints]", f"rules = {json.dumps(rules)}"] if rules else []
+        if set(self.default) == set(self.tunables):
+            lines += ["", "[default]", *(f"{key} = {json.dumps(one)}" for key, one in self.default.items())]
+        elif self.default:
+            self.notes.append("Default is left out, as not every parameter has one")
+        lines += ["", "[launch]", *self._launch()]
+        return ImportedKernel(name, "\n".join(lines) + "\n", self.notes)
+
+    def _read_tunables(self) -> None:
+        for i, one in enumerate(checks.objects(self.space, "TuningParameters", "ConfigurationSpace")):
+            where = f"ConfigurationSpace.TuningParameters[{i}]"
+            name = checks.one(one, "Name", where, checks.NAME)
+            if not name.isidentifier() or not is_free_name(name) or name in self.tunables:
+                raise ValueError(f"{where}: Name is {name!r}; it must be a name that no other parameter has")
+            try:
+                self.tunables[name] = values_of(checks.member(one, "Values", where))
+            except ValueError as error:
+                raise ValueError(f"{where} ({name}): Values: {error}") from None
+            default = one.get("Default")
+            if default in self.tunables[name]:
+                self.default[name] = default
+            elif default is not None:
+                self.notes.append(f"{name}: its Default {checks.shown(default)} is none of its values")
+        if not self.tunables:
+            raise ValueError("ConfigurationSpace: TuningParameters is empty")
+
+    def _read_sizes(self) -> None:
+        given = self.specification.get("ProblemSize")
+        if given is None:
+            return
+        listed = given if isinstance(given, list) else [given]
+        if not listed or len(listed) > len(_AXES) or not all(map(checks.SIZE.accepts, listed)):
+            raise ValueError(
+                f"KernelSpecification: ProblemSize is {checks.shown(given)}; expected one to three whole numbers"
+            )
+        self.sizes = {
+            axis: size for axis, size in zip(_AXES, listed, strict=False) if axis not in self.tunables
+        }
+
+    def expression(self, text: object, where: str) -> str:
+        """A text as an expression over sizes and parameters.
+
+        Raises:
+            ValueError: it is none.
+        """
+        written = size_text(str(text), self.tunables, list(self.sizes), where)
+        try:
+            expression = Expression(written)
+        except ExpressionError as error:
+            raise ValueError(f"{where}: {error}") from None
+        unknown = expression.names - self.tunables.keys() - self.sizes.keys()
+        if unknown:
+            raise ValueError(
+                f"{where}: {checks.shown(text)} uses {sorted(unknown)[0]}, which is no parameter"
+            )
+        return written
+
+    def _options(self) -> list[str]:
+        options = [str(one) for one in self.specification.get("CompilerOptions") or []]
+        left = [one for one in options if _UNKNOWN_OPTION.match(one)]
+        if left:
+            self.notes.append(f"CompilerOptions: left out, as NVRTC is told otherwise: {' '.join(left)}")
+        kept = [one for one in options if one not in left]
+        if any("{" in one or "}" in one for one in kept):
+            raise ValueError("KernelSpecification: CompilerOptions: braces have a meaning in kernel files")
+        return [*kept, *([] if "-Dkernel_tuner=1" in kept else ["-Dkernel_tuner=1"])]
+
+    def _arguments(self) -> list[str]:
+        found = []
+        for i, one in enumerate(checks.objects(self.specification, "Arguments", "KernelSpecification")):
+            where = f"KernelSpecification.Arguments[{i}]"
+            found.append(argument_line(one, where, self.expression, self.notes))
+        if self.specification.get("ReferenceArguments"):
+            self.notes.append(
+                'ReferenceArguments are left out: [problem] reference takes file("expected.npy")'
+            )
+        return found
+
+    def _rules(self) -> list[str]:
+        rules = []
+        for i, one in enumerate(self.space.get("Conditions") or []):
+            where = f"ConfigurationSpace.Conditions[{i}]"
+            text = checks.one(one, "Expression", where, checks.TEXT)
+            rules.append(self.expression(text, f"{where}: Expression"))
+        return rules
+
+    def _launch(self) -> list[str]:
+        block = self._extents("LocalSize", [f"block_size_{axis.lower()}" for axis in _AXES])
+        grid = self._grid(block)
+        lines = [f"grid = {json.dumps(grid)}", f"block = {json.dumps(block)}"]
+        shared = self.specification.get("SharedMemory") or 0
+        if not checks.COUNT.accepts(shared):
+            raise ValueError(f"KernelSpecification: SharedMemory is {checks.shown(shared)}; expected bytes")
+        return [*lines, *([f"shared_bytes = {shared}"] if shared else [])]
+
+    def _extents(self, key: str, usual: Sequence[str] = ()) -> list[str]:
+        given = self.specification.get(key)
+        if not isinstance(given, Mapping):
+            return [name if name in self.tunables else "1" for name in usual]
+        return [self.expression(given.get(axis, 1), f"KernelSpecification.{key}.{axis}") for axis in _AXES]
+
+    def _grid(self, block: Sequence[str]) -> list[str]:
+        """Blocks: problem size by divisors, as Kernel Tuner takes them; else what GlobalSize says."""
+        divisors = [self.specification.get(f"GridDiv{axis}") for axis in _AXES]
+        if self.sizes and (any(divisors) or not self.specification.get("GlobalSize")):
+            return [self._blocks(i, divisors) for i in range(len(_AXES))]
+        sizes = self._extents("GlobalSize")
+        if not sizes:
+            raise ValueError("KernelSpecification: neither ProblemSize nor GlobalSize tells the grid")
+        if self.specification.get("GlobalSizeType") == "CUDA":
+            return sizes
+        return [f"ceil_div({size}, {threads})" for size, threads in zip(sizes, block, strict=True)]
+
+    def _blocks(self, i: int, divisors: Sequence[Any]) -> str:
+        axis, given = _AXES[i], divisors[i]
+        if axis not in self.sizes:
+            return "1"
+        if given is None and not any(divisors):
+            given = [f"block_size_{axis.lower()}"]
+        where = f"KernelSpecification.GridDiv{axis}"
+        listed = given if isinstance(given, list) else [] if given is None else [given]
+        texts = [f"({self.expression(one, where)})" for one in listed]
+        return f"ceil_div({axis}, {' * '.join(texts)})" if texts else axis
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,146 @@
+"""T4, the results format of the autotuning community (schema 1.0.0): to recordings, and from runs."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.exchange.exported_run import MS, ExportedRun, ExportedTrial
+from tuner.model import Measurement, Status, TunableValue, WorkloadResult
+from tuner.recordings import RecordedSpace, checks
+from tuner.recordings.other_tuners import axis_sizes, measurement, one_workload
+
+SCHEMA_VERSION = "1.0.0"
+INVALIDITY = {
+    Status.OK: "correct",
+    Status.COMPILE_ERROR: "compile",
+    Status.LAUNCH_ERROR: "runtime",
+    Status.CRASHED: "runtime",
+    Status.WRONG_ANSWER: "correctness",
+    Status.TIMEOUT: "timeout",
+    Status.PRUNED: "constraints",
+}
+_STATUS = {
+    "correct": Status.OK,
+    "compile": Status.COMPILE_ERROR,
+    "runtime": Status.LAUNCH_ERROR,
+    "correctness": Status.WRONG_ANSWER,
+    "timeout": Status.TIMEOUT,
+    "constraints": Status.LAUNCH_ERROR,
+}
+_UNITS_S = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "microseconds": 1e-6} | {
+    "miliseconds": 1e-3,  # so spelt in public files
+    "ns": 1e-9,
+    "nanoseconds": 1e-9,
+}
+_CONSTRAINTS = "constraints"
+
+
+def is_t4(document: object) -> bool:
+    """Whether a JSON value looks like T4 results."""
+    results = document.get("results") if isinstance(document, Mapping) else None
+    return isinstance(results, list) and all(
+        isinstance(one, Mapping) and "configuration" in one for one in results
+    )
+
+
+def results_of(run: ExportedRun) -> dict[str, Any]:
+    """A run as a T4 document. Joules and clocks are measurements; the format has no field for uncertainties."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "metadata": {
+            "timeunit": "milliseconds",
+            "device_name": run.device,
+            "kernel_name": " + ".join(run.kernels),
+            "problem_size": list(run.problem_size),
+        },
+        "results": [_result(run, one) for one in run.trials],
+    }
+
+
+def _result(run: ExportedRun, trial: ExportedTrial) -> dict[str, Any]:
+    measured = [] if trial.time_s is None else [_measured("time", trial.time_s * MS, "ms")]
+    if trial.energy_j is not None:
+        measured.append(_measured("energy", trial.energy_j, "J"))
+        measured.append(_measured("energy_uncertainty", trial.energy_uncertainty_j, "J"))
+    if trial.clock_mhz is not None:
+        measured.append(_measured("gpu_clock", trial.clock_mhz, "MHz"))
+    limited = trial.status is Status.LAUNCH_ERROR and trial.detail == _CONSTRAINTS
+    return {
+        "configuration": run.parameters(trial),
+        "objectives": ["time" if len(run.workloads) > 1 else run.objective],
+        "times": {} if trial.time_s is None else {"runtimes": [trial.time_s * MS]},
+        "invalidity": _CONSTRAINTS if limited else INVALIDITY[trial.status],
+        "correctness": 1 if trial.status is Status.OK else 0,
+        "measurements": measured,
+    }
+
+
+def _measured(name: str, value: float, unit: str) -> dict[str, Any]:
+    return {"name": name, "value": value, "unit": unit}
+
+
+def space_of_t4(document: Mapping[str, Any], name: str) -> RecordedSpace:
+    """A T4 document as a recorded space. Joules are not read: their uncertainty has no place in the format.
+
+    Args:
+        document: the JSON value.
+        name: of the kernel, where the document has none.
+
+    Raises:
+        ValueError: something in it is wrong; the message names the result and the key.
+    """
+    metadata = document.get("metadata") or {}
+    unit = metadata.get("timeunit", "milliseconds") if isinstance(metadata, Mapping) else ""
+    if unit not in _UNITS_S:
+        raise ValueError(f"metadata.timeunit is {checks.shown(unit)}; expected one of {', '.join(_UNITS_S)}")
+    results = checks.objects(document, "results", "T4 file")
+    read = [_read(one, f"results[{i}]", _UNITS_S[unit]) for i, one in enumerate(results)]
+    names = list(dict.fromkeys(key for values, _ in read for key in values))
+    for i, (values, _) in enumerate(read):
+        if set(values) != set(names):
+            raise ValueError(f"results[{i}].configuration has no {', '.join(set(names) - set(values))}")
+    tunables = {key: tuple(dict.fromkeys(values[key] for values, _ in read)) for key in names}
+    kernel = str(metadata.get("kernel_name") or name)
+    return one_workload(
+        name=kernel,
+        kernel=kernel,
+        device=str(metadata.get("device_name") or "unknown GPU"),
+        sizes=axis_sizes(metadata.get("problem_size")),
+        tunables=tunables,
+        rows=[(tuple(values[key] for key in names), gave) for values, gave in read],
+        provenance={"tuner": "T4 results", "file": name},
+    )
+
+
+def _read(result: Any, where: str, unit_s: float) -> tuple[dict[str, TunableValue], Measurement]:  # noqa: ANN401
+    values = dict(checks.table(result, "configuration", where))
+    for key, value in values.items():
+        if not checks.VALUE.accepts(value):
+            raise ValueError(
+                f"{where}.configuration: {key} is {checks.shown(value)}; expected {checks.VALUE.words}"
+            )
+    invalidity = checks.one(result, "invalidity", where, checks.one_of(list(_STATUS)))
+    status = _STATUS[invalidity]
+    if status is not Status.OK:
+        return values, Measurement((WorkloadResult(status, detail=invalidity),))
+    times = checks.table(result, "times", where)
+    runtimes = times.get("runtimes") or []
+    if not isinstance(runtimes, list) or not all(map(checks.POSITIVE.accepts, runtimes)):
+        raise ValueError(f"{where}.times: runtimes is {checks.shown(runtimes)}; expected times above zero")
+    time_s = _time_measured(result, where, unit_s)
+    if time_s is None and not runtimes:
+        raise ValueError(f"{where}: a correct result needs times.runtimes, or a measurement called time")
+    mean = math.fsum(runtimes) / max(1, len(runtimes))
+    spread = math.sqrt(math.fsum((one - mean) ** 2 for one in runtimes) / max(1, len(runtimes) - 1))
+    time_ms = (mean * unit_s if time_s is None else time_s) * MS
+    window_ms = math.fsum(runtimes) * unit_s * MS
+    return values, measurement("ok", time_ms, spread * unit_s * MS, len(runtimes), window_ms=window_ms)
+
+
+def _time_measured(result: Mapping[str, Any], where: str, unit_s: float) -> float | None:
+    """The measurement called ``time`` in seconds; None where there is none."""
+    for one in result.get("measurements") or []:
+        if isinstance(one, Mapping) and one.get("name") == "time" and checks.NUMBER.accepts(one.get("value")):
+            value = checks.one(one, "value", f"{where}.measurements", checks.POSITIVE)
+            return float(value) * _UNITS_S.get(str(one.get("unit") or ""), unit_s)
+    return None
