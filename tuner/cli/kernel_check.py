@@ -46,23 +46,25 @@ def check(
     from tuner.config import load_kernel_file
 
     kernel = load_kernel_file(file)
-    valued: set[str] = set()
-    rows = [_checked(kernel, workload, valued) for workload in kernel.workloads()]
-    check_conditions(kernel, valued)
     results = {} if no_compile else _compiled(kernel, architectures)
     found = _findings(kernel, results, asked=bool(architectures))
     notes = _notes(kernel, results, no_compile=no_compile)
     errors = [one.text for one in found if one.level == "error" or strict]
     warnings = [one.text for one in found if one.text not in errors]
+    for line in warnings:
+        click.echo(f"Warning: {line}", err=True)
+    valued: set[str] = set()
+    workloads = [] if errors else kernel.workloads()  # a large space takes its time
+    rows = [_checked(kernel, workload, valued) for workload in workloads]
+    if not errors:
+        check_conditions(kernel, valued)
     document = {"name": kernel.name, "path": str(kernel.path), "workloads": rows}
     document |= {"errors": errors, "warnings": warnings, "notes": notes, "compiled": _outcomes(results)}
     if json_path is not None:
         write_json(json_path, document)
-    _print_rows(rows, json_path)
-    for line in warnings:
-        click.echo(f"Warning: {line}", err=True)
     if errors:
         raise KernelFileError("\n".join(errors))
+    _print_rows(rows, json_path)
     out = console(json_path)
     for line in [f"{file}: kernel {kernel.name} is well formed", *(f"{file}: {note}" for note in notes)]:
         out.print(line, highlight=False, soft_wrap=True, markup=False)
