@@ -14,6 +14,7 @@ from tuner.errors import InputError
 from tuner.model import Plan, Scalar, Stage, TensorMap
 
 _LANES = re.compile(r"(u?(?:char|short|int|long|longlong)|float|double|(?:__)?half|(?:__)?nv_bfloat16)[1-4]")
+_MACRO = re.compile(r"^(?:-D|--define-macro=)\s*([A-Za-z_]\w*)=(.*)$", re.MULTILINE)
 _HALVES = {"half2": "float16", "__half2": "float16", "nv_bfloat162": "bfloat16", "__nv_bfloat162": "bfloat16"}
 _BASES = {"uchar": "unsigned char", "ushort": "unsigned short", "uint": "unsigned", "ulong": "unsigned long"}
 _C_TYPES = {
@@ -57,8 +58,10 @@ def signature_of(stage: Stage, demangled_name: str | None = None) -> list[Parame
     Returns:
         None where neither tells, as for a function of a header.
     """
+    macros = _MACRO.findall("\n".join(stage.options))  # types may be among them
+    defined = "".join(f"#define {name} {value}\n" for name, value in macros)
     try:
-        written = parameters_of(stage.source.text, stage.entry)
+        written = parameters_of(defined + stage.source.text, stage.entry)
     except InputError:
         written = None
     types = None if demangled_name is None else _of_name(demangled_name)
