@@ -15,7 +15,7 @@ from tuner.model import Plan, Scalar, Stage, TensorMap
 
 _LANES = re.compile(r"(u?(?:char|short|int|long|longlong)|float|double|(?:__)?half|(?:__)?nv_bfloat16)[1-4]")
 _MACRO = re.compile(r"^(?:-D|--define-macro=)\s*([A-Za-z_]\w*)=(.*)$", re.MULTILINE)
-_HALVES = {"half2": "float16", "__half2": "float16", "nv_bfloat162": "bfloat16", "__nv_bfloat162": "bfloat16"}
+HALVES = {"half2": "float16", "__half2": "float16", "nv_bfloat162": "bfloat16", "__nv_bfloat162": "bfloat16"}
 _BASES = {"uchar": "unsigned char", "ushort": "unsigned short", "uint": "unsigned", "ulong": "unsigned long"}
 _C_TYPES = {
     "bool": "bool",
@@ -159,7 +159,7 @@ def _element(parameter: Parameter) -> str | None:
         return parameter.dtype
     lanes = _LANES.fullmatch(parameter.type)
     if lanes is None:
-        return _HALVES.get(parameter.type)
+        return HALVES.get(parameter.type)
     return dtype_of(_BASES.get(lanes[1], lanes[1].replace("longlong", "long long")))
 
 
