@@ -173,9 +173,10 @@ def lines(one: Document) -> list[str]:
     told += [f"    neutral: {one['neutral_error']}"] if one["neutral_error"] else []
     for call in one["calls"]:
         theirs, ours = call["kernel_tuner"], call["tuner"]
+        valid = [f"{one['valid']}/{one['results']}" for one in (theirs, ours)]
         told.append(
-            f"    {call['kernel']:28} {theirs['valid']}/{theirs['results']}, {ours['valid']}/{ours['results']}"
-            f" valid, {theirs['wall_s']:.1f} s and {ours['wall_s']:.1f} s, ours/theirs"
+            f"    {call['kernel']:28} {' and '.join(valid)} valid,"
+            f" {theirs['wall_s']:.1f} s and {ours['wall_s']:.1f} s, ours/theirs"
             f" warm {_ratio(call['warm_ratio'])} cold {_ratio(call['cold_ratio'])}"
         )
         told.append(f"        {theirs['best']} | {ours['best']}")

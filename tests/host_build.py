@@ -34,7 +34,8 @@ from host_compile import (
 )
 from host_launch import ORDERS, Argument, Extent, Function, Launch, Order, run_apart, run_here, unload
 
-from tuner.model import BufferView, Plan, Scalar, Source, Stage, TensorMap
+from tuner.model import BufferView, Plan, Scalar, Source, Stage, StructValue, TensorMap
+from tuner.model.elements import scalar_value
 from tuner.problems import poison
 
 __all__ = [
@@ -181,6 +182,8 @@ def forget() -> None:
 def needs_gpu(plan: Plan) -> str:
     """Why a plan cannot run on the host; empty where it can."""
     for stage in plan.stages:
+        if stage.cooperative:
+            return f"{stage.name}: blocks run one after another here, and these wait for each other"
         if stage.cluster * stage.threads_per_block > MAX_THREADS:
             return (
                 f"{stage.name}: a cluster is one block here, and this one has more than {MAX_THREADS} threads"
@@ -205,7 +208,7 @@ def run_plan(
     Raises:
         HostRunError: as ``run``.
     """
-    for stage in plan.stages:
+    for stage in sorted(plan.stages, key=lambda stage: not stage.setup):  # the others in their order
         if stage.library is not None:
             host_library.run(stage.library, arrays)
             continue
@@ -214,8 +217,10 @@ def run_plan(
         for argument in stage.arguments:
             if isinstance(argument, TensorMap):
                 args.append(np.void(bytes(128)))
+            elif isinstance(argument, StructValue):
+                args.append(np.void(argument.bytes))
             elif isinstance(argument, Scalar):
-                args.append(np.dtype(argument.dtype).type(argument.value))
+                args.append(scalar_value(argument))
             elif isinstance(argument, BufferView):
                 args.append(arrays[argument.buffer].reshape(-1)[argument.offset_elements :])
             else:

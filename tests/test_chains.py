@@ -215,7 +215,7 @@ def test_a_scalar_of_steps_outside_of_its_loop(tmp_path: Path) -> None:
     first = '[[stage]]\nname = "first"\nentry = "rows"\ngrid = 1\nblock = 1\narguments = ["A", "below"]\n'
     panel = '[[stage]]\nname = "panel"'
     text = LU.replace(panel, first + panel)
-    with pytest.raises(KernelFileError, match="below. value depends on k, which numbers the steps"):
+    with pytest.raises(KernelFileError, match="value depends on k, which numbers the steps"):
         load(tmp_path, text, LU_CODE)
 
 
@@ -281,3 +281,30 @@ def test_candidates_are_of_kernels_not_of_launches(tmp_path: Path) -> None:
     assert [launch.occupancy for launch in bounds(limits, alone)] == [1.0]
     resources = tuple(Resources(number) for number in range(len(own.stages)))
     assert [one.registers_per_thread for one in own_resources(own, resources)] == [0, 1, 2]
+
+
+def test_a_naive_kernel_is_no_chain(tmp_path: Path) -> None:
+    """It computes all steps in one launch, where the number of a step is 0."""
+    text = STENCIL.replace("[problem.sizes]", '[problem]\nreference_entry = "naive"\n[problem.sizes]', 1)
+    text = text.replace("[work]", "[reference_launch]\ngrid = 1\nblock = 1\n[work]")
+    kernel = load(tmp_path, text, STENCIL_CODE + STENCIL_CODE.replace("void stencil", "void naive"))
+    workload = kernel.workload({"N": 64, "S": 3})
+    plan = kernel.plan(workload, kernel.default(workload))
+    assert plan.reference is not None
+    assert [(stage.entry, stage.arguments) for stage in plan.reference.stages] == [
+        ("naive", ("u", "v", Scalar("int32", 64), Scalar("int32", 0)))
+    ]
+    assert [buffer.name for buffer in plan.reference.buffers] == ["u", "v"]
+
+
+def test_the_default_plan_is_evaluated_once(tmp_path: Path) -> None:
+    """Plans that are judged by it share it."""
+    kernel = load(tmp_path, LU, LU_CODE)
+    workload = kernel.workload({"N": 64})
+    one, other = (
+        kernel.plan(workload, kernel.configuration(workload, {"B": 32, "by": by, "beside": 0}))
+        for by in ("own", "library")
+    )
+    assert one.baseline is other.baseline
+    assert one.baseline is not None
+    assert one.baseline.configuration == kernel.default(workload)

@@ -176,7 +176,7 @@ def test_long_chains_make_graphs_of_a_round(rig: Rig) -> None:
     assert record.flags == ()
     assert max(len(graph.kernels) for graph in cp.graphs) <= 2000
     assert sum(len(graph.kernels) for graph in cp.graphs) <= 4096
-    assert (most_sets(1), most_sets(100), most_sets(1000), most_sets(10000)) == (4096, 40, 4, 2)
+    assert (most_sets(1), most_sets(100), most_sets(1000), most_sets(10000)) == (2048, 20, 2, 2)
     del cp.graphs[:]
     device.run([chain, plan("rest", kernel="b")], 0.01)
     assert max(len(graph.kernels) for graph in cp.graphs) <= 2002

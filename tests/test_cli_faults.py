@@ -45,7 +45,7 @@ def test_every_fault_costs_one_trial(policy: str, tmp_path: Path, monkeypatch: p
     install(monkeypatch, Faults(told))
     path = tmp_path / "run.json"
     words = (WORKLOAD, "--kernel", FAULTY, *TX1, "--policy", policy, "--database", tmp_path / "tuner.db")
-    result = tuner("run", *words, "--json", path)
+    result = tuner("run", *words, "--json", path, "--verbose")
     found = json.loads(path.read_text())
 
     assert result.exit_code == 0

@@ -33,7 +33,7 @@ def tuner(*words: str, folder: Path) -> tuple[dict[str, Any], str]:
 
 def test_every_fault_costs_one_trial(tmp_path: Path) -> None:
     """Each way to fail is told apart, the run goes on, and the answer is a good configuration."""
-    document, tables = tuner("faulty:N=256", "--policy", "exhaustive", folder=tmp_path)
+    document, tables = tuner("faulty:N=256", "--policy", "exhaustive", "--verbose", folder=tmp_path)
     ends = {trial["configurations"]["faulty:N=256"]["mode"]: trial["status"] for trial in document["trials"]}
 
     assert ends == ENDS

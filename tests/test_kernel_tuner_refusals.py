@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from tuner import kernel_tuner
 from tuner.errors import InputError, UnsupportedError
-from tuner.kernel_tuner import run_kernel, tune_kernel
+from tuner.kernel_tuner import run_kernel, strategies, tune_kernel
 
 # The parameters of Kernel Tuner 1.5 (kernel_tuner/interface.py), in its order, with its defaults.
 SHARED_DEFAULTS: dict[str, Any] = {"grid_div_x": None, "grid_div_y": None, "grid_div_z": None}
@@ -80,6 +81,16 @@ def test_parameters_are_those_of_kernel_tuner(function: Any, expected: Mapping[s
     assert list(found) == list(expected)
     for name, default in expected.items():
         assert found[name].default in (default, inspect.Parameter.empty), name
+
+
+def test_the_page_names_every_argument_and_strategy() -> None:
+    """Also what each key of a result is."""
+    page = (Path(__file__).parents[1] / "docs" / "kernel-tuner.md").read_text()
+    for name in (*TUNE_KERNEL, *RUN_KERNEL, *strategies.POLICIES, *strategies.SEVERAL_OBJECTIVES):
+        assert f"`{name}`" in page, name
+    for strategy, policy in strategies.POLICIES.items():
+        (row,) = (line for line in page.splitlines() if line.startswith("|") and f"`{strategy}`" in line)
+        assert f"policies.md#{policy}" in row, strategy
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """``tune_kernel`` and ``run_kernel`` from call to results, on a simulated device and a fake of a worker."""
 
 import json
+import runpy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 
 from tuner import kernel_tuner
+from tuner.devices.choice import OpenedDevice
 from tuner.devices.worker import WorkerDevice
-from tuner.errors import DeviceUnavailableError, EmptySpaceError, InputError, VerificationError
+from tuner.errors import DeviceError, DeviceUnavailableError, EmptySpaceError, InputError, VerificationError
 from tuner.interfaces import Check
 from tuner.kernel_tuner import run_kernel, running, tune_kernel
 from tuner.kernel_tuner.answers import judge_of
@@ -18,7 +20,8 @@ from tuner.kernel_tuner.cache import read_cache
 from tuner.kernel_tuner.file_utils import store_metadata_file, store_output_file
 from tuner.kernel_tuner.kernel import kernel_file_of, read_call
 from tuner.kernel_tuner.util import get_best_config, get_config_string
-from tuner.model import Configuration, Status
+from tuner.model import Configuration, Plan, Status
+from tuner.search import setup
 
 N = 4096
 SOURCE = """
@@ -42,7 +45,7 @@ GIVEN: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def values(results: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -66,6 +69,16 @@ def test_results_are_those_of_kernel_tuner(capsys: pytest.CaptureFixture[str]) -
     assert "Searchspace has 4 configurations after restrictions." in printed
     assert "block_size_x=64, factor=1, time=0." in printed
     assert "BEST PERFORMING CONFIGURATION FOR OBJECTIVE GB/s:" in printed
+
+
+def test_the_example_of_the_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it stands, but for the device and the size."""
+    page = (Path(__file__).parents[1] / "docs" / "kernel-tuner.md").read_text()
+    (code,) = (part.split("```")[0] for part in page.split("```python\n") if "answer=[a + b" in part)
+    code = code.replace("n = 1_000_000", "n = 1_000").replace("answer=", 'device="sim:h200", answer=')
+    (tmp_path / "example.py").write_text(code)
+    runpy.run_path(str(tmp_path / "example.py"))
+    assert capsys.readouterr().out.splitlines()[-1] in ("64", "128", "256", "512")
 
 
 def test_a_cache_file_is_gone_on_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +160,7 @@ def test_launches_of_a_call(tmp_path: Path) -> None:
 
 def test_scripts_find_what_they_import(tmp_path: Path) -> None:
     """The functions of ``util`` and ``file_utils`` that examples use, and names of strategies."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"a": 1, "time": 2.0, "times": [2.0]},
         {"a": 2, "__error__": "InvalidConfig"},
         {"a": 3, "time": 1.0},
@@ -178,7 +191,7 @@ class FakeWorker(WorkerDevice):
         """See ``WorkerDevice.outputs``."""
         del plan, seed
         self.asked += 1
-        arrays = {"y": 2 * ARGUMENTS[1], "x": ARGUMENTS[1]}
+        arrays = {"y": np.full(N, 2, np.float32), "x": np.ones(N, np.float32)}
         return Check(self.status, "told"), {name: arrays[name] for name in names}
 
     def close(self) -> None:
@@ -194,11 +207,36 @@ def test_run_kernel_returns_all_arguments(monkeypatch: pytest.MonkeyPatch) -> No
     y, x, n = run_kernel(**given)
     assert (y.tolist(), x.tolist(), n) == ([2.0] * N, [1.0] * N, N)
     worker.status = Status.CRASHED
-    with pytest.raises(running.DeviceError, match="scale: crashed: told"):
+    with pytest.raises(DeviceError, match="scale: crashed: told"):
         run_kernel(**given)
     monkeypatch.undo()
     with pytest.raises(DeviceUnavailableError, match="sim:h200 computes nothing"):
         run_kernel(**given | {"device": "sim:h200"})
+
+
+def test_a_worker_tells_which_arrays_are_written_and_which_answers_are_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Arrays that one run leaves alone are loaded once; a wrong answer fails its configuration alone."""
+    target = "served_outputs:OutputModel"
+    worker = WorkerDevice("cuda:0", target=target, args=("h200",))
+    monkeypatch.setattr(setup, "open_device", lambda *_, **__: OpenedDevice(worker, ""))
+    monkeypatch.setattr(setup, "open_clocks", lambda _: (None, "none"))
+    roles: list[tuple[str, str]] = []
+    check = worker.check
+
+    def watched(plan: Plan, seed: int) -> Check:
+        roles[:] = [(buffer.name, buffer.role) for buffer in plan.buffers]
+        return check(plan, seed)
+
+    monkeypatch.setattr(worker, "check", watched)
+    source = SOURCE.replace("const ", "")
+    given = GIVEN | {"kernel_source": source, "restrictions": "factor == 2", "device": "cuda:0"}
+    results, env = tune_kernel(**given, answer=[np.full(N, 2, np.float32), None, None])
+    assert [one.get("__error__") for one in results] == ["ErrorConfig", None]
+    assert results[0]["error_detail"].startswith("answer[0]: element 0 of y is 3.0, not 2.0")
+    assert env["best_config"]["block_size_x"] == 128
+    assert roles == [("y", "inout"), ("x", "in")]
 
 
 def test_answers_are_judged_in_this_process() -> None:

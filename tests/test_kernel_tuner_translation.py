@@ -21,7 +21,13 @@ from tuner.kernel_tuner.geometry import LaunchGeometry, block_names, dynamic_sha
 from tuner.kernel_tuner.objectives import aim_of, with_metrics
 from tuner.kernel_tuner.parameters import PLACEHOLDER, tunables_of
 from tuner.kernel_tuner.restrictions import rules_of
-from tuner.kernel_tuner.sources import compiler_options_of, macros_of, read_sources, with_factors
+from tuner.kernel_tuner.sources import (
+    compiler_options_of,
+    macros_of,
+    read_sources,
+    split_includes,
+    with_factors,
+)
 from tuner.kernel_tuner.strategies import search_of
 from tuner.model import TunableValue
 
@@ -105,7 +111,7 @@ def test_dynamic_shared_memory(size: Any, expected: int) -> None:
 
 def test_values_are_pythons_own() -> None:
     """NumPy's numbers and repeated values would be other configurations; no parameters are one."""
-    given = {"n": list(np.arange(2)), "m": [np.int32(1), 1], "t": ["a", "b", "a"]}
+    given: dict[str, list[Any]] = {"n": list(np.arange(2)), "m": [np.int32(1), 1], "t": ["a", "b", "a"]}
     assert tunables_of(given) == {"n": (0, 1), "m": (1,), "t": ("a", "b")}
     assert tunables_of({}) == {PLACEHOLDER: (1,)}
 
@@ -188,7 +194,7 @@ def test_unroll_factors_are_constants() -> None:
     assert with_factors(text, {"loop_unroll_factor_0": "0"}) == "\nfor (;;) {}"
 
 
-def test_macros() -> None:
+def test_macros_and_options(tmp_path: Path) -> None:
     """Kernel Tuner's own, or those of ``defines``."""
     params: dict[str, TunableValue] = {"block_size_x": 32, "flag": True, "kind": "float"}
     macros = macros_of(None, params, (4, 5, 6), {"block_size_x": 32, "block_size_y": 1})
@@ -205,6 +211,8 @@ def test_macros() -> None:
     given = {"N": 7, "HALF": "block_size_x / 2", "TWICE": lambda p: p["block_size_x"] * 2}
     assert macros_of(given, params, (1, 1, 1), {}) == {"N": "7", "HALF": "32 / 2", "TWICE": "64"}
     assert compiler_options_of(["-arch=sm_52", "-O3", "-use_fast_math"]) == ("-use_fast_math",)
+    given_options = ["-I", str(tmp_path), f"-I{tmp_path}/missing", f"--include-path={tmp_path}", "-G"]
+    assert split_includes(given_options) == ((str(tmp_path), str(tmp_path)), ("-G",))
     with pytest.raises(InputError, match="defines: 'a b'"):
         macros_of({"a b": 1}, params, (1, 1, 1), {})
 

@@ -115,7 +115,8 @@ def test_failed_launch_leaves_no_capture(sums: Sums) -> None:
         raise CUDARuntimeError("refused")
 
     packed = sums.graphs._packed
-    launches, packed._launches = packed._launches, tuple((refused, *rest) for _, *rest in packed._launches)
+    launches = packed._launches
+    packed._launches = tuple((refused, shape, parameters) for _, shape, parameters in launches)
     sums.graphs.keep((sums.x.data.ptr, sums.outs[0].data.ptr, sums.scratch.data.ptr))
     packed._launches = launches
     assert [sums.run(0) for _ in range(3)] == [0, 0, 0]

@@ -20,6 +20,7 @@ from tuner.errors import ExpressionError, InputError, KernelFileError, Uncheckab
 from tuner.expressions import ArrayExpression
 from tuner.interfaces import Check
 from tuner.model import Plan, Status
+from tuner.model.elements import bfloat16_bits, bfloat16_values
 from tuner.problems import problem_for, stated_values
 
 SEED = 3
@@ -465,3 +466,32 @@ def test_values_of_the_host_are_made_once(
         assert check.status is Status.OK, check.detail
         fake[1].run([plan], 0.01)
     assert sorted(read) == ["a", "sums"]
+
+
+@pytest.mark.parametrize("form", ["function", "expression", "consistent"])
+def test_bfloat16(fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, form: str) -> None:
+    """Arrays of bfloat16 hold bits; inputs, references and comparisons work with their numbers."""
+    kernel(tmp_path, *FORMS.get(form, ("", "")))
+    text = (tmp_path / "kernel.toml").read_text().replace("float32", "bfloat16")
+    (tmp_path / "kernel.toml").write_text(text)
+
+    def narrow(wrong: float) -> Callable[..., None]:
+        def action(a: DeviceArray, out: DeviceArray) -> None:
+            assert a.dtype == out.dtype == np.uint16
+            totals = bfloat16_values(np.asarray(a)).astype(float).sum(axis=1)
+            totals[5] += wrong
+            out[...] = bfloat16_bits(totals)
+
+        return action
+
+    for name in ("rows<1>", "rows<2>"):
+        fake[0].kernels[name].action = narrow(0.0)
+    first, other = plans(load_kernel_file(tmp_path / "kernel.toml"))
+    for plan in (first, other):
+        check = fake[1].check(plan, SEED)
+        assert check.status is Status.OK, check.detail
+    fake[0].kernels["rows<2>"].action = narrow(1.0)
+    check = fake[1].check(other, SEED)
+    assert check.status is Status.WRONG_ANSWER, check.detail
+    fake[0].kernels["rows<2>"].action = unwritten
+    assert "was not written" in fake[1].check(other, SEED).detail

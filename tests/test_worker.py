@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tuner.devices.cuda.probe import driver_problem, nvidia_card, nvidia_device_
 from tuner.devices.listing import describe_devices
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.worker import WorkerDevice
-from tuner.errors import DeviceError, DeviceUnavailableError, UnknownNameError
+from tuner.errors import DeviceError, DeviceUnavailableError, UncheckableError, UnknownNameError
 from tuner.interfaces import Device
 from tuner.model import (
     Configuration,
@@ -30,7 +31,7 @@ SERVED = '''
 import os, signal
 from tuner.devices.cuda.probe import driver_problem, nvidia_card, nvidia_device_file
 from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import DeviceUnavailableError
+from tuner.errors import DeviceUnavailableError, UncheckableError
 from tuner.interfaces import Check, RunRecord
 from tuner.model import Status, WorkloadResult
 
@@ -48,6 +49,11 @@ class Moody:
 
     def check(self, plan, seed):
         return Check(self.act(plan.workload.kernel), f"seed {seed}")
+
+    def prepare(self, plan, seed):
+        if plan.workload.kernel == "no-reference":
+            raise UncheckableError("reference.py:right: raised ValueError: no data (line 3)")
+        self.act(plan.workload.kernel.removeprefix("reference-"))
 
     def run(self, plans, window_s):
         results = tuple(WorkloadResult(self.act("co-" + plan.workload.kernel), window_s) for plan in plans)
@@ -188,6 +194,25 @@ def test_bad_co_run_costs_one_run(hosted: WorkerDevice, pids: Path, mood: str, s
     assert record.end_s > record.start_s
     assert hosted.run([plan("good")], 0.1).results[0].status is Status.OK
     assert len(started(pids)) == 2
+
+
+@pytest.mark.parametrize(
+    ("kernel", "detail"),
+    [
+        ("no-reference", r"raised ValueError: no data \(line 3\)"),
+        ("reference-hangs", "the reference was not made within 0.5 s"),
+        ("reference-segfaults", "the reference cannot be made: .*killed by SIGSEGV"),
+    ],
+)
+def test_a_reference_at_fault_is_no_status(
+    hosted: WorkerDevice, monkeypatch: pytest.MonkeyPatch, kernel: str, detail: str
+) -> None:
+    """A reference that raises, hangs or crashes refuses the run: no configuration is blamed for it."""
+    monkeypatch.setattr("tuner.devices.worker._REFERENCE_S", 0.5)
+    stated = replace(plan(kernel), problem=ProblemSpec("function"))
+    with pytest.raises(UncheckableError, match=detail):
+        hosted.check(stated, 1)
+    assert hosted.check(replace(plan("good"), problem=ProblemSpec("function")), 1).status is Status.OK
 
 
 def test_lost_context_replaces_the_worker(hosted: WorkerDevice, pids: Path) -> None:

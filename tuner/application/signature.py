@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 from tuner.config import KernelFile
-from tuner.config.recipe import BufferRecipe
+from tuner.config.argument_recipes import BufferRecipe
 from tuner.config.sizes import listed
 from tuner.errors import InputError
 from tuner.model import Buffer, Plan, Workload

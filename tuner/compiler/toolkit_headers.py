@@ -23,6 +23,7 @@ _STAMPED = ("cuda_runtime_api.h", "crt/mma.h", "cub/version.cuh", "cuda/std/__cc
 """Files that differ between versions."""
 
 _COMPONENTS = ("cuda_nvcc", "cuda_cccl", "curand")  # folders of the wheels of CUDA 12
+_STANDARD = re.compile(r"[a-z_]+|(assert|complex|float|limits|math|stddef|stdint|stdio|stdlib|string)\.h")
 _ALL_OF_CUB = "cub/cub.cuh"
 _PARTS_OF_CUB = {  # what a kernel can use; the rest launches kernels, which NVRTC refuses
     "block": "adjacent_difference discontinuity exchange histogram load merge_sort radix_rank radix_sort"
@@ -115,7 +116,7 @@ def with_package(error: str, nvrtc_version: str) -> str:
         if re.match(pattern, header):
             package = packages.get(major, packages[13])
             return f"{error}; pip install {package} brings it, or a CUDA toolkit (CUDA_HOME)"
-    if re.fullmatch(r"c?[a-z_]+(\.h)?", header):
+    if _STANDARD.fullmatch(header):
         return f"{error}; NVRTC has no C++ standard library: <cuda/std/...> stands for it"
     return f"{error}; include_paths in [kernel] names folders of headers"
 

@@ -4,6 +4,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.config.argument_recipes import (
+    ArgumentRecipe,
+    BufferRecipe,
+    ScalarRecipe,
+    StructRecipe,
+    TensorMapRecipe,
+    known_dtype,
+)
 from tuner.config.argument_schema import (
     DTYPES,
     MAPPED_DTYPES,
@@ -15,14 +23,6 @@ from tuner.config.argument_schema import (
 )
 from tuner.config.formulas import Formula, Place, Template
 from tuner.config.input_reader import InputRecipe, read_input
-from tuner.config.recipe import (
-    ArgumentRecipe,
-    BufferRecipe,
-    ScalarRecipe,
-    StructRecipe,
-    TensorMapRecipe,
-    known_dtype,
-)
 from tuner.errors import suggestion
 from tuner.model import BufferRole
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from tuner.config.argument_recipes import ArgumentRecipe, ParameterRecipe, ViewRecipe, values_of
 from tuner.config.chain_schema import (
     OPERANDS,
     ChainedTable,
@@ -13,13 +14,7 @@ from tuner.config.chain_schema import (
 from tuner.config.formulas import Formula, Place
 from tuner.config.library_stage import LibraryStageRecipe, OperandRecipe
 from tuner.config.loops import LoopRecipe, Predecessor
-from tuner.config.recipe import (
-    ArgumentRecipe,
-    ParameterRecipe,
-    StageRecipe,
-    ViewRecipe,
-    values_of,
-)
+from tuner.config.recipe import StageRecipe
 from tuner.config.schema import KernelDocument
 from tuner.errors import suggestion
 

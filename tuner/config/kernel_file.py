@@ -10,14 +10,16 @@ import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tuner.config.argument_recipes import BufferTable
 from tuner.config.assignment import Assignment, environment
 from tuner.config.document import parsed_document
 from tuner.config.formulas import Place
 from tuner.config.reader import read_recipe, recipe_of
-from tuner.config.recipe import BufferTable, Recipe
+from tuner.config.recipe import Recipe
 from tuner.config.schema import KernelDocument
 from tuner.config.short_files import assumed_work
 from tuner.config.sizes import SizeValues, chosen, described, listed
@@ -115,7 +117,7 @@ class KernelFile:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the kernel file and of every source, header and data file it names: answers are bound to it.
+        """Hash of the kernel file and of all files it names, data too: answers are bound to it.
 
         Raises:
             KernelFileError: a data file cannot be read any more.
@@ -238,7 +240,7 @@ class KernelFile:
         baseline = None
         if self.problem.name == "consistent":  # only the default configuration's answer can judge this one
             default = self.default(workload)
-            baseline = None if configuration == default else self.plan(workload, default)
+            baseline = None if configuration == default else self._default_plan(workload, default)
         recipe = self.recipe
         try:
             env = environment(self.recipe, workload, configuration)
@@ -257,13 +259,30 @@ class KernelFile:
         except KernelFileError as e:
             raise KernelFileError(f"{e} (at {workload} [{configuration}])") from e
 
+    @cached_property
+    def _default_plans(self) -> dict[Workload, Plan]:
+        return {}
+
+    def _default_plan(self, workload: Workload, default: Configuration) -> Plan:
+        """The plan that others are judged by; evaluated once, as a chain may be long."""
+        plan = self._default_plans.get(workload)
+        if plan is None:
+            plan = self.plan(workload, default)
+            self._default_plans.clear()  # a space is enumerated for one workload at a time
+            self._default_plans[workload] = plan
+        return plan
+
     def _reference(self, workload: Workload) -> Plan | None:
-        """The plan of the naive kernel, with the tunables of the default configuration."""
+        """The plan of the naive kernel, with the tunables of the default configuration.
+
+        It is launched once, as in the first step of a loop.
+        """
         recipe = self.recipe
         if recipe.reference is None:
             return None
         default = self.default(workload)
-        env = environment(recipe, workload, default)
+        first = dict.fromkeys((loop.index for loop in recipe.loops.values()), 0)
+        env = {**environment(recipe, workload, default), **first}
         stages = (recipe.reference.evaluated(env, BufferTable(recipe.buffers, env)),)
         buffers = recipe.arrays(env, stages)
         return Plan(workload, default, stages, buffers, recipe.checked_problem, Work(0.0, 0.0))

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from tuner.config.argument_recipes import BufferRecipe
 from tuner.config.data_files import file_sha256
 from tuner.config.formulas import Place, known_names
 from tuner.config.input_reader import FileRecipe, read_file
 from tuner.config.problem_schema import ProblemTable
-from tuner.config.recipe import BufferRecipe
 from tuner.errors import ExpressionError, InputError
 from tuner.expressions import ArrayExpression, Expression
 from tuner.model import ProblemSpec, PythonFunction

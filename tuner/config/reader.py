@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.argument_reader import ArgumentReader
+from tuner.config.argument_recipes import ArgumentRecipe, ParameterRecipe
 from tuner.config.chain_reader import ChainReader, loop_tables
 from tuner.config.chain_schema import LibraryStageTable, ViewTable
 from tuner.config.document import argument_key, read_document
@@ -14,7 +15,7 @@ from tuner.config.formulas import Formula, Place, Template, parsed
 from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.problem_reader import read_problem
 from tuner.config.problem_schema import SizeRange
-from tuner.config.recipe import ArgumentRecipe, ParameterRecipe, Recipe, Rule, StageRecipe, WorkRecipe
+from tuner.config.recipe import Recipe, Rule, StageRecipe, WorkRecipe
 from tuner.config.schema import KernelDocument, LaunchTable, StageTable, WorkTable
 from tuner.config.short_files import default_block, default_entry, default_name, with_macros
 from tuner.config.sizes import SizeValues, is_text, listed

@@ -5,13 +5,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from tuner.config.formulas import Place
 from tuner.config.global_functions import GlobalFunction, global_functions, used_names
 from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.recipe import StageRecipe
 from tuner.model import Buffer, Source, Work
+from tuner.model.elements import element_dtype
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
 BLOCK_TUNABLES = ("block_size_x", "block_size_y", "block_size_z")
@@ -106,5 +105,6 @@ def _used(source: Source) -> frozenset[str]:
 
 def assumed_work(buffers: Iterable[Buffer]) -> Work:
     """The work of a kernel that states none: every array that is read or written moves once."""
-    moved = (b.elements * np.dtype(b.dtype).itemsize for b in buffers if b.role in ("in", "out", "inout"))
-    return Work(bytes=float(sum(moved)), operations=0.0, assumed=True)
+    moved = (buffer for buffer in buffers if buffer.role in ("in", "out", "inout"))
+    total = sum(buffer.elements * element_dtype(buffer.dtype).itemsize for buffer in moved)
+    return Work(bytes=float(total), operations=0.0, assumed=True)

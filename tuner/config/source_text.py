@@ -13,6 +13,7 @@ from tuner.model import Source
 _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.DOTALL)
 _VARIABLE = re.compile(r"\b__(?:constant|device|managed)__\b(?P<rest>[^;{}()=]*)[;={]")
 _ALIGNMENT = re.compile(r"(?:__align__|alignas)\s*\([^()]*\)")
+_PARAMETERS = re.compile(r"<[^<>]*>")  # of templates
 _NAME = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)*$")
 _TEXTURE = re.compile(r"\bcudaTextureObject_t\b|\bcudaSurfaceObject_t\b|\btexture\s*<")
 
@@ -27,9 +28,10 @@ def declared_symbols(source: Source) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for text in (source.text, *(text for _, text in source.headers)):
         for match in _VARIABLE.finditer(_ALIGNMENT.sub("", without_comments(text))):
-            name = _NAME.search(match["rest"].strip())
-            if name is not None:
-                found[name[1]] = None
+            for declarator in _PARAMETERS.sub("", match["rest"]).split(","):
+                name = _NAME.search(declarator.strip())
+                if name is not None:
+                    found[name[1]] = None
     return tuple(found)
 
 

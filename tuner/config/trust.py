@@ -89,7 +89,8 @@ def _check_sources(path: Path, directories: Sequence[Path]) -> None:
     kernel = document.kernel
     tables = [*document.stage, *(stage for variant in document.variant.values() for stage in variant.stage)]
     stages = [stage.source for stage in tables if isinstance(stage, StageTable)]
-    for name in filter(None, [kernel.source, *stages, *kernel.headers, *_data_and_functions(document)]):
+    folders = [*kernel.headers, *kernel.include_paths]
+    for name in filter(None, [kernel.source, *stages, *folders, *_data_and_functions(document)]):
         place = (path.parent / name).resolve()
         if not any(place.is_relative_to(directory) for directory in directories):
             listed = ", ".join(map(str, directories))

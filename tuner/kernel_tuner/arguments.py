@@ -80,7 +80,7 @@ def read_arguments(arguments: UserValue, kernel_name: str, source: str | None) -
     )
 
 
-def read_constants(cmem_args: Mapping[str, Any] | None) -> tuple[GivenArray, ...]:
+def read_constants(cmem_args: Mapping[UserValue, UserValue] | None) -> tuple[GivenArray, ...]:
     """The arrays of ``cmem_args``, by the names of their symbols.
 
     Raises:

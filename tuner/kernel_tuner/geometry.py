@@ -145,7 +145,7 @@ def block_names(given: UserValue, tunables: Iterable[str]) -> tuple[str, str, st
     return x, y, z
 
 
-def dynamic_shared_bytes(smem_args: Mapping[str, Any] | None) -> Callable[[Parameters], int]:
+def dynamic_shared_bytes(smem_args: UserValue) -> Callable[[Parameters], int]:
     """Bytes of dynamic shared memory by configuration, of ``smem_args``.
 
     Raises:

@@ -22,8 +22,9 @@ from tuner.kernel_tuner.sources import (
     macros_of,
     read_sources,
     split_factors,
+    split_includes,
 )
-from tuner.model import Source, Stage, TunableValue
+from tuner.model import Buffer, Source, Stage, TunableValue
 
 _SOURCE = "kernel.cu"
 _SIZE_NAMES = ("problem", "problem_size", "size_of_problem")
@@ -113,7 +114,8 @@ def read_call(
     if defines is not None and not isinstance(defines, Mapping):
         raise InputError(f"defines: must be a dict of name -> value, not {defines!r}")
     tunables = tunables_of(tune_params)
-    sources = read_sources(kernel_source, lang)
+    folders, options = split_includes(compiler_options_of(compiler_options))
+    sources = replace(read_sources(kernel_source, lang), include_paths=folders)
     return KernelCall(
         name=kernel_name,
         sources=sources,
@@ -122,7 +124,7 @@ def read_call(
         constants=read_constants(cmem_args),
         shared_bytes=dynamic_shared_bytes(smem_args),
         defines=defines,
-        options=compiler_options_of(compiler_options),
+        options=options,
         tunables=tunables,
         rules=rules_of(restrictions, list(tunables)),
     )
@@ -138,14 +140,14 @@ class CalledStage(StageRecipe):
     launch: Callable[[Stage, Parameters], Stage] = field(kw_only=True)
     parameters: tuple[str, ...] = field(kw_only=True)
 
-    def evaluated(self, env: Environment) -> Stage:
+    def evaluated(self, env: Environment, buffers: Mapping[str, Buffer]) -> Stage:
         """The launch of one configuration.
 
         Raises:
             InputError: something that depends on the parameters has no value.
         """
         params = {name: value for name in self.parameters if not isinstance(value := env[name], NoValue)}
-        return self.launch(super().evaluated(env), params)
+        return self.launch(super().evaluated(env, buffers), params)
 
 
 def kernel_file_of(call: KernelCall, paths: Mapping[str, Path], written: Sequence[str]) -> KernelFile:

@@ -3,9 +3,11 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tuner.config.source_folder import folders_sha256
 from tuner.errors import InputError, UnsupportedError
 from tuner.kernel_tuner.parameters import Parameters, UserValue, called, macro_value, replaced
 from tuner.model import Source
@@ -19,6 +21,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _UNROLL = "loop_unroll_factor"
 _GRID_NAMES = ("grid_size_x", "grid_size_y", "grid_size_z")
 _ARCHITECTURE = re.compile(r"^--?(arch|gpu-architecture|gencode|generate-code|code|gpu-code)\b")
+_INCLUDE_PATH = re.compile(r"^(?:-I|--include-path(?:=|$))(.*)$")
 _HOST_OPTIMISATION = re.compile(r"^-O\d?$")
 
 SourceGenerator = Callable[[dict[str, Any]], str]
@@ -33,12 +36,14 @@ class KernelSources:
         label: what messages call it.
         folders: where includes are looked for.
         listed: files that follow the first in a list: name -> text.
+        include_paths: absolute folders of further headers.
     """
 
     first: str | SourceGenerator
     label: str
     folders: tuple[Path, ...]
     listed: Mapping[str, str] = field(default_factory=dict)
+    include_paths: tuple[str, ...] = ()
     _made: dict[Any, Source] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -60,9 +65,19 @@ class KernelSources:
         key = (tuple(params.items()) if callable(self.first) else (), tuple(factors.items()))
         if key not in self._made:
             text = self._text(params)
-            source = Source(self.label, with_factors(text, factors), self._headers(text, factors))
+            source = Source(
+                self.label,
+                with_factors(text, factors),
+                self._headers(text, factors),
+                self.include_paths,
+                self._include_sha256,
+            )
             self._made[key] = self._made.setdefault(source, source)  # one object for the same text
         return self._made[key]
+
+    @cached_property
+    def _include_sha256(self) -> str:
+        return folders_sha256([Path(path) for path in self.include_paths])
 
     def _text(self, params: Parameters) -> str:
         if not callable(self.first):
@@ -143,6 +158,19 @@ def compiler_options_of(options: UserValue) -> tuple[str, ...]:
     if not isinstance(options, list | tuple) or not all(isinstance(one, str) for one in options):
         raise InputError(f"compiler_options: must be a list of texts, not {options!r}")
     return tuple(one for one in options if not _ARCHITECTURE.match(one) and not _HOST_OPTIMISATION.match(one))
+
+
+def split_includes(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Absolute folders of ``-I`` options, as far as they are there, and the options that are left."""
+    folders, others = [], []
+    left = iter(options)
+    for option in left:
+        match = _INCLUDE_PATH.match(option)
+        if match is None:
+            others.append(option)
+        else:
+            folders.append(Path(match[1] or next(left, "")))
+    return tuple(str(folder.resolve()) for folder in folders if folder.is_dir()), tuple(others)
 
 
 def macros_of(

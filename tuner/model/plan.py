@@ -287,6 +287,17 @@ class ProblemSpec:
     function: PythonFunction | None = None
     entry: str = ""
 
+    @property
+    def caution(self) -> str:
+        """What checks of answers cannot find, in one line; empty where something says what is right."""
+        return _CAUTIONS.get(self.name, "")
+
+
+_CAUTIONS = {
+    "consistent": "no reference is stated: answers are only compared with each other",
+    "unchecked": "answers are not compared with anything",
+}
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -7,7 +7,7 @@ Comparisons are written so that NaN fails.
 from tuner.errors import ExpressionError, KernelFileError, UnknownNameError
 from tuner.expressions import Expression
 from tuner.model import Plan, ProblemSpec
-from tuner.problems.arrays import Draw, poison, sample_rows, take_rows, to_host
+from tuner.problems.arrays import Draw, poison, sample_rows, take_rows, to_host, values_of
 from tuner.problems.base import Deviation, Norm, Problem
 from tuner.problems.fft import Fft
 from tuner.problems.generic import Consistent, Elementwise
@@ -40,6 +40,7 @@ __all__ = [
     "take_rows",
     "to_host",
     "validate_plan",
+    "values_of",
 ]
 
 _PROBLEMS: dict[str, type[Problem]] = {

@@ -1,11 +1,14 @@
 """Arrays of problems: random values, rows on the host, chunks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tuner.model import Buffer
+from tuner.model.elements import BFLOAT16, bfloat16_values
 
 Array: TypeAlias = Any
 """``numpy.ndarray`` or ``cupy.ndarray``: they share operators and methods, but no type."""
@@ -35,6 +38,17 @@ class Draw:
     kind: Literal["uniform", "normal", "whole"] = "uniform"
     low: float = -1.0
     width: float = 2.0
+
+
+def value_dtype(name: str) -> "np.dtype[Any]":
+    """NumPy's type of the numbers in a buffer: ``float32`` for those of ``bfloat16``, which NumPy lacks."""
+    return np.dtype(np.float32 if name == BFLOAT16 else name)
+
+
+def values_of(arrays: Arrays, buffers: Sequence[Buffer]) -> dict[str, Array]:
+    """Arrays as problems judge them: the bits of a ``bfloat16`` as numbers, all others as they are."""
+    bits = {buffer.name for buffer in buffers if buffer.dtype == BFLOAT16}
+    return {name: bfloat16_values(array) if name in bits else array for name, array in arrays.items()}
 
 
 def sample_rows(batch: int, seed: int, count: int = 16) -> NDArray[np.int64]:

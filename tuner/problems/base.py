@@ -11,7 +11,8 @@ import numpy as np
 
 from tuner.errors import KernelFileError
 from tuner.model import Buffer, ProblemSpec
-from tuner.problems.arrays import Array, Arrays, Draw, Generator, Namespace, chunks, fill
+from tuner.model.elements import BFLOAT16, bfloat16_bits
+from tuner.problems.arrays import Array, Arrays, Draw, Generator, Namespace, chunks, fill, value_dtype
 from tuner.problems.input_values import stated_values
 
 
@@ -122,6 +123,8 @@ class Problem(ABC):
     ) -> dict[str, Array]:
         """Values for every ``in`` and ``inout`` buffer, as arrays of namespace ``xp``: stated, or random.
 
+        Those of ``bfloat16`` are bits; what judges takes numbers, see ``values_of``.
+
         Raises:
             KernelFileError: the buffers are not those of this problem.
             InputError: a file of values cannot be read.
@@ -132,12 +135,15 @@ class Problem(ABC):
         arrays = {}
         for name, draw in self.draws(buffers).items():
             if given[name].input is None:
-                arrays[name] = fill(xp.empty(given[name].shape, given[name].dtype), rng, draw)
+                arrays[name] = fill(xp.empty(given[name].shape, value_dtype(given[name].dtype)), rng, draw)
             else:
                 seed = int(rng.integers(2**63))
                 values = stated_values(given[name], np.random.default_rng(seed))
                 arrays[name] = xp.array(values)
         self.settle(xp, arrays)
+        for name, array in arrays.items():
+            if given[name].dtype == BFLOAT16 and array.dtype == np.float32:
+                arrays[name] = bfloat16_bits(array)
         return arrays
 
     def settle(self, xp: Namespace, inputs: Arrays) -> None:
@@ -261,8 +267,8 @@ def expect_buffers(
     fits = (
         len(given) == inputs
         and len(made) == 1
-        and all(np.dtype(buffer.dtype).kind in kinds for buffer in (*given, *made))
-        and len({np.dtype(buffer.dtype).kind for buffer in (*given, *made)}) == 1
+        and all(value_dtype(buffer.dtype).kind in kinds for buffer in (*given, *made))
+        and len({value_dtype(buffer.dtype).kind for buffer in (*given, *made)}) == 1
         and len({buffer.shape for buffer in (*given, *made)}) == 1
         and len(made[0].shape) == 2  # noqa: PLR2004 - (batch, N)
     )

@@ -8,7 +8,7 @@ import numpy as np
 from tuner.errors import ExpressionError, KernelFileError, UncheckableError
 from tuner.expressions import Expression
 from tuner.model import Buffer
-from tuner.problems.arrays import Array, Arrays, Draw, Namespace, chunks, to_host
+from tuner.problems.arrays import Array, Arrays, Draw, Namespace, chunks, to_host, value_dtype
 from tuner.problems.base import (
     Deviation,
     Norm,
@@ -35,7 +35,7 @@ class Generic(Problem):
 
     def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
         """See ``Problem.draws``."""
-        return {b.name: draw_of(np.dtype(b.dtype)) for b in buffers if b.role in ("in", "inout")}
+        return {b.name: draw_of(value_dtype(b.dtype)) for b in buffers if b.role in ("in", "inout")}
 
     def norm(self, output: Array) -> Norm:
         """See ``Problem.norm``."""

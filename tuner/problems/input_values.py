@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from tuner.config.data_files import array_of
 from tuner.model import Buffer, InputSpec
-from tuner.problems.arrays import CHUNK_ELEMENTS, Draw
+from tuner.model.elements import BFLOAT16, bfloat16_bits
+from tuner.problems.arrays import CHUNK_ELEMENTS, Draw, value_dtype
 
 _EXACT = 2**53  # whole numbers up to here are exact in float64, as a device draws them
 
@@ -37,7 +38,7 @@ def stated_draw(buffer: Buffer) -> Draw | None:
 
 
 def stated_values(buffer: Buffer, rng: np.random.Generator) -> NDArray[Any]:
-    """The values that are stated for a buffer, in its type and shape.
+    """The values that are stated for a buffer, in its type and shape; of ``bfloat16`` their bits.
 
     Args:
         buffer: with an ``input``.
@@ -49,7 +50,9 @@ def stated_values(buffer: Buffer, rng: np.random.Generator) -> NDArray[Any]:
     """
     if buffer.input is None:
         raise ValueError(f"no input is stated for {buffer.name}")
-    values = _made(buffer.input, np.dtype(buffer.dtype), buffer.shape, rng)
+    values = _made(buffer.input, value_dtype(buffer.dtype), buffer.shape, rng)
+    if buffer.dtype == BFLOAT16:
+        return values if values.dtype == np.uint16 else bfloat16_bits(values)
     return values.astype(buffer.dtype, copy=False)
 
 

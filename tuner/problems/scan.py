@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tuner.model import Buffer
-from tuner.problems.arrays import Array, Arrays, Draw, Namespace
+from tuner.problems.arrays import Array, Arrays, Draw, Namespace, value_dtype
 from tuner.problems.base import (
     Deviation,
     Norm,
@@ -33,14 +33,18 @@ class Scan(Problem):
 
     def validate(self, buffers: Sequence[Buffer]) -> None:
         """See ``Problem.validate``."""
-        kinds = {np.dtype(buffer.dtype).kind for buffer in buffers if buffer.role in ("in", "out", "inout")}
+        kinds = {
+            value_dtype(buffer.dtype).kind for buffer in buffers if buffer.role in ("in", "out", "inout")
+        }
         needs = "one input and one output of shape [batch, N], both real or both signed whole numbers"
         expect_buffers(self.spec, buffers, 1, "i" if kinds == {"i"} else "f", needs)
 
     def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
         """See ``Problem.draws``."""
         return {
-            buffer.name: _draw(np.dtype(buffer.dtype)) for buffer in buffers if buffer.role in ("in", "inout")
+            buffer.name: _draw(value_dtype(buffer.dtype))
+            for buffer in buffers
+            if buffer.role in ("in", "inout")
         }
 
     def norm(self, output: Array) -> Norm:

@@ -12,7 +12,7 @@ from tuner.config.data_files import array_header, array_of
 from tuner.errors import InputError, KernelFileError, UncheckableError
 from tuner.expressions import ArrayExpression
 from tuner.model import Buffer
-from tuner.problems.arrays import Array, Arrays, Namespace, chunks, to_host
+from tuner.problems.arrays import Array, Arrays, Namespace, chunks, to_host, value_dtype
 from tuner.problems.base import Deviation, agreement, allowed_difference, worst_of
 from tuner.problems.generic import Consistent, Generic
 from tuner.problems.python_reference import called
@@ -252,7 +252,7 @@ def _fitting(source: str, value: Any, buffer: Buffer) -> NDArray[Any]:  # noqa: 
         array = to_host(value)
     except (TypeError, ValueError) as error:
         raise UncheckableError(f"{source} the result is no array: {error}") from error
-    dtype = np.dtype(buffer.dtype)
+    dtype = value_dtype(buffer.dtype)
     if array.dtype.kind not in _KINDS:
         raise UncheckableError(f"{source} the result is {type(value).__name__} ({array.dtype}), not numbers")
     if not _stretches(array.shape, buffer.shape):

@@ -38,11 +38,14 @@ def _rate(value: float | None, unit: str) -> str:
 
 
 def workloads_table(document: Mapping[str, Any], width: int) -> list[str]:
-    """A row per workload: batch, own time in the co-run, share of the joules, rate, configuration."""
-    words, workloads = label(document), document["workloads"]
+    """A row per workload: batch, own time in the co-run, share of the joules, rate, configuration.
+
+    The title above it says what kind of numbers these are; shares are modelled on every device.
+    """
+    workloads = document["workloads"]
     parts = [workload["best"] for workload in workloads]
     columns = {"batch": [f"{workload['batch']:,}" for workload in workloads]}
-    columns[f"own time ({words})" if words else "own time"] = [si(part["time_s"], "s") for part in parts]
+    columns["own time"] = [si(part["time_s"], "s") for part in parts]
     if any(part["energy_share_j"] is not None for part in parts):
         columns[f"share ({MODELLED})"] = [_share(part) for part in parts]
     if any(part["rate"] is not None for part in parts):

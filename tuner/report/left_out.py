@@ -87,7 +87,7 @@ def _default(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _words(status: str) -> str:
-    return _FAILED_COMPILE if status == "compile-error" else status.replace("-", " ")
+    return _FAILED_COMPILE if status == "compile-error" else status
 
 
 def _common(message: str) -> str:

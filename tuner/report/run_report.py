@@ -145,7 +145,10 @@ def _answer(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
         yield ReportLine(line, "bold")
     if len(document["workloads"]) > 1:
         yield ReportLine("")
-        yield from map(ReportLine, workloads_table(document, width))
+        yield ReportLine(f"workloads ({label(document)})" if label(document) else "workloads")
+        head, *rows = workloads_table(document, width)
+        yield ReportLine(head, _QUIET)
+        yield from map(ReportLine, rows)
         yield ReportLine("")
     yield from map(ReportLine, comparisons(document, width))
 
@@ -186,5 +189,5 @@ def _use(document: Mapping[str, Any], width: int, *, more: bool) -> Iterator[Rep
             yield from lines_of(f"use: {flags_of(configuration)}", width)
     elif run is not None:
         yield from lines_of(f"use: tuner export {run} --format flags", width)
-    if more:
-        yield from lines_of("more: --verbose" if run is None else f"more: tuner show {run}", width)
+    if more and run is not None:
+        yield from lines_of(f"more: tuner show {run}", width)

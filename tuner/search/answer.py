@@ -172,6 +172,7 @@ def outcome_of(
             *_without_joules(objective, trials),
             *_tie(objective, searched, paired),
             *_imprecise(task, None if answer is None else trials[answer][1]),
+            *_unreferenced(task),
             *_restoring(task, None if answer is None else trials[answer][1]),
         ],
     )
@@ -216,6 +217,16 @@ def _without_joules(objective: Objective, trials: Sequence[tuple[Trial, Measurem
     whys = (flag.detail for one in missing for flag in one.flags if flag.kind is FlagKind.NO_ENERGY)
     why = next(whys, "the sensor gave none")
     return [f"no joules of {len(missing)} of {len(trials)} trials, which cannot be the answer: {why}"]
+
+
+def _unreferenced(task: Task) -> list[str]:
+    """A notice for every workload whose answers nothing but other answers is compared with."""
+    plans = (next(iter(item.plans.values()), None) for item in task.prepared if not item.recorded)
+    return [
+        f"{plan.workload}: {plan.problem.caution}"
+        for plan in plans
+        if plan is not None and plan.problem.caution
+    ]
 
 
 def _restoring(task: Task, answer: Measurement | None) -> list[str]:

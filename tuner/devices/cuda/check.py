@@ -28,6 +28,7 @@ from tuner.devices.cuda.types import Array
 from tuner.devices.cuda.unwritten import unwritten
 from tuner.errors import InputError, UncheckableError
 from tuner.model import Buffer, Plan, Status, Workload
+from tuner.model.elements import BFLOAT16
 from tuner.problems import (
     Deviation,
     Law,
@@ -40,10 +41,11 @@ from tuner.problems import (
     to_host,
     validate_plan,
 )
-from tuner.problems.arrays import CHUNK_ELEMENTS
+from tuner.problems.arrays import CHUNK_ELEMENTS, values_of
 from tuner.problems.base import worst_of
 
 _OUTPUT_ROLES = ("out", "inout")
+_NARROW_ALLOWED = 8 * 2**-8  # of bfloat16: eight units of roundoff
 _REFERENCE_PART = 8  # a reference takes no more than this part of the free memory: rounds need theirs
 
 _Key = tuple[Workload, int, tuple[Buffer, ...]]
@@ -103,7 +105,7 @@ class AnswerCheck:
         """
         self._valid(plan)
         self._pool.evict(_related(plan))
-        self._first_reference(problem_for(plan.problem), plan, seed)
+        self._first_reference(_problem(plan), plan, seed)
 
     def check(self, plan: Plan, seed: int) -> tuple[Status, str]:
         """Status and words for it; the words of a right answer state its error too.
@@ -116,7 +118,7 @@ class AnswerCheck:
         """
         self._valid(plan)
         self._pool.evict(_related(plan))
-        problem, key = problem_for(plan.problem), _key(plan, seed)
+        problem, key = _problem(plan), _key(plan, seed)
         if not problem.judged:
             return self._unjudged(plan, seed)
         reference = self._references.get(key) or self._first_reference(problem, plan, seed)
@@ -132,7 +134,7 @@ class AnswerCheck:
             if found[0] is Status.OK and self._has_room(plan):
                 self._keep(key, self._reference(problem, plan, f"the answer of [{plan.configuration}]"))
         status, words = found
-        left = unwritten(plan, self._outputs(plan)) if status is Status.WRONG_ANSWER else ""
+        left = unwritten(plan, self._written(plan)) if status is Status.WRONG_ANSWER else ""
         return status, f"{left}: {words}" if left else words
 
     def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> dict[str, Array]:
@@ -183,7 +185,7 @@ class AnswerCheck:
         if key not in self._stated:
             self._pool.sets(plan, 1)
             self._inputs.prepare(plan, seed)
-            inputs: dict[str, Any] = self._inputs.present(plan)
+            inputs: dict[str, Any] = values_of(self._inputs.present(plan), plan.buffers)
             if problem.arrays == "cupy":
                 self._pool.forget(plan)  # a function of the user's is given the arrays themselves
             else:
@@ -199,7 +201,7 @@ class AnswerCheck:
         name = f"[problem] reference_entry {plan.problem.entry!r}"
         try:
             self._run(plan, seed)
-            trouble = self._strayed(plan, seed) or unwritten(plan, self._outputs(plan))
+            trouble = self._strayed(plan, seed) or unwritten(plan, self._written(plan))
         except (LaunchRefusedError, self._cp.cuda.runtime.CUDARuntimeError) as error:
             raise UncheckableError(f"{name}: {error}") from error
         if not trouble:
@@ -233,9 +235,17 @@ class AnswerCheck:
         )
         return "" if written is None else f"wrote to buffer {written!r}, whose role is 'in'"
 
-    def _outputs(self, plan: Plan) -> dict[str, Array]:
+    def _written(self, plan: Plan) -> dict[str, Array]:
         arrays = self._pool.sets(plan, 1)[0]
         return {b.name: arrays[b.name] for b in plan.buffers if b.role in _OUTPUT_ROLES}
+
+    def _outputs(self, plan: Plan) -> dict[str, Array]:
+        """The outputs as numbers."""
+        return values_of(self._written(plan), plan.buffers)
+
+    def _before(self, plan: Plan, seed: int) -> dict[str, Array]:
+        """The inputs before the run as numbers."""
+        return values_of(self._inputs.copies(plan, seed), plan.buffers)
 
     def _unjudged(self, plan: Plan, seed: int) -> tuple[Status, str]:
         """One run of which only the guards are looked at; arrays of role ``in`` may be written."""
@@ -252,7 +262,7 @@ class AnswerCheck:
 
     def _thorough(self, problem: Problem, plan: Plan, seed: int) -> tuple[Status, str]:
         """Judge complete outputs by the law of the problem, and some rows by values in float64."""
-        inputs, outputs, sizes = self._inputs.copies(plan, seed), self._outputs(plan), _sizes(plan)
+        inputs, outputs, sizes = self._before(plan, seed), self._outputs(plan), _sizes(plan)
         deviations = [self._laws.judge(problem, inputs, outputs, sizes)]
         if not (problem.needs_baseline or problem.judged_whole) and deviations[0].ok:
             rows = sample_rows(plan.workload.batch, seed)
@@ -302,7 +312,7 @@ class AnswerCheck:
         differences: Mapping[str, Deviation],
     ) -> tuple[Status, str] | None:
         """Which of two answers is wrong where they differ most, in one output, by values in float64."""
-        inputs, outputs, sizes = self._inputs.copies(plan, seed), self._outputs(plan), _sizes(plan)
+        inputs, outputs, sizes = self._before(plan, seed), self._outputs(plan), _sizes(plan)
         worst = worst_of(list(differences.values()))
         output = next(outputs[name] for name, deviation in differences.items() if deviation is worst)
         axes = _axes(inputs, outputs)
@@ -346,7 +356,16 @@ class AnswerCheck:
     def _has_room(self, plan: Plan) -> bool:
         free = int(self._cp.cuda.runtime.memGetInfo()[0])
         free += int(self._cp.get_default_memory_pool().free_bytes())
-        return _REFERENCE_PART * sum(output.nbytes for output in self._outputs(plan).values()) <= free
+        return _REFERENCE_PART * sum(output.nbytes for output in self._written(plan).values()) <= free
+
+
+def _problem(plan: Plan) -> Problem:
+    """The problem of a plan; with a tolerance for ``bfloat16``, whose roundoff no array tells."""
+    spec = plan.problem
+    narrow = any(b.dtype == BFLOAT16 and b.role in _OUTPUT_ROLES for b in plan.buffers)
+    return problem_for(
+        replace(spec, tolerance=_NARROW_ALLOWED) if narrow and spec.tolerance is None else spec
+    )
 
 
 def _related(plan: Plan) -> list[Plan]:

@@ -195,19 +195,19 @@ class CodeCache:
     def _symbols(
         self, stage: Stage, module: int, compiled: CompiledStage, plan: Plan
     ) -> tuple[SymbolAddress, ...]:
-        """Where the variables of a module are, when they are as large as the arrays they are filled from."""
+        """Where the variables of a module are, when they hold the arrays that they are filled from."""
         found = []
         for (name, buffer), lowered in zip(stage.symbols, compiled.symbols, strict=True):
             array = next(one for one in plan.buffers if one.name == buffer)
             address, size = self._driver.variable(module, lowered)
             wanted = array.elements * element_dtype(array.dtype).itemsize
-            if size != wanted:
+            if size < wanted:
                 raise _refused(
                     stage,
                     f"{stage.source.path}: the variable {name} has {size} bytes, and the argument {buffer}"
                     f" that fills it has {wanted} ({array.dtype} of shape {array.shape})",
                 )
-            found.append(SymbolAddress(buffer, address, size))
+            found.append(SymbolAddress(buffer, address, wanted))  # from its beginning on
         return tuple(found)
 
     def _check_held(self, stage: Stage, held: int) -> None:

@@ -207,17 +207,8 @@ class CudaDevice:
         wanted = self._sets_to_go_round(plans, one_set)
         count = min(wanted, most_sets(sum(len(plan.stages) for plan in plans)))
         sets = [self._sets(plan, count) for plan in plans]
-        originals = [self._pool.originals(plan) for plan in plans]
-        rotation = [
-            [
-                (
-                    *self._launches(plan, lane, sets[lane][index]),
-                    *_restorings(sets[lane][index], originals[lane]),
-                )
-                for lane, plan in enumerate(plans)
-            ]
-            for index in range(count)
-        ]
+        runs = [self._runs(plan, lane, sets[lane]) for lane, plan in enumerate(plans)]
+        rotation = list(zip(*runs, strict=True))
         self._cp.cuda.runtime.deviceSynchronize()
         for plan, of_plan in zip(plans, sets, strict=True):
             steps = [step for arrays in of_plan for step in self._code.preparation(plan, arrays)]
@@ -254,9 +245,12 @@ class CudaDevice:
             self._inputs.load(plan, _RUN_SEED if seed is None else seed, count)
         return sets
 
-    def _launches(self, plan: Plan, lane: int, arrays: dict[str, Array]) -> tuple[Step, ...]:
+    def _runs(self, plan: Plan, lane: int, sets: Sequence[Mapping[str, Array]]) -> list[tuple[Step, ...]]:
+        """A run on each of its sets of arrays, and behind it what brings the inputs back."""
+        originals = self._pool.originals(plan)
         try:
-            return self._code.launches(plan, arrays)
+            program = self._code.program(plan)
+            return [(*program.bound(arrays), *_restorings(arrays, originals)) for arrays in sets]
         except LaunchRefusedError as error:
             error.lane = lane
             raise

@@ -14,7 +14,8 @@ from tuner.devices.cuda.buffers import INPUT_ROLES, BufferPool
 from tuner.devices.cuda.types import Array
 from tuner.errors import InputError, UncheckableError
 from tuner.model import Buffer, Plan, Workload
-from tuner.problems import Tridiagonal, problem_for, stated_draw, stated_values
+from tuner.model.elements import BFLOAT16
+from tuner.problems import Draw, Tridiagonal, problem_for, stated_draw, stated_values
 from tuner.problems.arrays import chunks
 from tuner.problems.tridiagonal import MARGIN
 
@@ -108,10 +109,19 @@ class Inputs:
             if drawn is None:
                 self._take(plan.workload, given[name], arrays[name], seed)
             else:
-                self._kernels.fill(arrays[name], drawn, _seed_of(name, seed))
+                self._draw(arrays[name], given[name], drawn, _seed_of(name, seed))
         if isinstance(problem, Tridiagonal):
             a, b, c, _ = arrays.values()
             self._kernels.dominate(a, b, c, MARGIN)
+
+    def _draw(self, array: Array, buffer: Buffer, draw: Draw, seed: int) -> None:
+        if buffer.dtype != BFLOAT16:
+            self._kernels.fill(array, draw, seed)
+            return
+        wide = self._cp.empty(array.shape, dtype="float32")
+        self._kernels.fill(wide, draw, seed)
+        bits = wide.view("uint32")  # rounded to the nearest, ties to even
+        self._cp.copyto(array, ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("uint16"))
 
     def _take(self, workload: Workload, buffer: Buffer, array: Array, seed: int) -> None:
         """Values of the host; those of an ``inout`` array are asked for again, so a copy is kept."""

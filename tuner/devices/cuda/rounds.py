@@ -20,7 +20,7 @@ from types import ModuleType
 
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.lanes import Lanes
-from tuner.devices.cuda.launches import Launch, LaunchRefusedError, Restoring, Step
+from tuner.devices.cuda.launches import Launch, LaunchRefusedError, LibraryLaunch, Restoring, Step
 from tuner.devices.cuda.replays import ReplayBuilder, ReplayCycle, ReplayQueue, Rotation
 from tuner.devices.cuda.types import CudaFunction
 from tuner.model import Flag, FlagKind
@@ -43,7 +43,7 @@ _FORK_S = 0.4e-6  # per workload of a co-run, to start and join it: on an H200 (
 _NOTABLE = 0.01  # of a round
 _KEPT = 20  # rotations whose graphs are kept: contenders take turns
 _KEPT_LAUNCHES = 2**15  # in all of them: a node of a graph takes about a kilobyte
-_ROTATED_LAUNCHES = 4096  # in a rotation: of a long chain, little is read for the first time in a round
+_ROTATED_LAUNCHES = 2048  # in a rotation: of a long chain, little is read for the first time in a round
 _RESTORED = 16  # times that copies are made to time them
 
 
@@ -108,7 +108,9 @@ class RoundRunner:
         self._now_s = now_s
         self._lanes = Lanes(cp, driver or DriverCalls())
         self._builder = ReplayBuilder(cp, self._lanes)
-        self._launched: set[int] = set()  # functions whose code is on the device
+        self._launched: set[Hashable] = (
+            set()
+        )  # functions, and calls of libraries, whose code is on the device
         self._known: OrderedDict[Hashable, _RotationState] = OrderedDict()
 
     def once(self, launches: Sequence[Step]) -> None:
@@ -119,7 +121,7 @@ class RoundRunner:
         """
         self._lanes.enqueue(launches, self._lanes.main, 0)
         self._lanes.main.synchronize()
-        self._launched.update(one.function.ptr for one in launches if isinstance(one, Launch))
+        self._launched |= _code_of(launches)
 
     def measure(self, rotation: Rotation, window_s: float) -> Rounds:
         """Warm up, and fill a window with replays.
@@ -186,7 +188,7 @@ class RoundRunner:
             functions = [step.function for steps in rotation[0] for step in steps if isinstance(step, Launch)]
             known = self._known[key] = _RotationState(
                 functions,
-                self._round_s(rotation, functions),
+                self._round_s(rotation),
                 self._restore_s(rotation),
                 sum(len(steps) for parts in rotation for steps in parts),
             )
@@ -197,11 +199,11 @@ class RoundRunner:
         self._known.move_to_end(key)
         return known
 
-    def _round_s(self, rotation: Rotation, functions: Sequence[CudaFunction]) -> float:
+    def _round_s(self, rotation: Rotation) -> float:
         """Time of a round. The first of new code also loads it; it counts if it is long."""
-        pointers = {function.ptr for function in functions}
+        code = _code_of([step for steps in rotation[0] for step in steps])
         elapsed_s = 0.0
-        for index in range(1 if pointers <= self._launched else 2):
+        for index in range(1 if code <= self._launched else 2):
             stamps = self._lanes.stamps(len(rotation[0]))
             self._lanes.round(rotation[index % len(rotation)], stamps)
             for end in stamps.ends:
@@ -209,7 +211,7 @@ class RoundRunner:
             elapsed_s = max(self._lanes.elapsed_s(stamps.begin, end) for end in stamps.ends)
             if elapsed_s >= _LONG_ROUND_S:
                 break
-        self._launched |= pointers
+        self._launched |= code
         return max(elapsed_s, 1e-6)
 
     def _restore_s(self, rotation: Rotation) -> tuple[float, ...]:
@@ -273,6 +275,12 @@ class RoundRunner:
         queue.land()
         first = queue.readings[0]
         return replace(cycle, round_s=max(first.seconds / first.rounds, 1e-6))
+
+
+def _code_of(steps: Sequence[Step]) -> set[Hashable]:
+    """What is loaded onto the device when it runs for the first time."""
+    code: set[Hashable] = {step.function.ptr for step in steps if isinstance(step, Launch)}
+    return code | {step.call for step in steps if isinstance(step, LibraryLaunch)}
 
 
 def most_sets(stages: int) -> int:

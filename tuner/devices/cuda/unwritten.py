@@ -7,7 +7,7 @@ import numpy as np
 from tuner.devices.cuda.types import Array
 from tuner.model import Plan
 from tuner.problems import to_host
-from tuner.problems.arrays import chunks
+from tuner.problems.arrays import chunks, value_dtype
 
 _POISON = 0xFF
 _LOOKED_AT = 2**24  # elements of an output: only wrong answers are looked at, but there may be many
@@ -28,7 +28,7 @@ def unwritten(plan: Plan, outputs: Mapping[str, Array]) -> str:
             left, seen = _left(outputs[buffer.name])
             if left == seen:
                 return f"output {buffer.name!r} was not written"
-            if left and np.dtype(buffer.dtype).kind in "fc":
+            if left and value_dtype(buffer.dtype).kind in "fc":
                 return f"output {buffer.name!r} was not written in {left} of {seen} elements"
     return ""
 

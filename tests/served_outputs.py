@@ -1,0 +1,27 @@
+"""A device for worker processes: a model that also leaves outputs, those of ``y = factor * x``."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tuner.devices.simulated import SimulatedDevice
+from tuner.interfaces import Check
+from tuner.model import Plan, Status
+
+
+class OutputModel(SimulatedDevice):
+    """Wrong by one where ``block_size_x`` is 64."""
+
+    def outputs(self, plan: Plan, seed: int, names: Sequence[str], folder: str) -> Check:
+        """See ``CudaDevice.outputs``."""
+        del seed
+        (x,) = (buffer for buffer in plan.buffers if buffer.name == "x")
+        assert x.input is not None
+        assert x.input.file is not None
+        values = np.load(x.input.file.path)
+        factor, block = int(plan.configuration["factor"]), plan.configuration["block_size_x"]
+        arrays = {"x": values, "y": factor * values + (block == 64)}
+        for name in names:
+            np.save(Path(folder) / f"{name}.npy", arrays[name].astype(np.float32))
+        return Check(Status.OK)

@@ -1,0 +1,102 @@
+"""``tuner.tune`` on a GPU: arrays of the caller, references, several kernels together."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from python_kernels import VADD, arrays, vadd
+
+from tuner import Kernel, tune
+
+pytestmark = pytest.mark.gpu
+OPTIONS: dict[str, Any] = {"device": "cuda:0", "progress": False}
+
+
+def test_a_kernel_on_arrays_is_tuned_and_checked(tmp_path: Path) -> None:
+    """Every configuration gives the right sums."""
+    result = tune(vadd(reference=lambda a, b: a + b), database=tmp_path / "db", **OPTIONS)
+
+    assert {row.status for row in result.trials} == {"ok"}
+    assert not result.modelled
+    assert result.time_s is not None
+    assert 0 < result.time_s < 1e-3
+
+
+def test_arrays_of_cupy_are_taken(tmp_path: Path) -> None:
+    """Arrays may lie on the GPU."""
+    cp = pytest.importorskip("cupy")
+    given = {
+        name: cp.asarray(value) if isinstance(value, np.ndarray) else value
+        for name, value in arrays().items()
+    }
+    result = tune(vadd(arguments=given, reference="a + b"), database=tmp_path / "db", **OPTIONS)
+
+    assert {row.status for row in result.trials} == {"ok"}
+
+
+def test_a_wrong_kernel_has_no_answer(tmp_path: Path) -> None:
+    """What differs from the reference is a wrong answer, and never the best."""
+    result = tune(vadd(reference=lambda a, b: a - b), database=tmp_path / "db", **OPTIONS)
+
+    assert {row.status for row in result.trials} == {"wrong-answer"}
+    assert result.document["best"] is None
+
+
+def test_arrays_that_are_changed_in_place_begin_with_what_was_given(tmp_path: Path) -> None:
+    """Without ``outputs`` an array is read and written; the reference holds for one run."""
+    source = VADD.replace("c[i] = a[i]", "c[i] += a[i]")
+    given = arrays() | {"c": np.ones_like(arrays()["a"])}
+    kernel = vadd(source=source, arguments=given, outputs=None, reference=lambda a, b, c: a + b + c)
+    result = tune(kernel, database=tmp_path / "db", **OPTIONS)
+
+    assert {row.status for row in result.trials} == {"ok"}
+
+
+def test_constant_memory_and_restrictions(tmp_path: Path) -> None:
+    """``__constant__`` arrays are filled; functions restrict the space."""
+    source = """
+    __constant__ float weights[3];
+    __global__ void blend(float* y, const float* x, int n) {
+        int i = blockIdx.x * block_size_x + threadIdx.x;
+        if (i < n - 2) y[i] = weights[0] * x[i] + weights[1] * x[i + 1] + weights[2] * x[i + 2];
+        else if (i < n) y[i] = 0;
+    }"""
+    w = np.array([0.25, 0.5, 0.25], np.float32)
+    x = np.random.default_rng(2).random(10_000, dtype=np.float32)
+    wanted = np.zeros_like(x)
+    wanted[:-2] = w[0] * x[:-2] + w[1] * x[1:-1] + w[2] * x[2:]
+    kernel = Kernel(
+        source,
+        arguments=[np.empty_like(x), x, len(x)],
+        outputs=["y"],
+        grid=lambda p: -(-p["n"] // p["block_size_x"]),
+        symbols={"weights": w},
+        reference=wanted,
+        tolerance=1e-5,
+    )
+    result = tune(
+        kernel,
+        {"block_size_x": [32, 64, 128, 256]},
+        restrictions=lambda p: p["block_size_x"] > 32,
+        database=tmp_path / "db",
+        **OPTIONS,
+    )
+
+    assert {row.status for row in result.trials} == {"ok"}
+    assert len(result.trials) == 3
+
+
+def test_kernels_run_together(tmp_path: Path) -> None:
+    """Beside one of the catalogue, with joules."""
+    result = tune(
+        [vadd(reference="a + b"), "scan-lf:N=1024"],
+        objective="energy",
+        budget=4,
+        database=tmp_path / "db",
+        **OPTIONS,
+    )
+
+    assert set(result.configurations) == {"vadd:n=4096", "scan-lf:N=1024"}
+    assert result.energy_j is not None
+    assert result.energy_uncertainty_j is not None

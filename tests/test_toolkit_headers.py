@@ -1,0 +1,177 @@
+"""CUDA's headers: where they are found, what is compiled with them, and what is said where they lack."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tuner.compiler import CompiledStage, Compiler
+from tuner.compiler.nvrtc import Nvrtc, library_files
+from tuner.compiler.toolkit_headers import ToolkitHeaders, found_folders, with_package
+from tuner.errors import CompileError
+from tuner.model import Source, Stage
+
+HALVES = """
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+#include <mma.h>
+using namespace nvcuda;
+__global__ void f(const half* x, __nv_bfloat16* y, float* z) {
+    y[0] = y[1] * y[2];
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> b;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> c;
+    wmma::fill_fragment(c, 0.0f);
+    wmma::load_matrix_sync(a, x, 16);
+    wmma::load_matrix_sync(b, x, 16);
+    wmma::mma_sync(c, a, b, c);
+    wmma::store_matrix_sync(z, c, 16, wmma::mem_row_major);
+}
+"""
+GROUPS = """
+#include <cooperative_groups.h>
+#include <cub/cub.cuh>
+typedef cub::BlockReduce<int, 32> Reduce;
+__global__ void f(int* x) {
+    __shared__ typename Reduce::TempStorage room;
+    x[0] = Reduce(room).Sum(x[threadIdx.x]);
+    cooperative_groups::this_grid().sync();
+    x[1] = x[0];
+}
+"""
+SYMBOLS = """
+namespace ring { __constant__ float taps[4]; }
+__device__ int unused[3];
+extern "C" __constant__ double plain;
+template <int N> __global__ void f(float* x) { x[0] = ring::taps[N]; }
+"""
+
+
+@pytest.fixture(scope="module", params=["sm_75", "sm_90"])
+def compiler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiler]:
+    """A compiler whose every source is compiled anew."""
+    with Compiler(request.param, tmp_path_factory.mktemp("cubins"), jobs=1) as made:
+        yield made
+
+
+def stage(text: str, entry: str = "f", **given: object) -> Stage:
+    source = Source("headers.cu", text, **{k: v for k, v in given.items() if k == "include_paths"})  # type: ignore[arg-type]  # a tuple
+    symbols = tuple((str(name), "x") for name in given.get("symbols", ()))  # type: ignore[attr-defined]  # a tuple
+    return Stage("only", source, entry, (), (1, 1, 1), (32, 1, 1), 0, (), symbols=symbols)
+
+
+def compiled(compiler: Compiler, wanted: Stage) -> CompiledStage:
+    (result,) = compiler.compile([wanted])
+    assert isinstance(result, CompiledStage), result
+    return result
+
+
+def test_halves_and_tensor_cores(compiler: Compiler) -> None:
+    """The headers of half precision and of tensor cores are found without an option."""
+    assert compiled(compiler, stage(HALVES)).cubin
+
+
+def test_groups_and_cub(cubins: Path) -> None:
+    """Cooperative groups and cub's parts for kernels are found, those by its one header."""
+    with Compiler("sm_90", cubins, jobs=1) as compiler:
+        assert compiled(compiler, stage(GROUPS)).cubin
+
+
+@pytest.mark.parametrize("architecture", [50, 80, 120])
+def test_lowered_names_of_variables(architecture: int) -> None:
+    """Variables are kept though nothing uses them, and the names they have in the cubin are told."""
+    nvrtc = Nvrtc(str(library_files()[0]))
+    options = (f"--gpu-architecture=sm_{architecture}",)
+    output = nvrtc.compile("k.cu", SYMBOLS, (), "f<1>", options, ("ring::taps", "unused", "plain"))
+    assert output.cubin is not None, output.log
+    assert output.symbols == ("_ZN4ring4tapsE", "unused", "plain")
+    assert all(name.encode() in output.cubin for name in output.symbols)
+
+
+def test_symbols_of_the_cache(tmp_path: Path) -> None:
+    """Names of variables come from the disk too, and code without them is another entry of the cache."""
+    for _ in range(2):
+        with Compiler("sm_90", tmp_path, jobs=1) as compiler:
+            assert compiled(compiler, stage(SYMBOLS, "f<1>", symbols=["plain"])).symbols == ("plain",)
+            assert compiled(compiler, stage(SYMBOLS, "f<1>")).symbols == ()
+
+
+def test_variable_that_is_none(compiler: Compiler) -> None:
+    """What the source does not declare is named."""
+    (error,) = compiler.compile([stage(SYMBOLS, "f<1>", symbols=["plane"])])
+    assert isinstance(error, CompileError)
+    assert 'entry or symbol: error: identifier "plane" is undefined' in str(error)
+
+
+def test_own_headers_come_first(compiler: Compiler, tmp_path: Path) -> None:
+    """Folders of the kernel file are looked into, before those of CUDA; a header may come later."""
+    text = '#include <cuda_fp16.h>\n#include "own.h"\n__global__ void f(int* x) { x[0] = OWN; }'
+    wanted = stage(text, include_paths=(str(tmp_path),))
+    (error,) = compiler.compile([wanted])
+    assert 'cannot open source file "own.h"; include_paths in [kernel] names folders of headers' in str(error)
+    (tmp_path / "own.h").write_text("#define OWN FROM_HALF\n")
+    (tmp_path / "cuda_fp16.h").write_text("#define FROM_HALF 7\n")
+    assert compiled(compiler, wanted).cubin
+
+
+def touch(path: Path, text: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path.parent
+
+
+def test_where_headers_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wheels come before toolkits, those of another major version of CUDA are left out."""
+    site, toolkit = tmp_path / "site" / "nvidia", tmp_path / "toolkit" / "include"
+    touch(site / "__init__.py")
+    twelve = touch(
+        site / "cuda_runtime" / "include" / "cuda_runtime_api.h", "#define CUDART_VERSION  12090\n"
+    )
+    parts = touch(site / "cuda_cccl" / "include" / "cub" / "version.cuh").parent
+    thirteen = touch(site / "cu13" / "include" / "cuda_runtime_api.h", "#define CUDART_VERSION 13000\n")
+    touch(thirteen / "cccl" / "cub" / "version.cuh")
+    touch(toolkit / "cuda_runtime_api.h", "#define CUDART_VERSION 12040\n")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.setenv("CUDA_HOME", str(toolkit.parent))
+
+    def found(major: int) -> list[Path]:
+        return [path for path in found_folders(major) if path.is_relative_to(tmp_path)]
+
+    assert found(12) == [twelve, toolkit, parts]
+    assert found(13) == [thirteen, thirteen / "cccl"]
+
+
+def test_stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other headers make another key of what includes them, and of nothing else."""
+    header = touch(tmp_path / "include" / "cuda_runtime_api.h", "#define CUDART_VERSION 12040\n")
+    monkeypatch.setattr("tuner.compiler.toolkit_headers._wheels", list)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    including = Source("a.cu", "#  include <cuda_fp16.h>\n")
+    alone = Source("b.cu", '#include "b.cuh"\n', (("b.cuh", ""),))
+    first = ToolkitHeaders("12.9")
+    assert f"--include-path={header}" in first.options(including)
+    assert (first.options(alone), first.stamps(alone)) == ((), ())
+    before = first.stamps(including)
+    touch(header / "cuda_runtime_api.h", "#define CUDART_VERSION 12041\n")
+    assert ToolkitHeaders("12.9").stamps(including) != before
+
+
+@pytest.mark.parametrize(
+    ("version", "header", "words"),
+    [
+        ("12.9", "cuda_fp16.h", "; pip install nvidia-cuda-runtime-cu12 brings it"),
+        ("13.0", "mma.h", "; pip install nvidia-cuda-runtime brings it"),
+        ("12.9", "crt/mma.h", "; pip install nvidia-cuda-nvcc-cu12 brings it"),
+        ("13.1", "cub/cub.cuh", "; pip install nvidia-cuda-cccl brings it"),
+        ("12.9", "nv/target", "; pip install nvidia-cuda-cccl-cu12 brings it"),
+        ("12.9", "vector", "; NVRTC has no C++ standard library: <cuda/std/...> stands for it"),
+        ("12.9", "cutlass/gemm.h", "; include_paths in [kernel] names folders of headers"),
+    ],
+)
+def test_what_brings_a_header(version: str, header: str, words: str) -> None:
+    """An error says what has the header that it misses."""
+    error = (
+        f'k.cu(1): catastrophic error: could not open source file "{header}" (no directories in search list)'
+    )
+    assert with_package(error, version).startswith(error + words)
+    assert with_package("k.cu(1): error: expected a ';'", version).endswith("';'")
