@@ -26,7 +26,7 @@ CONFIGURATIONS = {
     "convolution": 157,
     "histogram": 160,
     "matmul": 96,
-    "nbody": 80,
+    "nbody": 60,
     "pnpoly": 80,
     "reduction": 180,
     "spmv": 72,
@@ -111,7 +111,7 @@ def test_examples_are_short(name: str) -> None:
     """A source takes 40 lines at most, and its space has the size that the README says."""
     kernel = KERNELS[name]
     assert max(lines(path) for path in (FOLDER / name).glob("*.cu")) <= MAX_LINES
-    assert lines(FOLDER / name / "kernel.toml") <= (15 if name == "vector-add" else 41)
+    assert lines(FOLDER / name / "kernel.toml") <= (15 if name == "vector-add" else 43)
     workload = kernel.workloads()[0]
     assert kernel.default(workload) in kernel.space(workload)
     assert len(kernel.space(workload)) == CONFIGURATIONS[name]
