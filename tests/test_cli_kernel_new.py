@@ -89,6 +89,18 @@ def test_a_new_file_replaces_none(tmp_path: Path) -> None:
     assert run("new", tmp_path / "scale.cu", "--force").exit_code == 0
 
 
+def test_what_cannot_be_told_is_left_open(tmp_path: Path) -> None:
+    """A struct and an unknown element type are named in the output, and where they stand."""
+    source = tmp_path / "odd.cu"
+    source.write_text("__global__ void odd(Params p, void* out, __half2* in, int n) { out[0] = in[0]; }")
+    result = run("new", source)
+    text = source.with_suffix(".toml").read_text()
+    assert '# p = "..."  # FILL IN: Params: structs need [[argument]] tables' in text
+    assert 'in = "in float16[N, 2]"' in text
+    assert "to fill in: arguments.p: Params" in result.output
+    assert "guessed: arguments.out: points to void; float32 is a guess" in result.output
+
+
 def test_two_axes_and_a_symbol(tmp_path: Path) -> None:
     """The size along x is the last axis; a constant array is a line of its own."""
     text = written(tmp_path, FILTER, "filter.cu").read_text()

@@ -149,7 +149,10 @@ def test_a_constant_argument_is_a_symbol() -> None:
             "FillValue": 4,
         }
     )
-    assert 'taps = "constant int32[9] = integers(0, 4)"' in kernel_of_t1(changed).toml
+    line = 'taps = "constant int32[9] = integers(0, 4)"'
+    assert line in kernel_of_t1(changed).toml
+    taken = kernel_of_t1(changed, "__global__ void axpy(float* x, float* y, float a, int* taps) {}")
+    assert f'{line}\ntaps_argument = "inout int32[9] = integers(0, 4)"' in taken.toml
 
 
 @pytest.mark.parametrize(

@@ -106,15 +106,17 @@ def _default_plan(kernel: "KernelFile", workload: "Workload") -> "Plan":
 
 
 def _compiled(kernel: "KernelFile", asked: tuple[str, ...]) -> "Results":
-    """The launches of the default configuration of the first size, for each architecture."""
+    """The launches of default configurations, each function of a source once, for each architecture."""
     from tuner.compiler.architectures import compiled_for, served_architectures
 
-    plan = _default_plan(kernel, kernel.workloads()[0])
+    stages: dict[tuple[str, str], Stage] = {}
+    for workload in kernel.workloads():
+        for stage in _default_plan(kernel, workload).stages:
+            if not _is_library(stage):
+                stages.setdefault((stage.source.path, stage.entry.partition("<")[0]), stage)
     wanted = {
         architecture: [
-            stage
-            for stage in plan.stages
-            if stage.min_architecture <= int(architecture[3:].rstrip("af")) and not _is_library(stage)
+            stage for stage in stages.values() if stage.min_architecture <= int(architecture[3:].rstrip("af"))
         ]
         for architecture in (asked or served_architectures())
         if _known_architecture(architecture)

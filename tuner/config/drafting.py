@@ -223,7 +223,9 @@ def _add_arguments(draft: Draft, parameters: Sequence[Parameter]) -> None:
         draft.arguments[name] = f"{roles[one.name]} {dtype}[{shape}]  # is this its shape?"
     for symbol in constant_symbols(draft.text):
         if symbol.dtype is None:
-            _leave_open(draft, symbol.name, "a __constant__ struct")
+            _leave_open(
+                draft, symbol.name, "a __constant__ struct: as an array of bytes, 'constant uint8[...]'"
+            )
         else:
             draft.arguments[symbol.name] = f"constant {symbol.dtype}[{', '.join(symbol.axes)}]"
 
@@ -257,7 +259,9 @@ def _add_scalar(draft: Draft, name: str, parameter: Parameter) -> None:
     if _is_size(parameter):
         draft.arguments[name] = f"{parameter.dtype} = {_size_of(draft, name)}"
     elif parameter.dtype is None:
-        _leave_open(draft, name, f"a value of type {parameter.type}")
+        texture = parameter.type.startswith(("cudaTexture", "cudaSurface"))
+        way = "are not supported" if texture else "need [[argument]] tables with fields for all arguments"
+        _leave_open(draft, name, f"{parameter.type}: {'textures' if texture else 'structs'} {way}")
     else:
         draft.arguments[name] = f"{parameter.dtype} = 1  # which value?"
         draft.notes.append(f"arguments.{name}: its value is not known; 1 stands there")

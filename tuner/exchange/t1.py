@@ -5,8 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tuner.errors import ExpressionError
-from tuner.exchange.t1_arguments import argument_line, size_text
+from tuner.config.signature import parameters_of
+from tuner.errors import ExpressionError, InputError
+from tuner.exchange.t1_arguments import argument_line, is_constant, size_text
 from tuner.exchange.value_texts import values_of
 from tuner.expressions import Expression, is_free_name
 from tuner.model import TunableValue
@@ -171,12 +172,29 @@ class _Importer:
         found = []
         for i, one in enumerate(checks.objects(self.specification, "Arguments", "KernelSpecification")):
             where = f"KernelSpecification.Arguments[{i}]"
-            found.append(argument_line(one, where, self.expression, self.notes))
+            line = argument_line(one, where, self.expression, self.notes)
+            found.append(line)
+            if is_constant(one) and self._takes_constants():  # Kernel Tuner hands them over as well
+                parameter = {
+                    **one,
+                    "Name": f"{one['Name']}_argument",
+                    "MemType": "Vector",
+                    "MemoryType": "Vector",
+                }
+                found.append(argument_line(parameter, where, self.expression, []))
         if self.specification.get("ReferenceArguments"):
             self.notes.append(
                 'ReferenceArguments are left out: [problem] reference takes file("expected.npy")'
             )
         return found
+
+    def _takes_constants(self) -> bool:
+        """Whether the kernel has a parameter for every argument, those in constant memory included."""
+        try:
+            taken = parameters_of(self.source_text, str(self.specification["KernelName"]))
+        except InputError:
+            return False
+        return len(taken) == len(self.specification["Arguments"])
 
     def _rules(self) -> list[str]:
         block = self._extents("LocalSize", [f"block_size_{axis.lower()}" for axis in _AXES])

@@ -44,6 +44,11 @@ def size_text(
     return _PROBLEM_SIZE.sub(size, _MAXIMUM.sub(extreme, text))
 
 
+def is_constant(argument: Mapping[str, Any]) -> bool:
+    """Whether an argument is in constant memory."""
+    return (argument.get("MemType") or argument.get("MemoryType")) in ("Constant", "Symbol")
+
+
 def argument_line(argument: Any, where: str, read: Read, notes: list[str]) -> str:  # noqa: ANN401 - any JSON
     """An argument as a line of ``[arguments]``.
 
@@ -66,7 +71,7 @@ def argument_line(argument: Any, where: str, read: Read, notes: list[str]) -> st
         return f"{name} = {json.dumps(f'{dtype} = {value}')}"
     size = read(checks.member(argument, "Size", where), f"{where}: Size")
     shape = f"{size}, {lanes}" if lanes > 1 else size
-    if memory in ("Constant", "Symbol"):
+    if is_constant(argument):
         return f"{name} = {json.dumps(f'constant {dtype}[{shape}]{_fill(argument, name, dtype, notes)}')}"
     if memory not in ("Vector", None):
         raise ValueError(f"{where}: MemoryType is {memory!r}; expected Scalar, Vector, Constant or Symbol")
