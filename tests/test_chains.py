@@ -1,5 +1,6 @@
 """Chains in kernel files: steps written out, arrays swapped, views, an order between streams, libraries."""
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -217,6 +218,23 @@ def test_a_scalar_of_steps_outside_of_its_loop(tmp_path: Path) -> None:
     text = LU.replace(panel, first + panel)
     with pytest.raises(KernelFileError, match="value depends on k, which numbers the steps"):
         load(tmp_path, text, LU_CODE)
+
+
+def test_the_documented_example(tmp_path: Path) -> None:
+    """The factorisation of docs/kernel-files.md is a well-formed chain in two streams."""
+    page = (Path(__file__).parent.parent / "docs" / "kernel-files.md").read_text()
+    found = re.search(r"### An example\n.*?```toml\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    text = '[kernel]\nname = "lu"\nsource = "chain.cu"\n[problem.sizes]\nN = [64]\n' + found[1]
+    kernel = load(tmp_path, text, "template <int N, int B> __global__ void panel(float* A, int below) {}")
+    workload = kernel.workload({"N": 64})
+    plan = kernel.plan(workload, kernel.configuration(workload, {"B": 32, "beside": 1}))
+    assert [(stage.name, stage.stream, stage.after) for stage in plan.stages] == [
+        ("panel", 0, ()),
+        ("rows", 1, (0,)),
+        ("update", 1, ()),
+        ("panel", 0, (2,)),
+    ]
 
 
 def test_long_chains_cost_little(tmp_path: Path) -> None:

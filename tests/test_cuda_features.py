@@ -77,8 +77,8 @@ def test_workloads_have_modules_of_their_own(fake: tuple[FakeCupy, CudaDevice]) 
     assert len(cp.symbols) == 2
 
 
-def test_symbol_of_another_size(fake: tuple[FakeCupy, CudaDevice]) -> None:
-    """A variable that is not as large as its array is refused with both sizes."""
+def test_symbol_that_is_too_small(fake: tuple[FakeCupy, CudaDevice]) -> None:
+    """A variable that does not hold its array is refused with both sizes; a larger one is filled in part."""
     cp, device = fake
     check = device.check(weighted(cp, size=100), 1)
     assert check.status is Status.LAUNCH_ERROR
@@ -87,6 +87,7 @@ def test_symbol_of_another_size(fake: tuple[FakeCupy, CudaDevice]) -> None:
         in check.detail
     )
     assert "(float32 of shape (128,))" in check.detail
+    assert "the variable" not in device.check(weighted(cp, size=1000), 1).detail
 
 
 def test_symbol_that_is_not_there(fake: tuple[FakeCupy, CudaDevice]) -> None:

@@ -277,7 +277,7 @@ def test_every_round_starts_in_the_order_of_the_trial(device: CudaDevice, replay
     cp: Any = pytest.importorskip("cupy")
     sets, workloads = 8, 3
     first = cp.full((sets, workloads), 2**62, cp.uint64)
-    function = cp.RawModule(code=BUSY).get_function("busy")
+    function = cp.RawModule(code=BUSY).get_function("busy").kernel
     blocks = device.limits.multiprocessors * 8 * 3
     rotation = [
         [

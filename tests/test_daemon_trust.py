@@ -186,6 +186,40 @@ def test_sources_stay_in_kernel_directories(top: Path, source: str) -> None:
     assert kernel_directories([top / "kernels.d", top / "outside"], below=top)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('x = "in float32[N]"', "x = \"in float32[N] = file('../../outside/x.npy')\""),
+        ('x = "in float32[N]"', "x = \"in float32[N] = sorted(file('../../outside/x.npz', 'a'))\""),
+        ("[problem]", '[problem]\nreference_function = "../../outside/right.py:right"'),
+        ("[problem]", '[problem]\ntolerance = 1\nlaw = "../../outside/laws.py:law"'),
+        ("[problem]", "[problem]\nreference.y = '2 * file(\"../../outside/y.npy\")'"),
+    ],
+)
+def test_data_and_functions_stay_in_kernel_directories(top: Path, old: str, new: str) -> None:
+    """The service reads no data and runs no Python file outside of its kernel directories."""
+    text = """
+        [kernel]
+        source = "k.cu"
+        [problem]
+        sizes.N = [4]
+        [arguments]
+        x = "in float32[N]"
+        y = "out float32[N]"
+        [launch]
+        grid = 1
+        block = 1
+        """
+    (top / "outside").mkdir()
+    (top / "kernels.d/mine/kernel.toml").write_text(text)
+    assert kernel_directories([top / "kernels.d"], below=top)
+    (top / "kernels.d/mine/kernel.toml").write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=r"outside/\w+\.\w+, out of the kernel directories") as caught:
+        kernel_directories([top / "kernels.d"], below=top)
+    assert "move it beside kernel.toml" in str(caught.value)
+    assert kernel_directories([top / "kernels.d", top / "outside"], below=top)
+
+
 MODES = st.integers(0o000, 0o7777)
 
 

@@ -62,6 +62,7 @@ def assert_right(device: CudaDevice, plan: Plan) -> float:
         assert check.status is Status.OK, check.detail
         record = device.run([plan], 0.05)
         assert record.results[0].status is Status.OK, record.results[0].detail
+    assert record.makespan_s is not None
     return record.makespan_s
 
 
@@ -80,16 +81,16 @@ def test_constant_and_device_variables(device: CudaDevice, plan_of: PlanOf) -> N
     assert_right(device, plan_of(code, "f<{L}>", "scale * x + shift", X + Y + constant + shift + ONE))
 
 
-def test_variable_of_another_size(device: CudaDevice, plan_of: PlanOf) -> None:
-    """A variable that is not as large as its array is refused with both sizes."""
+def test_variable_that_is_too_small(device: CudaDevice, plan_of: PlanOf) -> None:
+    """A variable that does not hold its array is refused with both sizes."""
     code = """
     __constant__ float scale[3];
     __global__ void f(const float* x, float* y) { y[0] = scale[1] * x[0]; }
     """
-    constant = '[[argument]]\nbuffer = "scale"\ndtype = "float32"\nshape = [1]\nrole = "constant"\n'
+    constant = '[[argument]]\nbuffer = "scale"\ndtype = "float32"\nshape = [5]\nrole = "constant"\n'
     check = device.check(plan_of(code, "f", "x", X + Y + constant + ONE), 3)
     assert check.status is Status.LAUNCH_ERROR
-    assert "the variable scale has 12 bytes, and the argument scale that fills it has 4" in check.detail
+    assert "the variable scale has 12 bytes, and the argument scale that fills it has 20" in check.detail
 
 
 def test_struct_by_value(device: CudaDevice, plan_of: PlanOf) -> None:

@@ -100,6 +100,21 @@ def test_a_cache_file_is_gone_on_from(tmp_path: Path, capsys: pytest.CaptureFixt
         tune_kernel(**GIVEN | {"kernel_name": "other"}, cache=path)
 
 
+def test_an_interrupted_call_keeps_what_it_has(tmp_path: Path) -> None:
+    """Ctrl-C goes through; the cache file has what was measured."""
+    seen: list[float] = []
+
+    def interrupt(result: dict[str, Any]) -> float:
+        seen.append(result["time"])
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return 1.0
+
+    with pytest.raises(KeyboardInterrupt):
+        tune_kernel(**GIVEN, metrics={"m": interrupt}, cache=tmp_path / "cache")
+    assert 1 <= len(read_cache(tmp_path / "cache.json")["cache"]) <= 2
+
+
 def test_a_space_that_restrictions_empty_is_an_error() -> None:
     """With the restriction that did it."""
     with pytest.raises(EmptySpaceError, match=r"restrictions\[0\]"):
@@ -237,6 +252,9 @@ def test_a_worker_tells_which_arrays_are_written_and_which_answers_are_right(
     assert results[0]["error_detail"].startswith("answer[0]: element 0 of y is 3.0, not 2.0")
     assert env["best_config"]["block_size_x"] == 128
     assert roles == [("y", "inout"), ("x", "in")]
+    worker = WorkerDevice("cuda:0", target=target, args=("h200",))
+    with pytest.raises(VerificationError, match="block_size_x=64, factor=2: verify returned False"):
+        tune_kernel(**given, verify=lambda answer, outputs: answer is not None and outputs[0][0] > 9)
 
 
 def test_answers_are_judged_in_this_process() -> None:

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.search",),
     ("tuner.measurement",),
     ("tuner.tracing",),
-    ("tuner.devices", "tuner.database", "tuner.client"),
+    ("tuner.devices", "tuner.database", "tuner.client", "tuner.exchange"),
     ("tuner.compiler", "tuner.recordings", "tuner.problems"),
     ("tuner.config", "tuner.registry"),
     ("tuner.space",),

@@ -43,7 +43,9 @@ ENERGIES = st.builds(
 )
 VALID = st.builds(
     Measurement,
-    results=st.tuples(st.builds(WorkloadResult, st.just(Status.OK), POSITIVE, AMOUNTS)),
+    results=st.tuples(
+        st.builds(WorkloadResult, st.just(Status.OK), POSITIVE, AMOUNTS, restore_s=st.just(0.0) | AMOUNTS)
+    ),
     makespan_s=POSITIVE,
     makespan_spread_s=AMOUNTS,
     makespan_uncertainty_s=AMOUNTS,

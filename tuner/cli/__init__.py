@@ -26,6 +26,8 @@ COMMANDS = {
     "history": "tuner.cli.history:history",
     "show": "tuner.cli.show:show",
     "diff": "tuner.cli.diff:diff",
+    "export": "tuner.cli.exchange:export",
+    "import": "tuner.cli.exchange:import_",
     "db": "tuner.cli.db:db",
     "kernels": "tuner.cli.kernels:kernels",
     "devices": "tuner.cli.devices:devices",

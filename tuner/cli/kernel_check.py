@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from tuner.errors import CompileError
     from tuner.interfaces import Progress
     from tuner.model import Buffer, Plan, Stage, Workload
+    from tuner.space import Space
 
     Results = Mapping[str, list[tuple[Stage, CompiledStage | CompileError]]]
+
+MAX_PLANS = 50_000
+"""Configurations of a workload that are evaluated; of a larger space, some half a minute's worth."""
 
 
 @click.command()
@@ -46,23 +50,29 @@ def check(
     from tuner.config import load_kernel_file
 
     kernel = load_kernel_file(file)
-    valued: set[str] = set()
-    rows = [_checked(kernel, workload, valued) for workload in kernel.workloads()]
-    check_conditions(kernel, valued)
+    spaces = {workload: kernel.space(workload) for workload in kernel.workloads()}
     results = {} if no_compile else _compiled(kernel, architectures)
     found = _findings(kernel, results, asked=bool(architectures))
     notes = _notes(kernel, results, no_compile=no_compile)
     errors = [one.text for one in found if one.level == "error" or strict]
     warnings = [one.text for one in found if one.text not in errors]
+    for line in warnings:
+        click.echo(f"Warning: {line}", err=True)
+    valued: set[str] = set()
+    checked = {} if errors else spaces
+    rows = [_checked(kernel, workload, space, valued) for workload, space in checked.items()]
+    sampled = any(len(space) > MAX_PLANS for space in spaces.values())
+    if sampled:
+        notes.append(f"of each larger space {MAX_PLANS:,} configurations, evenly spread, were evaluated")
+    elif not errors:
+        check_conditions(kernel, valued)
     document = {"name": kernel.name, "path": str(kernel.path), "workloads": rows}
     document |= {"errors": errors, "warnings": warnings, "notes": notes, "compiled": _outcomes(results)}
     if json_path is not None:
         write_json(json_path, document)
-    _print_rows(rows, json_path)
-    for line in warnings:
-        click.echo(f"Warning: {line}", err=True)
     if errors:
         raise KernelFileError("\n".join(errors))
+    _print_rows(rows, json_path)
     out = console(json_path)
     for line in [f"{file}: kernel {kernel.name} is well formed", *(f"{file}: {note}" for note in notes)]:
         out.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -241,7 +251,7 @@ def check_conditions(kernel: "KernelFile", valued: set[str]) -> None:
             )
 
 
-def _checked(kernel: "KernelFile", workload: "Workload", valued: set[str]) -> dict[str, Any]:
+def _checked(kernel: "KernelFile", workload: "Workload", space: "Space", valued: set[str]) -> dict[str, Any]:
     """Facts of one workload over all its configurations; raises for the first that is wrong.
 
     ``valued`` gets the tunables that have a value in any of them.
@@ -249,11 +259,11 @@ def _checked(kernel: "KernelFile", workload: "Workload", valued: set[str]) -> di
     from tuner.errors import InputError, KernelFileError
     from tuner.problems import validate_plan
 
-    space = kernel.space(workload)
     threads: set[int] = set()
     launches: set[int] = set()
     known: set[tuple[Buffer, ...]] = set()
-    for configuration in space:
+    count = min(len(space), MAX_PLANS)
+    for configuration in (space[i * len(space) // count] for i in range(count)):
         plan = kernel.plan(workload, configuration)
         valued.update(configuration)
         stages = plan.stages

@@ -13,6 +13,7 @@ from tuner.config.signature import (
     global_functions,
     parameters_of,
 )
+from tuner.config.signature_check import HALVES
 from tuner.config.source_guesses import (
     axes_of,
     constant_symbols,
@@ -72,7 +73,7 @@ class Draft:
             lines.append(f"kernel.entry = {_quoted(self.entry)}")
         lines += ["", "[problem]"]
         lines += [f"sizes.{name} = {values}  # sizes to tune for" for name, values in self.sizes.items()]
-        out = next((name for name, text in self.arguments.items() if text.startswith(("out", "inout"))), "y")
+        out = next((n for n, text in self.arguments.items() if text.startswith(("out ", "inout "))), "y")
         lines.append(
             f'# reference.{out} = "..."  # an expression of the inputs; without it answers are only compared'
         )
@@ -88,12 +89,15 @@ class Draft:
         lines += ["", "[launch]", f"grid = {_listed(self.grid)}  # blocks: is every element reached?"]
         if self.block != [f"block_size_{axis}" for axis in _AXIS_NAMES[: len(self.block)]]:
             lines.append(f"block = {_listed(self.block)}  # threads")
-        lines += [f"# FILL IN: {text}" for text in self.missing]
+        lines += [f"# FILL IN: {text}" for text in self.missing if text.startswith("kernel.")]
         return "\n".join(lines) + "\n"
 
     def _argument_lines(self) -> list[tuple[str, str]]:
         lines = []
         for name, text in self.arguments.items():
+            if text.startswith("FILL IN"):
+                lines.append((f"# {name}", f'"..."  # {text}'))
+                continue
             value, _, comment = text.partition("  # ")
             lines.append((name, _quoted(value) + (f"  # {comment}" if comment else "")))
         return lines
@@ -126,6 +130,7 @@ def drafted(text: str, source: Path, kernel: str | None = None) -> Draft:
     _add_launch(draft)
     if not re.match(NAME_PATTERN, source.stem.lower().replace("_", "-")):
         draft.missing.append('kernel.name = "..."  # the name of the file is no name of a kernel')
+    draft.notes = list(dict.fromkeys(draft.notes))
     return draft
 
 
@@ -218,13 +223,15 @@ def _add_arguments(draft: Draft, parameters: Sequence[Parameter]) -> None:
         draft.arguments[name] = f"{roles[one.name]} {dtype}[{shape}]  # is this its shape?"
     for symbol in constant_symbols(draft.text):
         if symbol.dtype is None:
-            draft.missing.append(f'{symbol.name} = "constant ..."  # under [arguments]')
+            _leave_open(draft, symbol.name, "a __constant__ struct")
         else:
             draft.arguments[symbol.name] = f"constant {symbol.dtype}[{', '.join(symbol.axes)}]"
 
 
 def _element(parameter: Parameter) -> tuple[str | None, int]:
     """The element type of an array, and how many of it make one of the kernel's vectors."""
+    if parameter.type in HALVES:
+        return HALVES[parameter.type], 2
     vector = _VECTOR.fullmatch(parameter.type)
     if parameter.dtype is not None or vector is None:
         return parameter.dtype, 1
@@ -250,12 +257,15 @@ def _add_scalar(draft: Draft, name: str, parameter: Parameter) -> None:
     if _is_size(parameter):
         draft.arguments[name] = f"{parameter.dtype} = {_size_of(draft, name)}"
     elif parameter.dtype is None:
-        draft.missing.append(
-            f'{name} = "..."  # under [arguments], a {parameter.type}, in the order of parameters'
-        )
+        _leave_open(draft, name, f"a value of type {parameter.type}")
     else:
         draft.arguments[name] = f"{parameter.dtype} = 1  # which value?"
         draft.notes.append(f"arguments.{name}: its value is not known; 1 stands there")
+
+
+def _leave_open(draft: Draft, name: str, what: str) -> None:
+    draft.arguments[name] = f"FILL IN: {what}"
+    draft.missing.append(f"arguments.{name}: {what}")
 
 
 def _add_launch(draft: Draft) -> None:
@@ -267,6 +277,8 @@ def _add_launch(draft: Draft) -> None:
         name = own or whole or f"block_size_{_AXIS_NAMES[axis]}"
         if name not in draft.tunables:
             draft.tunables[name] = list(_BLOCKS[axis] if count == 1 or axis else [8, 16, 32, 64, 128])
+        elif name in draft.block and name not in draft.default:  # a square
+            draft.tunables[name] = [8, 16, 32]
         draft.block.append(name)
     first = {name: draft.default.get(name, values[0]) for name, values in draft.tunables.items()}
     usual = [(256,), (32, 8), (32, 4, 2)][count - 1]

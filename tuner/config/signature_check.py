@@ -14,7 +14,8 @@ from tuner.errors import InputError
 from tuner.model import Plan, Scalar, Stage, TensorMap
 
 _LANES = re.compile(r"(u?(?:char|short|int|long|longlong)|float|double|(?:__)?half|(?:__)?nv_bfloat16)[1-4]")
-_HALVES = {"half2": "float16", "__half2": "float16", "nv_bfloat162": "bfloat16", "__nv_bfloat162": "bfloat16"}
+_MACRO = re.compile(r"^(?:-D|--define-macro=)\s*([A-Za-z_]\w*)=(.*)$", re.MULTILINE)
+HALVES = {"half2": "float16", "__half2": "float16", "nv_bfloat162": "bfloat16", "__nv_bfloat162": "bfloat16"}
 _BASES = {"uchar": "unsigned char", "ushort": "unsigned short", "uint": "unsigned", "ulong": "unsigned long"}
 _C_TYPES = {
     "bool": "bool",
@@ -57,8 +58,10 @@ def signature_of(stage: Stage, demangled_name: str | None = None) -> list[Parame
     Returns:
         None where neither tells, as for a function of a header.
     """
+    macros = _MACRO.findall("\n".join(stage.options))  # types may be among them
+    defined = "".join(f"#define {name} {value}\n" for name, value in macros)
     try:
-        written = parameters_of(stage.source.text, stage.entry)
+        written = parameters_of(defined + stage.source.text, stage.entry)
     except InputError:
         written = None
     types = None if demangled_name is None else _of_name(demangled_name)
@@ -156,7 +159,7 @@ def _element(parameter: Parameter) -> str | None:
         return parameter.dtype
     lanes = _LANES.fullmatch(parameter.type)
     if lanes is None:
-        return _HALVES.get(parameter.type)
+        return HALVES.get(parameter.type)
     return dtype_of(_BASES.get(lanes[1], lanes[1].replace("longlong", "long long")))
 
 

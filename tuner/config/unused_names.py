@@ -1,12 +1,12 @@
 """Names and macros of a kernel file that nothing uses."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 
 from tuner.config.formulas import Formula, Template
 from tuner.config.global_functions import without_comments
-from tuner.config.recipe import Recipe
+from tuner.config.recipe import Recipe, Rule
 from tuner.model import Plan
 
 _MACRO = re.compile(r"(?:-D|--define-macro=)\s*([A-Za-z_]\w*)")
@@ -16,26 +16,26 @@ _NO_USE = ("tunables", "conditions", "derived", "roles", "rules", "default", "si
 def unused_names(recipe: Recipe) -> list[str]:
     """A sentence for each size, tunable and derived name that no launch, array, option or entry uses.
 
-    A name that only rules, roles or defaults mention changes nothing that is run.
+    A tunable that only rules, roles or defaults mention changes nothing that is run.
     """
     used = set(_names({f.name: getattr(recipe, f.name) for f in fields(recipe) if f.name not in _NO_USE}))
     if recipe.problem.name in ("scan", "fft"):  # their sizes may have a meaning of their own
         used |= set(recipe.sizes)
+    decided = set(_names([recipe.rules, recipe.default, list(recipe.conditions.values())]))
     for name, formula in reversed(list(recipe.derived.items())):
-        if name in used:
-            used |= formula.expression.names
-    for condition in recipe.conditions.values():
-        used |= condition.when.expression.names
-    tables: list[tuple[str, Sequence[str]]] = [
-        ("problem.sizes", list(recipe.sizes)),
-        ("tunables", list(recipe.tunables)),
-        ("derived", list(recipe.derived)),
+        for names in (used, decided):
+            names.update(formula.expression.names if name in names else ())
+    used |= {name for condition in recipe.conditions.values() for name in condition.when.expression.names}
+    tables: list[tuple[str, Iterable[str]]] = [
+        ("problem.sizes", recipe.sizes),
+        ("tunables", recipe.tunables),
+        ("derived", recipe.derived),
     ]
     return [
         f"[{table}] {name}: nothing uses it: no entry, option, array, value, geometry or macro of the source"
-        for table, names in tables
-        for name in names
-        if name not in used
+        for table, listed in tables
+        for name in listed
+        if name not in used and (table == "tunables" or name not in decided)
     ]
 
 
@@ -54,7 +54,7 @@ def unused_macros(plan: Plan) -> list[str]:
 
 
 def _names(value: object) -> Iterator[str]:
-    if isinstance(value, Formula):
+    if isinstance(value, (Formula, Rule)):
         yield from value.expression.names
     elif isinstance(value, Template):
         yield from value.names

@@ -1,14 +1,19 @@
 """What a run gave, in the form that every export starts from: of a document, the database, a recording."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tuner.errors import InputError
 from tuner.model import Configuration, Measurement, Status, Trial, TunableValue, WorkloadName
 from tuner.recordings import RecordedSpace, checks
 
-MS = 1e3  # of a second
+_MS = 1e3  # of a second
+
+
+def milliseconds(time_s: float) -> float:
+    """A time as other tools take it, to 15 digits, so that reading and writing it again changes nothing."""
+    return float(f"{time_s * _MS:.15g}")
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,9 @@ class ExportedTrial:
 
     def cost(self, objective: str) -> float | None:
         """The number an objective minimises, in SI units; None where it was not measured."""
-        name = objective.partition(" ")[0].partition(":")[0]
-        if name == "time" or self.time_s is None or self.energy_j is None:
-            return self.time_s if name == "time" else None
-        return self.energy_j * self.time_s ** {"energy": 0, "edp": 1, "ed2p": 2}.get(name, 0)
+        if objective == "time" or self.time_s is None or self.energy_j is None:
+            return self.time_s if objective == "time" else None
+        return self.energy_j * self.time_s ** {"energy": 0, "edp": 1, "ed2p": 2}.get(objective, 0)
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class ExportedRun:
 
     Attributes:
         device: name of the GPU.
-        objective: what was minimised.
+        objective: name of what was minimised.
         workloads: measured together.
         trials: in the order they were measured.
         best: the answer; None where there is none.
@@ -117,7 +121,7 @@ def run_of_document(document: Any, where: str) -> ExportedRun:  # noqa: ANN401 -
         trials = document.get("trials") or []
         return ExportedRun(
             device=device,
-            objective=checks.one(document, "objective", where, checks.TEXT),
+            objective=checks.one(document, "objective", where, checks.NAME).split()[0],
             workloads=workloads,
             trials=tuple(_trial(one, workloads, f"trials[{i}]") for i, one in enumerate(trials)),
             best=None if document.get("best") is None else _trial(document["best"], workloads, "best"),
@@ -145,40 +149,20 @@ def _trial(record: Any, workloads: Sequence[str], where: str) -> ExportedTrial: 
     )
 
 
-def run_of_trials(  # noqa: PLR0917 - what a run is made of
-    device: str,
-    objective: str,
-    workloads: Sequence[str],
-    trials: Iterable[tuple[Trial, Measurement]],
-    answer: Mapping[str, Any] | None = None,
-    best: str | None = None,
-) -> ExportedRun:
-    """The run of trials and measurements.
-
-    Args:
-        device: name of the GPU.
-        objective: what was minimised.
-        workloads: names, in the order of the trials' configurations.
-        trials: with what they gave.
-        answer: document of the run, whose best trial counts; None where there is none.
-        best: an objective, where the cheapest trial shall be the best without an answer.
-    """
-    exported = tuple(_exported(trial, measurement) for trial, measurement in trials)
-    chosen = None
-    if answer is not None and answer.get("best") is not None:
-        chosen = _trial(answer["best"], workloads, "best")
-    elif best is not None:
-        costs = [(one.cost(best), i) for i, one in enumerate(exported)]
-        known = [(cost, i) for cost, i in costs if cost is not None]
-        chosen = exported[min(known)[1]] if known else None
-    return ExportedRun(device, objective, tuple(workloads), exported, chosen, _sizes(workloads))
-
-
 def run_of_space(space: RecordedSpace, objective: str = "time") -> ExportedRun:
     """A recorded space as a run, whose best trial is the cheapest."""
-    run = run_of_trials(space.identity.name, objective, space.names, space.trials.items(), best=objective)
+    trials = tuple(_exported(trial, measurement) for trial, measurement in space.trials.items())
+    costs = [(one.cost(objective), i) for i, one in enumerate(trials)]
+    known = [(cost, i) for cost, i in costs if cost is not None]
     sizes = [value for workload in space.workloads for value in workload.sizes.values()]
-    return replace(run, problem_size=tuple(value for value in sizes if isinstance(value, int)))
+    return ExportedRun(
+        device=space.identity.name,
+        objective=objective,
+        workloads=space.names,
+        trials=trials,
+        best=trials[min(known)[1]] if known else None,
+        problem_size=tuple(value for value in sizes if isinstance(value, int)),
+    )
 
 
 def _exported(trial: Trial, measurement: Measurement) -> ExportedTrial:

@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner.errors import InputError
-from tuner.exchange.exported_run import MS, ExportedRun
+from tuner.exchange.exported_run import ExportedRun, milliseconds
 
 TOP = 0.03
 """Relative distance from the best within which configurations are kept."""
-
-_UNITS = {"time": MS}  # Kernel Tuner's times are milliseconds
 
 
 def results_document(runs: Sequence[ExportedRun], kernel_string: str = "") -> dict[str, Any]:
@@ -48,13 +46,12 @@ def _rows(run: ExportedRun) -> list[dict[str, Any]]:
             f"{' + '.join(run.workloads)}: no trial has a valid {run.objective}; nothing to export"
         )
     best = min(cost for cost, _ in costs)
-    scale = _UNITS.get(run.objective, 1.0)
     return [
         {
             "device_name": device_word(run.device),
             "problem_size": "x".join(map(str, run.problem_size)),
             "tunable_parameters": run.parameters(one),
-            run.objective: cost * scale,
+            run.objective: milliseconds(cost) if run.objective == "time" else cost,
         }
         for cost, one in sorted(costs, key=lambda pair: pair[0])
         if cost <= best * (1 + TOP)

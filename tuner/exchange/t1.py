@@ -13,6 +13,7 @@ from tuner.model import TunableValue
 from tuner.recordings import checks
 
 _AXES = "XYZ"
+_MAX_THREADS = 1024  # of a block
 _UNKNOWN_OPTION = re.compile(r"-(?:std=|-std=|O\d|Wno|Xcompiler|ccbin|arch|gencode|-gpu-architecture|I)")
 _LEFT_OUT = {
     "Search": "search strategies are options of tuner run (--policy)",
@@ -39,20 +40,37 @@ def is_t1(document: object) -> bool:
     return isinstance(document, Mapping) and {"ConfigurationSpace", "KernelSpecification"} <= set(document)
 
 
-def kernel_of_t1(document: Mapping[str, Any]) -> ImportedKernel:
+def source_of_t1(document: Mapping[str, Any]) -> str:
+    """The path of the source that a T1 document names.
+
+    Raises:
+        ValueError: it names none.
+    """
+    where = "KernelSpecification"
+    name: str = checks.one(checks.table(document, where, "T1 file"), "KernelFile", where, checks.NAME)
+    return name
+
+
+def kernel_of_t1(document: Mapping[str, Any], source_text: str = "", source: str = "") -> ImportedKernel:
     """A T1 document as a kernel file.
+
+    Args:
+        document: the JSON value.
+        source_text: CUDA C++ of the kernel, if it is at hand.
+        source: path that the kernel file shall name; empty for that of the document.
 
     Raises:
         ValueError: something in it is missing, not supported or not to be trusted; the message names the key.
     """
-    return _Importer(document).kernel()
+    return _Importer(document, source_text).kernel(source or source_of_t1(document))
 
 
 class _Importer:
     """Collects the tables of the kernel file, and notes."""
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
+    def __init__(self, document: Mapping[str, Any], source_text: str) -> None:
         self.document = document
+        self.source_text = source_text
         self.space = checks.table(document, "ConfigurationSpace", "T1 file")
         self.specification = checks.table(document, "KernelSpecification", "T1 file")
         self.notes = [f"{key} is left out: {why}" for key, why in _LEFT_OUT.items() if key in document]
@@ -60,13 +78,12 @@ class _Importer:
         self.default: dict[str, TunableValue] = {}
         self.sizes: dict[str, int] = {}
 
-    def kernel(self) -> ImportedKernel:
+    def kernel(self, source: str) -> ImportedKernel:
         where = "KernelSpecification"
         language = checks.one(self.specification, "Language", where, checks.TEXT)
         if language != "CUDA":
             raise ValueError(f"{where}: Language is {language!r}; only CUDA kernels can be tuned")
         entry = checks.one(self.specification, "KernelName", where, checks.NAME)
-        source = checks.one(self.specification, "KernelFile", where, checks.NAME)
         self._read_tunables()
         self._read_sizes()
         general = self.document.get("General") or {}
@@ -116,11 +133,12 @@ class _Importer:
         listed = given if isinstance(given, list) else [given]
         if not listed or len(listed) > len(_AXES) or not all(map(checks.SIZE.accepts, listed)):
             raise ValueError(
-                f"KernelSpecification: ProblemSize is {checks.shown(given)}; expected one to three whole numbers"
+                f"KernelSpecification: ProblemSize is {checks.shown(given)}; expected one to three numbers"
             )
-        self.sizes = {
-            axis: size for axis, size in zip(_AXES, listed, strict=False) if axis not in self.tunables
-        }
+        self.sizes = dict(zip(_AXES, listed, strict=False))
+        taken = self.sizes.keys() & self.tunables.keys()
+        if taken:
+            raise ValueError(f"a parameter is called {min(taken)}, as the size along that axis; rename it")
 
     def expression(self, text: object, where: str) -> str:
         """A text as an expression over sizes and parameters.
@@ -135,9 +153,7 @@ class _Importer:
             raise ValueError(f"{where}: {error}") from None
         unknown = expression.names - self.tunables.keys() - self.sizes.keys()
         if unknown:
-            raise ValueError(
-                f"{where}: {checks.shown(text)} uses {sorted(unknown)[0]}, which is no parameter"
-            )
+            raise ValueError(f"{where}: {checks.shown(text)} uses {min(unknown)}, which is no parameter")
         return written
 
     def _options(self) -> list[str]:
@@ -148,7 +164,8 @@ class _Importer:
         kept = [one for one in options if one not in left]
         if any("{" in one or "}" in one for one in kept):
             raise ValueError("KernelSpecification: CompilerOptions: braces have a meaning in kernel files")
-        return [*kept, *([] if "-Dkernel_tuner=1" in kept else ["-Dkernel_tuner=1"])]
+        asked = re.search(r"\bkernel_tuner\b", self.source_text) is not None
+        return [*kept, *(["-Dkernel_tuner=1"] if asked and "-Dkernel_tuner=1" not in kept else [])]
 
     def _arguments(self) -> list[str]:
         found = []
@@ -162,7 +179,9 @@ class _Importer:
         return found
 
     def _rules(self) -> list[str]:
-        rules = []
+        block = self._extents("LocalSize", [f"block_size_{axis.lower()}" for axis in _AXES])
+        factors = [f"({text})" if " " in text else text for text in block if text != "1"]
+        rules = [f"{' * '.join(factors)} <= {_MAX_THREADS}"] if len(factors) > 1 else []
         for i, one in enumerate(self.space.get("Conditions") or []):
             where = f"ConfigurationSpace.Conditions[{i}]"
             text = checks.one(one, "Expression", where, checks.TEXT)

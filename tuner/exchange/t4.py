@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.exchange.exported_run import MS, ExportedRun, ExportedTrial
+from tuner.exchange.exported_run import ExportedRun, ExportedTrial, milliseconds
 from tuner.model import Measurement, Status, TunableValue, WorkloadResult
 from tuner.recordings import RecordedSpace, checks
 from tuner.recordings.other_tuners import axis_sizes, measurement, one_workload
@@ -32,6 +32,7 @@ _UNITS_S = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e
     "ns": 1e-9,
     "nanoseconds": 1e-9,
 }
+_MS_S = 1e-3
 _CONSTRAINTS = "constraints"
 
 
@@ -44,7 +45,7 @@ def is_t4(document: object) -> bool:
 
 
 def results_of(run: ExportedRun) -> dict[str, Any]:
-    """A run as a T4 document. Joules and clocks are measurements; the format has no field for uncertainties."""
+    """A run as a T4 document. Joules, their uncertainty and clocks are measurements."""
     return {
         "schema_version": SCHEMA_VERSION,
         "metadata": {
@@ -58,7 +59,7 @@ def results_of(run: ExportedRun) -> dict[str, Any]:
 
 
 def _result(run: ExportedRun, trial: ExportedTrial) -> dict[str, Any]:
-    measured = [] if trial.time_s is None else [_measured("time", trial.time_s * MS, "ms")]
+    measured = [] if trial.time_s is None else [_measured("time", milliseconds(trial.time_s), "ms")]
     if trial.energy_j is not None:
         measured.append(_measured("energy", trial.energy_j, "J"))
         measured.append(_measured("energy_uncertainty", trial.energy_uncertainty_j, "J"))
@@ -68,7 +69,7 @@ def _result(run: ExportedRun, trial: ExportedTrial) -> dict[str, Any]:
     return {
         "configuration": run.parameters(trial),
         "objectives": ["time" if len(run.workloads) > 1 else run.objective],
-        "times": {} if trial.time_s is None else {"runtimes": [trial.time_s * MS]},
+        "times": {} if trial.time_s is None else {"runtimes": [milliseconds(trial.time_s)]},
         "invalidity": _CONSTRAINTS if limited else INVALIDITY[trial.status],
         "correctness": 1 if trial.status is Status.OK else 0,
         "measurements": measured,
@@ -132,9 +133,9 @@ def _read(result: Any, where: str, unit_s: float) -> tuple[dict[str, TunableValu
         raise ValueError(f"{where}: a correct result needs times.runtimes, or a measurement called time")
     mean = math.fsum(runtimes) / max(1, len(runtimes))
     spread = math.sqrt(math.fsum((one - mean) ** 2 for one in runtimes) / max(1, len(runtimes) - 1))
-    time_ms = (mean * unit_s if time_s is None else time_s) * MS
-    window_ms = math.fsum(runtimes) * unit_s * MS
-    return values, measurement("ok", time_ms, spread * unit_s * MS, len(runtimes), window_ms=window_ms)
+    time_ms = (mean * unit_s if time_s is None else time_s) / _MS_S
+    window_ms = math.fsum(runtimes) * unit_s / _MS_S
+    return values, measurement("ok", time_ms, spread * unit_s / _MS_S, len(runtimes), window_ms=window_ms)
 
 
 def _time_measured(result: Mapping[str, Any], where: str, unit_s: float) -> float | None:

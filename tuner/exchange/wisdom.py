@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tuner import __version__
 from tuner.errors import InputError
-from tuner.exchange.exported_run import MS, ExportedRun
+from tuner.exchange.exported_run import ExportedRun, milliseconds
 
 KEPT = 5  # configurations per run, as Kernel Launcher's own writer keeps
 _AXES = 3
@@ -59,7 +59,7 @@ def _lines(run: ExportedRun, names: Sequence[str]) -> list[str]:
         row = {
             "config": [values[name] for name in names],
             "problem_size": list(run.problem_size[:_AXES]) or [1],
-            "time": time_s * MS,
+            "time": milliseconds(time_s),
             "environment": {"device_name": run.device, "tuner": __version__},
         }
         lines.append(json.dumps(row))

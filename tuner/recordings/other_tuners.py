@@ -171,12 +171,17 @@ def read_cache(path: Path) -> RecordedSpace:
         InputError: it is none, or something in it is wrong; the message names the entry.
     """
     try:
-        return _cache(_closed(_text(path)), path)
+        return _cache(closed_json(packed_text(path)), path)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
 
 
-def _text(path: Path) -> str:
+def packed_text(path: Path) -> str:
+    """The text of a file, which may be packed by gzip.
+
+    Raises:
+        ValueError: it cannot be read, or is too large.
+    """
     try:
         with path.open("rb") as stream:
             packed = stream.read(len(_GZIP)) == _GZIP
@@ -189,14 +194,19 @@ def _text(path: Path) -> str:
     return found.decode()
 
 
-def _closed(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """The JSON value; a cache is written entry by entry, and closed only when its tuning has ended."""
+def closed_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """The JSON value; a cache is written entry by entry, and closed only when its tuning has ended.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
     body = text.rstrip().removesuffix(",")
     troubles = []
-    for ending in _OPEN_ENDINGS:
+    whole_entries = body[: body.rfind("}") + 1] + _OPEN_ENDINGS[-1]  # where it was stopped within an entry
+    for closed in (*(body + ending for ending in _OPEN_ENDINGS), whole_entries):
         try:
-            return load_json(body + ending)
-        except json.JSONDecodeError as error:  # noqa: PERF203 - three times at most
+            return load_json(closed)
+        except json.JSONDecodeError as error:  # noqa: PERF203 - four times at most
             troubles.append(error)
     raise ValueError(f"neither a recorded space nor a Kernel Tuner cache: not JSON: {troubles[0]}")
 

@@ -302,5 +302,5 @@ def _argument(item: StageArgument, item_bytes: Mapping[str, int]) -> LoadedArgum
     if isinstance(item, BufferView):
         return ArrayOffset(item.buffer, item.offset_elements * item_bytes[item.buffer])
     if isinstance(item, StructValue):  # an array without axes is passed by value, whatever its size
-        return np.frombuffer(item.bytes, f"V{len(item.bytes)}").reshape(())
+        return np.array(np.void(item.bytes))
     return scalar_value(item) if isinstance(item, Scalar) else item

@@ -1,0 +1,98 @@
+"""``tuner import`` and ``tuner export``."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import recorded_samples as samples
+from click.testing import CliRunner, Result
+
+from tuner.cli import main
+
+DATA = Path(__file__).parent / "data" / "exchange"
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [*map(str, arguments)])
+
+
+def test_a_t1_file_is_imported_and_passes_its_check(tmp_path: Path) -> None:
+    """The kernel file names the source relative to itself; a file that is there stays."""
+    for name in ("axpy.json", "axpy.cu"):
+        shutil.copy(DATA / name, tmp_path)
+    target = tmp_path / "axpy.toml"
+    result = run("import", tmp_path / "axpy.json")
+    assert result.exit_code == 0, result.output
+    assert 'source = "axpy.cu"' in target.read_text()
+    checked = run("kernels", "check", target, "--arch", "sm_90")
+    assert checked.exit_code == 0, checked.output
+    assert "--force replaces it" in run("import", tmp_path / "axpy.json").stderr
+
+
+def test_values_are_never_run(tmp_path: Path) -> None:
+    """A text that would write a file is refused, and writes none."""
+    text = (DATA / "axpy.json").read_text()
+    trick = text.replace("[2**i for i in range(5, 9)]", f"[open('{tmp_path}/made', 'w')]")
+    (tmp_path / "axpy.json").write_text(trick)
+    shutil.copy(DATA / "axpy.cu", tmp_path)
+    result = run("import", tmp_path / "axpy.json")
+    assert result.exit_code == 2
+    assert "TuningParameters[0] (block_size_x): Values" in result.stderr
+    assert not (tmp_path / "made").exists()
+    assert not (tmp_path / "axpy.toml").exists()
+
+
+def test_a_cut_cache_is_imported_and_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is whole of it is read, with a word about the rest; a replay of it is exported again."""
+    monkeypatch.chdir(tmp_path)
+    cache = samples.cache_file(tmp_path / "cache.json")
+    cache.write_text(cache.read_text().rstrip()[:-12])
+    result = run("import", cache)
+    assert result.exit_code == 0, result.output
+    assert "its end was missing" in result.output
+    done = run(
+        *(
+            "run",
+            "--device",
+            "replay:cache.zip",
+            "--objective",
+            "time",
+            "--database",
+            "runs.db",
+            "--json",
+            "run.json",
+        )
+    )
+    assert done.exit_code == 0, done.output
+    assert run("export", "run.json").output == run("export", "1", "--database", "runs.db").output
+    assert run("export", "run.json").output.startswith("-Dblock_size_x=")
+    assert run("export", "cache.zip", "--format", "t4", "--output", "t4.json").exit_code == 0
+    assert run("import", "t4.json").exit_code == 0
+    assert json.loads(run("export", "t4.zip", "--format", "t4").output) == json.loads(
+        Path("t4.json").read_text()
+    )
+    assert "two are" not in run("export", "run.json", "run.json", "--format", "header").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("import", "nothing.json"), "nothing.json"),
+        (("import", "other.json"), "what it holds is not known"),
+        (("import", "broken.json"), "is expected"),
+        (("export", "7", "--database", "none.db"), "none.db"),
+        (("export", "nothing.json"), "neither the number of a run"),
+        (("export", "other.json"), "it lacks"),
+    ],
+)
+def test_what_is_not_there_or_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
+) -> None:
+    """One line, exit code 2."""
+    monkeypatch.chdir(tmp_path)
+    Path("other.json").write_text('{"a": 1}')
+    Path("broken.json").write_text('{"a": ')
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
