@@ -1,4 +1,4 @@
-"""Each value of each tunable of the examples on a real GPU: checked against the reference of its kernel file."""
+"""Each value of each tunable of the examples on a real GPU, held to the reference of its kernel file."""
 
 from collections.abc import Iterator
 from pathlib import Path
