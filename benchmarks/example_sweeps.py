@@ -107,8 +107,8 @@ class Sweeper:
     def _launch(self, stage: Stage, code: CompiledStage, arrays: Mapping[str, Any]) -> Run:
         module = self._cp.cuda.function.Module()
         module.load(code.cubin)
-        for symbol, name in getattr(stage, "symbols", ()):
-            self._fill(module, symbol, arrays[name])
+        for lowered, (_, buffer) in zip(code.symbols, stage.symbols, strict=True):
+            self._fill(module, lowered, arrays[buffer])
         function = module.get_function(code.lowered_name)
         arguments = tuple(_value(one, arrays) for one in stage.arguments)
         if stage.shared_bytes + code.resources.static_shared_bytes > 48 * 1024:

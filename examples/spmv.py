@@ -15,9 +15,9 @@ products = np.concatenate([[0], np.cumsum(values.astype("float64") * x[indices])
 
 kernel = tuner.Kernel(
     Path(__file__).parent / "spmv" / "spmv.cu",
+    "spmv<{block_size_x}, {threads_per_row}, {unroll}>",
     arguments=[offsets, indices, values, x, np.empty(rows, "float32"), np.int32(rows)],
     grid=lambda c: -(-rows * c["threads_per_row"] // c["block_size_x"]),
-    block="block_size_x",
     tunables={
         "block_size_x": [64, 128, 256, 512],
         "threads_per_row": [1, 2, 4, 8, 16, 32],

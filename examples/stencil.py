@@ -19,9 +19,9 @@ def heat(x):
 plate = np.random.default_rng(0).random((N, N), dtype="float32")
 kernel = tuner.Kernel(
     Path(__file__).parent / "stencil" / "stencil.cu",
+    "stencil<{block_size_x}, {block_size_y}, {rows}>",
     arguments={"x": plate, "y": np.empty_like(plate), "n": np.int32(N)},
     grid=lambda c: (-(-N // c["block_size_x"]), -(-N // (c["block_size_y"] * c["rows"]))),
-    block=("block_size_x", "block_size_y"),
     tunables={"block_size_x": [16, 32, 64, 128], "block_size_y": [1, 2, 4, 8, 16], "rows": [1, 2, 4, 8, 16]},
     restrictions=["64 <= block_size_x * block_size_y <= 1024"],
     reference=heat,
@@ -29,4 +29,4 @@ kernel = tuner.Kernel(
 )
 result = tuner.tune(kernel, objective="energy")
 print(result)
-print(" ".join(result.flags()))
+print(result.flags())
