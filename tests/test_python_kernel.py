@@ -1,6 +1,7 @@
 """``tuner.Kernel``: arguments against the signature, references, launches, fingerprints."""
 # ruff: noqa: ARG005 - functions of users take what they do not use
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any, ClassVar
@@ -243,3 +244,16 @@ def test_arrays_of_other_libraries_are_copied(array: Any, value: float, tmp_path
     vadd(arguments=arrays() | {"a": array}).kernel_file(tmp_path, BLOCKS)
 
     assert (np.load(tmp_path / "a.npy") == value).all()
+
+
+@pytest.mark.parametrize(
+    ("tunables", "words"),
+    [
+        ({"block_size_x": itertools.count(32, 32)}, "block_size_x: has more than 100,000 values"),
+        ([32, 64], "give a dict of name and list of values, not list"),
+    ],
+)
+def test_tunables_that_cannot_be_listed(tunables: Any, words: str, tmp_path: Path) -> None:
+    """Endless values end in a message, and so do tunables without names."""
+    with pytest.raises(InputError, match=words):
+        vadd().kernel_file(tmp_path, tunables)

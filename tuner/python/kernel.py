@@ -1,5 +1,6 @@
 """A CUDA kernel on the caller's arrays, as something that can be tuned."""
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ Restrictions = str | Callable[..., Any] | Sequence[str | Callable[..., Any]]
 
 _SOURCE = "source.cu"
 _AXES = ("x", "y", "z")
+MOST_VALUES = 100_000  # of a tunable
 _FILE_ENDINGS = (".cu", ".cuh", ".cpp", ".h")
 
 
@@ -283,11 +285,15 @@ def _tunables(given: Mapping[str, Sequence[Any]]) -> dict[str, list[TunableValue
         raise InputError(
             "tunables: none are given; write for example tunables={'block_size_x': [64, 128, 256]}"
         )
+    if not isinstance(given, Mapping):
+        raise InputError(f"tunables: give a dict of name and list of values, not {type(given).__name__}")
     values: dict[str, list[TunableValue]] = {}
     for name, choices in given.items():
         if isinstance(choices, str) or not hasattr(choices, "__iter__"):
             raise InputError(f"tunables: {name}: give a list of values, not {choices!r}")
-        values[name] = [_plain(value) for value in choices]
+        values[name] = [_plain(value) for value in itertools.islice(choices, MOST_VALUES + 1)]
+        if len(values[name]) > MOST_VALUES:  # perhaps without end
+            raise InputError(f"tunables: {name}: has more than {MOST_VALUES:,} values")
         for value in values[name]:
             if not isinstance(value, bool | int | float | str):
                 raise InputError(f"tunables: {name}: {value!r} is no number, boolean or text")
