@@ -257,3 +257,21 @@ def test_tunables_that_cannot_be_listed(tunables: Any, words: str, tmp_path: Pat
     """Endless values end in a message, and so do tunables without names."""
     with pytest.raises(InputError, match=words):
         vadd().kernel_file(tmp_path, tunables)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tolerance": "x"},
+        {"name": 3},
+        {"sizes": [1]},
+        {"default": "x"},
+        {"symbols": 3},
+        {"options": "-O3"},
+        {"restrictions": 3},
+    ],
+)
+def test_arguments_of_other_types_are_named(given: dict[str, Any]) -> None:
+    """A text for a list, or a number for a dict, is no traceback from within."""
+    with pytest.raises(InputError, match=rf"^{next(iter(given))}: must be"):
+        vadd(**given)

@@ -17,6 +17,7 @@ from tuner.errors import InputError
 from tuner.expressions import is_free_name
 from tuner.model import Source, TunableValue
 from tuner.python.arguments import ArrayArgument, KernelArgument, ValueArgument, entry_of, read_arguments
+from tuner.python.given import check_dicts, check_list, check_number
 from tuner.python.host_arrays import HostArray, on_host
 from tuner.python.references import expected_outputs
 
@@ -106,6 +107,11 @@ class Kernel:
         sizes: Mapping[str, int] | None = None,
         options: Sequence[str] = (),
     ) -> None:
+        check_dicts(tunables=tunables, default=default, symbols=symbols, sizes=sizes)
+        check_list("options", options)
+        check_number("tolerance", tolerance)
+        if name is not None and not isinstance(name, str):
+            raise InputError(f"name: must be text, not {name!r}")
         self.source = _source(source)
         self.entry = entry_of(self.source.text, name, "Kernel")
         self.name = re.sub(r"[^a-z0-9]+", "-", self.entry.partition("<")[0].lower()).strip("-") or "kernel"
@@ -242,6 +248,8 @@ def restrictions_of(given: Restrictions | None) -> list[str | Callable[..., Any]
     """
     if given is None:
         return []
+    if not isinstance(given, str) and not callable(given):
+        check_list("restrictions", given)
     rules = [given] if isinstance(given, str) or callable(given) else list(given)
     for i, rule in enumerate(rules):
         if not isinstance(rule, str) and not callable(rule):

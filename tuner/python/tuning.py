@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.config.catalog import Catalog
 from tuner.errors import InputError, suggestion
 from tuner.options import SearchOptions
+from tuner.python.given import check_dicts, check_list
 from tuner.python.kernel import Kernel, Restrictions
 from tuner.python.result import Result
 
@@ -78,6 +79,12 @@ def tune(
     from tuner.search.request import Request  # noqa: PLC0415 - importing this package costs little
     from tuner.search.running import run  # noqa: PLC0415 - same
 
+    if not isinstance(kernels, Kernel | str):
+        check_list("kernels", kernels)
+    check_dicts(tunables=tunables)
+    for name, text in (("device", device), ("clocks", clocks)):
+        if text is not None and not isinstance(text, str):
+            raise InputError(f"{name}: must be text, not {text!r}")
     given = [kernels] if isinstance(kernels, Kernel | str) else list(kernels)
     _check(given, tunables, restrictions, options)
     with ExitStack() as stack:
