@@ -11,6 +11,7 @@ import pytest
 from cli_process import COMMAND, SMALL, document, refused, rows, tuner
 from fake_setup import FakeClocks
 
+from tuner.cli import output
 from tuner.database import Store
 from tuner.devices.cuda.probe import driver_problem
 from tuner.interfaces import ClockControl
@@ -164,3 +165,12 @@ def test_clock_is_given_back_after_an_error(db: Path, monkeypatch: pytest.Monkey
     assert result.exit_code == 1
     assert "full" in result.stderr
     assert clocks.events == ["875", "restored"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"), [("80", 80), ("0", None), ("x", None), ("9" * 5000, None), ("99999", 10_000)]
+)
+def test_widths_that_are_none(monkeypatch: pytest.MonkeyPatch, columns: str, width: int | None) -> None:
+    """COLUMNS counts where it is a width."""
+    monkeypatch.setenv("COLUMNS", columns)
+    assert output.console().width == (width or output.WHOLE_LINES)

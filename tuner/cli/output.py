@@ -135,10 +135,13 @@ def console(json_path: str | None = None) -> "Console":
     terminal = stream is not None and stream.isatty()
     columns = _columns()
     width = columns if columns is not None or terminal else WHOLE_LINES
-    return Console(file=stream, width=width)
+    others = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    return Console(file=stream, width=width, _environ=others)  # Rich fails at numbers of thousands of digits
 
 
 def _columns() -> int | None:
     """The width that ``COLUMNS`` asks for; None where it is unset or no width."""
     text = os.environ.get("COLUMNS", "")
-    return int(text) if text.isdecimal() and int(text) > 0 else None
+    if not text.isdecimal() or len(text) > len(str(WHOLE_LINES)):
+        return None
+    return min(int(text), WHOLE_LINES) or None
