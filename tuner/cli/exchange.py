@@ -108,6 +108,8 @@ def export(*, runs: tuple[str, ...], kind: str, output: str | None, database: Pa
     """
     text = _written([_run(name, database) for name in runs], kind)
     if output is None or output == "-":
+        if sys.stdout is None:  # closed by who called
+            raise InputError("there is no standard output; --output names a file")
         sys.stdout.write(text)
         sys.stdout.flush()
         return
