@@ -190,7 +190,7 @@ def test_the_package_stays_light() -> None:
 
 
 def test_the_example_of_the_documentation_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """The page's vector addition is what it says: at most twelve lines beside CUDA's that find a configuration."""
+    """The page's vector addition is what it says: at most twelve lines beside those of CUDA."""
     page = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
     code = page.split("```python\n", 1)[1].split("```", 1)[0]
     python = code.replace(code.split('"""')[1], "")
