@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.config.argument_reader import ArgumentReader
 from tuner.config.argument_recipes import ArgumentRecipe, ParameterRecipe
+from tuner.config.argument_schema import ScalarArgument
 from tuner.config.chain_reader import ChainReader, loop_tables
 from tuner.config.chain_schema import LibraryStageTable, ViewTable
 from tuner.config.document import argument_key, read_document
@@ -107,7 +108,10 @@ class _Reader:
         )
         buffers, arguments = reader.read(document.argument)
         self.symbols = reader.symbols(document.argument)
-        problem, files = read_problem(self.at, document.problem, buffers, self.fixed, self.sources.folder)
+        values = {one.scalar: one.value for one in document.argument if isinstance(one, ScalarArgument)}
+        problem, files = read_problem(
+            self.at, document.problem, buffers, self.fixed, self.sources.folder, values=values
+        )
         stages, reference = self._launches(arguments)
         return Recipe(
             place=self.at("[kernel]"),
