@@ -6,8 +6,8 @@ compared with it. Two answers within the allowed error of the truth may differ b
 differs by more than the allowed error, its worst row is judged in float64 on the host, and so is the
 reference's: the truth tells which of the two is wrong.
 
-Where the user states what is right (``Stated``, a naive kernel), that is the reference from the beginning.
-Where it cannot be made, no configuration is to blame: the check is refused.
+Where the user states what is right (``StatedReference``, a naive kernel), that is the reference from the
+beginning. Where it cannot be made, no configuration is to blame: the check is refused.
 """
 
 from collections.abc import Mapping, Sequence

@@ -17,7 +17,7 @@ from tuner.devices.cuda.types import Array
 from tuner.devices.cuda.unwritten import unwritten
 from tuner.errors import UncheckableError
 from tuner.model import Plan
-from tuner.problems import Norm, Problem, Stated, to_host
+from tuner.problems import Norm, Problem, StatedReference, to_host
 from tuner.problems.arrays import values_of
 
 _REFERENCE_PART = 8  # a reference takes no more than this part of the free memory: rounds need theirs
@@ -98,7 +98,7 @@ class RightAnswers:
             LaunchRefusedError: as ``of``.
             UncheckableError: as ``of``.
         """
-        if isinstance(problem, Stated):
+        if isinstance(problem, StatedReference):
             reference = self._stated_reference(problem, plan, seed)
         elif plan.reference is not None:
             reference = self._naive_reference(problem, plan.reference, seed)
@@ -113,7 +113,7 @@ class RightAnswers:
             self._keep(judged_key(plan, seed), reference)
         return reference
 
-    def _stated_reference(self, problem: Stated, plan: Plan, seed: int) -> RightAnswer:
+    def _stated_reference(self, problem: StatedReference, plan: Plan, seed: int) -> RightAnswer:
         key = judged_key(plan, seed)
         if key not in self._stated:
             self._pool.sets(plan, 1)
