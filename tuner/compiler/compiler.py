@@ -274,6 +274,7 @@ def _first_error(log: str, named: str) -> str:
     """The first error of a log, with file and line where the compiler states them."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     first = next((line for line in lines if re.search(r"\berror\b", line)), lines[0] if lines else "no log")
+    first = re.sub(r"(is considered a host function), and .*", r"\1", first)  # what follows is NVRTC's advice
     return re.sub(r"^__nv_name_map\(\d+\): ", f"{named}: ", first)  # NVRTC's word for name expressions
 
 

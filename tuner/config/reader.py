@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.argument_reader import ArgumentReader
+from tuner.config.argument_schema import ScalarArgument
 from tuner.config.chain_reader import ChainReader, loop_tables
 from tuner.config.document import argument_key, read_document
 from tuner.config.formulas import Formula, Place, parsed
@@ -93,7 +94,10 @@ class _Reader:
             restores=bool(self.chains.tables),
         )
         buffers, arguments = reader.read(document.argument)
-        problem, files = read_problem(self.at, document.problem, buffers, self.fixed, self.sources.folder)
+        values = {one.scalar: one.value for one in document.argument if isinstance(one, ScalarArgument)}
+        problem, files = read_problem(
+            self.at, document.problem, buffers, self.fixed, self.sources.folder, values=values
+        )
         launches = StageReader(
             at=self.at,
             document=document,
