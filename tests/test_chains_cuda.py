@@ -111,6 +111,16 @@ def test_restored_arrays_begin_every_round_anew(rig: Rig) -> None:
     assert len(seen) > 1
 
 
+def test_arrays_of_bfloat16_are_restored(rig: Rig) -> None:
+    """Their bits are kept, as NumPy has no such type."""
+    cp, device = rig
+    add_kernel(cp, "nothing", lambda *_: None)
+    base = plan("nothing", role="inout", problem="consistent")
+    narrow = replace(base.buffers[0], dtype="bfloat16", restored=True)
+    record = device.run([replace(base, buffers=(narrow, *base.buffers[1:]))], 0.05)
+    assert record.results[0].status is Status.OK
+
+
 def test_restored_arrays_beside_another_workload(rig: Rig) -> None:
     """The copies are those of one workload, and the other's time has none of them."""
     cp, device = rig
@@ -304,7 +314,7 @@ def test_other_routines(
 def test_a_call_that_fails_is_a_launch_error(rig: Rig, blas: FakeCublas) -> None:
     """The status is named."""
     _, device = rig
-    blas.cublasSgemm_v2 = lambda *_: 13  # type: ignore[attr-defined]  # made when it is asked for
+    blas.cublasSgemm_v2 = lambda *_: 13  # type: ignore[attr-defined]
     result = device.run([library_plan(GEMM)], 0.02).results[0]
 
     assert result.status is Status.LAUNCH_ERROR

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.compiler import Compiler
-from tuner.compiler.compiler import plan_resources
+from tuner.compiler.resources import plan_resources
 from tuner.devices.gpus import gpu_names
 from tuner.errors import (
     ChildCrashedError,
