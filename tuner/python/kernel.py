@@ -163,6 +163,7 @@ class Kernel:
         folder: Path,
         tunables: Mapping[str, Sequence[Any]] | None = None,
         restrictions: Restrictions | None = None,
+        name: str | None = None,
     ) -> KernelFile:
         """The kernel as the rest of this package knows kernels.
 
@@ -170,6 +171,7 @@ class Kernel:
             folder: its arrays are written there, as files that worker processes read.
             tunables: instead of its own; None for these.
             restrictions: beside its own.
+            name: in the catalogue; None for its own.
 
         Raises:
             InputError: tunables, expressions or functions cannot be used; the message names them.
@@ -182,7 +184,7 @@ class Kernel:
             launch["cooperative"] = self._cooperative
         document = {
             "kernel": {
-                "name": self.name,
+                "name": name or self.name,
                 "family": "user",
                 "source": _SOURCE,
                 "entry": self._template(values, functions),
