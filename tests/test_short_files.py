@@ -169,6 +169,19 @@ def test_one_line_values() -> None:
     ]
 
 
+def test_structs_and_values_in_references(tmp_path: Path) -> None:
+    """A table of fields is a struct; a reference may name a value, and a function of its name stays one."""
+    fields = {"dt": "float32 = 0.5", "n": "int32 = N"}
+    assert expanded({"p": fields}) == [{"scalar": "p", "fields": fields}]
+    text = TEXT.replace('n = "int32 = N"', 'n = "int32 = N"\nalpha = "float32 = N + 1"\nabs = "float32 = 2"')
+    kernel = read(
+        tmp_path,
+        text.replace('"a + b"', '"alpha * abs(a) + b"'),
+        SOURCE.replace("int n)", "int n, float alpha, float abs)"),
+    )
+    assert kernel.problem.reference == (("c", "(N + 1) * abs(a) + b"),)
+
+
 MISTAKES = [
     ('a = "in float32[N]"', "a = 3", "[arguments] a: must be text; write an array as"),
     ('a = "in float32[N]"', 'a = "float32[N]"', "[arguments] a: an array begins with one of in, out, inout"),
@@ -239,5 +252,6 @@ def test_a_folder_that_is_no_name(tmp_path: Path) -> None:
 def test_the_schema_knows_one_line_arguments() -> None:
     """Editors complete [arguments]; nothing but the source has to be there."""
     schema = json_schema()
-    assert {"type": "string"} in schema["properties"]["arguments"]["patternProperties"].values()
+    (line,) = schema["properties"]["arguments"]["patternProperties"].values()
+    assert {"type": "string"} in line["anyOf"]
     assert schema["required"] == ["kernel"]

@@ -41,4 +41,6 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
         click.echo(f"  guessed: {note}")
     for missing in draft.missing:
         click.echo(f"  to fill in: {missing}")
-    click.echo(f"next: look through it, then tuner kernels check {target}")
+    click.echo(
+        f"next: look through it, then `tuner kernels check {target}`, then `tuner run --kernel {target}`"
+    )

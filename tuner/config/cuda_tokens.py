@@ -73,6 +73,18 @@ def defined_macros(text: str) -> dict[str, str]:
     return found
 
 
+def always_defined(text: str) -> set[str]:
+    """Macros without parameters that a source defines under no condition."""
+    found, depth = set(), 0
+    for directive in _DIRECTIVE.finditer(text):
+        word = re.sub(r"^\s*#\s*", "", directive[0])
+        depth += word.startswith("if") - word.startswith("endif")
+        match = _DEFINE.match(directive[0])
+        if match is not None and not match[2] and depth == 0:
+            found.add(match[1])
+    return found
+
+
 def group_end(tokens: Sequence[Token], start: int) -> int:
     """The place behind the bracket that closes the one at ``start``.
 

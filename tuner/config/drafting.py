@@ -17,9 +17,11 @@ from tuner.config.signature_check import HALVES
 from tuner.config.source_guesses import (
     axes_of,
     constant_symbols,
+    fixed_numbers,
     macros_to_set,
     named_like,
     role_of,
+    struct_fields,
 )
 from tuner.errors import InputError, suggestion
 
@@ -81,7 +83,7 @@ class Draft:
         if self.tunables:
             lines += ["", "[tunables]"]
             lines += [f"{name} = {json.dumps(values)}" for name, values in self.tunables.items()]
-        if len(self.block) > 1:
+        if len(self.block) > 1 and not all(one.isdecimal() for one in self.block):
             lines += ["", "[constraints]", f"rules = [{_quoted(' * '.join(self.block) + ' <= 1024')}]"]
         if self.default:
             lines += ["", "[default]"]
@@ -89,7 +91,7 @@ class Draft:
         lines += ["", "[launch]", f"grid = {_listed(self.grid)}  # blocks: is every element reached?"]
         if self.block != [f"block_size_{axis}" for axis in _AXIS_NAMES[: len(self.block)]]:
             lines.append(f"block = {_listed(self.block)}  # threads")
-        lines += [f"# FILL IN: {text}" for text in self.missing if text.startswith("kernel.")]
+        lines += [f"# FILL IN: {text}" for text in self.missing if text.startswith(("kernel.", "tunables:"))]
         return "\n".join(lines) + "\n"
 
     def _argument_lines(self) -> list[tuple[str, str]]:
@@ -99,7 +101,8 @@ class Draft:
                 lines.append((f"# {name}", f'"..."  # {text}'))
                 continue
             value, _, comment = text.partition("  # ")
-            lines.append((name, _quoted(value) + (f"  # {comment}" if comment else "")))
+            shown = value if value.startswith("{") else _quoted(value)
+            lines.append((name, shown + (f"  # {comment}" if comment else "")))
         return lines
 
 
@@ -124,7 +127,7 @@ def drafted(text: str, source: Path, kernel: str | None = None) -> Draft:
     if typed:
         draft.notes.append("kernel.entry: the template's types are guessed as float")
     parameters = parameters_of(text, filled)
-    _add_sizes(draft, parameters)
+    _add_sizes(draft, [*parameters, *_fields(draft, parameters)])
     _add_tunables(draft)
     _add_arguments(draft, parameters)
     _add_launch(draft)
@@ -132,6 +135,16 @@ def drafted(text: str, source: Path, kernel: str | None = None) -> Draft:
         draft.missing.append('kernel.name = "..."  # the name of the file is no name of a kernel')
     draft.notes = list(dict.fromkeys(draft.notes))
     return draft
+
+
+def _fields(draft: Draft, parameters: Sequence[Parameter]) -> list[Parameter]:
+    """The fields of the structs that are passed by value."""
+    return [
+        Parameter(name, dtype, pointer=False, const=False, dtype=dtype)
+        for one in parameters
+        if not one.pointer and one.dtype is None
+        for name, dtype in (struct_fields(draft.text, one.type.removeprefix("struct ").strip()) or {}).items()
+    ]
 
 
 def _chosen(text: str, source: Path, kernel: str | None) -> GlobalFunction:
@@ -259,12 +272,23 @@ def _add_scalar(draft: Draft, name: str, parameter: Parameter) -> None:
     if _is_size(parameter):
         draft.arguments[name] = f"{parameter.dtype} = {_size_of(draft, name)}"
     elif parameter.dtype is None:
+        fields = _fields(draft, [parameter])
+        if fields:
+            _add_struct(draft, name, fields)
+            return
         texture = parameter.type.startswith(("cudaTexture", "cudaSurface"))
-        way = "are not supported" if texture else "need [[argument]] tables with fields for all arguments"
+        way = "are not supported" if texture else "are written as { field = 'TYPE = VALUE', ... }"
         _leave_open(draft, name, f"{parameter.type}: {'textures' if texture else 'structs'} {way}")
     else:
         draft.arguments[name] = f"{parameter.dtype} = 1  # which value?"
         draft.notes.append(f"arguments.{name}: its value is not known; 1 stands there")
+
+
+def _add_struct(draft: Draft, name: str, fields: Sequence[Parameter]) -> None:
+    values = {one.name: _size_of(draft, one.name) if _is_size(one) else "1" for one in fields}
+    lines = ", ".join(f"{one.name} = {_quoted(f'{one.dtype} = {values[one.name]}')}" for one in fields)
+    draft.arguments[name] = f"{{ {lines} }}  # which values?"
+    draft.notes.append(f"arguments.{name}: the values of its fields are guesses")
 
 
 def _leave_open(draft: Draft, name: str, what: str) -> None:
@@ -276,20 +300,34 @@ def _add_launch(draft: Draft) -> None:
     """Block by tunables of usual names, made where there are none; the grid by the sizes."""
     count = axes_of(draft.text)
     whole = named_like(draft.tunables, _BLOCK)
+    fixed = fixed_numbers(draft.text)
+    closed: list[str] = []
     for axis in range(count):
-        own = named_like(draft.tunables, rf"(?:{_BLOCK}_?|b){_AXIS_NAMES[axis]}")
+        one_axis = rf"(?:{_BLOCK}_?|b){_AXIS_NAMES[axis]}"
+        own = named_like(draft.tunables, one_axis)
+        stated = None if own or whole else named_like(fixed, one_axis) or named_like(fixed, _BLOCK)
+        if stated:
+            draft.block.append(str(fixed[stated]))
+            draft.notes.append(f"launch.block: {fixed[stated]}, as the source defines {stated}")
+            closed.append(stated)
+            continue
         name = own or whole or f"block_size_{_AXIS_NAMES[axis]}"
         if name not in draft.tunables:
             draft.tunables[name] = list(_BLOCKS[axis] if count == 1 or axis else [8, 16, 32, 64, 128])
         elif name in draft.block and name not in draft.default:  # a square
             draft.tunables[name] = [8, 16, 32]
         draft.block.append(name)
+    if closed and not draft.tunables:
+        draft.missing.append(
+            f"tunables: none is open; with {closed[0]} between #ifndef {closed[0]} and #endif in the source,"
+            f" {closed[0]} can be one: run this again then, with --force"
+        )
     first = {name: draft.default.get(name, values[0]) for name, values in draft.tunables.items()}
     usual = [(256,), (32, 8), (32, 4, 2)][count - 1]
     first |= {
         name: value
         for name, value in zip(draft.block, usual, strict=True)
-        if value in draft.tunables[name] and name not in draft.default
+        if value in draft.tunables.get(name, []) and name not in draft.default
     }
     draft.default = first
     along = [*reversed(_shape(draft)), *draft.sizes][:count]

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.config.formulas import Place
 from tuner.config.global_functions import GlobalFunction, global_functions, used_names
 from tuner.config.library_stage import LibraryStageRecipe
-from tuner.config.recipe import StageRecipe
+from tuner.config.stage_recipe import StageRecipe
 from tuner.model import Buffer, Source, Work
 from tuner.model.elements import element_dtype
 

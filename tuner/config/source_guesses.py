@@ -138,6 +138,50 @@ def constant_symbols(text: str) -> list[ConstantSymbol]:
     return found
 
 
+def struct_fields(text: str, name: str) -> dict[str, str] | None:
+    """The fields of a struct that a source defines, and their types as NumPy names them.
+
+    None where it is not found, or a field is not a plain number.
+    """
+    tokens = [token.text for token in tokens_of(text)]
+    for place, word in enumerate(tokens):
+        if word != "struct" or "{" not in tokens[place : place + 8]:
+            continue
+        opening = tokens.index("{", place)
+        closing = group_end(tokens_of(text), opening)
+        if name not in (tokens[opening - 1], *tokens[closing : closing + 1]):
+            continue
+        return _plain_fields(tokens[opening + 1 : closing - 1])
+    return None
+
+
+def fixed_numbers(text: str) -> dict[str, int]:
+    """Whole numbers that a source defines itself and uses: macros that no ``#ifndef`` guards, constants."""
+    given = dict(_CONSTANT.findall(without_comments(text))) | defined_macros(text)
+    open_ones = macros_to_set(text)
+    used = used_names(text)
+    return {
+        name: int(value)
+        for name, value in given.items()
+        if value.strip().isdecimal() and name in used and name not in open_ones
+    }
+
+
+def _plain_fields(words: Sequence[str]) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    for line in " ".join(words).split(";"):
+        if not line.strip():
+            continue
+        first, *others = line.split(",")
+        kind, _, field = first.strip().rpartition(" ")
+        dtype = dtype_of(kind)
+        names = [field, *(other.strip() for other in others)]
+        if dtype is None or not all(one.isidentifier() for one in names):
+            return None
+        found |= dict.fromkeys(names, dtype)
+    return found or None
+
+
 def _axes(words: Sequence[str], macros: Mapping[str, str]) -> tuple[str, ...]:
     """Extents between brackets, with macros of the source written out."""
     text = " ".join(words)

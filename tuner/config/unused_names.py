@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import PurePath
 
+from tuner.config.cuda_tokens import always_defined
 from tuner.config.formulas import Formula, Template
 from tuner.config.global_functions import without_comments
 from tuner.config.recipe import Recipe, Rule
@@ -36,6 +38,21 @@ def unused_names(recipe: Recipe) -> list[str]:
         for table, listed in tables
         for name in listed
         if name not in used and (table == "tunables" or name not in decided)
+    ]
+
+
+def overridden_macros(recipe: Recipe) -> list[str]:
+    """A sentence for each tunable and size that a source defines itself, whatever value it is to have."""
+    found = {
+        name: PurePath(stage.source.path).name
+        for stage in recipe.stages
+        for name in getattr(stage, "macros", ())
+        if name in always_defined(stage.source.text)
+    }
+    return [
+        f"{name}: {path} defines it itself, so that every value compiles to the same code; put its"
+        f" #define between #ifndef {name} and #endif"
+        for name, path in found.items()
     ]
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from tuner.config.formulas import Environment
 from tuner.config.kernel_file import KernelFile, kernel_of
-from tuner.config.recipe import Rule, StageRecipe
+from tuner.config.recipe import Rule
+from tuner.config.stage_recipe import StageRecipe
 from tuner.errors import InputError
 from tuner.expressions import Expression, NoValue, PythonExpression, function_digest
 from tuner.kernel_tuner.arguments import Given, GivenArray, read_arguments, read_constants
