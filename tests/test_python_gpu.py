@@ -123,7 +123,7 @@ def test_structs_templates_and_the_gpu_of_the_arrays(tmp_path: Path) -> None:
         grid="ceil_div(4096, block_size_x)",
         reference=lambda x, p: -x[:, 0] * p["factor"],
     )
-    tunables = {"block_size_x": [64, 128], "T": ["float"]}
+    tunables: dict[str, list[Any]] = {"block_size_x": [64, 128], "T": ["float"]}
     result = tune(kernel, tunables, progress=False, database=tmp_path / "db")
 
     assert kernel.gpu == 0
