@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from python_kernels import BLOCKS, VADD, N, arrays, vadd
 
+import tuner
 from tuner.config import KernelFile
 from tuner.errors import EmptySpaceError, InputError
-from tuner.model import Plan, Scalar
+from tuner.model import Plan, Scalar, StructValue
 
 
 def plan_of(file: KernelFile, **values: Any) -> Plan:
@@ -41,6 +42,32 @@ def test_a_list_is_in_the_order_of_the_parameters(tmp_path: Path) -> None:
     file = vadd(arguments=list(arrays().values())).kernel_file(tmp_path)
 
     assert plan_of(file, block_size_x=64).stages[0].arguments == ("c", "a", "b", Scalar("int32", N))
+
+
+def test_structs_and_parameters_called_as_words_of_python(tmp_path: Path) -> None:
+    """A structured NumPy scalar is a struct by value; ``in`` is ``in_`` in expressions and functions."""
+    source = """struct Step { float dt; int n; };
+    __global__ void step(const float* in, float* out, Step s) {
+        int i = blockIdx.x * L + threadIdx.x;
+        if (i < s.n) out[i] = in[i] * s.dt;
+    }"""
+    step = np.array((0.5, 64), np.dtype([("dt", "f4"), ("n", "i4")]))
+    for given in (step, step[()]):
+        kernel = tuner.Kernel(
+            source,
+            arguments=[np.ones(64, "float32"), np.zeros(64, "float32"), given],
+            grid="ceil_div(64, L)",
+            block="L",
+            reference=lambda in_, s: in_ * s["dt"],
+        )
+        file = kernel.kernel_file(tmp_path, {"L": [32]})
+        workload = file.workload({})
+        arguments = file.plan(workload, file.default(workload)).stages[0].arguments
+        assert arguments[:2] == ("in_", "out")
+        assert arguments[2] == StructValue((("dt", "float32"), ("n", "int32")), step.tobytes())
+    pointer = np.zeros((), np.dtype([("next", "O")]))[()]
+    with pytest.raises(InputError, match="s: field 'next' is object; a field must be a number"):
+        tuner.Kernel(source, arguments=[np.ones(64, "float32"), np.zeros(64, "float32"), pointer], grid=2)
 
 
 def test_pointers_to_const_are_read_others_read_and_written(tmp_path: Path) -> None:

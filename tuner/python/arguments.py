@@ -46,7 +46,26 @@ class ValueArgument:
     value: bool | int | float | str
 
 
-KernelArgument = ArrayArgument | ValueArgument
+@dataclass(frozen=True)
+class RecordArgument:
+    """A struct that is handed over by value.
+
+    Attributes:
+        name: of the parameter.
+        value: a structured NumPy scalar.
+    """
+
+    name: str
+    value: np.void
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Name of a field -> type and value, as kernel files have them."""
+        names = self.value.dtype.names or ()
+        return {name: f"{self.value[name].dtype.name} = {_text(self.value[name])}" for name in names}
+
+
+KernelArgument = ArrayArgument | ValueArgument | RecordArgument
 
 
 def entry_of(source: str, name: str | None, label: str) -> str:
@@ -96,23 +115,28 @@ def _named(
 ) -> dict[str, Any]:
     if isinstance(arguments, Mapping):
         for name in arguments:
-            if not isinstance(name, str) or not is_free_name(name):
+            if not isinstance(name, str) or not is_free_name(_usable(name)):
                 raise InputError(f"arguments: {name!r} is no name of a parameter")
-        return dict(arguments)
+        return {_usable(name): value for name, value in arguments.items()}
     if isinstance(arguments, str) or not hasattr(arguments, "__len__"):
         raise InputError(
             f"arguments: must be a list in the order of {function}'s parameters, or a dict of name -> value,"
             f" not {type(arguments).__name__}"
         )
-    names = [one.name for one in parameters or ()]
+    names = [_usable(one.name) for one in parameters or ()]
     if len(names) != len(arguments) or not all(map(is_free_name, names)):
         names = [f"argument{i}" for i in range(len(arguments))]
     return dict(zip(names, arguments, strict=True))
 
 
+def _usable(name: str) -> str:
+    """The name of a parameter in expressions and functions: ``in_`` for ``in``, which is Python's own."""
+    return name if is_free_name(name) or not is_free_name(f"{name}_") else f"{name}_"
+
+
 def _order(named: Mapping[str, Any], parameters: Sequence[Parameter], function: str) -> list[str]:
     """Names of the given in the order of the parameters; as given where the parameters have other names."""
-    names = [one.name for one in parameters]
+    names = [_usable(one.name) for one in parameters]
     if set(named) == set(names):
         return names
     if any(name.startswith("argument") for name in named):  # given as a list
@@ -126,6 +150,11 @@ def _order(named: Mapping[str, Any], parameters: Sequence[Parameter], function: 
 
 def _argument(name: str, value: Any, parameter: Parameter | None) -> KernelArgument:  # noqa: ANN401 - the caller's
     label = f"arguments: {name}"
+    by_value = parameter is None or not parameter.pointer
+    if isinstance(value, np.ndarray) and value.dtype.names and value.size == 1 and by_value:
+        value = value.reshape(-1)[0]
+    if isinstance(value, np.void) and value.dtype.names and by_value:
+        return _record(name, value, parameter, label)
     if is_array(value):
         return _array(name, value, parameter, label)
     if parameter is not None and parameter.pointer:
@@ -142,6 +171,21 @@ def _argument(name: str, value: Any, parameter: Parameter | None) -> KernelArgum
         if not bounds.min <= value <= bounds.max:
             raise InputError(f"{label}: {value} does not fit {dtype}; give a NumPy scalar of a wider type")
     return ValueArgument(name, dtype, value)
+
+
+def _record(name: str, value: np.void, parameter: Parameter | None, label: str) -> RecordArgument:
+    if parameter is not None and parameter.dtype is not None:
+        raise InputError(f"{label}: {_declared(parameter)} is no struct; give numpy.{parameter.dtype}(...)")
+    for field in value.dtype.names or ():
+        if value.dtype[field].kind not in "biuf":
+            raise InputError(f"{label}: field {field!r} is {value.dtype[field]}; a field must be a number")
+        if not np.isfinite(value[field]):
+            raise InputError(f"{label}: field {field!r} is {value[field]}; it must be finite")
+    return RecordArgument(name, value)
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - a NumPy number
+    return str(int(value)) if value.dtype.kind == "b" else repr(value.item())
 
 
 def _array(name: str, value: Any, parameter: Parameter | None, label: str) -> ArrayArgument:  # noqa: ANN401 - same

@@ -15,7 +15,14 @@ from tuner.config.source_folder import SourceFolder
 from tuner.errors import InputError
 from tuner.expressions import is_free_name
 from tuner.model import Source, TunableValue
-from tuner.python.arguments import ArrayArgument, KernelArgument, ValueArgument, entry_of, read_arguments
+from tuner.python.arguments import (
+    ArrayArgument,
+    KernelArgument,
+    RecordArgument,
+    ValueArgument,
+    entry_of,
+    read_arguments,
+)
 from tuner.python.host_arrays import HostArray, on_host
 from tuner.python.references import expected_outputs
 
@@ -200,6 +207,8 @@ class Kernel:
         if isinstance(one, ValueArgument):
             value = one.name if self._sizes.get(one.name) == one.value else one.value
             return {"scalar": one.name, "dtype": one.dtype, "value": value}
+        if isinstance(one, RecordArgument):
+            return {"scalar": one.name, "fields": one.fields}
         argument: dict[str, Any] = {
             "buffer": one.name,
             "dtype": one.values.dtype.name,
