@@ -122,8 +122,10 @@ class KernelFile:
         Raises:
             KernelFileError: a data file cannot be read any more.
         """
-        parts = [self.text_sha256, *(stage.source.sha256 for stage in self.recipe.stages)]
-        parts += self.recipe.data_hashes
+        recipe = self.recipe
+        parts = [self.text_sha256, *(stage.source.sha256 for stage in recipe.stages), *recipe.data_hashes]
+        if recipe.reference is not None:
+            parts.append(recipe.reference.source.sha256)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def workload(self, sizes: Mapping[str, int | str], batch: int | None = None) -> Workload:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.config.formulas import Place
 from tuner.config.global_functions import GlobalFunction, global_functions, used_names
 from tuner.config.library_stage import LibraryStageRecipe
-from tuner.config.recipe import StageRecipe
+from tuner.config.stage_recipe import StageRecipe
 from tuner.model import Buffer, Source, Work
 from tuner.model.elements import element_dtype
 
@@ -47,10 +47,20 @@ def default_entry(source: Source, names: Collection[str], apart: Collection[str]
         raise place.error(
             f"is needed, as {Path(source.path).name} {several if found else 'has no __global__ function'}"
         )
-    return _filled(found[0], names, place)
+    return filled_entry(found[0], names, place)
 
 
-def _filled(function: GlobalFunction, names: Collection[str], place: Place) -> str:
+def filled_entry(function: GlobalFunction, names: Collection[str], place: Place) -> str:
+    """The name expression of a function, with a name for every template parameter.
+
+    Args:
+        function: a template, or none.
+        names: of sizes, tunables and derived values, which template parameters may have.
+        place: of the key, for messages.
+
+    Raises:
+        KernelFileError: a template parameter is none of ``names``.
+    """
     parameters = function.template_parameters
     if not parameters:
         return function.name

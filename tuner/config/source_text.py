@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tuner.config.formulas import Place
 from tuner.config.library_stage import LibraryStageRecipe
-from tuner.config.recipe import StageRecipe
+from tuner.config.stage_recipe import StageRecipe
 from tuner.errors import suggestion
 from tuner.model import Source
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.compiler import Compiler
-from tuner.compiler.compiler import plan_resources
+from tuner.compiler.resources import plan_resources
 from tuner.devices.gpus import gpu_names
 from tuner.errors import (
     ChildCrashedError,
@@ -33,7 +33,16 @@ from tuner.errors import (
     UnknownNameError,
 )
 from tuner.interfaces import Check, Progress, RunRecord
-from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Status, Workload, WorkloadResult
+from tuner.model import (
+    DeviceIdentity,
+    DeviceLimits,
+    Plan,
+    ProblemSpec,
+    Resources,
+    Status,
+    Workload,
+    WorkloadResult,
+)
 from tuner.system.process import Child
 
 _CUDA = re.compile(r"cuda(?::(\d+))?")
@@ -85,7 +94,7 @@ class WorkerDevice:
         self._own_compiler = compiler is None
         self._child: Child | None = None
         self._closed = False
-        self._prepared: set[tuple[Workload, int]] = set()
+        self._prepared: set[tuple[Workload, ProblemSpec, int]] = set()
         self.verifier: Callable[[Plan, int], Check] | None = None
         self._identity, self._limits = self._start()
 
@@ -141,7 +150,7 @@ class WorkerDevice:
 
     def _prepare(self, plan: Plan, seed: int) -> None:
         """Let the worker make a reference, once; a function of the user's may take longer than a check."""
-        child, key = self._running(), (plan.workload, seed)
+        child, key = self._running(), (plan.workload, plan.problem, seed)
         if key in self._prepared:
             return
         try:

@@ -22,13 +22,14 @@ from tuner.errors import (
 )
 from tuner.interfaces import Check, Device
 from tuner.kernel_tuner.answers import Judge
-from tuner.kernel_tuner.arguments import GivenArray, GivenScalar, HostArray, restored, save
+from tuner.kernel_tuner.arguments import GivenArray, GivenScalar, restored, save
 from tuner.kernel_tuner.cache import Row
 from tuner.kernel_tuner.kernel import KernelCall, kernel_file_of
 from tuner.kernel_tuner.listening import Listener, say
 from tuner.kernel_tuner.returning import cache_of, returned, rows_of, without_known
 from tuner.kernel_tuner.tuning_call import TuningCall
 from tuner.model import Plan, RunStatus, Status, Workload
+from tuner.python.host_arrays import HostArray
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import TuningResult, tune
 

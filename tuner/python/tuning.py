@@ -1,6 +1,5 @@
 """``tuner.tune``: one call from kernels to a result."""
 
-import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from tuner.config.catalog import Catalog
 from tuner.errors import InputError, suggestion
 from tuner.options import SearchOptions
-from tuner.python.kernel import Kernel, Restrictions
+from tuner.python.data_folder import data_folder
+from tuner.python.kernel import Kernel
 from tuner.python.result import Result
+from tuner.python.values import Restrictions
+from tuner.python.wording import python_words
 
 if TYPE_CHECKING:
     from tuner.search.driver import TrialEvent
-
-_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory; folders in it are private
-_ROOM = 2  # times the arrays
 
 
 def tune(
@@ -53,8 +52,8 @@ def tune(
         tunables: name -> values, for a kernel that has none of its own; of a single ``Kernel`` only.
         restrictions: beside those of the kernel; of a single ``Kernel`` only.
         objective: ``time``, ``energy``, ``edp`` or ``ed2p``.
-        device: ``cuda:0``, ``sim:h200``, ...; None for the GPU of this machine, or a simulated one with a
-            warning where there is none.
+        device: ``cuda:0``, ``sim:h200``, ...; None for the GPU that the arrays are on, else that of this
+            machine, or a simulated one with a warning where there is none.
         policy: search strategy.
         budget: most trials; None for no limit.
         time_limit_s: longest search in seconds; None for no limit.
@@ -80,8 +79,11 @@ def tune(
 
     given = [kernels] if isinstance(kernels, Kernel | str) else list(kernels)
     _check(given, tunables, restrictions, options)
+    own = [one for one in given if isinstance(one, Kernel)]
+    device = _device_of(own) if device is None else device
     with ExitStack() as stack:
-        folder = _data_folder(stack, given)
+        stack.enter_context(python_words([one.label for one in own], [s for one in own for s in one.symbols]))
+        folder = stack.enter_context(data_folder(sum(one.data_bytes for one in own)))
         catalog, names = _described(given, folder, tunables, restrictions, kernel_files)
         request = Request(
             names,
@@ -135,14 +137,17 @@ def _check(
             raise InputError(f"unknown option {name!r}{suggestion(name, known)}; options: {', '.join(known)}")
 
 
-def _data_folder(stack: ExitStack, given: Sequence[Kernel | str]) -> Path:
-    """A private folder for arrays, in memory where there is room, that goes on every way out."""
-    from shutil import disk_usage  # noqa: PLC0415 - same
+def _device_of(kernels: Sequence[Kernel]) -> str | None:
+    """The GPU that arrays are on; None where all are on the host.
 
-    wanted = _ROOM * sum(one.data_bytes for one in given if isinstance(one, Kernel))
-    roomy = _MEMORY.is_dir() and disk_usage(_MEMORY).free > wanted
-    folder = tempfile.TemporaryDirectory(prefix="tuner-", dir=_MEMORY if roomy else None)
-    return Path(stack.enter_context(folder))
+    Raises:
+        InputError: they are on several.
+    """
+    placed = {kernel.name: kernel.gpu for kernel in kernels if kernel.gpu is not None}
+    if len(set(placed.values())) > 1:
+        listed = ", ".join(f"those of {name} are on GPU {gpu}" for name, gpu in placed.items())
+        raise InputError(f"kernels: arrays are on several GPUs ({listed}); name the device")
+    return f"cuda:{next(iter(placed.values()))}" if placed else None
 
 
 def _described(
