@@ -24,6 +24,7 @@ from tuner.config.source_guesses import (
     struct_fields,
 )
 from tuner.errors import InputError, suggestion
+from tuner.expressions import is_free_name
 
 _SIZE = (
     r"n|m|k|nx|ny|nz|size|length|len|count|total|elements|width|height|depth|rows|cols|columns|dim|w|h"
@@ -225,6 +226,8 @@ def _add_arguments(draft: Draft, parameters: Sequence[Parameter]) -> None:
         roles |= {one.name: "inout" for one in parameters if one.pointer and not one.const}
     for number, one in enumerate(parameters, 1):
         name = one.name or f"argument{number}"
+        if not is_free_name(name) and is_free_name(f"{name}_"):  # a word of expressions
+            name = f"{name}_"
         if not one.pointer:
             _add_scalar(draft, name, one)
             continue
