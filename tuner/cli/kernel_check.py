@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 MAX_NAMED = 4
 """Architectures that are listed even where they are all."""
 
-NARROW = 80
-"""Columns of a terminal; in less, all cells of the table share the loss."""
-
 MAX_PLANS = 50_000
 """Configurations of a workload that are evaluated; of a larger space, some half a minute's worth."""
 
@@ -90,11 +87,8 @@ def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    longest = max((len(row["workload"]) for row in rows), default=0)
-    out = console(json_path)
-    least = {"workload": min(longest, out.width // 3 if out.width >= NARROW else 1)}
     for title in ("workload", "batch", "configurations", "of", "default", "threads", "launches"):
-        table.add_column(title, overflow="fold", min_width=least.get(title))
+        table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(
             row["workload"],
@@ -105,7 +99,7 @@ def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
             extremes(row["threads_per_block"]),
             extremes(row["launches"]),
         )
-    out.print(table)
+    console(json_path).print(table)
 
 
 # --- signatures, names, compiling ------------------------------------------------------------------
