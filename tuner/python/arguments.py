@@ -82,14 +82,16 @@ def gpu_of_arrays(arguments: Sequence[KernelArgument]) -> int | None:
     return next(iter(placed.values()), None)
 
 
-def entry_of(source: str, name: str | None, label: str) -> str:
+def entry_of(source: str, name: object, label: str) -> str:
     """The name expression of the kernel: the one given, or the only ``__global__`` function of the source.
 
     Raises:
-        InputError: none is given, and the source has none or several.
+        InputError: it is no text, or none is given and the source has none or several.
     """
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        raise InputError(f"{label}: name must be the name of a function, not {name!r}")
     if name is not None:
-        return name
+        return name.strip()
     found = [function.name for function in global_functions(source)]
     if len(found) != 1:
         what = f"{len(found)} __global__ functions: {', '.join(found)}" if found else "no __global__ function"
@@ -224,7 +226,8 @@ def _struct(name: str, value: np.void, label: str) -> StructValueArgument:
     plain = all(one.name in DTYPES and one.kind in _WHOLE + "f" for one in fields.values())
     if not fields or not plain or not all(map(is_free_name, fields)):
         raise InputError(f"{label}: {dtype} is no struct of numbers")
-    if dtype.fields != np.dtype(list(fields.items()), align=True).fields:
+    in_c = np.dtype(list(fields.items()), align=True)
+    if (dtype.fields, dtype.itemsize) != (in_c.fields, in_c.itemsize):
         raise InputError(
             f"{label}: its fields do not lie as those of a struct do; its dtype needs align=True"
         )

@@ -30,6 +30,7 @@ from tuner.python.references import expected_outputs
 from tuner.python.values import (
     Restrictions,
     SpaceDescription,
+    mapping_of,
     plain_value,
     restrictions_of,
     sizes_of,
@@ -80,6 +81,7 @@ class Kernel:
         entry: the name expression of the function.
         arguments: in the order of its parameters.
         outputs: names of the arrays that it writes.
+        gpu: number of the GPU that its arrays are on; None where they are on the host.
 
     Raises:
         InputError: something cannot be used; the message names the argument.
@@ -112,7 +114,7 @@ class Kernel:
         self.entry = entry_of(texts, name, "Kernel")
         self.name = re.sub(r"[^a-z0-9]+", "-", self.entry.partition("<")[0].lower()).strip("-") or "kernel"
         self.arguments: tuple[KernelArgument, ...] = read_arguments(arguments, texts, self.entry)
-        gpu_of_arrays(self.arguments)  # refuses arrays on several
+        self.gpu = gpu_of_arrays(self.arguments)
         self._complete = _output_names(self.arguments, outputs)
         self.outputs = tuple(
             one.name
@@ -122,23 +124,19 @@ class Kernel:
         if not self.outputs:
             raise InputError(f"{self.name}: no array is written: every pointer is const; name outputs=[...]")
         self._grid, self._block, self._shared_bytes = grid, block, shared_bytes
-        self._space = SpaceDescription(tunables or {}, restrictions_of(restrictions), default)
-        self._expected = (
-            {}
-            if reference is None
-            else expected_outputs(reference, self.arguments, self.outputs, self._complete)
-        )
+        stated = mapping_of("default", default)
+        self._space = SpaceDescription(tunables or {}, restrictions_of(restrictions), stated)
+        self._expected = expected_outputs(reference, self.arguments, self.outputs, self._complete)
         self._tolerance = tolerance
         self._symbols = {
             symbol: on_host(np.asarray(value) if np.isscalar(value) else value, f"symbols: {symbol}")
-            for symbol, value in (symbols or {}).items()
+            for symbol, value in mapping_of("symbols", symbols).items()
         }
-        self._sizes = sizes_of(self.arguments, sizes or {})
+        self._sizes = sizes_of(self.arguments, mapping_of("sizes", sizes))
         self._options = _texts("options", options)
-        self._include_paths = tuple(
-            str(Path(one).absolute()) for one in _texts("include_paths", include_paths)
-        )
-        self._cooperative, self._work = cooperative, work
+        folders = _texts("include_paths", include_paths)
+        self._include_paths = tuple(str(Path(one).absolute()) for one in folders)
+        self._cooperative, self._work = cooperative, mapping_of("work", work)
 
     def __repr__(self) -> str:
         return f"Kernel({self.entry!r}, {len(self.arguments)} arguments)"
@@ -152,15 +150,6 @@ class Kernel:
     def symbols(self) -> tuple[str, ...]:
         """Names of its ``__constant__`` and ``__device__`` variables that are filled."""
         return tuple(self._symbols)
-
-    @property
-    def gpu(self) -> int | None:
-        """Number of the GPU that its arrays are on; None where they are on the host.
-
-        Raises:
-            InputError: they are on several.
-        """
-        return gpu_of_arrays(self.arguments)
 
     @property
     def data_bytes(self) -> int:
@@ -206,9 +195,9 @@ class Kernel:
             "constraints": {"rules": [rule for rule in rules if isinstance(rule, str)], "spills": True},
             "launch": launch,
         }
-        if self._work is not None:
+        if self._work:
             document["work"] = {name: plain_value(value) for name, value in self._work.items()}
-        if self._space.default is not None:
+        if self._space.default:
             document["default"] = {name: plain_value(value) for name, value in self._space.default.items()}
         return kernel_of(
             document,
@@ -282,6 +271,8 @@ def _source(given: str | Path) -> Source:
 def _output_names(arguments: Sequence[KernelArgument], outputs: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(outputs, str):
         outputs = [outputs]
+    if not isinstance(outputs, list | tuple | None):
+        raise InputError(f"outputs: must be a list of names, not {outputs!r}")
     arrays = [one.name for one in arguments if isinstance(one, ArrayArgument)]
     for name in outputs or ():
         if name not in arrays:

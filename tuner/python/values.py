@@ -1,7 +1,7 @@
 """What may be varied, and the names that expressions know: as callers write them, checked."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,12 @@ class SpaceDescription:
     Attributes:
         tunables: name -> values.
         restrictions: conditions on configurations.
-        default: the configuration to start from; None for the first of the space.
+        default: the configuration to start from; empty for the first of the space.
     """
 
     tunables: Mapping[str, Sequence[TunableValue]]
     restrictions: Sequence[str | Callable[..., Any]] = ()
-    default: Mapping[str, TunableValue] | None = None
+    default: Mapping[str, TunableValue] = field(default_factory=dict)
 
 
 def restrictions_of(given: Restrictions | None) -> list[str | Callable[..., Any]]:
@@ -38,7 +38,7 @@ def restrictions_of(given: Restrictions | None) -> list[str | Callable[..., Any]
     """
     if given is None:
         return []
-    rules = [given] if isinstance(given, str) or callable(given) else list(given)
+    rules: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
     for i, rule in enumerate(rules):
         if not isinstance(rule, str) and not callable(rule):
             raise InputError(f"restrictions[{i}]: {rule!r} is neither an expression nor a function")
@@ -71,7 +71,7 @@ def tunables_of(given: Mapping[str, Sequence[Any]]) -> dict[str, list[TunableVal
     Raises:
         InputError: there are none, or a value is no number, boolean or text.
     """
-    if not given:
+    if not mapping_of("tunables", given):
         raise InputError(
             "tunables: none are given; write for example tunables={'block_size_x': [64, 128, 256]}"
         )
@@ -85,6 +85,20 @@ def tunables_of(given: Mapping[str, Sequence[Any]]) -> dict[str, list[TunableVal
                 raise InputError(f"tunables: {name}: {value!r} is no number, boolean or text")
         values[name] = list(dict.fromkeys(found))
     return values
+
+
+def mapping_of(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401 - the caller's
+    """A dict by names; empty for None.
+
+    Raises:
+        InputError: it is something else, or has a key that is no name.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"{name}: must be a dict by names, not {given!r}")
+    for key in given or ():
+        if not isinstance(key, str) or not key.isidentifier():
+            raise InputError(f"{name}: {key!r} is not a name")
+    return {} if given is None else dict(given)
 
 
 def plain_value(value: Any) -> Any:  # noqa: ANN401 - a number of Python or NumPy
