@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from tuner.compiler.compiler import CompiledStage, Compiler, Progress
+from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.errors import CompileError
+from tuner.interfaces import Progress
 from tuner.model import Plan, Resources, Stage
 
 LIBRARY_RESOURCES = Resources(0, compiled=False)

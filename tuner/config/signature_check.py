@@ -37,7 +37,7 @@ _C_TYPES = {
 }
 
 
-class Finding(NamedTuple):
+class Remark(NamedTuple):
     """Something about a kernel file.
 
     Attributes:
@@ -71,7 +71,7 @@ def signature_of(stage: Stage, demangled_name: str | None = None) -> list[Parame
     return [replace(known, name=one.name) for known, one in zip(types, written, strict=True)]
 
 
-def findings(path: object, plan: Plan, stage: Stage, parameters: Sequence[Parameter]) -> list[Finding]:
+def findings(path: object, plan: Plan, stage: Stage, parameters: Sequence[Parameter]) -> list[Remark]:
     """What does not fit between the arguments of a stage and the parameters of its function.
 
     Args:
@@ -83,7 +83,7 @@ def findings(path: object, plan: Plan, stage: Stage, parameters: Sequence[Parame
     where = f"{stage.entry} ({PurePath(stage.source.path).name})"
     if len(stage.arguments) != len(parameters):
         return [
-            Finding(
+            Remark(
                 "error",
                 f"{path}: {_counted(len(stage.arguments))} for {where}, which takes {len(parameters)}:"
                 f" {', '.join(f'{one} {one.name}'.strip() for one in parameters) or 'none'}",
@@ -98,7 +98,7 @@ def findings(path: object, plan: Plan, stage: Stage, parameters: Sequence[Parame
             name = _name(argument) or parameter.name
             shown = f"argument {number}" + (f" ({name})" if name else "")
             taken = f"{parameter} {parameter.name}".strip()
-            found.append(Finding(level, f"{path}: {shown} of {where}, which takes '{taken}': {text}"))
+            found.append(Remark(level, f"{path}: {shown} of {where}, which takes '{taken}': {text}"))
     return found
 
 
