@@ -96,7 +96,7 @@ def test_what_cannot_be_told_is_left_open(tmp_path: Path) -> None:
     result = run("new", source)
     text = source.with_suffix(".toml").read_text()
     assert '# p = "..."  # FILL IN: Params: structs are written as { field' in text
-    assert 'in = "in float16[N, 2]"' in text
+    assert 'in_ = "in float16[N, 2]"' in text
     assert "to fill in: arguments.p: Params" in result.output
     assert "guessed: arguments.out: points to void; float32 is a guess" in result.output
 

@@ -20,6 +20,7 @@ from tuner.config.cuda_source.signatures import GlobalFunction, global_functions
 from tuner.config.short_files import NAME_PATTERN
 from tuner.config.signature_check import HALVES
 from tuner.errors import InputError, suggestion
+from tuner.expressions import is_free_name
 
 _SIZE = (
     r"n|m|k|nx|ny|nz|size|length|len|count|total|elements|width|height|depth|rows|cols|columns|dim|w|h"
@@ -221,6 +222,8 @@ def _add_arguments(draft: Draft, parameters: Sequence[Parameter]) -> None:
         roles |= {one.name: "inout" for one in parameters if one.pointer and not one.const}
     for number, one in enumerate(parameters, 1):
         name = one.name or f"argument{number}"
+        if not is_free_name(name) and is_free_name(f"{name}_"):  # a word of expressions
+            name = f"{name}_"
         if not one.pointer:
             _add_scalar(draft, name, one)
             continue
