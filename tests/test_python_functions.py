@@ -81,6 +81,7 @@ OTHER = np.where(np.arange(5000) == 2500, 1.0, 0.0)
         (functools.partial(below, 1), functools.partial(below, 1), functools.partial(below, 2)),
         (functools.partial(below), functools.partial(below), functools.partial(operator.lt)),
         (np.minimum, np.minimum, np.maximum),
+        (functools.cache(below), functools.cache(below), functools.cache(calls_itself)),
         (calls_itself, calls_itself, below),
     ],
 )

@@ -99,6 +99,8 @@ def _of_object(value: object, each: _Each) -> list[bytes]:
     plain = _ADDRESS.sub("", text)
     if plain == text and not callable(value):
         return [plain.encode()]
+    if callable(wrapped := getattr(value, "__wrapped__", None)):  # what was compiled, or is cached
+        return each((wrapped,))
     called = type(value).__call__ if callable(value) else None
     own = getattr(value, "__dict__", {})
     slots = [getattr(value, name, None) for name in getattr(type(value), "__slots__", ())]
