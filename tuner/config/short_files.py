@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tuner.config.cuda_source.signatures import GlobalFunction, global_functions
+from tuner.config.cuda_source.used_names import used_names
 from tuner.config.formulas import Place
-from tuner.config.global_functions import GlobalFunction, global_functions, used_names
 from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.stage_recipe import StageRecipe
 from tuner.model import Buffer, Source, Work

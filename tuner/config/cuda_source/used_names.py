@@ -3,11 +3,9 @@
 import re
 from collections.abc import Collection
 
-from tuner.config.signature import GlobalFunction, global_functions
+from tuner.config.cuda_source.signatures import global_functions
+from tuner.config.cuda_source.tokens import without_comments
 
-__all__ = ["GlobalFunction", "global_functions", "used_names", "without_comments"]
-
-_SKIPPED = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TEMPLATES = re.compile(r"\btemplate\s*<([^;{}>]*)>")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _TYPE = (
@@ -19,11 +17,6 @@ _DECLARED = re.compile(
 )
 
 
-def without_comments(text: str) -> str:
-    """The text with a blank for every comment and every string."""
-    return _SKIPPED.sub(" ", text)
-
-
 def used_names(text: str, among: Collection[str] | None = None) -> frozenset[str]:
     """The names that a source uses without declaring them, as variables, (template) parameters or kernels.
 
@@ -33,7 +26,7 @@ def used_names(text: str, among: Collection[str] | None = None) -> frozenset[str
         text: CUDA C++.
         among: the names that are asked for; None for all.
     """
-    text = without_comments(text)
+    text = without_comments(text, keep_strings=False)
     words = frozenset(_WORD.findall(text))
     if among is not None:
         words &= frozenset(among)
