@@ -135,6 +135,8 @@ def test_functions_of_a_source() -> None:
         "float",
         "unsigned",
     }
+    assert used_names("__global__ void k(int n) { n + L + b; }", ("L", "k", "n", "N")) == {"L"}
+    assert used_names("int a;", ()) == frozenset()
 
 
 def test_templates_are_filled_in_by_name(tmp_path: Path) -> None:

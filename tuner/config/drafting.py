@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tuner.config.cuda_source.guesses import (
     axes_of,
+    block_names,
     constant_symbols,
     fixed_numbers,
     macros_to_set,
@@ -301,9 +302,13 @@ def _add_launch(draft: Draft) -> None:
     whole = named_like(draft.tunables, _BLOCK)
     fixed = fixed_numbers(draft.text)
     closed: list[str] = []
+    said = block_names(draft.text)
     for axis in range(count):
         one_axis = rf"(?:{_BLOCK}_?|b){_AXIS_NAMES[axis]}"
-        own = named_like(draft.tunables, one_axis)
+        stated_name = said.get(_AXIS_NAMES[axis], "")
+        if stated_name in draft.tunables and stated_name not in draft.default:
+            draft.tunables[stated_name] = list([_BLOCKS[0], [8, 16, 32]][count > 1])
+        own = stated_name if stated_name in draft.tunables else named_like(draft.tunables, one_axis)
         stated = None if own or whole else named_like(fixed, one_axis) or named_like(fixed, _BLOCK)
         if stated:
             draft.block.append(str(fixed[stated]))
@@ -312,6 +317,8 @@ def _add_launch(draft: Draft) -> None:
             continue
         name = own or whole or f"block_size_{_AXIS_NAMES[axis]}"
         if name not in draft.tunables:
+            if f"blockDim.{_AXIS_NAMES[axis]}" not in draft.text and name not in draft.text:
+                draft.notes.append(f"launch.block: nothing says how many threads along {_AXIS_NAMES[axis]}")
             draft.tunables[name] = list(_BLOCKS[axis] if count == 1 or axis else [8, 16, 32, 64, 128])
         elif name in draft.block and name not in draft.default:  # a square
             draft.tunables[name] = [8, 16, 32]

@@ -1,5 +1,6 @@
 """What a kernel file may leave out: name, entry, block, work; and macros for what no entry names."""
 
+import functools
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -101,7 +102,7 @@ def with_macros(
     templates = [template for stage in compiled for template in (stage.entry, *stage.options)]
     mentioned = frozenset().union(*(template.names for template in templates))
     left = [name for name in names if name not in mentioned]
-    used = {stage.source: _used(stage.source) if left else frozenset() for stage in compiled}
+    used = {source: _used(source, tuple(left)) for source in {stage.source for stage in compiled}}
     return tuple(
         replace(stage, macros=tuple(name for name in left if name in used[stage.source]))
         if isinstance(stage, StageRecipe)
@@ -110,8 +111,11 @@ def with_macros(
     )
 
 
-def _used(source: Source) -> frozenset[str]:
-    return used_names("\n".join([source.text, *(text for _, text in source.headers)]))
+@functools.lru_cache(maxsize=16)  # catalogues are read again and again, by tests and by the daemon
+def _used(source: Source, among: tuple[str, ...]) -> frozenset[str]:
+    if not among:
+        return frozenset()
+    return used_names("\n".join([source.text, *(text for _, text in source.headers)]), among)
 
 
 def assumed_work(buffers: Iterable[Buffer]) -> Work:

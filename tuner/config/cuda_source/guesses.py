@@ -113,6 +113,20 @@ def _use(tokens: Sequence[Token], place: int) -> str:
     return "changed" if changed or counted else "read"
 
 
+def block_names(text: str) -> dict[str, str]:
+    """Names that stand for the extent of a block: ``{"x": "B"}`` for ``blockIdx.x * B + threadIdx.x``."""
+    plain = without_comments(text)
+    cast = r"(?:\([a-z_0-9 ]+\)\s*)?"
+    found: dict[str, str] = {}
+    for axis in "xyz":
+        own = rf"blockIdx\.{axis}"
+        product = rf"(?:{cast}{own}\s*\*\s*{cast}(\w+)|\b{cast}(\w+)\s*\*\s*{cast}{own})"
+        match = re.search(rf"{product}\s*\+\s*threadIdx\.{axis}", plain)
+        if match is not None:
+            found[axis] = match[1] or match[2]
+    return found
+
+
 def axes_of(text: str) -> int:
     """Axes of the launch that a kernel asks for: 1, 2 or 3."""
     plain = without_comments(text, keep_strings=False)
