@@ -53,6 +53,10 @@ def below(p: Any) -> Any:
     return p["x"] < LIMIT
 
 
+def of_attribute(p: Any) -> Any:
+    return p.LIMIT
+
+
 def test_digests_are_the_same_in_another_process(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever the seed of hashes and the addresses are."""
     exec(SCRIPT, {"__name__": "__main__"})  # noqa: S102 - a text of this file
@@ -81,6 +85,7 @@ OTHER = np.where(np.arange(5000) == 2500, 1.0, 0.0)
         (functools.partial(below, 1), functools.partial(below, 1), functools.partial(below, 2)),
         (functools.partial(below), functools.partial(below), functools.partial(operator.lt)),
         (np.minimum, np.minimum, np.maximum),
+        (functools.cache(below), functools.cache(below), functools.cache(calls_itself)),
         (calls_itself, calls_itself, below),
     ],
 )
@@ -91,8 +96,9 @@ def test_what_is_captured_counts(one: Any, same: Any, other: Any) -> None:
 
 
 def test_globals_that_a_function_names_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit beside a function decides what it returns."""
-    before = function_digest(below)
+    """A limit beside a function decides what it returns; an attribute of that name is another thing."""
+    before, attribute = function_digest(below), function_digest(of_attribute)
     monkeypatch.setitem(globals(), "LIMIT", 4)
 
     assert function_digest(below) != before
+    assert function_digest(of_attribute) == attribute

@@ -217,6 +217,27 @@ def test_a_reference_may_be_an_expression(tmp_path: Path) -> None:
     assert file.problem.reference == (("c", "a + b"),)
 
 
+def test_functions_may_be_in_headers_and_namespaces(tmp_path: Path) -> None:
+    """The signature and the parameters of a template are found there."""
+    templated = VADD.replace("__global__", "template <int block_size_x> __global__")
+    (tmp_path / "v.cuh").write_text(f"namespace sums {{ {templated} }}")
+    (tmp_path / "v.cu").write_text('#include "v.cuh"\n')
+    file = vadd(source=tmp_path / "v.cu", name="sums::vadd").kernel_file(tmp_path)
+
+    assert plan_of(file, block_size_x=64).stages[0].entry == "sums::vadd<64>"
+
+
+def test_numbers_may_have_small_types(tmp_path: Path) -> None:
+    """A Python number takes the type of its parameter, one that NumPy lacks too."""
+    source = VADD.replace("int n", "nv_bfloat16 s, unsigned int n")
+    given = arrays()
+    given = {name: given[name] for name in "cab"} | {"s": 1.5, "n": np.int32(N)}
+    file = vadd(source=source, arguments=given).kernel_file(tmp_path)
+    scalars = plan_of(file, block_size_x=64).stages[0].arguments[3:]
+
+    assert scalars == (Scalar("bfloat16", 1.5), Scalar("uint32", N))
+
+
 def test_sources_may_be_files_with_headers(tmp_path: Path) -> None:
     """A path is read, with the headers beside it."""
     (tmp_path / "v.cu").write_text('#include "one.cuh"\n' + VADD)
@@ -286,6 +307,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no list": ({"options": "-G"}, "options: must be a list of texts"),
     "no dict": ({"symbols": 3}, "symbols: must be a dict by names"),
     "no name": ({"name": 3}, "name must be the name of a function"),
+    "bfloat16": (
+        {"source": VADD.replace("float* a", "nv_bfloat16* a")},
+        "a: arrays of bfloat16",
+    ),
     "size": ({"sizes": {"n": 4}}, "sizes: n: is the name of an argument"),
     "shape": ({"reference": lambda a, b: a[:3]}, r"reference: c has the shape \(3,\)"),
     "not finite": ({"reference": lambda a, b: a * np.nan}, "reference: c is not finite"),

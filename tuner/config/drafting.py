@@ -6,15 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.config.short_files import NAME_PATTERN
-from tuner.config.signature import (
-    GlobalFunction,
-    Parameter,
-    global_functions,
-    parameters_of,
-)
-from tuner.config.signature_check import HALVES
-from tuner.config.source_guesses import (
+from tuner.config.cuda_source.guesses import (
     axes_of,
     block_names,
     constant_symbols,
@@ -24,6 +16,10 @@ from tuner.config.source_guesses import (
     role_of,
     struct_fields,
 )
+from tuner.config.cuda_source.parameters import Parameter
+from tuner.config.cuda_source.signatures import GlobalFunction, global_functions, parameters_of
+from tuner.config.short_files import NAME_PATTERN
+from tuner.config.signature_check import HALVES
 from tuner.errors import InputError, suggestion
 from tuner.expressions import is_free_name
 

@@ -1,5 +1,6 @@
 """Digests of Python functions that are the same in every process: no addresses, no order of sets."""
 
+import dis
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 _DEEPEST = 12  # of functions that use functions, and of objects in objects
+_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 _MOST = 10_000  # values; of others the type counts
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -82,9 +84,10 @@ def _used_by(function: FunctionType) -> list[object]:
 
 
 def _names(code: CodeType) -> set[str]:
-    """Names of globals and attributes in a function and the functions in it."""
+    """Names of globals in a function and the functions in it."""
     inner = (one for one in code.co_consts if isinstance(one, CodeType))
-    return set(code.co_names).union(*map(_names, inner))
+    own = {one.argval for one in dis.get_instructions(code) if one.opname in _GLOBAL}
+    return own.union(*map(_names, inner))
 
 
 def _content(cell: Any) -> object:  # noqa: ANN401 - types.CellType, whose content is anything
@@ -99,6 +102,8 @@ def _of_object(value: object, each: _Each) -> list[bytes]:
     plain = _ADDRESS.sub("", text)
     if plain == text and not callable(value):
         return [plain.encode()]
+    if callable(wrapped := getattr(value, "__wrapped__", None)):  # what was compiled, or is cached
+        return each((wrapped,))
     called = type(value).__call__ if callable(value) else None
     own = getattr(value, "__dict__", {})
     slots = [getattr(value, name, None) for name in getattr(type(value), "__slots__", ())]

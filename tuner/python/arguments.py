@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from tuner.config.argument_schema import DTYPES
-from tuner.config.global_functions import global_functions
-from tuner.config.signature import Parameter, parameters_of
+from tuner.config.cuda_source.parameters import Parameter
+from tuner.config.cuda_source.signatures import global_functions, parameters_of
 from tuner.errors import InputError, suggestion
 from tuner.expressions import is_free_name
+from tuner.model.elements import BFLOAT16
 from tuner.python.host_arrays import HostArray, gpu_of, is_array, on_host
 
 _WHOLE = "biu"
@@ -179,9 +180,9 @@ def _argument(name: str, value: Any, parameter: Parameter | None) -> KernelArgum
         value = value.item()
     if not isinstance(value, bool | int | float | str):
         raise InputError(f"{label}: {type(value).__name__} is neither an array nor a number")
-    if isinstance(value, float) and np.dtype(dtype).kind in "iub":
+    if isinstance(value, float) and _kind(dtype) in "iub":
         raise InputError(f"{label}: {value} is no whole number, and the parameter is {dtype}")
-    if isinstance(value, int) and np.dtype(dtype).kind in "iu":
+    if isinstance(value, int) and _kind(dtype) in "iu":
         bounds = np.iinfo(dtype)
         if not bounds.min <= value <= bounds.max:
             raise InputError(f"{label}: {value} does not fit {dtype}; give a NumPy scalar of a wider type")
@@ -196,6 +197,8 @@ def _array(name: str, value: Any, parameter: Parameter | None, label: str) -> Ar
         return ArrayArgument(name, values, const=False, gpu=gpu_of(value))
     if not parameter.pointer:
         raise InputError(f"{label}: {_declared(parameter)} is passed by value; give a number, not an array")
+    if parameter.dtype == BFLOAT16:
+        raise InputError(f"{label}: arrays of bfloat16 are taken by kernel files only")
     if parameter.dtype not in (None, values.dtype.name) and not _same_bits(parameter.dtype, values):
         raise InputError(
             f"{label}: the array is {values.dtype}, and the source says {_declared(parameter)};"
@@ -218,6 +221,11 @@ def _same_bits(declared: str | None, values: HostArray) -> bool:
 
 def _same_size_whole(one: "np.dtype[Any]", other: "np.dtype[Any]") -> bool:
     return one.kind in _WHOLE and other.kind in _WHOLE and one.itemsize == other.itemsize
+
+
+def _kind(dtype: str) -> str:
+    """NumPy's letter for a kind of numbers."""
+    return "f" if dtype == BFLOAT16 else np.dtype(dtype).kind
 
 
 def _struct(name: str, value: np.void, label: str) -> StructValueArgument:
@@ -250,7 +258,7 @@ def _value_dtype(value: Any, parameter: Parameter | None, label: str) -> str:  #
     declared = None if parameter is None else parameter.dtype
     if isinstance(value, np.generic):
         given = value.dtype.name
-        if declared in DTYPES and _same_size_whole(np.dtype(declared), value.dtype):
+        if declared in DTYPES and declared != BFLOAT16 and _same_size_whole(np.dtype(declared), value.dtype):
             return declared  # its values are checked against the type
         if declared not in (None, given):
             assert parameter is not None  # noqa: S101 - for the type checker

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tuner.config import KernelFile
+from tuner.config.cuda_source.signatures import global_functions
 from tuner.config.formulas import Place
-from tuner.config.global_functions import global_functions
 from tuner.config.kernel_file import kernel_of
 from tuner.config.short_files import filled_entry
 from tuner.config.source_folder import SourceFolder
@@ -110,7 +110,7 @@ class Kernel:
         work: Mapping[str, Any] | None = None,
     ) -> None:
         self.source = _source(source)
-        texts = "\n".join([self.source.text, *(text for _, text in self.source.headers)])
+        texts = _all_text(self.source)
         self.entry = entry_of(texts, name, "Kernel")
         self.name = re.sub(r"[^a-z0-9]+", "-", self.entry.partition("<")[0].lower()).strip("-") or "kernel"
         self.arguments: tuple[KernelArgument, ...] = read_arguments(arguments, texts, self.entry)
@@ -163,6 +163,7 @@ class Kernel:
         folder: Path,
         tunables: Mapping[str, Sequence[Any]] | None = None,
         restrictions: Restrictions | None = None,
+        name: str | None = None,
     ) -> KernelFile:
         """The kernel as the rest of this package knows kernels.
 
@@ -170,6 +171,7 @@ class Kernel:
             folder: its arrays are written there, as files that worker processes read.
             tunables: instead of its own; None for these.
             restrictions: beside its own.
+            name: in the catalogue; None for its own.
 
         Raises:
             InputError: tunables, expressions or functions cannot be used; the message names them.
@@ -182,7 +184,7 @@ class Kernel:
             launch["cooperative"] = self._cooperative
         document = {
             "kernel": {
-                "name": self.name,
+                "name": name or self.name,
                 "family": "user",
                 "source": _SOURCE,
                 "entry": self._template(values, functions),
@@ -212,7 +214,7 @@ class Kernel:
 
     def _template(self, tunables: Collection[str], functions: Collection[str]) -> str:
         """The entry, with the parameters of a template filled in by their names where it has no braces."""
-        found = {one.name: one for one in global_functions(self.source.text)}
+        found = {one.name: one for one in global_functions(_all_text(self.source))}
         function = found.get(self.entry.rpartition("::")[2].strip())
         if "<" in self.entry or function is None:
             return self.entry
@@ -266,6 +268,10 @@ def _source(given: str | Path) -> Source:
     return SourceFolder(path.parent, [], Place(str(path), "source")).source(
         path.name, Place("Kernel", "source")
     )
+
+
+def _all_text(source: Source) -> str:
+    return "\n".join([source.text, *(text for _, text in source.headers)])
 
 
 def _output_names(arguments: Sequence[KernelArgument], outputs: Sequence[str] | None) -> tuple[str, ...]:

@@ -143,11 +143,11 @@ def _device_of(kernels: Sequence[Kernel]) -> str | None:
     Raises:
         InputError: they are on several.
     """
-    placed = {kernel.name: kernel.gpu for kernel in kernels if kernel.gpu is not None}
-    if len(set(placed.values())) > 1:
-        listed = ", ".join(f"those of {name} are on GPU {gpu}" for name, gpu in placed.items())
+    placed = [kernel for kernel in kernels if kernel.gpu is not None]
+    if len({kernel.gpu for kernel in placed}) > 1:
+        listed = ", ".join(f"those of {kernel.name} are on GPU {kernel.gpu}" for kernel in placed)
         raise InputError(f"kernels: arrays are on several GPUs ({listed}); name the device")
-    return f"cuda:{next(iter(placed.values()))}" if placed else None
+    return f"cuda:{placed[0].gpu}" if placed else None
 
 
 def _described(
@@ -158,7 +158,8 @@ def _described(
     kernel_files: Sequence[str | Path],
 ) -> tuple[Catalog, list[str]]:
     """The catalogue with the kernels, and the names of the workloads."""
-    catalog = Catalog.load(kernel_files)
+    asked = any(isinstance(one, str) for one in given)
+    catalog = Catalog.load(kernel_files) if asked else Catalog({})
     kernels, names = dict(catalog.kernels), list[str]()
     for position, one in enumerate(given):
         if isinstance(one, str):
@@ -166,10 +167,9 @@ def _described(
             continue
         own = folder / str(position)
         own.mkdir()
-        file = one.kernel_file(own, tunables, restrictions)
+        name = one.name if one.name not in kernels else f"{one.name}-{position + 1}"
+        file = one.kernel_file(own, tunables, restrictions, name)
         (workload,) = file.workloads()
-        if str(workload) in names:
-            raise InputError(f"kernels: {workload} is given twice; a round holds a workload once")
         kernels[file.name] = file
         names.append(str(workload))
     return Catalog(kernels, catalog.broken), names
