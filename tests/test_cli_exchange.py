@@ -96,3 +96,40 @@ def test_what_is_not_there_or_not_known(
     result = run(*arguments)
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[2**i for i in range(5, 9)]", "range(-9*10**18, 9*10**18)", "lists more than 100000 values"),
+        ('["-std=c++11", "--use_fast_math"]', "1.5", "CompilerOptions is 1.5"),
+        ('"--use_fast_math"', '"\\ud800"', "surrogates not allowed"),
+        ("[1024, 64]", "[1e3, 64]", "ProblemSize is"),
+        ("[1024, 64]", "[99999999999999999999, 64]", "more than 63 bits"),
+    ],
+)
+def test_hostile_t1_files_are_refused_whole(tmp_path: Path, old: str, new: str, words: str) -> None:
+    """The message names the key, and no file is left."""
+    text = (DATA / "axpy.json").read_text()
+    assert old in text
+    (tmp_path / "axpy.json").write_text(text.replace(old, new, 1))
+    shutil.copy(DATA / "axpy.cu", tmp_path)
+    result = run("import", tmp_path / "axpy.json")
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["axpy.cu", "axpy.json"]
+
+
+def test_t4_files_with_odd_tables_are_refused(tmp_path: Path) -> None:
+    """Units and measurements of the wrong type are named."""
+    one = {"configuration": {"a": 1}, "invalidity": "correct", "times": {"runtimes": [1.0]}}
+    odd = [
+        {"metadata": {"timeunit": []}, "results": [one]},
+        {"metadata": {}, "results": [{**one, "measurements": 7}]},
+        {"metadata": {}, "results": [{**one, "times": {"runtimes": [1.7e308, 1.7e308]}}]},
+    ]
+    for document in odd:
+        (tmp_path / "t4.json").write_text(json.dumps(document))
+        result = run("import", tmp_path / "t4.json", "--output", tmp_path / "o.zip")
+        assert result.exit_code == 2, result.output
+        assert not (tmp_path / "o.zip").exists()

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tuner.cli import main
-from tuner.config.source_guesses import constant_symbols, macros_to_set, role_of
+from tuner.config.cuda_source.guesses import block_names, constant_symbols, macros_to_set, role_of
 
 SCALE = r"""
 #ifndef TILE
@@ -96,7 +96,7 @@ def test_what_cannot_be_told_is_left_open(tmp_path: Path) -> None:
     result = run("new", source)
     text = source.with_suffix(".toml").read_text()
     assert '# p = "..."  # FILL IN: Params: structs are written as { field' in text
-    assert 'in = "in float16[N, 2]"' in text
+    assert 'in_ = "in float16[N, 2]"' in text
     assert "to fill in: arguments.p: Params" in result.output
     assert "guessed: arguments.out: points to void; float32 is a guess" in result.output
 
@@ -220,3 +220,12 @@ def test_a_source_that_does_not_compile(tmp_path: Path) -> None:
     assert "does not compile for sm_80 sm_90" in result.stderr
     assert "beta" in result.stderr
     assert "--arch sm90" in run("check", file, "--arch", "sm90").stderr
+
+
+def test_names_of_the_block() -> None:
+    """What a block's number is multiplied with, before the thread's is added, is the block."""
+    text = """
+    int row = blockIdx.y * BM + threadIdx.y, col = (int)BN * blockIdx.x + threadIdx.x;
+    int far = blockIdx.z * TPB * ITEMS + threadIdx.z;
+    """
+    assert block_names(text) == {"y": "BM", "x": "BN"}

@@ -220,6 +220,18 @@ def test_data_and_functions_stay_in_kernel_directories(top: Path, old: str, new:
     assert kernel_directories([top / "kernels.d", top / "outside"], below=top)
 
 
+@pytest.mark.parametrize("option", ["-I/tmp", "--include-path=..", "-include=/tmp/x.h", "-{flag}"])
+def test_options_that_read_files_are_refused(top: Path, option: str) -> None:
+    """The compiler of the service reads what is in its directories, by include_paths only."""
+    text = '[kernel]\nsource = "k.cu"\noptions = ["%s"]\n[problem]\nsizes.N = [4]\n'
+    text += '[arguments]\nx = "inout float32[N]"\n[launch]\ngrid = 1\nblock = 1\n'
+    (top / "kernels.d/mine/kernel.toml").write_text(text % "-DA={N}")
+    assert kernel_directories([top / "kernels.d"], below=top)
+    (top / "kernels.d/mine/kernel.toml").write_text(text % option)
+    with pytest.raises(InputError, match="include_paths"):
+        kernel_directories([top / "kernels.d"], below=top)
+
+
 MODES = st.integers(0o000, 0o7777)
 
 

@@ -356,3 +356,14 @@ def test_a_document_that_is_none(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as caught:
         run_of_document(whole | changed, "d.json")
     assert words in str(caught.value)
+
+
+def test_values_stay_in_their_lines() -> None:
+    """A text with a line of its own is no macro; comments keep names to their line."""
+    for value in ("1\n#include <evil>", "1 /* x", "1 \\"):
+        with pytest.raises(InputError, match="cannot be a macro"):
+            header([run_on("G", trial(1.0, P=value))])
+    odd = run_on("G\n*/ int x;", trial(1.0, 2.0, P="a\nb"), objective="energy", name="k")
+    other = run_on("G", trial(1.0, P=1), name="m")
+    assert flags([odd, other]).startswith("# k on G * / int x;, for energy\n'-DP=a\nb'\n")
+    assert all(line[0] in "{#" for line in wisdom([odd]).splitlines())

@@ -1,5 +1,7 @@
 """Inputs by generators and files: what they hold, and what is refused when a kernel file is read."""
 
+import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +210,34 @@ def test_a_file_that_has_changed(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones(4))
     with pytest.raises(InputError, match="has changed since the kernel file was read"):
         array_of(seen)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[",
+        "'''",
+        "-" * 9000 + "1",
+        "\n\n  x\n y",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (True, 4)}",
+    ],
+)
+def test_headers_that_cannot_be_parsed(tmp_path: Path, text: str) -> None:
+    """Whatever stands in a header, the message names the file."""
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text.encode() + bytes(16))
+    with pytest.raises(InputError, match=r"x\.npy: not an array of NumPy"):
+        array_header(DataFile(str(path), ""))
+
+
+def test_damaged_archives(tmp_path: Path) -> None:
+    """Bytes that cannot be unpacked are told as such."""
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, x=np.zeros(10**4))
+    with zipfile.ZipFile(path) as archive:
+        start = archive.getinfo("x.npy").header_offset + 30 + len("x.npy") + 20
+    damaged = bytearray(path.read_bytes())
+    damaged[start : start + 40] = b"\xff" * 40
+    path.write_bytes(damaged)
+    with pytest.raises(InputError, match=r"x\.npz"):
+        array_of(DataFile(str(path), "x"))

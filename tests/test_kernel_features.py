@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tuner.config import KernelFile, load_kernel_file
-from tuner.config.source_text import declared_symbols, texture_line
+from tuner.config.cuda_source.variables import declared_symbols, texture_line
 from tuner.errors import KernelFileError
 from tuner.model import Plan, Scalar, Source, StructValue
 from tuner.model.elements import bfloat16_bits, bfloat16_values, struct_bytes
@@ -267,3 +267,16 @@ def test_missing_include_path(load: Load) -> None:
     """A folder that is not there is named."""
     with pytest.raises(KernelFileError, match=r"\[kernel\] include_paths: no such folder: .*nowhere"):
         load(TEXT.replace('entry = "filter"', 'entry = "filter"\ninclude_paths = ["nowhere"]', 1))
+
+
+@pytest.mark.parametrize(("folder", "words"), [("/proc", "holds no headers"), (".", "more than 3 files")])
+def test_folders_that_are_no_includes(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, words: str
+) -> None:
+    """Folders without end are refused before they are read."""
+    monkeypatch.setattr("tuner.config.source_folder.MOST_INCLUDED_FILES", 3)
+    for number in range(4):
+        (tmp_path / f"{number}.h").touch()
+    text = f'entry = "filter"\ninclude_paths = ["{folder}"]'
+    with pytest.raises(KernelFileError, match=rf"\[kernel\] include_paths: .*{words}"):
+        load(TEXT.replace('entry = "filter"', text, 1))

@@ -45,6 +45,19 @@ def test_a_list_is_in_the_order_of_the_parameters(tmp_path: Path) -> None:
     assert plan_of(file, block_size_x=64).stages[0].arguments == ("c", "a", "b", Scalar("int32", N))
 
 
+def test_parameters_called_as_words_of_python(tmp_path: Path) -> None:
+    """``in`` is ``in_`` in expressions and functions, given in a list or by name."""
+    source = """__global__ void twice(const float* in, float* out, int n) {
+        int i = blockIdx.x * block_size_x + threadIdx.x;
+        if (i < n) out[i] = 2 * in[i];
+    }"""
+    values = np.ones(64, "float32")
+    for given in ([values, values, 64], {"in": values, "out": values, "n": 64}):
+        kernel = Kernel(source, arguments=given, grid=2, reference=lambda in_: in_ * 2)
+        file = kernel.kernel_file(tmp_path, {"block_size_x": [32]})
+        assert plan_of(file, block_size_x=32).stages[0].arguments == ("in_", "out", Scalar("int32", 64))
+
+
 def test_pointers_to_const_are_read_others_read_and_written(tmp_path: Path) -> None:
     """Without ``outputs`` an array that may be written begins with the values that were given."""
     kernel = vadd(outputs=None)

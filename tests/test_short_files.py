@@ -8,7 +8,8 @@ from click.testing import CliRunner
 from tuner.cli import main
 from tuner.config import KernelFile, json_schema, load_kernel_file
 from tuner.config.compact import expanded
-from tuner.config.global_functions import global_functions, used_names
+from tuner.config.cuda_source.signatures import global_functions
+from tuner.config.cuda_source.used_names import used_names
 from tuner.errors import KernelFileError
 from tuner.model import Scalar
 
@@ -134,6 +135,8 @@ def test_functions_of_a_source() -> None:
         "float",
         "unsigned",
     }
+    assert used_names("__global__ void k(int n) { n + L + b; }", ("L", "k", "n", "N")) == {"L"}
+    assert used_names("int a;", ()) == frozenset()
 
 
 def test_templates_are_filled_in_by_name(tmp_path: Path) -> None:

@@ -79,6 +79,18 @@ def leaves(a):
 def asks(a, weights):
     return a
 
+def interrupts(a):
+    raise KeyboardInterrupt("stop")
+
+def floods(a):
+    raise ValueError("x" * 10**6)
+
+def generates(a):
+    yield a
+
+def odd(a):
+    return {"get": {"a": 1}}
+
 def several(a):
     return a.sum(axis=1), a.sum(axis=0)
 
@@ -261,6 +273,10 @@ def test_a_file_says_what_is_right(fake: tuple[FakeCupy, CudaDevice], tmp_path: 
         ("none", "the result is None; return the array"),
         ("raises", "raised RuntimeError: no data today (line 15)"),
         ("leaves", "raised SystemExit: 3"),
+        ("interrupts", "raised KeyboardInterrupt: stop"),
+        ("floods", "xxx... (line"),
+        ("generates", "the result is generator (object), not numbers"),
+        ("odd", "returned get, and the outputs are sums"),
         ("asks", "takes 'weights', which is none of what it is called with by name: N, batch, a"),
         ("several", "returned 2 arrays, and there are 1 outputs: sums"),
         ("misnamed", "returned totals, and the outputs are sums"),
@@ -317,7 +333,12 @@ def test_naive_kernels_at_fault(
 
 @pytest.mark.parametrize(
     ("law", "words"),
-    [("truth", "is a truth value; it must be a number"), ("raises", "no data today"), ("asks", "'weights'")],
+    [
+        ("truth", "is a truth value; it must be a number"),
+        ("raises", "no data today"),
+        ("asks", "'weights'"),
+        ("odd", "get is dict"),
+    ],
 )
 def test_laws_at_fault(fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, law: str, words: str) -> None:
     """A law that raises or gives no number at the first answer is at fault."""
@@ -501,3 +522,16 @@ def test_what_checks_cannot_find_is_said(tmp_path: Path) -> None:
     """Without a reference it is said that answers are only compared with each other."""
     assert "only compared with each other" in plans(kernel(tmp_path))[0].problem.caution
     assert not any(plans(kernel(tmp_path, *form))[0].problem.caution for form in FORMS.values())
+
+
+def test_python_files_leave_nothing_beside_them(fake: tuple[FakeCupy, CudaDevice], tmp_path: Path) -> None:
+    """What is run is what was looked at: no cache of Python is read or written."""
+    assert checked(fake, kernel(tmp_path, *FORMS["function"]), sums).status is Status.OK
+    assert not (tmp_path / "__pycache__").exists()
+
+
+def test_references_too_large_for_memory() -> None:
+    """An array that no machine holds is a mistake of the expression."""
+    huge = np.broadcast_to(np.float32(1), (2**24, 2**24))
+    with pytest.raises(ExpressionError, match="needs too much memory"):
+        ArrayExpression("a + 1").evaluate({"a": huge})

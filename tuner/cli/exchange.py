@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.options import database_option
-from tuner.cli.output import writable
+from tuner.cli.output import writable, write_whole
 from tuner.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def import_(*, file: Path, output: Path | None, force: bool) -> None:
     target = output or (file.with_name(f"{stem}.toml") if found.space is None else Path(f"{stem}.zip"))
     if target.exists() and not force:
         raise InputError(f"{target}: is there already; --force replaces it, --output names another file")
+    if found.space is not None and target.exists() and not target.is_file():
+        raise InputError(f"{target}: is not a file; --output names another")
     try:
         lines = _import_kernel(found, file, target) if found.space is None else _import_space(found, target)
     except OSError as error:
@@ -50,6 +52,7 @@ def import_(*, file: Path, output: Path | None, force: bool) -> None:
 
 
 def _import_kernel(found: "ForeignFile", file: Path, target: Path) -> list[str]:
+    from tuner.config.document import document_of_text
     from tuner.config.source_folder import read_text
     from tuner.exchange.t1 import kernel_of_t1, source_of_t1
 
@@ -58,9 +61,10 @@ def _import_kernel(found: "ForeignFile", file: Path, target: Path) -> list[str]:
         text = read_text(source, f"{file}: KernelSpecification.KernelFile")
         named = os.path.relpath(source.absolute(), target.absolute().parent)
         kernel = kernel_of_t1(found.document, text, named)
+        document_of_text(file, kernel.toml)
     except ValueError as error:
         raise InputError(f"{file}: {error}") from error
-    target.write_text(kernel.toml, encoding="utf-8")
+    write_whole(target, kernel.toml, f"{target}: cannot be written")
     return [
         f"{target}: kernel {kernel.name}, from the T1 file {file}",
         *(f"  {note}" for note in kernel.notes),
@@ -107,10 +111,7 @@ def export(*, runs: tuple[str, ...], kind: str, output: str | None, database: Pa
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    try:
-        Path(output).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--output {output}: {error.strerror}") from error
+    write_whole(Path(output), text, f"--output {output}")
 
 
 def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:

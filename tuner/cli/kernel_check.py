@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tuner.compiler import CompiledStage
     from tuner.config import KernelFile
-    from tuner.config.signature_check import Finding
+    from tuner.config.signature_check import Remark
     from tuner.errors import CompileError
     from tuner.interfaces import Progress
     from tuner.model import Buffer, Plan, Stage, Workload
@@ -163,11 +163,11 @@ def _progress(total: int) -> Iterator["Progress"]:
         yield lambda done, _: one.update(task, completed=done)
 
 
-def _findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list[Finding]":
+def _findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list[Remark]":
     """What does not compile, does not fit the signature, or is used by nothing; each text once."""
     from tuner.compiler import CompiledStage
     from tuner.compiler.architectures import demangled
-    from tuner.config.signature_check import Finding, findings, signature_of
+    from tuner.config.signature_check import Remark, findings, signature_of
     from tuner.config.unused_names import overridden_macros, unused_macros, unused_names
 
     names = {
@@ -183,15 +183,15 @@ def _findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list
             parameters = None if _is_library(stage) else signature_of(stage, names.get(stage))
             if parameters is not None:
                 found += findings(kernel.path, plan, stage, parameters)
-        found += [Finding("warning", f"{kernel.path}: {text}") for text in unused_macros(plan)]
-    found += [Finding("warning", f"{kernel.path}: {text}") for text in unused_names(kernel.recipe)]
-    found += [Finding("error", f"{kernel.path}: {text}") for text in overridden_macros(kernel.recipe)]
+        found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_macros(plan)]
+    found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_names(kernel.recipe)]
+    found += [Remark("error", f"{kernel.path}: {text}") for text in overridden_macros(kernel.recipe)]
     return list(dict.fromkeys(found))
 
 
-def _compile_findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list[Finding]":
+def _compile_findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list[Remark]":
     """Errors of the compiler; only warnings where it compiles for others, and none was asked for."""
-    from tuner.config.signature_check import Finding
+    from tuner.config.signature_check import Remark
     from tuner.errors import CompileError
 
     failed: dict[str, list[str]] = {}
@@ -203,7 +203,7 @@ def _compile_findings(kernel: "KernelFile", results: "Results", *, asked: bool) 
     level = "warning" if some and not asked else "error"
     hint = "; min_architecture of [launch] leaves devices out" if level == "warning" else ""
     return [
-        Finding(level, f"{kernel.path}: does not compile for {_named(architectures, results)}: {error}{hint}")
+        Remark(level, f"{kernel.path}: does not compile for {_named(architectures, results)}: {error}{hint}")
         for error, architectures in failed.items()
     ]
 

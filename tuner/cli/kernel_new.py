@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from tuner.cli.output import write_whole
 from tuner.errors import InputError
 
 
@@ -32,10 +33,7 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     text = read_text(source, str(source))
     draft = drafted(text, source, kernel)
     draft.source = os.path.relpath(source.absolute(), target.absolute().parent)
-    try:
-        target.write_text(draft.toml(), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{target}: cannot be written: {error.strerror}") from error
+    write_whole(target, draft.toml(), f"{target}: cannot be written")
     click.echo(f"{target}: written from {draft.function.name} in {source}, line {draft.function.line}")
     for note in draft.notes:
         click.echo(f"  guessed: {note}")

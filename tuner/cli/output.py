@@ -79,21 +79,34 @@ def write_json(path: str, document: object) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()  # what cannot be written is told before anything else is
         return
-    target = Path(path)
+    write_whole(Path(path), text, f"--json {path}")
+
+
+def write_whole(target: Path, text: str, subject: str) -> None:
+    """Write a text as UTF-8, whole or not at all; a file that is there is replaced atomically.
+
+    Args:
+        target: a file, or a pipe or device.
+        text: what to write.
+        subject: what a message begins with.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     if target.exists() and not target.is_file():  # a pipe or a device: nothing to replace
         try:
-            target.write_text(text)
+            target.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise InputError(f"--json {path}: {error.strerror}") from error
+            raise InputError(f"{subject}: {error.strerror}") from error
         return
-    _replace(target, text)
+    _replace(target, text, subject)
 
 
-def _replace(target: Path, text: str) -> None:
+def _replace(target: Path, text: str, subject: str) -> None:
     temporary: str | None = None
     try:
         with tempfile.NamedTemporaryFile(
-            "w", dir=target.parent, prefix=f".{target.name}.", delete=False
+            "w", dir=target.parent, prefix=f".{target.name[:99]}.", delete=False, encoding="utf-8"
         ) as stream:
             temporary = stream.name
             stream.write(text)
@@ -102,9 +115,10 @@ def _replace(target: Path, text: str) -> None:
         Path(temporary).chmod(0o666 & ~mask)  # temporary files are private; a result is not
         Path(temporary).replace(target)
     except OSError as error:
+        raise InputError(f"{subject}: {error.strerror}") from error
+    finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-        raise InputError(f"--json {target}: {error.strerror}") from error
 
 
 def console(json_path: str | None = None) -> "Console":

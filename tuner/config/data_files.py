@@ -7,8 +7,11 @@ looked at. Files may be larger than memory: headers are read by themselves, byte
 
 import hashlib
 import io
+import lzma
 import math
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +26,11 @@ from tuner.errors import InputError
 from tuner.model import DataFile
 
 _PIECE_BYTES = 2**22
+_UNREADABLE = (OSError, EOFError, NotImplementedError, RuntimeError, zlib.error, lzma.LZMAError)
+_NO_HEADER = (
+    *(ValueError, EOFError, io.UnsupportedOperation),
+    *(SyntaxError, TypeError, tokenize.TokenError, MemoryError, RecursionError),  # of NumPy's parser
+)
 _hashes: dict[tuple[str, int, int], str] = {}  # of (path, time of the last change in ns, bytes)
 
 
@@ -80,7 +88,7 @@ def array_header(file: DataFile) -> ArrayHeader:
                     return _header(file, cast("BinaryIO", inner), member.file_size)
         except zipfile.BadZipFile as e:
             raise InputError(f"{path}: not a .npz file of NumPy, or a truncated one: {e}") from e
-        except (OSError, EOFError, NotImplementedError, RuntimeError) as e:
+        except _UNREADABLE as e:
             raise InputError(f"{file}: cannot be read: {e}") from e
 
 
@@ -98,7 +106,7 @@ def array_of(file: DataFile) -> NDArray[Any]:
             with np.load(file.path, allow_pickle=False) as archive:
                 return np.asarray(archive[file.key])
         return cast("NDArray[Any]", np.load(file.path, mmap_mode="r", allow_pickle=False))
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
+    except (*_UNREADABLE, ValueError, TypeError, KeyError, zipfile.BadZipFile) as e:
         raise InputError(f"{file}: cannot be read: {e}") from e
 
 
@@ -118,8 +126,10 @@ def _header(file: DataFile, opened: BinaryIO, size: int) -> ArrayHeader:
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read(opened)
         length = opened.tell()
-    except (ValueError, EOFError, io.UnsupportedOperation) as e:
-        raise InputError(f"{file}: not an array of NumPy: {e}") from e
+    except _NO_HEADER as e:
+        raise InputError(f"{file}: not an array of NumPy: {str(e) or 'its header cannot be parsed'}") from e
+    if any(type(axis) is not int or axis < 0 for axis in shape):
+        raise InputError(f"{file}: not an array of NumPy: its shape is {shape}")
     if dtype.hasobject:
         raise InputError(
             f"{file}: holds pickled Python objects, which are never read; save an array of numbers"

@@ -161,7 +161,15 @@ def read_document(path: Path) -> KernelDocument:
     Raises:
         KernelFileError: it cannot be read, is not TOML, or a key is unknown, missing or of another type.
     """
-    text = read_text(path, str(path))
+    return document_of_text(path, read_text(path, str(path)))
+
+
+def document_of_text(path: Path, text: str) -> KernelDocument:
+    """The tables of the text of a kernel file; messages begin with the path.
+
+    Raises:
+        KernelFileError: it is not TOML, or a key is unknown, missing or of another type.
+    """
     try:
         return _document(path, text)
     except RecursionError as e:

@@ -6,16 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.config.short_files import NAME_PATTERN
-from tuner.config.signature import (
-    GlobalFunction,
-    Parameter,
-    global_functions,
-    parameters_of,
-)
-from tuner.config.signature_check import HALVES
-from tuner.config.source_guesses import (
+from tuner.config.cuda_source.guesses import (
     axes_of,
+    block_names,
     constant_symbols,
     fixed_numbers,
     macros_to_set,
@@ -23,7 +16,12 @@ from tuner.config.source_guesses import (
     role_of,
     struct_fields,
 )
+from tuner.config.cuda_source.parameters import Parameter
+from tuner.config.cuda_source.signatures import GlobalFunction, global_functions, parameters_of
+from tuner.config.short_files import NAME_PATTERN
+from tuner.config.signature_check import HALVES
 from tuner.errors import InputError, suggestion
+from tuner.expressions import is_free_name
 
 _SIZE = (
     r"n|m|k|nx|ny|nz|size|length|len|count|total|elements|width|height|depth|rows|cols|columns|dim|w|h"
@@ -225,6 +223,8 @@ def _add_arguments(draft: Draft, parameters: Sequence[Parameter]) -> None:
         roles |= {one.name: "inout" for one in parameters if one.pointer and not one.const}
     for number, one in enumerate(parameters, 1):
         name = one.name or f"argument{number}"
+        if not is_free_name(name) and is_free_name(f"{name}_"):  # a word of expressions
+            name = f"{name}_"
         if not one.pointer:
             _add_scalar(draft, name, one)
             continue
@@ -302,9 +302,13 @@ def _add_launch(draft: Draft) -> None:
     whole = named_like(draft.tunables, _BLOCK)
     fixed = fixed_numbers(draft.text)
     closed: list[str] = []
+    said = block_names(draft.text)
     for axis in range(count):
         one_axis = rf"(?:{_BLOCK}_?|b){_AXIS_NAMES[axis]}"
-        own = named_like(draft.tunables, one_axis)
+        stated_name = said.get(_AXIS_NAMES[axis], "")
+        if stated_name in draft.tunables and stated_name not in draft.default:
+            draft.tunables[stated_name] = list([_BLOCKS[0], [8, 16, 32]][count > 1])
+        own = stated_name if stated_name in draft.tunables else named_like(draft.tunables, one_axis)
         stated = None if own or whole else named_like(fixed, one_axis) or named_like(fixed, _BLOCK)
         if stated:
             draft.block.append(str(fixed[stated]))
@@ -313,6 +317,8 @@ def _add_launch(draft: Draft) -> None:
             continue
         name = own or whole or f"block_size_{_AXIS_NAMES[axis]}"
         if name not in draft.tunables:
+            if f"blockDim.{_AXIS_NAMES[axis]}" not in draft.text and name not in draft.text:
+                draft.notes.append(f"launch.block: nothing says how many threads along {_AXIS_NAMES[axis]}")
             draft.tunables[name] = list(_BLOCKS[axis] if count == 1 or axis else [8, 16, 32, 64, 128])
         elif name in draft.block and name not in draft.default:  # a square
             draft.tunables[name] = [8, 16, 32]

@@ -11,7 +11,7 @@ from tuner.config.formulas import Place, known_names
 from tuner.config.input_reader import FileRecipe, read_file
 from tuner.config.problem_schema import ProblemTable
 from tuner.errors import ExpressionError, InputError
-from tuner.expressions import ArrayExpression, Expression
+from tuner.expressions import ArrayExpression, Expression, is_free_name
 from tuner.model import ProblemSpec, PythonFunction
 
 ReferenceFiles = dict[tuple[str, str], FileRecipe]
@@ -81,7 +81,9 @@ def _check_names(place: Place, text: str, known: Collection[str]) -> tuple[tuple
         except ExpressionError:
             expression = ArrayExpression(text)
     except ExpressionError as e:
-        raise place.error(e) from e
+        words = [name for name in known if not is_free_name(name) and re.search(rf"\b{name}\b", text)]
+        hint = f"; {words[0]!r} cannot stand in one: call the argument {words[0]}_" if words else ""
+        raise place.error(f"{e}{hint}") from e
     known_names(place, text, expression.names, known)
     return expression.files if isinstance(expression, ArrayExpression) else ()
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.config.formulas import Place
-from tuner.errors import KernelFileError
+from tuner.errors import InputError, KernelFileError
 from tuner.model import Source
 
 MOST_INCLUDED_BYTES = 2**26  # of a folder of headers that is read to see whether it changed
+MOST_INCLUDED_FILES = 200_000
+_NOT_ON_DISK = (Path("/proc"), Path("/sys"), Path("/dev"))
 MAX_BYTES = 2**20  # a mistaken path must not be read into memory
 
 
@@ -49,9 +51,12 @@ class SourceFolder:
         for path in paths:
             if not _is_folder(self.folder / path):
                 raise place.error(f"no such folder: {self.folder / path}")
-        folders = tuple((self.folder / path).resolve() for path in paths)
+        try:
+            folders = tuple((self.folder / path).resolve() for path in paths)
+            self._include_sha256 = folders_sha256(folders)
+        except (OSError, RuntimeError, InputError) as e:  # a loop of links is a RuntimeError
+            raise place.error(e) from e
         self._include_paths = tuple(map(str, folders))
-        self._include_sha256 = folders_sha256(folders)
 
     def source(self, name: str, place: Place) -> Source:
         """The source file of this name.
@@ -104,13 +109,32 @@ def folders_sha256(folders: Sequence[Path]) -> str:
         return ""
     digest = hashlib.sha256()
     for number, folder in enumerate(folders):
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        files = _files_below(folder)
         stats = [path.stat() for path in files]
         whole = sum(stat.st_size for stat in stats) <= MOST_INCLUDED_BYTES
         for path, stat in zip(files, stats, strict=True):
             digest.update(f"\0{number} {path.relative_to(folder)} {stat.st_size}\0".encode())
             digest.update(path.read_bytes() if whole else str(stat.st_mtime_ns).encode())
     return digest.hexdigest()
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """The files below a folder, sorted.
+
+    Raises:
+        InputError: it is of the kernel's own, or too large.
+    """
+    if any(folder.is_relative_to(root) for root in _NOT_ON_DISK):
+        raise InputError(f"{folder}: holds no headers; name the folder that does")
+    found: list[Path] = []
+    for count, path in enumerate(folder.rglob("*")):
+        if count >= MOST_INCLUDED_FILES:
+            raise InputError(
+                f"{folder}: holds more than {MOST_INCLUDED_FILES:,} files; name a smaller folder"
+            )
+        if path.is_file():
+            found.append(path)
+    return sorted(found)
 
 
 def _is_folder(path: Path) -> bool:

@@ -7,12 +7,12 @@ from typing import Any
 from tuner.config.argument_recipes import ArgumentRecipe, ParameterRecipe
 from tuner.config.chain_reader import ChainReader
 from tuner.config.chain_schema import LibraryStageTable, ViewTable
+from tuner.config.cuda_source.variables import declared_symbols, names_word, texture_line
 from tuner.config.formulas import Formula, Place, Template
 from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.schema import KernelDocument, LaunchTable, StageTable
 from tuner.config.short_files import default_block, default_entry, with_macros
 from tuner.config.source_folder import SourceFolder, SourceTexts
-from tuner.config.source_text import symbols_of, texture_line
 from tuner.config.stage_recipe import StageRecipe
 from tuner.errors import suggestion
 from tuner.model import Source, TunableValue
@@ -102,7 +102,7 @@ class StageReader:
     ) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
         """The stages with the variables of their sources that buffers are copied to."""
         for key, (symbol, buffer) in self.symbols.items():
-            stages = symbols_of(stages, symbol, buffer, self.at(key))
+            stages = _with_symbol(stages, symbol, buffer, self.at(key))
         return tuple(stages)
 
     def _only_entry(self) -> str:
@@ -220,3 +220,30 @@ class StageReader:
                 " const __restrict__ pointer or __ldg()"
             )
         return source
+
+
+def _with_symbol(
+    stages: Sequence[StageRecipe | LibraryStageRecipe], symbol: str, buffer: str, place: Place
+) -> list[StageRecipe | LibraryStageRecipe]:
+    """The stages, those whose source declares a variable with the buffer that it is filled from.
+
+    Where no declaration is found, as behind a macro, the sources that name the variable count.
+
+    Raises:
+        KernelFileError: no source names it.
+    """
+    name = symbol.rpartition("::")[2]
+    sources = {stage.source.path: stage.source for stage in stages if isinstance(stage, StageRecipe)}
+    having = {path for path, source in sources.items() if name in declared_symbols(source)}
+    having = having or {path for path, source in sources.items() if names_word(source, name)}
+    if not having:
+        known = dict.fromkeys(one for source in sources.values() for one in declared_symbols(source))
+        paths = ", ".join(sources)
+        choice = f"it has {', '.join(known)}{suggestion(name, known)}" if known else "it has none"
+        raise place.error(f"{paths}: no __constant__ or __device__ variable is called {symbol!r}; {choice}")
+    return [
+        replace(stage, symbols=(*stage.symbols, (symbol, buffer)))
+        if isinstance(stage, StageRecipe) and stage.source.path in having
+        else stage
+        for stage in stages
+    ]

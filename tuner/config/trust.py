@@ -13,6 +13,7 @@ time when he was allowed to, and what root mounts over.
 
 import os
 import pwd
+import re
 import shlex
 import stat
 from collections.abc import Collection, Iterable, Sequence
@@ -28,6 +29,9 @@ MAX_ENTRIES = 20_000  # in one kernel directory; far more than any has, and look
 _OF_THE_SYSTEM = frozenset(
     map(Path, ("/", "/dev/shm", "/home", "/mnt", "/opt", "/run", "/srv", "/tmp", "/usr", "/var", "/var/tmp"))  # noqa: S108
 )  # whose rights are the system's, not ours to change
+_READS_FILES = re.compile(
+    r"\s*(?:[@{]|--?(?:I|include|pre-include|options-file|optf|create-pch|use-pch|pch|\{))"
+)  # options of NVRTC, and those that a tunable may make one of
 _MAX_LINKS = 40  # on one path, as path_resolution(7) has it
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH  # an ACL that lets anybody write shows as the group's right
 
@@ -90,6 +94,9 @@ def _check_sources(path: Path, directories: Sequence[Path]) -> None:
     tables = [*document.stage, *(stage for variant in document.variant.values() for stage in variant.stage)]
     stages = [stage.source for stage in tables if isinstance(stage, StageTable)]
     folders = [*kernel.headers, *kernel.include_paths]
+    for option in kernel.options:
+        if _READS_FILES.match(option):
+            raise InputError(f"{path}: option {option!r} reads files; name folders in [kernel] include_paths")
     for name in filter(None, [kernel.source, *stages, *folders, *_data_and_functions(document)]):
         place = (path.parent / name).resolve()
         if not any(place.is_relative_to(directory) for directory in directories):

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import PurePath
 
-from tuner.config.cuda_tokens import always_defined
+from tuner.config.cuda_source.tokens import always_defined, without_comments
 from tuner.config.formulas import Formula, Template
-from tuner.config.global_functions import without_comments
 from tuner.config.recipe import Recipe, Rule
 from tuner.model import Plan
 
@@ -63,7 +62,7 @@ def unused_macros(plan: Plan) -> list[str]:
         if stage.source is None:
             continue
         texts = [stage.source.text, *(text for _, text in stage.source.headers)]
-        words = set(re.findall(r"[A-Za-z_]\w*", without_comments("\n".join(texts))))
+        words = set(re.findall(r"[A-Za-z_]\w*", without_comments("\n".join(texts), keep_strings=False)))
         for name in _MACRO.findall("\n".join(stage.options)):
             if name not in words:
                 found[f"[kernel] options: no source uses the macro {name}"] = None

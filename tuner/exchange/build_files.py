@@ -17,7 +17,7 @@ def flags(runs: Sequence[ExportedRun]) -> str:
         InputError: a run has no answer.
     """
     lines = [
-        (f"# {name} on {run.device}, for {run.objective}", flag_line(values))
+        (comment_text(f"# {name} on {run.device}, for {run.objective}"), flag_line(values))
         for run in runs
         for name, values in zip(run.workloads, run.answer().configurations, strict=True)
     ]
@@ -47,7 +47,7 @@ def header(runs: Sequence[ExportedRun]) -> str:
     guard = f"TUNED_{identifier(workloads[0]).upper()}_H"
     targets = list(macros)
     lines = [
-        f"/* Written by tuner {__version__}: {_comment(', '.join(workloads))}.",
+        f"/* Written by tuner {__version__}: {comment_text(', '.join(workloads))}.",
         f"   Choose a GPU by -DTARGET_<GPU>: {', '.join(targets)}; without one the first is taken. */",
         f"#ifndef {guard}",
         f"#define {guard}",
@@ -71,8 +71,10 @@ def _by_target(runs: Sequence[ExportedRun]) -> dict[str, list[str]]:
                     f"{name} on {run.device} has two answers, {known} and {values}; name one run"
                 )
             prefix = f"{identifier(name)}_" if several else ""
-            defines = (f"#define {prefix}{identifier(key)} {macro_value(one)}" for key, one in values.items())
-            title = f"/* {_comment(name)}, for {_comment(run.objective)} */"
+            defines = [
+                f"#define {prefix}{identifier(key)} {_whole_line(key, one)}" for key, one in values.items()
+            ]
+            title = f"/* {comment_text(name)}, for {comment_text(run.objective)} */"
             macros.setdefault(target, []).extend([title, *defines])
     return macros
 
@@ -83,5 +85,19 @@ def identifier(text: str) -> str:
     return f"_{word}" if word[0].isdigit() else word
 
 
-def _comment(text: str) -> str:
-    return text.replace("*/", "* /").replace("\n", " ")
+def _whole_line(name: str, value: TunableValue) -> str:
+    """A value that stays in the line of its ``#define``.
+
+    Raises:
+        InputError: it would not.
+    """
+    text = macro_value(value)
+    if not text.isprintable() or "/*" in text or text.endswith("\\"):
+        raise InputError(f"{name}: its value {text!r} cannot be a macro of a header")
+    return text
+
+
+def comment_text(text: str) -> str:
+    """A text that neither ends a comment nor leaves its line."""
+    printed = "".join(letter if letter.isprintable() else " " for letter in text)
+    return printed.replace("*/", "* /")

@@ -118,6 +118,8 @@ def run_of_document(document: Any, where: str) -> ExportedRun:  # noqa: ANN401 -
             for one in checks.objects(document, "workloads", where)
         )
         device = checks.one(checks.table(document, "device", where), "name", "device", checks.TEXT)
+        if not workloads:
+            raise ValueError(f"{where}: workloads is empty")  # noqa: TRY301 - worded below
         trials = document.get("trials") or []
         return ExportedRun(
             device=device,
@@ -127,7 +129,7 @@ def run_of_document(document: Any, where: str) -> ExportedRun:  # noqa: ANN401 -
             best=None if document.get("best") is None else _trial(document["best"], workloads, "best"),
             problem_size=_sizes(workloads),
         )
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, LookupError) as error:
         raise InputError(f"{where}: no document of a run: {error}") from error
 
 

@@ -42,7 +42,7 @@ def read_foreign(path: Path) -> ForeignFile:
             return ForeignFile("t1", document, None)
         if is_t4(document):
             return ForeignFile("T4 results", document, space_of_t4(document, path.name.partition(".")[0]))
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, OverflowError) as error:
         raise InputError(f"{path}: {_KNOWN} is expected: {error}") from error
     if isinstance(document, dict) and "cache" in document:
         return ForeignFile("cache of Kernel Tuner", document, read_cache(path), _is_cut_off(text))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tuner.config.signature import parameters_of
+from tuner.config.cuda_source.signatures import parameters_of
 from tuner.errors import ExpressionError, InputError
 from tuner.exchange.t1_arguments import argument_line, is_constant, size_text
 from tuner.exchange.value_texts import values_of
@@ -158,7 +158,11 @@ class _Importer:
         return written
 
     def _options(self) -> list[str]:
-        options = [str(one) for one in self.specification.get("CompilerOptions") or []]
+        options = _listed(self.specification, "CompilerOptions", "KernelSpecification")
+        if not all(map(checks.TEXT.accepts, options)):
+            raise ValueError(
+                f"KernelSpecification: CompilerOptions is {checks.shown(options)}; expected a list of texts"
+            )
         left = [one for one in options if _UNKNOWN_OPTION.match(one)]
         if left:
             self.notes.append(f"CompilerOptions: left out, as NVRTC is told otherwise: {' '.join(left)}")
@@ -200,7 +204,7 @@ class _Importer:
         block = self._extents("LocalSize", [f"block_size_{axis.lower()}" for axis in _AXES])
         factors = [f"({text})" if " " in text else text for text in block if text != "1"]
         rules = [f"{' * '.join(factors)} <= {_MAX_THREADS}"] if len(factors) > 1 else []
-        for i, one in enumerate(self.space.get("Conditions") or []):
+        for i, one in enumerate(_listed(self.space, "Conditions", "ConfigurationSpace")):
             where = f"ConfigurationSpace.Conditions[{i}]"
             text = checks.one(one, "Expression", where, checks.TEXT)
             rules.append(self.expression(text, f"{where}: Expression"))
@@ -243,6 +247,11 @@ class _Importer:
         listed = given if isinstance(given, list) else [] if given is None else [given]
         texts = [f"({self.expression(one, where)})" for one in listed]
         return f"ceil_div({axis}, {' * '.join(texts)})" if texts else axis
+
+
+def _listed(mapping: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    """The list of a key that may be left out."""
+    return [] if mapping.get(key) is None else checks.objects(mapping, key, where)
 
 
 def _text(text: str) -> str:

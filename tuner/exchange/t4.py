@@ -92,7 +92,7 @@ def space_of_t4(document: Mapping[str, Any], name: str) -> RecordedSpace:
     """
     metadata = document.get("metadata") or {}
     unit = metadata.get("timeunit", "milliseconds") if isinstance(metadata, Mapping) else ""
-    if unit not in _UNITS_S:
+    if not isinstance(unit, str) or unit not in _UNITS_S:
         raise ValueError(f"metadata.timeunit is {checks.shown(unit)}; expected one of {', '.join(_UNITS_S)}")
     results = checks.objects(document, "results", "T4 file")
     read = [_read(one, f"results[{i}]", _UNITS_S[unit]) for i, one in enumerate(results)]
@@ -132,7 +132,7 @@ def _read(result: Any, where: str, unit_s: float) -> tuple[dict[str, TunableValu
     if time_s is None and not runtimes:
         raise ValueError(f"{where}: a correct result needs times.runtimes, or a measurement called time")
     mean = math.fsum(runtimes) / max(1, len(runtimes))
-    spread = math.sqrt(math.fsum((one - mean) ** 2 for one in runtimes) / max(1, len(runtimes) - 1))
+    spread = math.dist(runtimes, [mean] * len(runtimes)) / math.sqrt(max(1, len(runtimes) - 1))
     time_ms = (mean * unit_s if time_s is None else time_s) / _MS_S
     window_ms = math.fsum(runtimes) * unit_s / _MS_S
     return values, measurement("ok", time_ms, spread * unit_s / _MS_S, len(runtimes), window_ms=window_ms)
@@ -140,7 +140,8 @@ def _read(result: Any, where: str, unit_s: float) -> tuple[dict[str, TunableValu
 
 def _time_measured(result: Mapping[str, Any], where: str, unit_s: float) -> float | None:
     """The measurement called ``time`` in seconds; None where there is none."""
-    for one in result.get("measurements") or []:
+    listed = [] if result.get("measurements") is None else checks.objects(result, "measurements", where)
+    for one in listed:
         if isinstance(one, Mapping) and one.get("name") == "time" and checks.NUMBER.accepts(one.get("value")):
             value = checks.one(one, "value", f"{where}.measurements", checks.POSITIVE)
             return float(value) * _UNITS_S.get(str(one.get("unit") or ""), unit_s)

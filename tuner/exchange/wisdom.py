@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tuner import __version__
 from tuner.errors import InputError
+from tuner.exchange.build_files import comment_text
 from tuner.exchange.exported_run import ExportedRun, milliseconds
 
 KEPT = 5  # configurations per run, as Kernel Launcher's own writer keeps
@@ -42,17 +43,17 @@ def _lines(run: ExportedRun, names: Sequence[str]) -> list[str]:
         raise InputError(
             f"{' + '.join(run.workloads)}: no trial has a valid time, so there is nothing to export"
         )
-    lines = []
+    lines: list[str] = []
     if run.objective != "time":
         lines.append(f"# tuned for {run.objective}; the lines below are the fastest")
         if run.best is not None and run.best.energy_j is not None:
-            lines.append(f"# for {run.objective}: {run.best.configurations[0]}, {run.best.energy_j:.6g} J")
+            best = comment_text(str(run.best.configurations[0]))
+            lines.append(f"# for {run.objective}: {best}, {run.best.energy_j:.6g} J")
     for time_s, i in valid[:KEPT]:
         values = run.parameters(trials[i])
         if set(values) != set(names):
-            lines.append(
-                f"# left out, without {', '.join(set(names) - set(values))}: {trials[i].configurations[0]}"
-            )
+            left = f"# left out, without {', '.join(set(names) - set(values))}: {trials[i].configurations[0]}"
+            lines.append(comment_text(left))
             continue
         if trials[i].energy_j is not None:
             lines.append(f"# {trials[i].energy_j:.6g} J (+- {1.96 * trials[i].energy_uncertainty_j:.2g} J)")

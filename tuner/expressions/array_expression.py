@@ -70,7 +70,9 @@ class ArrayExpression:
                 env.update(values)
                 env.update(files or {})
                 return np.asarray(self._evaluate(env))
-        except (TroubleError, ValueError, TypeError, IndexError, ArithmeticError) as e:
+        except MemoryError as e:
+            raise ExpressionError(f"expression {self.text[:120]!r}: needs too much memory: {e}") from None
+        except (TroubleError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as e:
             raise ExpressionError(f"expression {self.text[:120]!r}: {e}") from None
 
 

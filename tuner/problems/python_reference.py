@@ -4,18 +4,21 @@ Only worker processes come here (and tests): what the user has written runs with
 in the process that searches or serves. A file is run only if it is the one that was looked at.
 """
 
+import hashlib
+import importlib.machinery
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from tuner.config.data_files import file_sha256
 from tuner.errors import InputError, UncheckableError
 from tuner.model import PythonFunction
 
+_MOST_WORDS = 500  # characters of a message of the user's
 _TAKES_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -34,9 +37,8 @@ def called(function: PythonFunction, given: Mapping[str, Any]) -> Any:  # noqa: 
     taken = _taken(function, loaded, given)
     try:
         return loaded(**taken)
-    except (Exception, SystemExit) as error:
-        line = _line(error, function.path)
-        raise UncheckableError(f"{function}: raised {type(error).__name__}: {error}{line}") from error
+    except BaseException as error:  # of the user's: he may leave, or interrupt himself
+        raise UncheckableError(f"{function}: raised {_told(error, function.path)}") from error
 
 
 def _function(function: PythonFunction) -> Callable[..., Any]:
@@ -59,20 +61,42 @@ def _function(function: PythonFunction) -> Callable[..., Any]:
 def _module(path: str, sha256: str) -> ModuleType:
     """The module of a file, run once for each of its contents."""
     name = f"tuner_reference_{sha256[:16]}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_ReadLoader(name, path, sha256))
     if spec is None or spec.loader is None:
         raise UncheckableError(f"{path}: is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickles of the user's look for it there
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         sys.modules.pop(name, None)
-        line = _line(error, path)
-        raise UncheckableError(
-            f"{path}: cannot be imported: {type(error).__name__}: {error}{line}"
-        ) from error
+        raise UncheckableError(f"{path}: cannot be imported: {_told(error, path)}") from error
     return module
+
+
+class _ReadLoader(importlib.machinery.SourceFileLoader):
+    """Compiles the bytes that were looked at: nothing is taken from a cache, and none is written."""
+
+    def __init__(self, name: str, path: str, sha256: str) -> None:
+        super().__init__(name, path)
+        self._sha256 = sha256
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        data = self.get_data(self.get_filename(fullname))
+        if hashlib.sha256(data).hexdigest() != self._sha256:
+            raise ImportError("it has changed while it was read")
+        code: CodeType = self.source_to_code(data, self.get_filename(fullname))
+        return code
+
+
+def _told(error: BaseException, path: str) -> str:
+    """What was raised, where, and the beginning of its words."""
+    try:
+        words = str(error)
+    except Exception:  # noqa: BLE001 - the user's own class
+        words = "its message cannot be made"
+    shown = words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
+    return f"{type(error).__name__}: {shown}{_line(error, path)}"
 
 
 def _taken(function: PythonFunction, loaded: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -217,7 +217,12 @@ class Law(Generic):
         )
 
     def _number(self, name: object, value: Any) -> float:  # noqa: ANN401 - whatever the user returns
-        array = np.asarray(value.get() if hasattr(value, "get") else value)
+        try:
+            array = to_host(value)
+        except Exception as error:  # whatever the user returns
+            raise UncheckableError(
+                f"[problem] law = {str(self.spec.function)!r}: {name} is {type(value).__name__}: {error}"
+            ) from error
         if array.size != 1 or array.dtype.kind not in "iuf":
             what = "a truth value" if array.dtype.kind == "b" else f"{type(value).__name__}"
             raise UncheckableError(
@@ -250,7 +255,7 @@ def _fitting(source: str, value: Any, buffer: Buffer) -> NDArray[Any]:  # noqa: 
         raise UncheckableError(f"{source} the result is None; return the array")
     try:
         array = to_host(value)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # whatever the user returns
         raise UncheckableError(f"{source} the result is no array: {error}") from error
     dtype = value_dtype(buffer.dtype)
     if array.dtype.kind not in _KINDS:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tuner.config.argument_schema import DTYPES
-from tuner.config.global_functions import global_functions
-from tuner.config.signature import Parameter, parameters_of
+from tuner.config.cuda_source.parameters import Parameter
+from tuner.config.cuda_source.signatures import global_functions, parameters_of
 from tuner.errors import InputError, suggestion
 from tuner.expressions import is_free_name
 from tuner.model.elements import BFLOAT16
@@ -132,23 +132,28 @@ def _named(
 ) -> dict[str, Any]:
     if isinstance(arguments, Mapping):
         for name in arguments:
-            if not isinstance(name, str) or not is_free_name(name):
+            if not isinstance(name, str) or not is_free_name(_usable(name)):
                 raise InputError(f"arguments: {name!r} is no name of a parameter")
-        return dict(arguments)
+        return {_usable(name): value for name, value in arguments.items()}
     if isinstance(arguments, str) or not hasattr(arguments, "__len__"):
         raise InputError(
             f"arguments: must be a list in the order of {function}'s parameters, or a dict of name -> value,"
             f" not {type(arguments).__name__}"
         )
-    names = [one.name for one in parameters or ()]
+    names = [_usable(one.name) for one in parameters or ()]
     if len(names) != len(arguments) or not all(map(is_free_name, names)):
         names = [f"argument{i}" for i in range(len(arguments))]
     return dict(zip(names, arguments, strict=True))
 
 
+def _usable(name: str) -> str:
+    """The name of a parameter in expressions and functions: ``in_`` for ``in``, which is Python's own."""
+    return name if is_free_name(name) or not is_free_name(f"{name}_") else f"{name}_"
+
+
 def _order(named: Mapping[str, Any], parameters: Sequence[Parameter], function: str) -> list[str]:
     """Names of the given in the order of the parameters; as given where the parameters have other names."""
-    names = [one.name for one in parameters]
+    names = [_usable(one.name) for one in parameters]
     if set(named) == set(names):
         return names
     if any(name.startswith("argument") for name in named):  # given as a list

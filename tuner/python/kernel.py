@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tuner.config import KernelFile
+from tuner.config.cuda_source.signatures import global_functions
 from tuner.config.formulas import Place
-from tuner.config.global_functions import global_functions
 from tuner.config.kernel_file import kernel_of
 from tuner.config.short_files import filled_entry
 from tuner.config.source_folder import SourceFolder

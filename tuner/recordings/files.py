@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,7 @@ MAX_BYTES = 256 * 2**20  # of one document; a million trials take about 100 MB
 _DATE = (1980, 1, 1, 0, 0, 0)  # of archive members: the same spaces give the same bytes
 _JOINT = "+"  # between names of workloads measured together, in the name of a member
 _SUFFIX = ".json"
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # half of a character, which no text that is written has
 _UNREADABLE = (  # what a damaged, encrypted, strangely packed or missing member raises
     *(OSError, EOFError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, KeyError),  # a key: the file was replaced since it was opened
@@ -136,9 +138,12 @@ def load_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
         ValueError: the text is no JSON.
     """
     try:
-        return json.loads(text, parse_constant=_refuse)
+        found = json.loads(text, parse_constant=_refuse)
     except RecursionError as error:
         raise ValueError("not a recording: nested too deeply") from error
+    if _SURROGATE.search(text if isinstance(text, str) else text.decode("utf-8", "replace")):
+        json.dumps(found, ensure_ascii=False).encode()  # a ValueError names one that has no pair
+    return found
 
 
 def _refuse(constant: str) -> NoReturn:

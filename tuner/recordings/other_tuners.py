@@ -172,7 +172,7 @@ def read_cache(path: Path) -> RecordedSpace:
     """
     try:
         return _cache(closed_json(packed_text(path)), path)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:  # such as a sum of times that no float holds
         raise InputError(f"{path}: {error}") from error
 
 
@@ -183,6 +183,8 @@ def packed_text(path: Path) -> str:
         ValueError: it cannot be read, or is too large.
     """
     try:
+        if path.exists() and not path.is_file():  # such as a pipe, which may never end
+            raise ValueError("is not a file")
         with path.open("rb") as stream:
             packed = stream.read(len(_GZIP)) == _GZIP
         with gzip.open(path) if packed else path.open("rb") as stream:
@@ -271,4 +273,4 @@ def _sigma(values: Sequence[float]) -> float:
     if len(values) < 2:  # noqa: PLR2004 - one value has no scatter
         return 0.0
     mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return math.dist(values, [mean] * len(values)) / math.sqrt(len(values) - 1)

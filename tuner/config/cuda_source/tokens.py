@@ -18,6 +18,7 @@ _TOKEN = re.compile(
 )
 _DIRECTIVE = re.compile(r"^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*", re.MULTILINE | re.DOTALL)
 _DEFINE = re.compile(r"\s*\#\s*define\s+([A-Za-z_]\w*)(\(?)(.*)", re.DOTALL)
+_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.DOTALL)
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _ENDS = (";", "__global__")
 
@@ -34,6 +35,11 @@ class Token(NamedTuple):
     kind: str
     text: str
     line: int
+
+
+def without_comments(text: str, *, keep_strings: bool = True) -> str:
+    """The text with a space for every comment, and for every string if asked; lines keep their numbers."""
+    return _COMMENT.sub(lambda m: (keep_strings and m[1]) or " " + "\n" * m[0].count("\n"), text)
 
 
 def tokens_of(text: str) -> list[Token]:
