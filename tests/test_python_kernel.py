@@ -286,6 +286,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "scalar type": ({"arguments": arrays() | {"n": np.int64(N)}}, r"arguments: n: int64 .*give numpy.int32"),
     "fraction": ({"arguments": arrays() | {"n": 1.5}}, "arguments: n: 1.5 is no whole number"),
+    "infinite": ({"arguments": arrays() | {"n": float("inf")}}, "arguments: n: inf is not finite"),
     "too large": ({"arguments": arrays() | {"n": 2**40}}, "does not fit int32"),
     "number for an array": (
         {"arguments": arrays() | {"a": 1.0}},
