@@ -129,3 +129,16 @@ def test_structs_templates_and_the_gpu_of_the_arrays(tmp_path: Path) -> None:
     assert kernel.gpu == 0
     assert not result.modelled
     assert {row.status for row in result.trials} == {"ok"}
+
+
+def test_answers_are_judged_by_a_law(tmp_path: Path) -> None:
+    """A function in a file takes inputs and outputs by name."""
+    law = tmp_path / "laws.py"
+    law.write_text("def residual(a, b, c, n, batch):\n    return abs(a + b - c).max()\n")
+    check = f"{law}:residual"
+    result = tune(vadd(check=check, tolerance=1e-6), database=tmp_path / "db", **OPTIONS)
+    wrong = vadd(source=VADD.replace("a[i] + b[i]", "a[i] - b[i]"), check=check, tolerance=1e-6)
+
+    assert {row.status for row in result.trials} == {"ok"}
+    trials = tune(wrong, database=tmp_path / "other", **OPTIONS).trials
+    assert {row.status for row in trials} == {"wrong-answer"}

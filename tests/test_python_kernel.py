@@ -217,6 +217,17 @@ def test_a_reference_may_be_an_expression(tmp_path: Path) -> None:
     assert file.problem.reference == (("c", "a + b"),)
 
 
+def test_a_law_is_a_function_in_a_file(tmp_path: Path) -> None:
+    """It judges answers where kernels run."""
+    law = tmp_path / "laws.py"
+    law.write_text("def residual(a, b, c, n, batch):\n    return abs(a + b - c).max()\n")
+    file = vadd(check=f"{law}:residual", tolerance=1e-6).kernel_file(tmp_path)
+
+    assert plan_of(file, block_size_x=64).problem.name == "law"
+    with pytest.raises(InputError, match=r"^check: must be a text 'file.py:function'"):
+        vadd(check=lambda a: 0.0)
+
+
 def test_functions_may_be_in_headers_and_namespaces(tmp_path: Path) -> None:
     """The signature and the parameters of a template are found there."""
     templated = VADD.replace("__global__", "template <int block_size_x> __global__")
@@ -275,6 +286,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "scalar type": ({"arguments": arrays() | {"n": np.int64(N)}}, r"arguments: n: int64 .*give numpy.int32"),
     "fraction": ({"arguments": arrays() | {"n": 1.5}}, "arguments: n: 1.5 is no whole number"),
+    "infinite": ({"arguments": arrays() | {"n": float("inf")}}, "arguments: n: inf is not finite"),
     "too large": ({"arguments": arrays() | {"n": 2**40}}, "does not fit int32"),
     "number for an array": (
         {"arguments": arrays() | {"a": 1.0}},
@@ -337,6 +349,12 @@ BAD_SPACES: dict[str, tuple[dict[str, Any], str]] = {
     "reference": ({"reference": "a + d"}, "^kernel vadd: reference: c: expression"),
     "symbol": ({"symbols": {"z": np.ones(3)}}, "^kernel vadd: symbols: z: source: no __constant__"),
     "rule": ({"restrictions": ["n >", "n"]}, "^kernel vadd: restrictions, expression 1"),
+    "law": (
+        {"check": "no/laws.py:law", "tolerance": 1.0},
+        "^kernel vadd: check: .*no/laws.py: cannot",
+    ),
+    "law and reference": ({"check": "l.py:law", "reference": "a", "tolerance": 1.0}, "keep one of them"),
+    "law alone": ({"check": "l.py:law"}, "^kernel vadd: check: needs tolerance"),
     "folder": ({"include_paths": ["/no/such"]}, "^kernel vadd: include_paths: no such folder: /no/such"),
     "grid parameter": ({"grid": lambda tile, n: tile * n}, "a parameter 'tile'"),
     "no tunables": ({"tunables": {}}, "tunables: none are given"),

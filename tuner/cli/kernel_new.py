@@ -27,6 +27,10 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     from tuner.config.drafting import drafted
     from tuner.config.source_folder import read_text
 
+    if source.suffix == ".toml":
+        raise InputError(
+            f"{source}: is a kernel file; SOURCE is CUDA C++, such as {source.with_suffix('.cu')}"
+        )
     target = output or source.with_suffix(".toml")
     if target.exists() and not force:
         raise InputError(f"{target}: is there already; --force replaces it, --output names another file")

@@ -1,9 +1,7 @@
 """A first kernel file, written from the signature of a kernel: ``tuner kernels new``."""
 
-import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.config.cuda_source.guesses import (
@@ -18,6 +16,7 @@ from tuner.config.cuda_source.guesses import (
 )
 from tuner.config.cuda_source.parameters import Parameter
 from tuner.config.cuda_source.signatures import GlobalFunction, global_functions, parameters_of
+from tuner.config.draft import AXIS_NAMES, Draft, quoted
 from tuner.config.short_files import NAME_PATTERN
 from tuner.config.signature_check import HALVES
 from tuner.errors import InputError, suggestion
@@ -38,70 +37,6 @@ _BLOCKS = ([32, 64, 128, 256, 512, 1024], [1, 2, 4, 8, 16], [1, 2, 4])
 _FACTORS = [1, 2, 4, 8]
 _VECTOR = re.compile(r"(u?char|u?short|u?int|u?long(?:long)?|float|double)([1-4])")
 _WHOLE = ("int32", "uint32", "int64", "uint64")
-_AXIS_NAMES = "xyz"
-
-
-@dataclass
-class Draft:
-    """A kernel file in the making.
-
-    Attributes:
-        notes: what the user should look at, in words.
-        missing: what must be filled in before the file can be read.
-    """
-
-    source: str
-    function: GlobalFunction
-    text: str
-    entry: str = ""
-    sizes: dict[str, list[int]] = field(default_factory=dict)
-    arguments: dict[str, str] = field(default_factory=dict)
-    tunables: dict[str, list[int | bool]] = field(default_factory=dict)
-    default: dict[str, int | bool] = field(default_factory=dict)
-    block: list[str] = field(default_factory=list)
-    grid: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-
-    def toml(self) -> str:
-        """The file."""
-        lines = [
-            f"# From {self.function.name} of {self.source}: check the lines with comments.",
-            f"kernel.source = {_quoted(self.source)}",
-        ]
-        if self.entry:
-            lines.append(f"kernel.entry = {_quoted(self.entry)}")
-        lines += ["", "[problem]"]
-        lines += [f"sizes.{name} = {values}  # sizes to tune for" for name, values in self.sizes.items()]
-        out = next((n for n, text in self.arguments.items() if text.startswith(("out ", "inout "))), "y")
-        lines.append(
-            f'# reference.{out} = "..."  # an expression of the inputs; without it answers are only compared'
-        )
-        lines += ["", "[arguments]", *(f"{name} = {text}" for name, text in self._argument_lines())]
-        if self.tunables:
-            lines += ["", "[tunables]"]
-            lines += [f"{name} = {json.dumps(values)}" for name, values in self.tunables.items()]
-        if len(self.block) > 1 and not all(one.isdecimal() for one in self.block):
-            lines += ["", "[constraints]", f"rules = [{_quoted(' * '.join(self.block) + ' <= 1024')}]"]
-        if self.default:
-            lines += ["", "[default]"]
-            lines += [f"{name} = {json.dumps(value)}" for name, value in self.default.items()]
-        lines += ["", "[launch]", f"grid = {_listed(self.grid)}  # blocks: is every element reached?"]
-        if self.block != [f"block_size_{axis}" for axis in _AXIS_NAMES[: len(self.block)]]:
-            lines.append(f"block = {_listed(self.block)}  # threads")
-        lines += [f"# FILL IN: {text}" for text in self.missing if text.startswith(("kernel.", "tunables:"))]
-        return "\n".join(lines) + "\n"
-
-    def _argument_lines(self) -> list[tuple[str, str]]:
-        lines = []
-        for name, text in self.arguments.items():
-            if text.startswith("FILL IN"):
-                lines.append((f"# {name}", f'"..."  # {text}'))
-                continue
-            value, _, comment = text.partition("  # ")
-            shown = value if value.startswith("{") else _quoted(value)
-            lines.append((name, shown + (f"  # {comment}" if comment else "")))
-        return lines
 
 
 def drafted(text: str, source: Path, kernel: str | None = None) -> Draft:
@@ -211,7 +146,7 @@ def _values(name: str, default: str, *, is_bool: bool = False) -> list[int | boo
     if re.fullmatch(_BLOCK + r"(?:_?[xyz])?", name, re.IGNORECASE):
         if "tile" in name.lower():
             return [8, 16, 32]
-        return list(_BLOCKS[max(0, _AXIS_NAMES.find(axis))] if f"_{axis}" in name.lower() else _BLOCKS[0])
+        return list(_BLOCKS[max(0, AXIS_NAMES.find(axis))] if f"_{axis}" in name.lower() else _BLOCKS[0])
     return list(_FACTORS)
 
 
@@ -286,7 +221,7 @@ def _add_scalar(draft: Draft, name: str, parameter: Parameter) -> None:
 
 def _add_struct(draft: Draft, name: str, fields: Sequence[Parameter]) -> None:
     values = {one.name: _size_of(draft, one.name) if _is_size(one) else "1" for one in fields}
-    lines = ", ".join(f"{one.name} = {_quoted(f'{one.dtype} = {values[one.name]}')}" for one in fields)
+    lines = ", ".join(f"{one.name} = {quoted(f'{one.dtype} = {values[one.name]}')}" for one in fields)
     draft.arguments[name] = f"{{ {lines} }}  # which values?"
     draft.notes.append(f"arguments.{name}: the values of its fields are guesses")
 
@@ -304,8 +239,8 @@ def _add_launch(draft: Draft) -> None:
     closed: list[str] = []
     said = block_names(draft.text)
     for axis in range(count):
-        one_axis = rf"(?:{_BLOCK}_?|b){_AXIS_NAMES[axis]}"
-        stated_name = said.get(_AXIS_NAMES[axis], "")
+        one_axis = rf"(?:{_BLOCK}_?|b){AXIS_NAMES[axis]}"
+        stated_name = said.get(AXIS_NAMES[axis], "")
         if stated_name in draft.tunables and stated_name not in draft.default:
             draft.tunables[stated_name] = list([_BLOCKS[0], [8, 16, 32]][count > 1])
         own = stated_name if stated_name in draft.tunables else named_like(draft.tunables, one_axis)
@@ -315,10 +250,10 @@ def _add_launch(draft: Draft) -> None:
             draft.notes.append(f"launch.block: {fixed[stated]}, as the source defines {stated}")
             closed.append(stated)
             continue
-        name = own or whole or f"block_size_{_AXIS_NAMES[axis]}"
+        name = own or whole or f"block_size_{AXIS_NAMES[axis]}"
         if name not in draft.tunables:
-            if f"blockDim.{_AXIS_NAMES[axis]}" not in draft.text and name not in draft.text:
-                draft.notes.append(f"launch.block: nothing says how many threads along {_AXIS_NAMES[axis]}")
+            if f"blockDim.{AXIS_NAMES[axis]}" not in draft.text and name not in draft.text:
+                draft.notes.append(f"launch.block: nothing says how many threads along {AXIS_NAMES[axis]}")
             draft.tunables[name] = list(_BLOCKS[axis] if count == 1 or axis else [8, 16, 32, 64, 128])
         elif name in draft.block and name not in draft.default:  # a square
             draft.tunables[name] = [8, 16, 32]
@@ -342,11 +277,3 @@ def _add_launch(draft: Draft) -> None:
     for axis, (size, block) in enumerate(zip(along, draft.block, strict=True)):
         factors = [block, *([] if axis else [one for one in per_thread if one not in draft.block])]
         draft.grid.append(f"ceil_div({size}, {' * '.join(factors)})")
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return _quoted(texts[0]) if len(texts) == 1 else json.dumps(list(texts))

@@ -85,31 +85,13 @@ class _Reader:
         document = self.document
         derived = self._derived()
         tunables = TunableReader(self.at, self.declared, self.fixed, derived)
-        reader = ArgumentReader(
-            self.at,
-            list(self.sizes),
-            self.names,
-            self.sources.folder,
-            self.chains.indices,
-            restores=bool(self.chains.tables),
-        )
+        reader = self._argument_reader()
         buffers, arguments = reader.read(document.argument)
         values = {one.scalar: one.value for one in document.argument if isinstance(one, ScalarArgument)}
         problem, files = read_problem(
             self.at, document.problem, buffers, self.fixed, self.sources.folder, values=values
         )
-        launches = StageReader(
-            at=self.at,
-            document=document,
-            name=self.name,
-            tunables=self.declared,
-            sizes=self.sizes,
-            names=self.names,
-            chains=self.chains,
-            sources=self.sources,
-            symbols=reader.symbols(document.argument),
-        )
-        stages, reference = launches.launches(arguments)
+        stages, reference = self._stage_reader(reader.symbols(document.argument)).launches(arguments)
         return Recipe(
             place=self.at("[kernel]"),
             name=self.name,
@@ -133,6 +115,29 @@ class _Reader:
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
             reference=reference,
             reference_files=files,
+        )
+
+    def _argument_reader(self) -> ArgumentReader:
+        return ArgumentReader(
+            self.at,
+            list(self.sizes),
+            self.names,
+            self.sources.folder,
+            self.chains.indices,
+            restores=bool(self.chains.tables),
+        )
+
+    def _stage_reader(self, symbols: Mapping[str, tuple[str, str]]) -> StageReader:
+        return StageReader(
+            at=self.at,
+            document=self.document,
+            name=self.name,
+            tunables=self.declared,
+            sizes=self.sizes,
+            names=self.names,
+            chains=self.chains,
+            sources=self.sources,
+            symbols=symbols,
         )
 
     def _check_names(self) -> None:

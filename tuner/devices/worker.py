@@ -31,6 +31,7 @@ from tuner.errors import (
     DeviceUnavailableError,
     UncheckableError,
     UnknownNameError,
+    suggestion,
 )
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import (
@@ -321,8 +322,9 @@ def cuda_index(spec: str) -> int:
     """
     match = _CUDA.fullmatch(spec)
     if match is None:
-        simulated = ", ".join(f"sim:{name}" for name in gpu_names())
+        simulated = [f"sim:{name}" for name in gpu_names()]
         raise UnknownNameError(
-            f"unknown device {spec!r}; choose cuda:N or one of {simulated}, or replay:h200, or replay:FILE"
+            f"unknown device {spec!r}; choose cuda:N or one of {', '.join(simulated)}, or replay:h200, or"
+            f" replay:FILE{suggestion(spec, ['cuda:0', *simulated])}"
         )
     return int(match[1] or 0)

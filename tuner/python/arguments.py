@@ -1,5 +1,6 @@
 """The arguments of a kernel as the caller has them: arrays and values, held against the signature."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -180,6 +181,8 @@ def _argument(name: str, value: Any, parameter: Parameter | None) -> KernelArgum
         value = value.item()
     if not isinstance(value, bool | int | float | str):
         raise InputError(f"{label}: {type(value).__name__} is neither an array nor a number")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{label}: {value} is not finite; numbers that are passed by value must be")
     if isinstance(value, float) and _kind(dtype) in "iub":
         raise InputError(f"{label}: {value} is no whole number, and the parameter is {dtype}")
     if isinstance(value, int) and _kind(dtype) in "iu":
@@ -239,6 +242,8 @@ def _struct(name: str, value: np.void, label: str) -> StructValueArgument:
     plain = all(one.name in DTYPES and one.kind in _WHOLE + "f" for one in fields.values())
     if not fields or not plain or not all(map(is_free_name, fields)):
         raise InputError(f"{label}: {dtype} is no struct of numbers")
+    if not all(np.isfinite(value[key]) for key in fields):
+        raise InputError(f"{label}: {value} is not finite")
     in_c = np.dtype(list(fields.items()), align=True)
     if (dtype.fields, dtype.itemsize) != (in_c.fields, in_c.itemsize):
         raise InputError(

@@ -30,10 +30,12 @@ from tuner.python.references import expected_outputs
 from tuner.python.values import (
     Restrictions,
     SpaceDescription,
+    law_of,
     mapping_of,
     plain_value,
     restrictions_of,
     sizes_of,
+    texts_of,
     tunables_of,
 )
 
@@ -61,8 +63,10 @@ class Kernel:
         tunables: name -> values; may be given to ``tune`` instead.
         restrictions: expressions and functions that are true for configurations that may be tried.
         default: the configuration that gains are stated against; the first of the space if None.
-        reference: right outputs: a function of the arguments, arrays, or expressions as in kernel files; None
-            to compare configurations with each other only.
+        reference: right outputs: a function of the arguments that returns them or fills them in place,
+            arrays, or expressions as in kernel files; None to compare configurations with each other only.
+        check: instead of a reference, ``"file.py:function"``, a law as in kernel files: it judges inputs and
+            outputs in the process that runs kernels, and returns numbers that ``tolerance`` bounds.
         outputs: names of the arrays that the kernel writes completely, without reading them first. Other
             arrays that are no pointers to ``const`` are read and written: each window begins with the values
             given here.
@@ -100,6 +104,7 @@ class Kernel:
         restrictions: Restrictions | None = None,
         default: Mapping[str, Any] | None = None,
         reference: Any = None,  # noqa: ANN401 - a function, arrays or expressions
+        check: str | None = None,
         outputs: Sequence[str] | None = None,
         tolerance: float | None = None,
         symbols: Mapping[str, Any] | None = None,
@@ -127,14 +132,14 @@ class Kernel:
         stated = mapping_of("default", default)
         self._space = SpaceDescription(tunables or {}, restrictions_of(restrictions), stated)
         self._expected = expected_outputs(reference, self.arguments, self.outputs, self._complete)
-        self._tolerance = tolerance
+        self._check, self._tolerance = law_of(check), tolerance
         self._symbols = {
             symbol: on_host(np.asarray(value) if np.isscalar(value) else value, f"symbols: {symbol}")
             for symbol, value in mapping_of("symbols", symbols).items()
         }
         self._sizes = sizes_of(self.arguments, mapping_of("sizes", sizes))
-        self._options = _texts("options", options)
-        folders = _texts("include_paths", include_paths)
+        self._options = texts_of("options", options)
+        folders = texts_of("include_paths", include_paths)
         self._include_paths = tuple(str(Path(one).absolute()) for one in folders)
         self._cooperative, self._work = cooperative, mapping_of("work", work)
 
@@ -225,6 +230,8 @@ class Kernel:
         problem: dict[str, Any] = {"sizes": {name: [value] for name, value in self._sizes.items()}}
         if self._tolerance is not None:
             problem["tolerance"] = plain_value(self._tolerance)
+        if self._check is not None:
+            problem["law"] = self._check
         if self._expected:
             problem["reference"] = {
                 name: value if isinstance(value, str) else _file(folder, f"expected-{name}", value)
@@ -284,17 +291,6 @@ def _output_names(arguments: Sequence[KernelArgument], outputs: Sequence[str] | 
         if name not in arrays:
             raise InputError(f"outputs: {name!r} is no array argument; choose from {', '.join(arrays)}")
     return tuple(outputs or ())
-
-
-def _texts(name: str, given: Any) -> tuple[str, ...]:  # noqa: ANN401 - same
-    """A list of texts or paths, as texts.
-
-    Raises:
-        InputError: it is something else.
-    """
-    if not isinstance(given, list | tuple) or not all(isinstance(one, str | Path) for one in given):
-        raise InputError(f"{name}: must be a list of texts, not {given!r}")
-    return tuple(map(str, given))
 
 
 def _file(folder: Path, name: str, values: HostArray) -> str:

@@ -1,7 +1,9 @@
 """What may be varied, and the names that expressions know: as callers write them, checked."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,3 +106,29 @@ def mapping_of(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401 - the c
 def plain_value(value: Any) -> Any:  # noqa: ANN401 - a number of Python or NumPy
     """Python's number for NumPy's; everything else as it is."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def texts_of(name: str, given: Any) -> tuple[str, ...]:  # noqa: ANN401 - the caller's
+    """A list of texts or paths, as texts.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(given, list | tuple) or not all(isinstance(one, str | Path) for one in given):
+        raise InputError(f"{name}: must be a list of texts, not {given!r}")
+    return tuple(map(str, given))
+
+
+def law_of(check: object) -> str | None:
+    """The place of a law, with an absolute path.
+
+    Raises:
+        InputError: it is none.
+    """
+    if check is None:
+        return None
+    if not isinstance(check, str) or not re.fullmatch(r".+\.py:[A-Za-z_]\w*", check):
+        raise InputError(
+            f"check: must be a text 'file.py:function', not {check!r}: it is called in another process"
+        )
+    return str(Path(check).absolute())
