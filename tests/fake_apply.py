@@ -78,6 +78,8 @@ L = 64
 [launch]
 grid = "ceil_div(batch * N, P * L)"
 block = "L"
+[occupancy]
+min = 0.8
 [work]
 bytes = "8 * N * batch"
 operations = "N * batch"

@@ -56,6 +56,23 @@ def test_folders_hold_files_and_folders(catalog: Catalog) -> None:
     assert not catalog.broken
 
 
+def test_without_a_workload_those_of_the_files_are_meant(tmp_path: Path) -> None:
+    """A kernel of a file is taken at its first size; a file is no name of a kernel."""
+    catalog = Catalog.load([add(tmp_path / "mine.toml", "mine")])
+    assert [str(workload) for workload in catalog.workloads(())] == ["mine:N=64"]
+    assert [str(workload) for workload in catalog.workloads(("fft:N=64",))] == ["fft:N=64"]
+    assert [workload.kernel for workload in Catalog.load().workloads(())] == ["scan-lf", "tridiag-wm", "fft"]
+    with pytest.raises(UnknownNameError, match="a kernel file follows --kernel"):
+        catalog.workload("mine.toml")
+
+
+def test_a_size_of_one_value_may_be_left_out(tmp_path: Path) -> None:
+    """There is nothing to choose."""
+    file = add(tmp_path / "mine.toml", "mine")
+    file.write_text(file.read_text().replace("[64, 128]", "[64]"))
+    assert str(Catalog.load([file]).workload("mine")) == "mine:N=64"
+
+
 def test_later_places_override_earlier_ones(tmp_path: Path) -> None:
     """The last folder with a name counts, and a file given by hand beats all folders."""
     add(tmp_path / "shipped" / "a" / "kernel.toml", "a", "shipped")

@@ -12,7 +12,9 @@ from fake_cuda import LIMITS, FakeCompiler, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy, Kernel
 
 from tuner.application.binding import loaded_kernel
+from tuner.devices.cuda import cublas
 from tuner.devices.cuda.code import CodeCache
+from tuner.devices.cuda.cublas import WORKSPACE_BYTES
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.launches import LaunchRefusedError, Program
 from tuner.devices.cuda.packed import PackedRun
@@ -107,6 +109,16 @@ def test_restored_arrays_begin_every_round_anew(rig: Rig) -> None:
     seen.clear()
     assert device.run([base], 0.05).results[0].restore_s == 0.0
     assert len(seen) > 1
+
+
+def test_arrays_of_bfloat16_are_restored(rig: Rig) -> None:
+    """Their bits are kept, as NumPy has no such type."""
+    cp, device = rig
+    add_kernel(cp, "nothing", lambda *_: None)
+    base = plan("nothing", role="inout", problem="consistent")
+    narrow = replace(base.buffers[0], dtype="bfloat16", restored=True)
+    record = device.run([replace(base, buffers=(narrow, *base.buffers[1:]))], 0.05)
+    assert record.results[0].status is Status.OK
 
 
 def test_restored_arrays_beside_another_workload(rig: Rig) -> None:
@@ -219,31 +231,55 @@ def library_plan(call: LibraryCall) -> Plan:
     )
 
 
-def test_calls_of_cublas(rig: Rig) -> None:
-    """Handles are made once, factors are read from the host, and the stream is the one of the stage."""
+class FakeCublas:
+    """The library: keeps its calls, with what they point to, and the stream that was set before."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.streams: list[int] = []
+        self.workspaces: set[tuple[int, int]] = set()
+
+    def cublasSetStream_v2(self, handle: Any, stream: Any) -> int:  # noqa: N802 - cuBLAS's name
+        assert handle.value == 77
+        self.streams.append(stream.value)
+        return 0
+
+    def cublasSetWorkspace_v2(self, handle: Any, address: Any, size: Any) -> int:  # noqa: N802 - same
+        del handle
+        assert size.value == WORKSPACE_BYTES
+        self.workspaces.add((self.streams[-1], address.value))
+        return 0
+
+    def __getattr__(self, name: str) -> Any:
+        def routine(handle: Any, *arguments: Any) -> int:
+            assert handle.value == 77
+            self.calls.append((name, tuple(getattr(value, "value", value) for value in arguments)))
+            return 0
+
+        return routine
+
+
+@pytest.fixture
+def blas(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> FakeCublas:
+    """CuPy's part makes a handle; the library is a fake."""
+    cp, _ = rig
+    library = FakeCublas()
+    cp.cuda.cublas = SimpleNamespace(create=lambda: 77, setMathMode=lambda *_: None)
+    monkeypatch.setattr(cublas, "loaded_library", lambda: library)
+    return library
+
+
+def test_calls_of_cublas(rig: Rig, blas: FakeCublas) -> None:
+    """The stream is the one of the stage, each with a workspace of its own, and factors are the host's."""
     cp, device = rig
-    calls: list[tuple[Any, ...]] = []
-
-    def sgemm(*arguments: Any) -> None:
-        factors = [ctypes.c_float.from_address(arguments[i]).value for i in (6, 11)]
-        calls.append((*arguments[:6], *factors, arguments[8], arguments[10], arguments[13]))
-        streams.append(cp.current[-1])
-
-    streams: list[Any] = []
-    made: list[int] = []
-
-    def create() -> int:
-        made.append(1)
-        return 77
-
-    cp.cuda.cublas = SimpleNamespace(
-        create=create, setMathMode=lambda *given: made.append(given[1]), sgemm=sgemm
-    )
     record = device.run([library_plan(GEMM)], 0.02)
+
     assert record.results[0].status is Status.OK
-    assert set(calls) == {(77, 0, 1, 32, 16, 8, -1.0, 0.5, 128, 128, 64)}
-    assert made == [1, 0]
-    assert set(streams) <= set(cp.kernels["scan"].streams)
+    assert {name for name, _ in blas.calls} == {"cublasSgemm_v2"}
+    (given,) = {(*one[:5], one[7], one[9], one[12]) for _, one in blas.calls}
+    assert given == (0, 1, 32, 16, 8, 128, 128, 64)
+    assert set(blas.streams) <= {stream.ptr for stream in cp.kernels["scan"].streams}
+    assert len(blas.workspaces) == len(set(blas.streams))
 
 
 @pytest.mark.parametrize(
@@ -251,28 +287,38 @@ def test_calls_of_cublas(rig: Rig) -> None:
     [
         (
             replace(GEMM, routine="syrk", dtype="float64", fill="upper", operands=GEMM.operands[::2]),
-            "dsyrk",
+            "cublasDsyrk_v2",
             (1, 0, 16, 8, 128, 64),
         ),
         (
             replace(GEMM, routine="trsm", side="right", unit=True, operands=GEMM.operands[:2]),
-            "strsm",
+            "cublasStrsm_v2",
             (1, 0, 0, 1, 32, 16, 128, 128),
         ),
     ],
 )
-def test_other_routines(rig: Rig, call: LibraryCall, name: str, arguments: tuple[int, ...]) -> None:
+def test_other_routines(
+    rig: Rig, blas: FakeCublas, call: LibraryCall, name: str, arguments: tuple[int, ...]
+) -> None:
     """Their arguments in the order of cuBLAS."""
     cp, _ = rig
-    calls: list[tuple[Any, ...]] = []
-    cp.cuda.cublas = SimpleNamespace(
-        create=lambda: 7, setMathMode=lambda *_: None, **{name: lambda *given: calls.append(given)}
-    )
     arrays: dict[str, Any] = {letter: cp.empty((64, 128), call.dtype) for letter in ("x", "y")}
     launches = CodeCache(cp, FakeCompiler(), LIMITS).launches(library_plan(call), arrays)
-    launches[-1].enqueue(None)
-    (given,) = calls
-    assert tuple(value for value in given[1:] if value < 10**6) == arguments
+    launches[-1].enqueue(cp.cuda.Stream(non_blocking=True))
+    ((called, given),) = blas.calls
+
+    assert called == name
+    assert tuple(value for value in given if value < 10**6) == arguments
+
+
+def test_a_call_that_fails_is_a_launch_error(rig: Rig, blas: FakeCublas) -> None:
+    """The status is named."""
+    _, device = rig
+    blas.cublasSgemm_v2 = lambda *_: 13  # type: ignore[attr-defined]
+    result = device.run([library_plan(GEMM)], 0.02).results[0]
+
+    assert result.status is Status.LAUNCH_ERROR
+    assert "cuBLAS: gemm ends with status 13" in result.detail
 
 
 def test_transforms_of_cufft(rig: Rig) -> None:

@@ -177,8 +177,8 @@ def test_a_side_stream_runs_beside(device: CudaDevice, once: Any, beside: bool) 
     """Two stages of half a millisecond each at once take half as long; a third waits for both."""
     plan = delays(beside=beside)
     found = once(plan, {})
-    assert found["x"][0] == 2 * 1 + 4
-    assert found["y"][0] == 2
+    assert found["x"][0, 0] == 2 * 1 + 4
+    assert found["y"][0, 0] == 2
     record = device.run([plan], 0.1)
     assert record.makespan_s == pytest.approx(1.0e-3 if beside else 1.5e-3, rel=0.1)
 

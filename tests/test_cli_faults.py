@@ -133,6 +133,9 @@ class Hosted:
         with open(pid_file, "a") as file:
             print(os.getpid(), file=file)
 
+    def prepare(self, plan, seed):
+        pass
+
     def check(self, plan, seed):
         mode = plan.configuration["mode"]
         if mode == 4:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tuner.cli import main
-from tuner.config.source_guesses import constant_symbols, macros_to_set, role_of
+from tuner.config.cuda_source.guesses import block_names, constant_symbols, macros_to_set, role_of
 
 SCALE = r"""
 #ifndef TILE
@@ -95,10 +95,45 @@ def test_what_cannot_be_told_is_left_open(tmp_path: Path) -> None:
     source.write_text("__global__ void odd(Params p, void* out, __half2* in, int n) { out[0] = in[0]; }")
     result = run("new", source)
     text = source.with_suffix(".toml").read_text()
-    assert '# p = "..."  # FILL IN: Params: structs need [[argument]] tables' in text
-    assert 'in = "in float16[N, 2]"' in text
+    assert '# p = "..."  # FILL IN: Params: structs are written as { field' in text
+    assert 'in_ = "in float16[N, 2]"' in text
     assert "to fill in: arguments.p: Params" in result.output
     assert "guessed: arguments.out: points to void; float32 is a guess" in result.output
+
+
+STEP = """
+struct Step { float dt, damping; int n; };
+#define THREADS 128
+__global__ void step(float* x, Step s) {
+    int i = blockIdx.x * THREADS + threadIdx.x;
+    if (i < s.n) x[i] += s.dt * s.damping;
+}
+"""
+GUARDED = STEP.replace("#define THREADS 128", "#ifndef THREADS\n#define THREADS 128\n#endif")
+
+
+def test_a_struct_of_the_source(tmp_path: Path) -> None:
+    """Its fields become a table; one called n is a size, and the file is well formed."""
+    file = written(tmp_path, GUARDED, "step.cu")
+    line = 's = { dt = "float32 = 1", damping = "float32 = 1", n = "int32 = N" }  # which values?'
+    assert line in file.read_text()
+    result = run("check", file, "--arch", "sm_90", "--strict")
+    assert result.exit_code == 0, result.output
+    assert f"next: tuner run --kernel {file}" in result.output
+
+
+def test_a_macro_that_the_source_defines_itself(tmp_path: Path) -> None:
+    """No tunable is made of it, and one made by hand is refused: every value would be the same code."""
+    text = written(tmp_path, STEP, "step.cu").read_text()
+    assert 'grid = "ceil_div(N, 128)"' in text
+    assert "# FILL IN: tunables: none is open; with THREADS between #ifndef THREADS and #endif" in text
+    file = tmp_path / "step.toml"
+    file.write_text(text.replace("[launch]", "[tunables]\nTHREADS = [64, 128]\n\n[launch]"))
+    result = run("check", file, "--no-compile")
+    assert result.exit_code == 2
+    assert (
+        "THREADS: step.cu defines it itself, so that every value compiles to the same code" in result.stderr
+    )
 
 
 def test_two_axes_and_a_symbol(tmp_path: Path) -> None:
@@ -185,3 +220,12 @@ def test_a_source_that_does_not_compile(tmp_path: Path) -> None:
     assert "does not compile for sm_80 sm_90" in result.stderr
     assert "beta" in result.stderr
     assert "--arch sm90" in run("check", file, "--arch", "sm90").stderr
+
+
+def test_names_of_the_block() -> None:
+    """What a block's number is multiplied with, before the thread's is added, is the block."""
+    text = """
+    int row = blockIdx.y * BM + threadIdx.y, col = (int)BN * blockIdx.x + threadIdx.x;
+    int far = blockIdx.z * TPB * ITEMS + threadIdx.z;
+    """
+    assert block_names(text) == {"y": "BM", "x": "BN"}

@@ -135,7 +135,7 @@ def test_workloads(kernel: KernelFile) -> None:
     ("sizes", "trouble"),
     [
         ({"N": 65, "kind": "up"}, "rows has no N=65; choose N from 64, 128"),
-        ({"N": 64}, "size kind is missing, as in rows:kind=up; choose kind from up, down"),
+        ({"N": 64}, "size kind is missing, as in rows:N=64,kind=up; choose kind from up, down"),
         ({"N": 64, "kind": "up", "kin": 3}, "unknown size 'kin'; choose from N, kind, batch; did you mean"),
     ],
 )

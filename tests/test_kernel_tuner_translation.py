@@ -1,7 +1,7 @@
 """What every argument of Kernel Tuner's functions is translated to."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tuner.kernel_tuner import device, strategies
 from tuner.kernel_tuner.answers import Judge, judge_of
 from tuner.kernel_tuner.arguments import (
     GivenArray,
-    parameters_of,
+    named_parameters,
     read_arguments,
     read_constants,
     restored,
@@ -224,6 +224,7 @@ def test_arrays_of_any_kind() -> None:
     """CuPy's and PyTorch's are copied to the host, unknown types are bytes; the source tells names."""
 
     class OnGpu:
+        __cuda_array_interface__: ClassVar[dict[str, Any]] = {}
         dtype, get = np.dtype("float32"), staticmethod(lambda: np.ones(2, np.float32))
 
     point = np.zeros(3, [("x", "f4"), ("y", "f4")])
@@ -234,7 +235,7 @@ def test_arrays_of_any_kind() -> None:
     assert isinstance(x, GivenArray)
     assert (x.stored.dtype.name, x.stored.size) == ("uint8", 16)
     assert restored(x, x.stored).dtype == point.dtype
-    assert parameters_of("scale<float>", "template <class T> " + SOURCE, 2) == [
+    assert named_parameters("scale<float>", "template <class T> " + SOURCE, 2) == [
         *[("argument0", False), ("argument1", False)]
     ]
     empty = GivenArray("empty", np.zeros((0, 2)))

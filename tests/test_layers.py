@@ -12,9 +12,10 @@ ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.__main__",),
     ("tuner.cli",),
-    ("tuner.daemon", "tuner.doctor", "tuner.python"),
+    ("tuner.daemon", "tuner.doctor", "tuner.kernel_tuner"),
+    ("tuner.python",),
     ("tuner.report", "tuner.installing"),
-    ("tuner.comparing", "tuner.application", "tuner.kernel_tuner"),
+    ("tuner.comparing", "tuner.application"),
     ("tuner.search",),
     ("tuner.measurement",),
     ("tuner.tracing",),

@@ -107,3 +107,14 @@ def test_a_narrow_terminal_cuts_the_details_only(width: int, monkeypatch: pytest
     line = [line for line in screen.getvalue().splitlines() if "confirming" in line][-1]
     assert "22/116" in line
     assert "trial 500.0 mJ" in line
+
+
+@pytest.mark.parametrize(("widgets", "live"), [(object(), True), (None, False)])
+def test_notebooks_are_live_where_they_have_widgets(
+    widgets: object, live: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without ``ipywidgets`` a display cannot be drawn anew, and lines are written instead."""
+    monkeypatch.setattr(shown, "find_spec", lambda _: widgets)
+
+    assert shown.is_live(Console(file=io.StringIO(), force_jupyter=True)) is live
+    assert not shown.is_live(Console(file=io.StringIO(), force_jupyter=False))

@@ -100,3 +100,45 @@ def test_kernels_run_together(tmp_path: Path) -> None:
     assert set(result.configurations) == {"vadd:n=4096", "scan-lf:N=1024"}
     assert result.energy_j is not None
     assert result.energy_uncertainty_j is not None
+
+
+def test_structs_templates_and_the_gpu_of_the_arrays(tmp_path: Path) -> None:
+    """A structured scalar, template parameters filled in by name, and no device named."""
+    cp = pytest.importorskip("cupy")
+    source = """
+    struct Params { int n; double factor; bool negative; };
+    template <int block_size_x, typename T>
+    __global__ void scale(T* y, const float2* x, Params p) {
+        int i = blockIdx.x * block_size_x + threadIdx.x;
+        if (i < p.n) y[i] = (p.negative ? -1 : 1) * x[i].x * (T)p.factor;
+    }"""
+    params = np.array(
+        (4096, 2.5, True), np.dtype([("n", "i4"), ("factor", "f8"), ("negative", "?")], align=True)
+    )
+    x = np.random.default_rng(3).random((4096, 2), dtype=np.float32)
+    kernel = Kernel(
+        source,
+        arguments=[cp.zeros(4096, cp.float32), cp.asarray(x), params],
+        outputs=["y"],
+        grid="ceil_div(4096, block_size_x)",
+        reference=lambda x, p: -x[:, 0] * p["factor"],
+    )
+    tunables: dict[str, list[Any]] = {"block_size_x": [64, 128], "T": ["float"]}
+    result = tune(kernel, tunables, progress=False, database=tmp_path / "db")
+
+    assert kernel.gpu == 0
+    assert not result.modelled
+    assert {row.status for row in result.trials} == {"ok"}
+
+
+def test_answers_are_judged_by_a_law(tmp_path: Path) -> None:
+    """A function in a file takes inputs and outputs by name."""
+    law = tmp_path / "laws.py"
+    law.write_text("def residual(a, b, c, n, batch):\n    return abs(a + b - c).max()\n")
+    check = f"{law}:residual"
+    result = tune(vadd(check=check, tolerance=1e-6), database=tmp_path / "db", **OPTIONS)
+    wrong = vadd(source=VADD.replace("a[i] + b[i]", "a[i] - b[i]"), check=check, tolerance=1e-6)
+
+    assert {row.status for row in result.trials} == {"ok"}
+    trials = tune(wrong, database=tmp_path / "other", **OPTIONS).trials
+    assert {row.status for row in trials} == {"wrong-answer"}

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from python_kernels import BLOCKS, VADD, N, arrays, vadd
 
+from tuner import Kernel
 from tuner.config import KernelFile
 from tuner.errors import EmptySpaceError, InputError
-from tuner.model import Plan, Scalar
+from tuner.model import Plan, Scalar, StructValue
+from tuner.python.wording import python_words
 
 
 def plan_of(file: KernelFile, **values: Any) -> Plan:
@@ -42,6 +44,19 @@ def test_a_list_is_in_the_order_of_the_parameters(tmp_path: Path) -> None:
     file = vadd(arguments=list(arrays().values())).kernel_file(tmp_path)
 
     assert plan_of(file, block_size_x=64).stages[0].arguments == ("c", "a", "b", Scalar("int32", N))
+
+
+def test_parameters_called_as_words_of_python(tmp_path: Path) -> None:
+    """``in`` is ``in_`` in expressions and functions, given in a list or by name."""
+    source = """__global__ void twice(const float* in, float* out, int n) {
+        int i = blockIdx.x * block_size_x + threadIdx.x;
+        if (i < n) out[i] = 2 * in[i];
+    }"""
+    values = np.ones(64, "float32")
+    for given in ([values, values, 64], {"in": values, "out": values, "n": 64}):
+        kernel = Kernel(source, arguments=given, grid=2, reference=lambda in_: in_ * 2)
+        file = kernel.kernel_file(tmp_path, {"block_size_x": [32]})
+        assert plan_of(file, block_size_x=32).stages[0].arguments == ("in_", "out", Scalar("int32", 64))
 
 
 def test_pointers_to_const_are_read_others_read_and_written(tmp_path: Path) -> None:
@@ -118,11 +133,121 @@ def test_a_reference_is_called_once_with_what_it_asks_for(tmp_path: Path) -> Non
     assert calls == [1]
 
 
+def fills(c: Any, a: Any, b: Any) -> None:
+    """Fills its copy of the output, as a kernel does."""
+    c[:] = a + b
+
+
+def in_order(x: Any, y: Any) -> Any:
+    """Has names of its own."""
+    return x + y
+
+
+@pytest.mark.parametrize("reference", [fills, in_order, np.add, lambda *all_: all_[1] + all_[2]])
+def test_references_are_called_as_they_ask_for_it(reference: Any, tmp_path: Path) -> None:
+    """By name, in order with what is read, and with outputs that they fill."""
+    given = arrays()
+    vadd(arguments=given, reference=reference).kernel_file(tmp_path)
+
+    np.testing.assert_array_equal(np.load(tmp_path / "expected-c.npy"), given["a"] + given["b"])
+    assert not given["c"].any()
+
+
+POINTS = """
+#include "scale.cuh"
+struct Params { int n; double factor; bool shifted; };
+template <int block_size_x, typename T>
+__global__ void scale(T* y, const float2* x, Params p, unsigned int m) {
+    int i = blockIdx.x * block_size_x + threadIdx.x;
+    if (i < p.n) y[i] = x[i].x * p.factor;
+}
+"""
+PARAMS = np.dtype([("n", "i4"), ("factor", "f8"), ("shifted", "?")], align=True)
+
+
+def points(params: Any, tmp_path: Path) -> Kernel:
+    x = np.ones((N, 2), np.float32)
+    return Kernel(
+        POINTS,
+        arguments=[np.zeros(N, np.float32), x, params, np.int32(3)],
+        grid="ceil_div(4096, block_size_x)",
+        tunables={"block_size_x": [64], "T": ["float"]},
+        outputs=["y"],
+        include_paths=[tmp_path],
+        cooperative=True,
+        work={"bytes": "12 * 4096", "operations": 4096},
+        reference=lambda y, x, p: x[:, 0] * p["factor"],
+    )
+
+
+def test_structs_templates_and_folders_of_headers(tmp_path: Path) -> None:
+    """A structured scalar is a struct; parameters of a template are filled in by name."""
+    file = points(np.array((N, 2.5, True), PARAMS), tmp_path).kernel_file(tmp_path)
+    plan = plan_of(file, block_size_x=64, T="float")
+    (stage,) = plan.stages
+
+    assert stage.entry == "scale<64, float>"
+    assert stage.cooperative
+    assert stage.source.include_paths == (str(tmp_path),)
+    assert plan.work.bytes == 12 * N
+    _, _, struct, m = stage.arguments
+    assert m == Scalar("uint32", 3)
+    assert isinstance(struct, StructValue)
+    assert np.frombuffer(struct.bytes, PARAMS)[0].item() == (N, 2.5, True)
+    np.testing.assert_array_equal(np.load(tmp_path / "expected-y.npy"), np.full(N, 2.5))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "says"),
+    [
+        ([("n", "i4"), ("factor", "f8")], "its dtype needs align=True"),
+        ([("n", "i4", 3)], "is no struct of numbers"),
+        ([("z", "c8")], "is no struct of numbers"),
+    ],
+)
+def test_other_structs_are_refused(dtype: Any, says: str, tmp_path: Path) -> None:
+    """Fields are numbers, where C has them."""
+    with pytest.raises(InputError, match=f"arguments: p: .*{says}"):
+        points(np.zeros((), dtype), tmp_path)
+
+
 def test_a_reference_may_be_an_expression(tmp_path: Path) -> None:
     """As in kernel files."""
     file = vadd(reference="a + b").kernel_file(tmp_path)
 
     assert file.problem.reference == (("c", "a + b"),)
+
+
+def test_a_law_is_a_function_in_a_file(tmp_path: Path) -> None:
+    """It judges answers where kernels run."""
+    law = tmp_path / "laws.py"
+    law.write_text("def residual(a, b, c, n, batch):\n    return abs(a + b - c).max()\n")
+    file = vadd(check=f"{law}:residual", tolerance=1e-6).kernel_file(tmp_path)
+
+    assert plan_of(file, block_size_x=64).problem.name == "law"
+    with pytest.raises(InputError, match=r"^check: must be a text 'file.py:function'"):
+        vadd(check=lambda a: 0.0)
+
+
+def test_functions_may_be_in_headers_and_namespaces(tmp_path: Path) -> None:
+    """The signature and the parameters of a template are found there."""
+    templated = VADD.replace("__global__", "template <int block_size_x> __global__")
+    (tmp_path / "v.cuh").write_text(f"namespace sums {{ {templated} }}")
+    (tmp_path / "v.cu").write_text('#include "v.cuh"\n')
+    file = vadd(source=tmp_path / "v.cu", name="sums::vadd").kernel_file(tmp_path)
+
+    assert plan_of(file, block_size_x=64).stages[0].entry == "sums::vadd<64>"
+
+
+def test_numbers_may_have_small_types(tmp_path: Path) -> None:
+    """A Python number takes the type of its parameter, one that NumPy lacks too."""
+    source = VADD.replace("int n", "nv_bfloat16 s, unsigned int n")
+    given = arrays()
+    given = {name: given[name] for name in "cab"} | {"s": 1.5, "n": np.int32(N)}
+    file = vadd(source=source, arguments=given).kernel_file(tmp_path)
+    scalars = plan_of(file, block_size_x=64).stages[0].arguments[3:]
+
+    assert scalars == (Scalar("bfloat16", 1.5), Scalar("uint32", N))
 
 
 def test_sources_may_be_files_with_headers(tmp_path: Path) -> None:
@@ -131,6 +256,23 @@ def test_sources_may_be_files_with_headers(tmp_path: Path) -> None:
     (tmp_path / "one.cuh").write_text("// nothing\n")
 
     assert vadd(source=tmp_path / "v.cu").source.headers == (("one.cuh", "// nothing\n"),)
+
+
+class OnGpu:
+    """Stands for an array of CuPy on a GPU."""
+
+    __cuda_array_interface__: ClassVar[dict[str, Any]] = {}
+    shape = (N,)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, self.number)
+
+    def get(self) -> Any:
+        """The copy on the host."""
+        return np.full(N, 2.0, np.float32)
 
 
 def _raises(*_: Any) -> Any:
@@ -145,6 +287,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "scalar type": ({"arguments": arrays() | {"n": np.int64(N)}}, r"arguments: n: int64 .*give numpy.int32"),
     "fraction": ({"arguments": arrays() | {"n": 1.5}}, "arguments: n: 1.5 is no whole number"),
+    "infinite": ({"arguments": arrays() | {"n": float("inf")}}, "arguments: n: inf is not finite"),
     "too large": ({"arguments": arrays() | {"n": 2**40}}, "does not fit int32"),
     "number for an array": (
         {"arguments": arrays() | {"a": 1.0}},
@@ -159,7 +302,29 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "function": ({"source": "int x;"}, "no __global__ function"),
     "functions": ({"source": VADD + VADD.replace("vadd", "other")}, "2 __global__ functions: vadd, other"),
     "raises": ({"reference": _raises}, "reference: the function raises RuntimeError: no idea"),
-    "none": ({"reference": lambda a, b: None}, "reference: the function returned None"),
+    "none": (
+        {"reference": lambda a, b: None},
+        "the function returned None, and changed no output",
+    ),
+    "lossy": (
+        {"arguments": arrays() | {"c": np.zeros(N, np.int32)}, "source": VADD.replace("float* c", "int* c")}
+        | {"reference": lambda a, b: a + b},
+        "reference: c is float32 with values that int32 does not hold",
+    ),
+    "complex": ({"reference": lambda a, b: a * 1j}, "reference: c is complex64; the output is float32"),
+    "parameters": ({"reference": lambda x: x}, r"takes x; name its parameters.*\(c, a, b, n\).*\(a, b\)"),
+    "several GPUs": (
+        {"arguments": arrays() | {"a": OnGpu(0), "b": OnGpu(1)}},
+        "several GPUs .a is on GPU 0, b is on GPU 1.; put them on one",
+    ),
+    "no list": ({"options": "-G"}, "options: must be a list of texts"),
+    "no dict": ({"symbols": 3}, "symbols: must be a dict by names"),
+    "no name": ({"name": 3}, "name must be the name of a function"),
+    "bfloat16": (
+        {"source": VADD.replace("float* a", "nv_bfloat16* a")},
+        "a: arrays of bfloat16",
+    ),
+    "size": ({"sizes": {"n": 4}}, "sizes: n: is the name of an argument"),
     "shape": ({"reference": lambda a, b: a[:3]}, r"reference: c has the shape \(3,\)"),
     "not finite": ({"reference": lambda a, b: a * np.nan}, "reference: c is not finite"),
     "too many": ({"reference": (F64, F64)}, "reference: 2 outputs for 1: c"),
@@ -176,7 +341,22 @@ def test_bad_kernels_are_refused(changes: dict[str, Any], says: str) -> None:
 
 
 BAD_SPACES: dict[str, tuple[dict[str, Any], str]] = {
-    "grid name": ({"grid": "n // tile"}, "unknown name 'tile'"),
+    "grid name": ({"grid": "n // tile"}, "^kernel vadd: grid: expression .* unknown name 'tile'"),
+    "value of a grid": ({"grid": "n - n"}, "^kernel vadd: grid: 'n - n' is 0"),
+    "value of a default": ({"default": {"block_size_x": 7}}, "^kernel vadd: default: block_size_x: 7"),
+    "tunable": ({"tunables": {"for": [1]}}, "^kernel vadd: tunables: 'for' is not a name"),
+    "taken": ({"tunables": {"n": [1]}}, "^kernel vadd: tunables: n: the name is that of a number"),
+    "scalar": ({"arguments": arrays() | {"n": "2 * M"}}, "^kernel vadd: arguments: n: expression"),
+    "reference": ({"reference": "a + d"}, "^kernel vadd: reference: c: expression"),
+    "symbol": ({"symbols": {"z": np.ones(3)}}, "^kernel vadd: symbols: z: source: no __constant__"),
+    "rule": ({"restrictions": ["n >", "n"]}, "^kernel vadd: restrictions, expression 1"),
+    "law": (
+        {"check": "no/laws.py:law", "tolerance": 1.0},
+        "^kernel vadd: check: .*no/laws.py: cannot",
+    ),
+    "law and reference": ({"check": "l.py:law", "reference": "a", "tolerance": 1.0}, "keep one of them"),
+    "law alone": ({"check": "l.py:law"}, "^kernel vadd: check: needs tolerance"),
+    "folder": ({"include_paths": ["/no/such"]}, "^kernel vadd: include_paths: no such folder: /no/such"),
     "grid parameter": ({"grid": lambda tile, n: tile * n}, "a parameter 'tile'"),
     "no tunables": ({"tunables": {}}, "tunables: none are given"),
     "no list": ({"tunables": {"block_size_x": 64}}, "tunables: block_size_x: give a list"),
@@ -190,14 +370,15 @@ BAD_SPACES: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("changes", "says"), BAD_SPACES.values(), ids=BAD_SPACES.keys())
 def test_bad_spaces_are_refused(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
     """Names, values and functions that cannot be used are told when the space is made."""
+    kernel = vadd(**changes)
 
     def use() -> None:
-        file = vadd(**changes).kernel_file(tmp_path)
+        file = kernel.kernel_file(tmp_path)
         (workload,) = file.workloads()
         file.plan(workload, file.default(workload))
         file.space(workload)
 
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=says), python_words([kernel.label], kernel.symbols):
         use()
 
 
@@ -206,17 +387,6 @@ def test_a_space_without_configurations_names_the_restriction(tmp_path: Path) ->
     file = vadd(restrictions=lambda p: False).kernel_file(tmp_path)
     with pytest.raises(EmptySpaceError, match=re.escape("restrictions[0]")):
         file.space(file.workloads()[0])
-
-
-class OnGpu:
-    """Stands for an array of CuPy."""
-
-    __cuda_array_interface__: ClassVar[dict[str, Any]] = {}
-    shape = (N,)
-
-    def get(self) -> Any:
-        """The copy on the host."""
-        return np.full(N, 2.0, np.float32)
 
 
 class OfTorch:
@@ -238,7 +408,7 @@ class OfTorch:
         return np.full(N, 3.0, np.float32)
 
 
-@pytest.mark.parametrize(("array", "value"), [(OnGpu(), 2.0), (OfTorch(), 3.0)])
+@pytest.mark.parametrize(("array", "value"), [(OnGpu(3), 2.0), (OfTorch(), 3.0)])
 def test_arrays_of_other_libraries_are_copied(array: Any, value: float, tmp_path: Path) -> None:
     """CuPy and PyTorch have ways of their own to the host."""
     vadd(arguments=arrays() | {"a": array}).kernel_file(tmp_path, BLOCKS)
@@ -250,28 +420,9 @@ def test_arrays_of_other_libraries_are_copied(array: Any, value: float, tmp_path
     ("tunables", "words"),
     [
         ({"block_size_x": itertools.count(32, 32)}, "block_size_x: has more than 100,000 values"),
-        ([32, 64], "give a dict of name and list of values, not list"),
     ],
 )
 def test_tunables_that_cannot_be_listed(tunables: Any, words: str, tmp_path: Path) -> None:
     """Endless values end in a message, and so do tunables without names."""
     with pytest.raises(InputError, match=words):
         vadd().kernel_file(tmp_path, tunables)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"tolerance": "x"},
-        {"name": 3},
-        {"sizes": [1]},
-        {"default": "x"},
-        {"symbols": 3},
-        {"options": "-O3"},
-        {"restrictions": 3},
-    ],
-)
-def test_arguments_of_other_types_are_named(given: dict[str, Any]) -> None:
-    """A text for a list, or a number for a dict, is no traceback from within."""
-    with pytest.raises(InputError, match=rf"^{next(iter(given))}: must be"):
-        vadd(**given)

@@ -3,18 +3,19 @@
 import json
 import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_process import rows, tuner
-from python_kernels import SIM, VADD, vadd
+from python_kernels import SIM, VADD, arrays, vadd
 
 import tuner as package
 from tuner import Result, tune
 from tuner.devices import choice
 from tuner.errors import EmptySpaceError, InputError
-from tuner.search import driver
+from tuner.search import driver, running
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +121,14 @@ def test_kernels_are_tuned_together() -> None:
         _ = found.best
 
 
+def test_kernels_of_one_name_are_told_apart() -> None:
+    """The same function twice, on other arrays."""
+    small = {name: value if name == "n" else value[:64] for name, value in arrays().items()} | {"n": 64}
+    found = tune([vadd(), vadd(arguments=small)], device=SIM, budget=2, store=False, progress=False)
+
+    assert found.workloads == ("vadd:n=4096", "vadd-2:n=64")
+
+
 def test_template_arguments_and_data_that_is_removed() -> None:
     """Tunables in braces are template arguments; files of arrays are gone when the call returns."""
     source = VADD.replace("__global__", "template <int P> __global__").replace("block_size_x", "P")
@@ -149,6 +158,45 @@ def test_without_a_gpu_a_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tune(vadd(), budget=1, store=False, progress=False, device=SIM)
+
+
+class OpenedError(Exception):
+    """A device was asked for."""
+
+
+def test_the_gpu_that_arrays_are_on_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a device is named; kernels with arrays on several are refused."""
+
+    def run(*_: Any, device: str | None, **__: Any) -> None:
+        raise OpenedError(device)
+
+    monkeypatch.setattr(running, "run", run)
+    first, second, host = vadd(), vadd(), vadd()
+    first.gpu, second.gpu = 1, 0
+    for kernel, named, taken in ((first, None, "cuda:1"), (first, SIM, SIM), (host, None, None)):
+        with pytest.raises(OpenedError) as opened:
+            tune(kernel, device=named, store=False, progress=False)
+        assert opened.value.args == (taken,)
+    with pytest.raises(InputError, match=r"are on several GPUs .*GPU 1.*GPU 0\); name the device"):
+        tune([first, second], store=False, progress=False)
+
+
+def test_threads_may_tune() -> None:
+    """A call needs no main thread."""
+    words: dict[str, Any] = {"device": SIM, "budget": 2, "store": False, "progress": False}
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(tune, vadd(), **words).result()
+
+    assert len(found.trials) == 2
+
+
+def test_kernel_files_are_tuned_by_name() -> None:
+    """What a kernel file says, several launches too, is there in Python."""
+    file = Path(__file__).parent.parent / "examples" / "vector-add" / "kernel.toml"
+    words: dict[str, Any] = {"device": SIM, "budget": 2, "store": False, "progress": False}
+    found = tune("vector-add:N=65536", kernel_files=[file], **words)
+
+    assert found.best.keys() == {"block_size_x", "vector", "loads"}
 
 
 def test_progress_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,10 +238,11 @@ def test_the_package_stays_light() -> None:
 
 
 def test_the_example_of_the_documentation_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """The page's vector addition is what it says: at most twelve lines that find a configuration."""
+    """The page's vector addition is what it says: at most twelve lines beside those of CUDA."""
     page = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
     code = page.split("```python\n", 1)[1].split("```", 1)[0]
-    lines = [line for line in code.splitlines() if line.strip()]
+    python = code.replace(code.split('"""')[1], "")
+    lines = [line for line in python.splitlines() if line.strip()]
     quick = code.replace("10_000_000", "1000").replace("1024]})", f'1024]}}, device="{SIM}", store=False)')
     exec(compile(quick, "docs/python.md", "exec"), {})  # noqa: S102 - a page of this project
 

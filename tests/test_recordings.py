@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tuner.comparing.evaluations import play
 from tuner.config.catalog import Catalog
 from tuner.errors import InputError
-from tuner.model import Energy, Flag, Measurement, Status, Trial, WorkloadResult
+from tuner.model import Energy, Flag, Measurement, Status, Trial, Work, WorkloadResult
 from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace, RecordingFile, checks, files, read, write
 from tuner.recordings.encoding import document
@@ -96,6 +96,17 @@ def test_joint_spaces_and_spaces_without_limits_come_back(tmp_path: Path) -> Non
     bare = samples.space(samples.workload("x", launches=False), limits=None)
 
     assert read(samples.written(tmp_path / "a.zip", joint, bare).path) == [joint, bare]
+
+
+def test_work_that_is_assumed_is_kept_as_such(tmp_path: Path) -> None:
+    """What says that a kernel file states no work comes back, and is left out where every file states it."""
+    stated = samples.workload()
+    candidates = tuple(replace(c, work=Work(8.0, 0.0, assumed=True)) for c in stated.candidates)
+    space = samples.space(replace(stated, candidates=candidates))
+
+    assert samples.written(tmp_path / "a.zip", space).space(space.names) == space
+    assert "assumed" in document(space)["workloads"][0]["work"]
+    assert "assumed" not in document(samples.space(stated))["workloads"][0]["work"]
 
 
 def test_the_same_spaces_give_the_same_bytes(tmp_path: Path) -> None:

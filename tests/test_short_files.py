@@ -8,7 +8,8 @@ from click.testing import CliRunner
 from tuner.cli import main
 from tuner.config import KernelFile, json_schema, load_kernel_file
 from tuner.config.compact import expanded
-from tuner.config.global_functions import global_functions, used_names
+from tuner.config.cuda_source.signatures import global_functions
+from tuner.config.cuda_source.used_names import used_names
 from tuner.errors import KernelFileError
 from tuner.model import Scalar
 
@@ -134,6 +135,8 @@ def test_functions_of_a_source() -> None:
         "float",
         "unsigned",
     }
+    assert used_names("__global__ void k(int n) { n + L + b; }", ("L", "k", "n", "N")) == {"L"}
+    assert used_names("int a;", ()) == frozenset()
 
 
 def test_templates_are_filled_in_by_name(tmp_path: Path) -> None:
@@ -167,6 +170,19 @@ def test_one_line_values() -> None:
         {"scalar": "n", "dtype": "int32", "value": "N"},
         {"scalar": "f", "dtype": "bool", "value": "N == 2"},
     ]
+
+
+def test_structs_and_values_in_references(tmp_path: Path) -> None:
+    """A table of fields is a struct; a reference may name a value, and a function of its name stays one."""
+    fields = {"dt": "float32 = 0.5", "n": "int32 = N"}
+    assert expanded({"p": fields}) == [{"scalar": "p", "fields": fields}]
+    text = TEXT.replace('n = "int32 = N"', 'n = "int32 = N"\nalpha = "float32 = N + 1"\nabs = "float32 = 2"')
+    kernel = read(
+        tmp_path,
+        text.replace('"a + b"', '"alpha * abs(a) + b"'),
+        SOURCE.replace("int n)", "int n, float alpha, float abs)"),
+    )
+    assert kernel.problem.reference == (("c", "(N + 1) * abs(a) + b"),)
 
 
 MISTAKES = [
@@ -239,5 +255,6 @@ def test_a_folder_that_is_no_name(tmp_path: Path) -> None:
 def test_the_schema_knows_one_line_arguments() -> None:
     """Editors complete [arguments]; nothing but the source has to be there."""
     schema = json_schema()
-    assert {"type": "string"} in schema["properties"]["arguments"]["patternProperties"].values()
+    (line,) = schema["properties"]["arguments"]["patternProperties"].values()
+    assert {"type": "string"} in line["anyOf"]
     assert schema["required"] == ["kernel"]

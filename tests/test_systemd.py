@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tuner.power.clocks import clockd
 from tuner.power.clocks.actuator import ClockConfig, load_config
+from tuner.power.clocks.clockd import _parser
 from tuner.power.clocks.clockd_protocol import SOCKET
 from tuner.power.clocks.clockd_server import TTL_S
 
@@ -110,7 +110,7 @@ def test_commands_exist(name: str) -> None:
     program, *options = command.split()
 
     assert program.lstrip("-") == "/opt/tuner/bin/tuner-clockd"
-    assert clockd._parser().parse_args(options).command == ("serve" if name == "ExecStart" else "restore")
+    assert _parser().parse_args(options).command == ("serve" if name == "ExecStart" else "restore")
 
 
 def test_every_end_is_cleaned_up_after() -> None:

@@ -164,7 +164,11 @@ def test_stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("12.9", "crt/mma.h", "; pip install nvidia-cuda-nvcc-cu12 brings it"),
         ("13.1", "cub/cub.cuh", "; pip install nvidia-cuda-cccl brings it"),
         ("12.9", "nv/target", "; pip install nvidia-cuda-cccl-cu12 brings it"),
-        ("12.9", "vector", "; NVRTC has no C++ standard library: <cuda/std/...> stands for it"),
+        (
+            "12.9",
+            "vector",
+            "; NVRTC has no C++ standard library: <cuda/std/...> stands for it in kernels, and code of",
+        ),
         ("12.9", "cutlass/gemm.h", "; include_paths in [kernel] names folders of headers"),
     ],
 )

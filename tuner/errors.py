@@ -221,5 +221,8 @@ class RunInterrupted(TunerError):  # noqa: N818 - an order, not a fault
 
 def suggestion(name: str, choices: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` for the choice nearest to ``name``, or an empty text."""
-    near = difflib.get_close_matches(name, list(choices), n=1)
+    known = list(choices)
+    near = [one for one in known if one.lower() == name.lower()] or difflib.get_close_matches(
+        name, known, n=1
+    )
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -12,17 +12,20 @@ from tuner.cli.output import console, json_option, write_json
 from tuner.errors import KernelFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tuner.compiler import CompiledStage
     from tuner.config import KernelFile
-    from tuner.config.signature_check import Finding
+    from tuner.config.signature_check import Remark
     from tuner.errors import CompileError
     from tuner.interfaces import Progress
     from tuner.model import Buffer, Plan, Stage, Workload
     from tuner.space import Space
 
     Results = Mapping[str, list[tuple[Stage, CompiledStage | CompileError]]]
+
+MAX_NAMED = 4
+"""Architectures that are listed even where they are all."""
 
 MAX_PLANS = 50_000
 """Configurations of a workload that are evaluated; of a larger space, some half a minute's worth."""
@@ -76,6 +79,7 @@ def check(
     out = console(json_path)
     for line in [f"{file}: kernel {kernel.name} is well formed", *(f"{file}: {note}" for note in notes)]:
         out.print(line, highlight=False, soft_wrap=True, markup=False)
+    out.print(f"next: tuner run --kernel {file}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
@@ -84,7 +88,7 @@ def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("workload", "batch", "configurations", "of", "default", "threads", "launches"):
-        table.add_column(title)
+        table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(
             row["workload"],
@@ -159,12 +163,12 @@ def _progress(total: int) -> Iterator["Progress"]:
         yield lambda done, _: one.update(task, completed=done)
 
 
-def _findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list[Finding]":
+def _findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list[Remark]":
     """What does not compile, does not fit the signature, or is used by nothing; each text once."""
     from tuner.compiler import CompiledStage
     from tuner.compiler.architectures import demangled
-    from tuner.config.signature_check import Finding, findings, signature_of
-    from tuner.config.unused_names import unused_macros, unused_names
+    from tuner.config.signature_check import Remark, findings, signature_of
+    from tuner.config.unused_names import overridden_macros, unused_macros, unused_names
 
     names = {
         stage: demangled(one.lowered_name)
@@ -179,14 +183,15 @@ def _findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list
             parameters = None if _is_library(stage) else signature_of(stage, names.get(stage))
             if parameters is not None:
                 found += findings(kernel.path, plan, stage, parameters)
-        found += [Finding("warning", f"{kernel.path}: {text}") for text in unused_macros(plan)]
-    found += [Finding("warning", f"{kernel.path}: {text}") for text in unused_names(kernel.recipe)]
+        found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_macros(plan)]
+    found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_names(kernel.recipe)]
+    found += [Remark("error", f"{kernel.path}: {text}") for text in overridden_macros(kernel.recipe)]
     return list(dict.fromkeys(found))
 
 
-def _compile_findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list[Finding]":
+def _compile_findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list[Remark]":
     """Errors of the compiler; only warnings where it compiles for others, and none was asked for."""
-    from tuner.config.signature_check import Finding
+    from tuner.config.signature_check import Remark
     from tuner.errors import CompileError
 
     failed: dict[str, list[str]] = {}
@@ -198,9 +203,17 @@ def _compile_findings(kernel: "KernelFile", results: "Results", *, asked: bool) 
     level = "warning" if some and not asked else "error"
     hint = "; min_architecture of [launch] leaves devices out" if level == "warning" else ""
     return [
-        Finding(level, f"{kernel.path}: does not compile for {' '.join(architectures)}: {error}{hint}")
+        Remark(level, f"{kernel.path}: does not compile for {_named(architectures, results)}: {error}{hint}")
         for error, architectures in failed.items()
     ]
+
+
+def _named(architectures: "Sequence[str]", results: "Results") -> str:
+    """Architectures, those of a long list that leaves none out by its ends."""
+    if len(architectures) > MAX_NAMED and len(architectures) == len(results):
+        ends = f"{architectures[0]} to {architectures[-1]}"
+        return f"all {len(architectures)} architectures of this NVRTC, {ends}"
+    return " ".join(architectures)
 
 
 def _notes(kernel: "KernelFile", results: "Results", *, no_compile: bool) -> list[str]:
@@ -209,7 +222,7 @@ def _notes(kernel: "KernelFile", results: "Results", *, no_compile: bool) -> lis
     good = [
         a for a, rows in results.items() if rows and not any(isinstance(o, CompileError) for _, o in rows)
     ]
-    notes = [f"the default compiles for {' '.join(good)}"] if good else []
+    notes = [f"the default compiles for {_named(good, results)}"] if good else []
     if not results and not no_compile:
         notes.append(
             "nothing was compiled: there is no NVRTC here (the package nvidia-cuda-nvrtc-cu12 has it)"

@@ -27,6 +27,10 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     from tuner.config.drafting import drafted
     from tuner.config.source_folder import read_text
 
+    if source.suffix == ".toml":
+        raise InputError(
+            f"{source}: is a kernel file; SOURCE is CUDA C++, such as {source.with_suffix('.cu')}"
+        )
     target = output or source.with_suffix(".toml")
     if target.exists() and not force:
         raise InputError(f"{target}: is there already; --force replaces it, --output names another file")
@@ -39,4 +43,6 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
         click.echo(f"  guessed: {note}")
     for missing in draft.missing:
         click.echo(f"  to fill in: {missing}")
-    click.echo(f"next: look through it, then tuner kernels check {target}")
+    click.echo(
+        f"next: look through it, then `tuner kernels check {target}`, then `tuner run --kernel {target}`"
+    )

@@ -44,7 +44,7 @@ def list_(*, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
         write_json(json_path, {"kernels": rows, "broken": [str(error) for error in catalog.broken]})
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("name", "family", "sizes", "tunables", "configurations", "from"):
-        table.add_column(title)
+        table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(
             row["name"],
@@ -156,7 +156,7 @@ def _print_details(document: dict[str, Any], json_path: str | None) -> None:
             facts.add_row(Text(key), Text(value))
     sizes = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("workload", "batch", "configurations", "default"):
-        sizes.add_column(title)
+        sizes.add_column(title, overflow="fold")
     for row in document["workloads"]:
         default = row["note"] if row["default"] is None else configuration_text(row["default"])
         sizes.add_row(row["workload"], str(row["batch"]), str(row["configurations"]), Text(default))

@@ -18,6 +18,15 @@ from tuner.errors import RunInterrupted
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # by what standard output leads to
 
 
+_ELSEWHERE = {  # what users try -> what it is called
+    "tune": "run",
+    "check": "kernels check",
+    "new": "kernels new",
+    "init": "kernels new",
+    "list": "kernels list",
+}
+
+
 class LazyGroup(click.Group):
     """A group whose commands are named in a table and imported on use.
 
@@ -50,7 +59,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command of the arguments; an unknown name is told with the nearest one."""
-        near = difflib.get_close_matches(args[0], self._table, n=1) if args else []
+        meant = _ELSEWHERE.get(args[0]) if args else None
+        near = [meant] if meant else difflib.get_close_matches(args[0], self._table, n=1) if args else []
         if near and args[0] not in self._table:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)

@@ -44,8 +44,9 @@ def run(
 ) -> None:
     """Tune workloads that run at the same time on one GPU.
 
-    A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024 or fft:N=512,batch=4096; without any, one
-    of each family is tuned. `tuner kernels list` shows what there is.
+    A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024 or fft:N=512,batch=4096. Without any, the
+    kernels of --kernel are tuned at their first size; without these, one of each family of the catalogue.
+    `tuner kernels list` shows what there is.
     """
     from tuner.model import RunStatus
     from tuner.report.run_report import show_run

@@ -24,7 +24,7 @@ from tuner.compiler.ptxas_report import resources_in
 from tuner.compiler.toolkit_headers import ToolkitHeaders, missing_header, with_package
 from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError
 from tuner.interfaces import Progress
-from tuner.model import Plan, Resources, Source, Stage
+from tuner.model import Resources, Source, Stage
 
 MOST_JOBS = 12
 """Children at a time, on however many CPUs: each holds some 30 MB, a run 0.9 GB at most."""
@@ -266,10 +266,6 @@ def _names_of_symbols(stage: Stage) -> tuple[str, ...]:
     return tuple(symbol for symbol, _ in stage.symbols)
 
 
-LIBRARY_RESOURCES = Resources(0, compiled=False)
-"""Of a stage that a library runs: what it takes is not known."""
-
-
 def _label(stage: Stage) -> str:
     return f"stage {stage.name!r}, {stage.entry} of {stage.source.path}"
 
@@ -278,47 +274,9 @@ def _first_error(log: str, named: str) -> str:
     """The first error of a log, with file and line where the compiler states them."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     first = next((line for line in lines if re.search(r"\berror\b", line)), lines[0] if lines else "no log")
+    first = re.sub(r"(is considered a host function), and .*", r"\1", first)  # what follows is NVRTC's advice
     return re.sub(r"^__nv_name_map\(\d+\): ", f"{named}: ", first)  # NVRTC's word for name expressions
 
 
 def _as_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
-
-
-def plan_resources(
-    compiler: Compiler, plans: Sequence[Plan], progress: Progress | None = None
-) -> list[tuple[Resources, ...] | CompileError]:
-    """For each plan the resources of its stages, or the error that names it.
-
-    Raises:
-        CompilerUnavailableError: NVRTC itself fails.
-    """
-    wanted: dict[tuple[object, ...], Stage] = {}  # the steps of a chain launch the same code again and again
-    for stage in (stage for plan in plans for stage in plan.stages if stage.library is None):
-        wanted.setdefault(code_of(stage), stage)
-    compiled = dict(zip(wanted, compiler.compile(list(wanted.values()), progress), strict=True))
-    answers: list[tuple[Resources, ...] | CompileError] = []
-    for plan in plans:
-        found = [_of_stage(stage, compiled) for stage in plan.stages]
-        errors = [item for item in found if isinstance(item, CompileError)]
-        if errors:
-            error = CompileError(f"{plan.label()}: {errors[0]}")
-            error.__cause__ = errors[0]
-            answers.append(error)
-        else:
-            answers.append(tuple(item for item in found if not isinstance(item, CompileError)))
-    return answers
-
-
-def code_of(stage: Stage) -> tuple[object, ...]:
-    """All of a stage that the compiler sees, and what its messages call it."""
-    return stage.name, stage.source.sha256, stage.source.path, stage.entry, stage.options
-
-
-def _of_stage(
-    stage: Stage, compiled: Mapping[tuple[object, ...], CompiledStage | CompileError]
-) -> Resources | CompileError:
-    if stage.library is not None:
-        return LIBRARY_RESOURCES
-    found = compiled[code_of(stage)]
-    return found if isinstance(found, CompileError) else found.resources

@@ -41,6 +41,9 @@ _PACKAGES = (
 )
 
 
+_HOST_CODE = "code of the host, with its #include lines, stands between #ifndef __CUDACC_RTC__ and #endif"
+
+
 class ToolkitHeaders:
     """The folders that serve one NVRTC; looked for when a source asks for the first time.
 
@@ -110,14 +113,17 @@ def with_package(error: str, nvrtc_version: str) -> str:
     """An error of the compiler, with what brings the header that it misses."""
     header = missing_header(error)
     if not header:
-        return error
+        return f"{error}; {_HOST_CODE}" if "considered a host function" in error else error
     major = int(nvrtc_version.split(".", maxsplit=1)[0])
     for pattern, packages in _PACKAGES:
         if re.match(pattern, header):
             package = packages.get(major, packages[13])
             return f"{error}; pip install {package} brings it, or a CUDA toolkit (CUDA_HOME)"
     if _STANDARD.fullmatch(header):
-        return f"{error}; NVRTC has no C++ standard library: <cuda/std/...> stands for it"
+        return (
+            f"{error}; NVRTC has no C++ standard library: <cuda/std/...> stands for it in kernels, and "
+            f"{_HOST_CODE}"
+        )
     return f"{error}; include_paths in [kernel] names folders of headers"
 
 

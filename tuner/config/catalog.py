@@ -48,10 +48,12 @@ class Catalog:
     Attributes:
         kernels: name -> kernel file, in the order of names.
         broken: why files in the folders could not be used; the kernels of all others can.
+        own: names of the kernels of single files, in the order given.
     """
 
     kernels: dict[str, KernelFile]
     broken: list[KernelFileError] = field(default_factory=list)
+    own: tuple[str, ...] = ()
 
     @classmethod
     def load(
@@ -75,15 +77,27 @@ class Catalog:
             for path in _kernel_files(folder, broken):
                 _read(path, here, broken)
             kernels |= here
-        for file in extra_files:
-            kernel = load_kernel_file(file)
-            kernels[kernel.name] = kernel
-        return cls(dict(sorted(kernels.items())), broken)
+        own = [load_kernel_file(file) for file in extra_files]
+        kernels |= {kernel.name: kernel for kernel in own}
+        names = tuple(dict.fromkeys(kernel.name for kernel in own))
+        return cls(dict(sorted(kernels.items())), broken, names)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the kernels, sorted."""
         return tuple(self.kernels)
+
+    def workloads(self, specs: Sequence[str]) -> list[Workload]:
+        """The workloads of some specs; without any, the kernels of single files, else one of each family.
+
+        A kernel of a file is taken at the first value of each size that lists its values.
+
+        Raises:
+            UnknownNameError: as of ``workload``.
+            InputError: as of ``workload``.
+        """
+        own = [_first(self.kernels[name]) for name in self.own]
+        return [self.workload(spec) for spec in specs or own or DEFAULT_WORKLOADS]
 
     def kernel(self, name: str) -> KernelFile:
         """The kernel of this name.
@@ -96,6 +110,8 @@ class Catalog:
             return self.kernels[name]
         known = ", ".join(self.names) or "there is none"
         message = f"unknown kernel {name!r}; choose from: {known}{suggestion(name, self.names)}"
+        if name.endswith((".toml", ".cu")):
+            message += "; a kernel file follows --kernel, as in --kernel FILE.toml"
         if self.broken:
             message += f" (kernel files that could not be read: {len(self.broken)}; {self.broken[0]})"
         raise UnknownNameError(message)
@@ -122,9 +138,16 @@ class Catalog:
 
 
 def _example(kernel: KernelFile) -> str:
-    needed = {name: values for name, values in kernel.sizes.items() if name not in kernel.optional}
-    pairs = ",".join(f"{name}={values[0]}" for name, values in needed.items())
-    return f", as in {kernel.name}:{pairs}" if pairs else ""
+    example = kernel.example
+    return f", as in {example}" if ":" in example else ""
+
+
+def _first(kernel: KernelFile) -> str:
+    """The kernel at the first value of each size that lists its values."""
+    ranges = any(
+        isinstance(values, range) for name, values in kernel.sizes.items() if name not in kernel.optional
+    )
+    return kernel.name if ranges else kernel.example
 
 
 def _whole(text: str, spec: str) -> int:

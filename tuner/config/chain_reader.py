@@ -14,8 +14,8 @@ from tuner.config.chain_schema import (
 from tuner.config.formulas import Formula, Place
 from tuner.config.library_stage import LibraryStageRecipe, OperandRecipe
 from tuner.config.loops import LoopRecipe, Predecessor
-from tuner.config.recipe import StageRecipe
 from tuner.config.schema import KernelDocument
+from tuner.config.stage_recipe import StageRecipe
 from tuner.errors import suggestion
 
 _LAUNCH = "launch"

@@ -1,4 +1,7 @@
-"""``[arguments]``: the parameters of a kernel in one line each, as ``a = "in float32[N]"``."""
+"""``[arguments]``: the parameters of a kernel in one line each, as ``a = "in float32[N]"``.
+
+A struct passed by value is a table of its fields, as ``p = { dt = "float32 = 0.1", n = "int32 = N" }``.
+"""
 
 import re
 from collections.abc import Mapping
@@ -22,6 +25,9 @@ def expanded(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     found = []
     for name, text in arguments.items():
+        if isinstance(text, Mapping):
+            found.append({"scalar": name, "fields": dict(text)})
+            continue
         if not isinstance(text, str):
             raise ValueError(f"{name}: must be text; {_FORMS}")  # noqa: TRY004 - a mistake in a file
         try:

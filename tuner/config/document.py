@@ -180,7 +180,9 @@ def _document(path: Path, text: str) -> KernelDocument:
     try:
         table = tomllib.loads(text)
     except ValueError as e:  # also of a number with thousands of digits
-        raise KernelFileError(f"{path}: not valid TOML: {e}") from e
+        source = path.suffix in (".cu", ".cuh", ".cpp")
+        hint = f"; it is a source: `tuner kernels new {path}` writes its kernel file" if source else ""
+        raise KernelFileError(f"{path}: not valid TOML: {e}{hint}") from e
     return parsed_document(path, table)
 
 

@@ -1,27 +1,26 @@
 """A first kernel file, written from the signature of a kernel: ``tuner kernels new``."""
 
-import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.config.short_files import NAME_PATTERN
-from tuner.config.signature import (
-    GlobalFunction,
-    Parameter,
-    global_functions,
-    parameters_of,
-)
-from tuner.config.signature_check import HALVES
-from tuner.config.source_guesses import (
+from tuner.config.cuda_source.guesses import (
     axes_of,
+    block_names,
     constant_symbols,
+    fixed_numbers,
     macros_to_set,
     named_like,
     role_of,
+    struct_fields,
 )
+from tuner.config.cuda_source.parameters import Parameter
+from tuner.config.cuda_source.signatures import GlobalFunction, global_functions, parameters_of
+from tuner.config.draft import AXIS_NAMES, Draft, quoted
+from tuner.config.short_files import NAME_PATTERN
+from tuner.config.signature_check import HALVES
 from tuner.errors import InputError, suggestion
+from tuner.expressions import is_free_name
 
 _SIZE = (
     r"n|m|k|nx|ny|nz|size|length|len|count|total|elements|width|height|depth|rows|cols|columns|dim|w|h"
@@ -38,69 +37,6 @@ _BLOCKS = ([32, 64, 128, 256, 512, 1024], [1, 2, 4, 8, 16], [1, 2, 4])
 _FACTORS = [1, 2, 4, 8]
 _VECTOR = re.compile(r"(u?char|u?short|u?int|u?long(?:long)?|float|double)([1-4])")
 _WHOLE = ("int32", "uint32", "int64", "uint64")
-_AXIS_NAMES = "xyz"
-
-
-@dataclass
-class Draft:
-    """A kernel file in the making.
-
-    Attributes:
-        notes: what the user should look at, in words.
-        missing: what must be filled in before the file can be read.
-    """
-
-    source: str
-    function: GlobalFunction
-    text: str
-    entry: str = ""
-    sizes: dict[str, list[int]] = field(default_factory=dict)
-    arguments: dict[str, str] = field(default_factory=dict)
-    tunables: dict[str, list[int | bool]] = field(default_factory=dict)
-    default: dict[str, int | bool] = field(default_factory=dict)
-    block: list[str] = field(default_factory=list)
-    grid: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-
-    def toml(self) -> str:
-        """The file."""
-        lines = [
-            f"# From {self.function.name} of {self.source}: check the lines with comments.",
-            f"kernel.source = {_quoted(self.source)}",
-        ]
-        if self.entry:
-            lines.append(f"kernel.entry = {_quoted(self.entry)}")
-        lines += ["", "[problem]"]
-        lines += [f"sizes.{name} = {values}  # sizes to tune for" for name, values in self.sizes.items()]
-        out = next((n for n, text in self.arguments.items() if text.startswith(("out ", "inout "))), "y")
-        lines.append(
-            f'# reference.{out} = "..."  # an expression of the inputs; without it answers are only compared'
-        )
-        lines += ["", "[arguments]", *(f"{name} = {text}" for name, text in self._argument_lines())]
-        if self.tunables:
-            lines += ["", "[tunables]"]
-            lines += [f"{name} = {json.dumps(values)}" for name, values in self.tunables.items()]
-        if len(self.block) > 1:
-            lines += ["", "[constraints]", f"rules = [{_quoted(' * '.join(self.block) + ' <= 1024')}]"]
-        if self.default:
-            lines += ["", "[default]"]
-            lines += [f"{name} = {json.dumps(value)}" for name, value in self.default.items()]
-        lines += ["", "[launch]", f"grid = {_listed(self.grid)}  # blocks: is every element reached?"]
-        if self.block != [f"block_size_{axis}" for axis in _AXIS_NAMES[: len(self.block)]]:
-            lines.append(f"block = {_listed(self.block)}  # threads")
-        lines += [f"# FILL IN: {text}" for text in self.missing if text.startswith("kernel.")]
-        return "\n".join(lines) + "\n"
-
-    def _argument_lines(self) -> list[tuple[str, str]]:
-        lines = []
-        for name, text in self.arguments.items():
-            if text.startswith("FILL IN"):
-                lines.append((f"# {name}", f'"..."  # {text}'))
-                continue
-            value, _, comment = text.partition("  # ")
-            lines.append((name, _quoted(value) + (f"  # {comment}" if comment else "")))
-        return lines
 
 
 def drafted(text: str, source: Path, kernel: str | None = None) -> Draft:
@@ -124,7 +60,7 @@ def drafted(text: str, source: Path, kernel: str | None = None) -> Draft:
     if typed:
         draft.notes.append("kernel.entry: the template's types are guessed as float")
     parameters = parameters_of(text, filled)
-    _add_sizes(draft, parameters)
+    _add_sizes(draft, [*parameters, *_fields(draft, parameters)])
     _add_tunables(draft)
     _add_arguments(draft, parameters)
     _add_launch(draft)
@@ -132,6 +68,16 @@ def drafted(text: str, source: Path, kernel: str | None = None) -> Draft:
         draft.missing.append('kernel.name = "..."  # the name of the file is no name of a kernel')
     draft.notes = list(dict.fromkeys(draft.notes))
     return draft
+
+
+def _fields(draft: Draft, parameters: Sequence[Parameter]) -> list[Parameter]:
+    """The fields of the structs that are passed by value."""
+    return [
+        Parameter(name, dtype, pointer=False, const=False, dtype=dtype)
+        for one in parameters
+        if not one.pointer and one.dtype is None
+        for name, dtype in (struct_fields(draft.text, one.type.removeprefix("struct ").strip()) or {}).items()
+    ]
 
 
 def _chosen(text: str, source: Path, kernel: str | None) -> GlobalFunction:
@@ -200,7 +146,7 @@ def _values(name: str, default: str, *, is_bool: bool = False) -> list[int | boo
     if re.fullmatch(_BLOCK + r"(?:_?[xyz])?", name, re.IGNORECASE):
         if "tile" in name.lower():
             return [8, 16, 32]
-        return list(_BLOCKS[max(0, _AXIS_NAMES.find(axis))] if f"_{axis}" in name.lower() else _BLOCKS[0])
+        return list(_BLOCKS[max(0, AXIS_NAMES.find(axis))] if f"_{axis}" in name.lower() else _BLOCKS[0])
     return list(_FACTORS)
 
 
@@ -212,6 +158,8 @@ def _add_arguments(draft: Draft, parameters: Sequence[Parameter]) -> None:
         roles |= {one.name: "inout" for one in parameters if one.pointer and not one.const}
     for number, one in enumerate(parameters, 1):
         name = one.name or f"argument{number}"
+        if not is_free_name(name) and is_free_name(f"{name}_"):  # a word of expressions
+            name = f"{name}_"
         if not one.pointer:
             _add_scalar(draft, name, one)
             continue
@@ -259,12 +207,23 @@ def _add_scalar(draft: Draft, name: str, parameter: Parameter) -> None:
     if _is_size(parameter):
         draft.arguments[name] = f"{parameter.dtype} = {_size_of(draft, name)}"
     elif parameter.dtype is None:
+        fields = _fields(draft, [parameter])
+        if fields:
+            _add_struct(draft, name, fields)
+            return
         texture = parameter.type.startswith(("cudaTexture", "cudaSurface"))
-        way = "are not supported" if texture else "need [[argument]] tables with fields for all arguments"
+        way = "are not supported" if texture else "are written as { field = 'TYPE = VALUE', ... }"
         _leave_open(draft, name, f"{parameter.type}: {'textures' if texture else 'structs'} {way}")
     else:
         draft.arguments[name] = f"{parameter.dtype} = 1  # which value?"
         draft.notes.append(f"arguments.{name}: its value is not known; 1 stands there")
+
+
+def _add_struct(draft: Draft, name: str, fields: Sequence[Parameter]) -> None:
+    values = {one.name: _size_of(draft, one.name) if _is_size(one) else "1" for one in fields}
+    lines = ", ".join(f"{one.name} = {quoted(f'{one.dtype} = {values[one.name]}')}" for one in fields)
+    draft.arguments[name] = f"{{ {lines} }}  # which values?"
+    draft.notes.append(f"arguments.{name}: the values of its fields are guesses")
 
 
 def _leave_open(draft: Draft, name: str, what: str) -> None:
@@ -276,20 +235,40 @@ def _add_launch(draft: Draft) -> None:
     """Block by tunables of usual names, made where there are none; the grid by the sizes."""
     count = axes_of(draft.text)
     whole = named_like(draft.tunables, _BLOCK)
+    fixed = fixed_numbers(draft.text)
+    closed: list[str] = []
+    said = block_names(draft.text)
     for axis in range(count):
-        own = named_like(draft.tunables, rf"(?:{_BLOCK}_?|b){_AXIS_NAMES[axis]}")
-        name = own or whole or f"block_size_{_AXIS_NAMES[axis]}"
+        one_axis = rf"(?:{_BLOCK}_?|b){AXIS_NAMES[axis]}"
+        stated_name = said.get(AXIS_NAMES[axis], "")
+        if stated_name in draft.tunables and stated_name not in draft.default:
+            draft.tunables[stated_name] = list([_BLOCKS[0], [8, 16, 32]][count > 1])
+        own = stated_name if stated_name in draft.tunables else named_like(draft.tunables, one_axis)
+        stated = None if own or whole else named_like(fixed, one_axis) or named_like(fixed, _BLOCK)
+        if stated:
+            draft.block.append(str(fixed[stated]))
+            draft.notes.append(f"launch.block: {fixed[stated]}, as the source defines {stated}")
+            closed.append(stated)
+            continue
+        name = own or whole or f"block_size_{AXIS_NAMES[axis]}"
         if name not in draft.tunables:
+            if f"blockDim.{AXIS_NAMES[axis]}" not in draft.text and name not in draft.text:
+                draft.notes.append(f"launch.block: nothing says how many threads along {AXIS_NAMES[axis]}")
             draft.tunables[name] = list(_BLOCKS[axis] if count == 1 or axis else [8, 16, 32, 64, 128])
         elif name in draft.block and name not in draft.default:  # a square
             draft.tunables[name] = [8, 16, 32]
         draft.block.append(name)
+    if closed and not draft.tunables:
+        draft.missing.append(
+            f"tunables: none is open; with {closed[0]} between #ifndef {closed[0]} and #endif in the source,"
+            f" {closed[0]} can be one: run this again then, with --force"
+        )
     first = {name: draft.default.get(name, values[0]) for name, values in draft.tunables.items()}
     usual = [(256,), (32, 8), (32, 4, 2)][count - 1]
     first |= {
         name: value
         for name, value in zip(draft.block, usual, strict=True)
-        if value in draft.tunables[name] and name not in draft.default
+        if value in draft.tunables.get(name, []) and name not in draft.default
     }
     draft.default = first
     along = [*reversed(_shape(draft)), *draft.sizes][:count]
@@ -298,11 +277,3 @@ def _add_launch(draft: Draft) -> None:
     for axis, (size, block) in enumerate(zip(along, draft.block, strict=True)):
         factors = [block, *([] if axis else [one for one in per_thread if one not in draft.block])]
         draft.grid.append(f"ceil_div({size}, {' * '.join(factors)})")
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return _quoted(texts[0]) if len(texts) == 1 else json.dumps(list(texts))

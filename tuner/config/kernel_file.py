@@ -122,8 +122,10 @@ class KernelFile:
         Raises:
             KernelFileError: a data file cannot be read any more.
         """
-        parts = [self.text_sha256, *(stage.source.sha256 for stage in self.recipe.stages)]
-        parts += self.recipe.data_hashes
+        recipe = self.recipe
+        parts = [self.text_sha256, *(stage.source.sha256 for stage in recipe.stages), *recipe.data_hashes]
+        if recipe.reference is not None:
+            parts.append(recipe.reference.source.sha256)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def workload(self, sizes: Mapping[str, int | str], batch: int | None = None) -> Workload:
@@ -299,6 +301,12 @@ class KernelFile:
             raise Place(str(self.path), "[launch]").error(f"{e} (at {workload} [{configuration}])") from e
 
     @property
+    def example(self) -> str:
+        """The kernel at the first value of each size that is needed, as ``scan-lf:N=64``."""
+        needed = [f"{name}={values[0]}" for name, values in self.sizes.items() if name not in self.optional]
+        return f"{self.name}:{','.join(needed)}" if needed else self.name
+
+    @property
     def _rules_place(self) -> Place:
         tables = ["[constraints]", *(["[variant]"] if any(rule.where for rule in self.recipe.rules) else [])]
         return Place(str(self.path), f"{' or '.join(tables)} rules")
@@ -306,8 +314,10 @@ class KernelFile:
     def _size(self, name: str, given: Mapping[str, int | str]) -> int | str:
         values = self.sizes[name]
         if name not in given:
+            if not isinstance(values, range) and len(values) == 1:
+                return values[0]
             raise UnknownNameError(
-                f"{self.name}: size {name} is missing, as in {self.name}:{name}={values[0]}; "
+                f"{self.name}: size {name} is missing, as in {self.example}; "
                 f"choose {name} from {described(values)}"
             )
         value = chosen(values, given[name])

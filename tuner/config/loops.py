@@ -196,7 +196,7 @@ class _Steps:
         self._env = env
         self._buffers = buffers
         self._varying = [recipe.varying(loop.index) for recipe in body]
-        self._known: dict[tuple[int, tuple[tuple[str, str], ...]], _Evaluated] = {}
+        self._known: dict[tuple[int, tuple[tuple[str, str], ...]], _StepStage] = {}
 
     def put(self, found: list[Stage], ended: dict[str, int]) -> None:
         """Add the stages of all steps to those found, and note where those of each name ended last."""
@@ -245,14 +245,14 @@ class _Steps:
                     stage = recipe.evaluated(env, self._buffers)
                 else:
                     stage = recipe.stepped(known.stage, self._varying[number], env, self._buffers)
-                known = _Evaluated(stage, _renamed(stage, dict(arrays)) if stage and arrays else stage)
+                known = _StepStage(stage, _renamed(stage, dict(arrays)) if stage and arrays else stage)
                 self._known[key] = known
             if known.renamed is not None:
                 yield recipe, known.renamed
 
 
 @dataclass(frozen=True)
-class _Evaluated:
+class _StepStage:
     """A stage by the names of the file, and on the arrays of a step; None where there is nothing to do."""
 
     stage: Stage | None

@@ -1,7 +1,9 @@
 """Reads what ``[problem]`` says of right answers: expressions, files, functions, a naive kernel."""
 
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tuner.config.argument_recipes import BufferRecipe
 from tuner.config.data_files import file_sha256
@@ -9,7 +11,7 @@ from tuner.config.formulas import Place, known_names
 from tuner.config.input_reader import FileRecipe, read_file
 from tuner.config.problem_schema import ProblemTable
 from tuner.errors import ExpressionError, InputError
-from tuner.expressions import ArrayExpression, Expression
+from tuner.expressions import ArrayExpression, Expression, is_free_name
 from tuner.model import ProblemSpec, PythonFunction
 
 ReferenceFiles = dict[tuple[str, str], FileRecipe]
@@ -21,6 +23,8 @@ def read_problem(
     buffers: Sequence[BufferRecipe],
     fixed: Collection[str],
     folder: Path,
+    *,
+    values: Mapping[str, Any],
 ) -> tuple[ProblemSpec, ReferenceFiles]:
     """The problem, and the files of data that its expressions name.
 
@@ -30,14 +34,17 @@ def read_problem(
         buffers: of the kernel.
         fixed: names of the sizes, and ``batch``.
         folder: paths are relative to it.
+        values: what arguments passed by value are, by their names; an expression may name them.
 
     Raises:
         KernelFileError: an output has no expression, a name is unknown, or a file cannot be used.
     """
     files: ReferenceFiles = {}
-    read = [b.name for b in buffers if b.role in ("in", "inout")]
     written = [b.name for b in buffers if b.role in ("out", "inout")]
-    for name, text in problem.reference.items():
+    read = [b.name for b in buffers if b.role in ("in", "inout")]
+    given = {name: value for name, value in values.items() if name not in {*read, *fixed}}
+    reference = {name: _written_out(text, given) for name, text in problem.reference.items()}
+    for name, text in reference.items():
         place = at(f"[problem.reference] {name}")
         if name not in written:
             raise place.error(f"no output buffer is called so; choose from {', '.join(written)}")
@@ -50,11 +57,19 @@ def read_problem(
     spec = ProblemSpec(
         problem.kind,
         problem.tolerance,
-        tuple(problem.reference.items()),
+        tuple(reference.items()),
         function=_function(at, problem, folder),
         entry=problem.reference_entry or "",
     )
     return spec, files
+
+
+_NAME_OR_TEXT = re.compile(r"""("[^"]*"|'[^']*')|(?<![\w.])[A-Za-z_]\w*\b(?!\s*\()""")
+
+
+def _written_out(text: str, values: Mapping[str, Any]) -> str:
+    """An expression with the values of arguments in place of their names, but not in quotes."""
+    return _NAME_OR_TEXT.sub(lambda match: f"({values[match[0]]})" if match[0] in values else match[0], text)
 
 
 def _check_names(place: Place, text: str, known: Collection[str]) -> tuple[tuple[str, str], ...]:
@@ -66,7 +81,9 @@ def _check_names(place: Place, text: str, known: Collection[str]) -> tuple[tuple
         except ExpressionError:
             expression = ArrayExpression(text)
     except ExpressionError as e:
-        raise place.error(e) from e
+        words = [name for name in known if not is_free_name(name) and re.search(rf"\b{name}\b", text)]
+        hint = f"; {words[0]!r} cannot stand in one: call the argument {words[0]}_" if words else ""
+        raise place.error(f"{e}{hint}") from e
     known_names(place, text, expression.names, known)
     return expression.files if isinstance(expression, ArrayExpression) else ()
 

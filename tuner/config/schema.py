@@ -235,10 +235,11 @@ class KernelDocument(FileTable):
     problem: ProblemTable = Field(
         default=ProblemTable(), description="What is computed and how it is checked."
     )
-    arguments: dict[Name, str] = Field(
+    arguments: dict[Name, str | dict[Name, str]] = Field(
         default={},
         description="The parameters of the __global__ function, in order, in one line each: arrays as "
-        "'in float32[N]', values as 'int32 = N'. Instead of [[argument]].",
+        "'in float32[N]', values as 'int32 = N', structs as { dt = 'float32 = 0.1', n = 'int32 = N' }. "
+        "Instead of [[argument]].",
     )
     argument: list[Argument] = Field(
         default=[],

@@ -1,14 +1,16 @@
 """What a kernel file may leave out: name, entry, block, work; and macros for what no entry names."""
 
+import functools
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tuner.config.cuda_source.signatures import GlobalFunction, global_functions
+from tuner.config.cuda_source.used_names import used_names
 from tuner.config.formulas import Place
-from tuner.config.global_functions import GlobalFunction, global_functions, used_names
 from tuner.config.library_stage import LibraryStageRecipe
-from tuner.config.recipe import StageRecipe
+from tuner.config.stage_recipe import StageRecipe
 from tuner.model import Buffer, Source, Work
 from tuner.model.elements import element_dtype
 
@@ -47,10 +49,20 @@ def default_entry(source: Source, names: Collection[str], apart: Collection[str]
         raise place.error(
             f"is needed, as {Path(source.path).name} {several if found else 'has no __global__ function'}"
         )
-    return _filled(found[0], names, place)
+    return filled_entry(found[0], names, place)
 
 
-def _filled(function: GlobalFunction, names: Collection[str], place: Place) -> str:
+def filled_entry(function: GlobalFunction, names: Collection[str], place: Place) -> str:
+    """The name expression of a function, with a name for every template parameter.
+
+    Args:
+        function: a template, or none.
+        names: of sizes, tunables and derived values, which template parameters may have.
+        place: of the key, for messages.
+
+    Raises:
+        KernelFileError: a template parameter is none of ``names``.
+    """
     parameters = function.template_parameters
     if not parameters:
         return function.name
@@ -90,7 +102,7 @@ def with_macros(
     templates = [template for stage in compiled for template in (stage.entry, *stage.options)]
     mentioned = frozenset().union(*(template.names for template in templates))
     left = [name for name in names if name not in mentioned]
-    used = {stage.source: _used(stage.source) if left else frozenset() for stage in compiled}
+    used = {source: _used(source, tuple(left)) for source in {stage.source for stage in compiled}}
     return tuple(
         replace(stage, macros=tuple(name for name in left if name in used[stage.source]))
         if isinstance(stage, StageRecipe)
@@ -99,8 +111,11 @@ def with_macros(
     )
 
 
-def _used(source: Source) -> frozenset[str]:
-    return used_names("\n".join([source.text, *(text for _, text in source.headers)]))
+@functools.lru_cache(maxsize=16)  # catalogues are read again and again, by tests and by the daemon
+def _used(source: Source, among: tuple[str, ...]) -> frozenset[str]:
+    if not among:
+        return frozenset()
+    return used_names("\n".join([source.text, *(text for _, text in source.headers)]), among)
 
 
 def assumed_work(buffers: Iterable[Buffer]) -> Work:

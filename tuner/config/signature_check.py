@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.config.cuda_tokens import group_end, tokens_of
-from tuner.config.signature import Parameter, dtype_of, parameters_in, parameters_of
+from tuner.config.cuda_source.parameters import Parameter, dtype_of, parameters_in
+from tuner.config.cuda_source.signatures import parameters_of
+from tuner.config.cuda_source.tokens import group_end, tokens_of
 from tuner.errors import InputError
 from tuner.model import Plan, Scalar, Stage, TensorMap
 
@@ -36,7 +37,7 @@ _C_TYPES = {
 }
 
 
-class Finding(NamedTuple):
+class Remark(NamedTuple):
     """Something about a kernel file.
 
     Attributes:
@@ -70,7 +71,7 @@ def signature_of(stage: Stage, demangled_name: str | None = None) -> list[Parame
     return [replace(known, name=one.name) for known, one in zip(types, written, strict=True)]
 
 
-def findings(path: object, plan: Plan, stage: Stage, parameters: Sequence[Parameter]) -> list[Finding]:
+def findings(path: object, plan: Plan, stage: Stage, parameters: Sequence[Parameter]) -> list[Remark]:
     """What does not fit between the arguments of a stage and the parameters of its function.
 
     Args:
@@ -82,7 +83,7 @@ def findings(path: object, plan: Plan, stage: Stage, parameters: Sequence[Parame
     where = f"{stage.entry} ({PurePath(stage.source.path).name})"
     if len(stage.arguments) != len(parameters):
         return [
-            Finding(
+            Remark(
                 "error",
                 f"{path}: {_counted(len(stage.arguments))} for {where}, which takes {len(parameters)}:"
                 f" {', '.join(f'{one} {one.name}'.strip() for one in parameters) or 'none'}",
@@ -97,7 +98,7 @@ def findings(path: object, plan: Plan, stage: Stage, parameters: Sequence[Parame
             name = _name(argument) or parameter.name
             shown = f"argument {number}" + (f" ({name})" if name else "")
             taken = f"{parameter} {parameter.name}".strip()
-            found.append(Finding(level, f"{path}: {shown} of {where}, which takes '{taken}': {text}"))
+            found.append(Remark(level, f"{path}: {shown} of {where}, which takes '{taken}': {text}"))
     return found
 
 

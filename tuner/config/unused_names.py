@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import PurePath
 
+from tuner.config.cuda_source.tokens import always_defined, without_comments
 from tuner.config.formulas import Formula, Template
-from tuner.config.global_functions import without_comments
 from tuner.config.recipe import Recipe, Rule
 from tuner.model import Plan
 
@@ -39,6 +40,21 @@ def unused_names(recipe: Recipe) -> list[str]:
     ]
 
 
+def overridden_macros(recipe: Recipe) -> list[str]:
+    """A sentence for each tunable and size that a source defines itself, whatever value it is to have."""
+    found = {
+        name: PurePath(stage.source.path).name
+        for stage in recipe.stages
+        for name in getattr(stage, "macros", ())
+        if name in always_defined(stage.source.text)
+    }
+    return [
+        f"{name}: {path} defines it itself, so that every value compiles to the same code; put its"
+        f" #define between #ifndef {name} and #endif"
+        for name, path in found.items()
+    ]
+
+
 def unused_macros(plan: Plan) -> list[str]:
     """A sentence for each macro of an option that no source of a plan mentions."""
     found: dict[str, None] = {}
@@ -46,7 +62,7 @@ def unused_macros(plan: Plan) -> list[str]:
         if stage.source is None:
             continue
         texts = [stage.source.text, *(text for _, text in stage.source.headers)]
-        words = set(re.findall(r"[A-Za-z_]\w*", without_comments("\n".join(texts))))
+        words = set(re.findall(r"[A-Za-z_]\w*", without_comments("\n".join(texts), keep_strings=False)))
         for name in _MACRO.findall("\n".join(stage.options)):
             if name not in words:
                 found[f"[kernel] options: no source uses the macro {name}"] = None

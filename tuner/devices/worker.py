@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.compiler import Compiler
-from tuner.compiler.compiler import plan_resources
+from tuner.compiler.resources import plan_resources
 from tuner.devices.gpus import gpu_names
 from tuner.errors import (
     ChildCrashedError,
@@ -31,9 +31,19 @@ from tuner.errors import (
     DeviceUnavailableError,
     UncheckableError,
     UnknownNameError,
+    suggestion,
 )
 from tuner.interfaces import Check, Progress, RunRecord
-from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Status, Workload, WorkloadResult
+from tuner.model import (
+    DeviceIdentity,
+    DeviceLimits,
+    Plan,
+    ProblemSpec,
+    Resources,
+    Status,
+    Workload,
+    WorkloadResult,
+)
 from tuner.system.process import Child
 
 _CUDA = re.compile(r"cuda(?::(\d+))?")
@@ -85,7 +95,7 @@ class WorkerDevice:
         self._own_compiler = compiler is None
         self._child: Child | None = None
         self._closed = False
-        self._prepared: set[tuple[Workload, int]] = set()
+        self._prepared: set[tuple[Workload, ProblemSpec, int]] = set()
         self.verifier: Callable[[Plan, int], Check] | None = None
         self._identity, self._limits = self._start()
 
@@ -141,7 +151,7 @@ class WorkerDevice:
 
     def _prepare(self, plan: Plan, seed: int) -> None:
         """Let the worker make a reference, once; a function of the user's may take longer than a check."""
-        child, key = self._running(), (plan.workload, seed)
+        child, key = self._running(), (plan.workload, plan.problem, seed)
         if key in self._prepared:
             return
         try:
@@ -312,8 +322,9 @@ def cuda_index(spec: str) -> int:
     """
     match = _CUDA.fullmatch(spec)
     if match is None:
-        simulated = ", ".join(f"sim:{name}" for name in gpu_names())
+        simulated = [f"sim:{name}" for name in gpu_names()]
         raise UnknownNameError(
-            f"unknown device {spec!r}; choose cuda:N or one of {simulated}, or replay:h200, or replay:FILE"
+            f"unknown device {spec!r}; choose cuda:N or one of {', '.join(simulated)}, or replay:h200, or"
+            f" replay:FILE{suggestion(spec, ['cuda:0', *simulated])}"
         )
     return int(match[1] or 0)

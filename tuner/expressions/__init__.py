@@ -4,5 +4,6 @@ from tuner.expressions.arithmetic import NoValue
 from tuner.expressions.array_expression import ArrayExpression
 from tuner.expressions.callables import PythonExpression
 from tuner.expressions.expression import Expression, is_free_name
+from tuner.expressions.function_digest import function_digest
 
-__all__ = ["ArrayExpression", "Expression", "NoValue", "PythonExpression", "is_free_name"]
+__all__ = ["ArrayExpression", "Expression", "NoValue", "PythonExpression", "function_digest", "is_free_name"]

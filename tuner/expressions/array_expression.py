@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tuner.errors import ExpressionError, suggestion
 from tuner.expressions.arithmetic import TroubleError
+from tuner.expressions.array_functions import ARRAY_FUNCTIONS, WITH_AXIS, folded, whole, wide
 from tuner.expressions.parser import MAX_DEPTH, MAX_NODES, syntax_tree
 
 Array = NDArray[Any]
@@ -73,15 +74,6 @@ class ArrayExpression:
             raise ExpressionError(f"expression {self.text[:120]!r}: needs too much memory: {e}") from None
         except (TroubleError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as e:
             raise ExpressionError(f"expression {self.text[:120]!r}: {e}") from None
-
-
-def wide(value: Any) -> Any:  # noqa: ANN401 - a scalar or an array
-    """A value in the widest type of its kind, so that whole numbers have 64 bits wherever they come from."""
-    array = np.asarray(value)
-    target = {"f": np.float64, "i": np.int64, "u": np.int64, "c": np.complex128}.get(array.dtype.kind)
-    if array.dtype == np.uint64 or target is None:
-        return array
-    return array.astype(target, copy=False)
 
 
 @dataclass
@@ -160,12 +152,12 @@ class _ArrayParser:
             if function is None:
                 raise TroubleError(f"comparison {type(kind).__name__} is not allowed; {_LANGUAGE}")
             pairs.append((function, build(left), build(right)))
-        return lambda env: _folded(np.logical_and, [f(left(env), right(env)) for f, left, right in pairs])
+        return lambda env: folded(np.logical_and, [f(left(env), right(env)) for f, left, right in pairs])
 
     def _boolean(self, node: ast.BoolOp, build: Callable[[ast.expr], _Evaluator]) -> _Evaluator:
         parts = [build(value) for value in node.values]
         function = np.logical_or if isinstance(node.op, ast.Or) else np.logical_and
-        return lambda env: _folded(function, [part(env) for part in parts])
+        return lambda env: folded(function, [part(env) for part in parts])
 
     def _conditional(self, node: ast.IfExp, build: Callable[[ast.expr], _Evaluator]) -> _Evaluator:
         parts = [build(node.test), build(node.body), build(node.orelse)]
@@ -182,14 +174,14 @@ class _ArrayParser:
             )
         low, high, function = ARRAY_FUNCTIONS[name]
         keywords = {keyword.arg: build(keyword.value) for keyword in node.keywords}
-        if not low <= len(node.args) <= high or set(keywords) - ({"axis"} if name in _WITH_AXIS else set()):
+        if not low <= len(node.args) <= high or set(keywords) - ({"axis"} if name in WITH_AXIS else set()):
             most = "or more" if high > len(ARRAY_FUNCTIONS) else f"to {high}"
             raise TroubleError(f"{name} takes {low if low == high else f'{low} {most}'} values")
         arguments = [build(argument) for argument in node.args]
         axis = keywords.get("axis")
         if axis is None:
             return lambda env: function(*(argument(env) for argument in arguments))
-        return lambda env: function(*(argument(env) for argument in arguments), axis=_whole(axis(env)))
+        return lambda env: function(*(argument(env) for argument in arguments), axis=whole(axis(env)))
 
     def _file(self, node: ast.Call) -> _Evaluator:
         name = file_name(node)
@@ -214,22 +206,9 @@ def file_name(call: ast.Call) -> FileName:
     return path, key
 
 
-def _folded(function: Callable[[Any, Any], Any], values: list[Any]) -> Any:  # noqa: ANN401 - arrays
-    result = values[0]
-    for value in values[1:]:
-        result = function(result, value)
-    return result
-
-
 def _number(value: Any) -> Any:  # noqa: ANN401 - an array
     """Booleans count as 0 and 1 in arithmetic."""
     return value.astype(np.int64) if value.dtype.kind == "b" else value
-
-
-def _whole(value: Any) -> int:  # noqa: ANN401 - a number of whatever type
-    if np.ndim(value) or np.asarray(value).dtype.kind not in "iu":
-        raise TroubleError("an axis is a whole number")
-    return int(value)
 
 
 def _without_zeros(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -246,30 +225,6 @@ def _power(base: Any, exponent: Any) -> Any:  # noqa: ANN401 - arrays
     if exponent.dtype.kind == "i" and base.dtype.kind in "iu" and np.any(exponent < 0):
         base = base.astype(np.float64)
     return np.power(base, exponent)
-
-
-def _along(function: Callable[..., Any]) -> Callable[..., Any]:
-    def applied(x: Any, axis: Any = None) -> Any:  # noqa: ANN401 - arrays
-        return function(x, axis=None if axis is None else _whole(axis))
-
-    return applied
-
-
-def _extreme(pairwise: Callable[[Any, Any], Any], reduced: Callable[..., Any]) -> Callable[..., Any]:
-    """The extreme of one array, or element by element of several."""
-
-    def applied(*values: Any, axis: int | None = None) -> Any:  # noqa: ANN401 - arrays
-        if len(values) == 1:
-            return reduced(values[0], axis=axis)
-        if axis is not None:
-            raise TroubleError("axis needs a single array")
-        return _folded(pairwise, list(values))
-
-    return applied
-
-
-def _transposed(x: Any, *axes: Any) -> Any:  # noqa: ANN401 - arrays
-    return np.transpose(x, [_whole(axis) for axis in axes] or None)
 
 
 _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
@@ -293,30 +248,6 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-}
-_MANY = MAX_NODES
-_WITH_AXIS = frozenset({"sum", "mean", "cumsum", "min", "max"})
-ARRAY_FUNCTIONS: dict[str, tuple[int, int, Callable[..., Any]]] = {  # least and most values
-    "sqrt": (1, 1, np.sqrt),
-    "exp": (1, 1, np.exp),
-    "log": (1, 1, np.log),
-    "log2": (1, 1, np.log2),
-    "sin": (1, 1, np.sin),
-    "cos": (1, 1, np.cos),
-    "tanh": (1, 1, np.tanh),
-    "abs": (1, 1, np.abs),
-    "floor": (1, 1, np.floor),
-    "ceil": (1, 1, np.ceil),
-    "int": (1, 1, lambda x: np.trunc(x).astype(np.int64)),
-    "min": (1, _MANY, _extreme(np.minimum, np.min)),
-    "max": (1, _MANY, _extreme(np.maximum, np.max)),
-    "sum": (1, 2, _along(np.sum)),
-    "mean": (1, 2, _along(np.mean)),
-    "cumsum": (1, 2, _along(np.cumsum)),
-    "matmul": (2, 2, np.matmul),
-    "transpose": (1, 9, _transposed),
-    "where": (3, 3, np.where),
-    "select": (3, 3, np.where),
 }
 _LANGUAGE = (
     "a reference is made of numbers, names, + - * / // % **, comparisons, and, or, not, a if c else b, and "

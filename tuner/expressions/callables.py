@@ -1,9 +1,7 @@
 """Python functions where a kernel file has expressions: for kernels that are described in Python."""
 
-import hashlib
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ import numpy as np
 from tuner.errors import ExpressionError, InputError
 from tuner.expressions.arithmetic import NoValue, Value
 from tuner.expressions.expression import Expression
+from tuner.expressions.function_digest import function_digest
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -29,7 +28,7 @@ class PythonExpression(Expression):
     Attributes:
         text: the label.
         names: the names it needs a value for.
-        digest: hex digest of its code and of what it captures, as far as that can be told.
+        digest: hex digest of its code and of the values that it uses, see ``function_digest``.
 
     Raises:
         InputError: it is not callable, or has a parameter that is none of ``known``.
@@ -43,7 +42,7 @@ class PythonExpression(Expression):
         self.text = label
         self._function = function
         self._takes_all, self.names = _parameters(function, known, label)
-        self.digest = _digest(function)
+        self.digest = function_digest(function)
 
     def evaluate(self, env: Mapping[str, Value]) -> Value:
         """The value for one configuration, or an array of values for columns of them, see ``Expression``.
@@ -115,28 +114,3 @@ def _parameters(
             f"{label}: the function {what}; it takes one dict, or parameters among {', '.join(known)}"
         )
     return False, frozenset(one.name for one in parameters if one.name in known)
-
-
-def _digest(function: Callable[..., Any]) -> str:
-    """Hex digest of a function: its bytecode, constants, defaults and captured values."""
-    digest = hashlib.sha256()
-    function = inspect.unwrap(function)
-    code = getattr(function, "__code__", None)
-    if code is None:
-        digest.update(repr(type(function)).encode())
-    else:
-        _add_code(digest, code)
-        captured = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-        for value in (*captured, *(getattr(function, "__defaults__", None) or ())):
-            digest.update((_digest(value) if callable(value) else repr(value)).encode())
-    return digest.hexdigest()
-
-
-def _add_code(digest: Any, code: CodeType) -> None:  # noqa: ANN401 - hashlib has no public type
-    digest.update(code.co_code)
-    digest.update(repr(code.co_names).encode())
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            _add_code(digest, constant)
-        else:
-            digest.update(repr(constant).encode())

@@ -9,9 +9,10 @@ import numpy as np
 
 from tuner.errors import InputError
 from tuner.interfaces import Check
-from tuner.kernel_tuner.arguments import Given, GivenArray, HostArray, on_host, restored
+from tuner.kernel_tuner.arguments import Given, GivenArray, on_host, restored
 from tuner.kernel_tuner.parameters import UserValue
 from tuner.model import Plan, Status
+from tuner.python.host_arrays import HostArray
 
 RELATIVE = 1e-5  # of numpy.allclose, which Kernel Tuner leaves as it is
 

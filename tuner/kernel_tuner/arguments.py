@@ -1,24 +1,18 @@
 """The arguments of a kernel: arrays that are copied to files for the worker, scalars, constant memory."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.config.argument_schema import DTYPES
+from tuner.config.cuda_source.signatures import parameters_of
 from tuner.errors import InputError, UnsupportedError
 from tuner.expressions import is_free_name
 from tuner.kernel_tuner.parameters import UserValue
-
-HostArray = NDArray[Any]
-
-_PARAMETER = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)\s*(?:\[[^\]]*\])?\s*$")
-_CONST = re.compile(r"\bconst\b")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+from tuner.python.host_arrays import HostArray, copied_to_host, is_array
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ def read_arguments(arguments: UserValue, kernel_name: str, source: str | None) -
     """
     if not isinstance(arguments, list | tuple):
         raise InputError(f"arguments: must be a list, not {type(arguments).__name__}")
-    parameters = parameters_of(kernel_name, source or "", len(arguments))
+    parameters = named_parameters(kernel_name, source or "", len(arguments))
     return tuple(
         _given(f"arguments[{i}]", name, value, const=const)
         for i, (value, (name, const)) in enumerate(zip(arguments, parameters, strict=True))
@@ -101,31 +95,21 @@ def read_constants(cmem_args: Mapping[UserValue, UserValue] | None) -> tuple[Giv
     return tuple(given)
 
 
-def parameters_of(kernel_name: str, source: str, count: int) -> list[tuple[str, bool]]:
+def named_parameters(kernel_name: str, source: str, count: int) -> list[tuple[str, bool]]:
     """Name of every parameter, and whether it points to constants; made-up names where that is unclear."""
     unknown = [(f"argument{i}", False) for i in range(count)]
-    plain = re.escape(kernel_name.split("<", maxsplit=1)[0].strip())
-    found = re.search(rf"\b{plain}\s*\(([^)]*)\)\s*\{{", _COMMENT.sub(" ", source))
-    if found is None:
+    try:
+        found = parameters_of(source, kernel_name)
+    except InputError:  # a name that a macro or a generator makes
         return unknown
-    declared = found[1].split(",")
-    matched = [_PARAMETER.search(one.strip()) for one in declared]
-    names = [match[1] for match in matched if match is not None]
+    names = [one.name for one in found]
     free = len(set(names)) == len(names) == count and all(map(is_free_name, names))
-    if not free or len(declared) != count:
-        return unknown
-    return [(name, bool(_CONST.search(one))) for name, one in zip(names, declared, strict=True)]
+    return [(one.name, one.const) for one in found] if free else unknown
 
 
 def on_host(value: UserValue) -> UserValue:
-    """An array of CuPy or PyTorch as NumPy's; everything else as it is."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value
-    if hasattr(value, "detach") and hasattr(value, "cpu"):  # PyTorch
-        return value.detach().cpu().numpy()
-    if hasattr(value, "get") and hasattr(value, "dtype"):  # CuPy
-        return value.get()
-    return value
+    """An array of CuPy, PyTorch or another library as NumPy's; everything else as it is."""
+    return copied_to_host(value) if is_array(value) else value
 
 
 def save(arrays: Sequence[GivenArray], folder: Path) -> dict[str, Path]:

@@ -15,9 +15,7 @@ from tuner.errors import InputError
 from tuner.kernel_tuner.geometry import ProblemSize
 from tuner.kernel_tuner.parameters import UserValue
 from tuner.model import TunableValue
-
-ERRORS = ("ErrorConfig", "InvalidConfig", "CompilationFailedConfig", "RuntimeFailedConfig")
-"""Texts that stand for what failed."""
+from tuner.recordings.other_tuners import closed_json, packed_text
 
 Row = dict[str, Any]
 
@@ -126,17 +124,12 @@ def read_cache(path: Path) -> dict[str, Any]:
         InputError: it cannot be read, or is no cache file.
     """
     try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cache: {path}: cannot be read: {error}") from error
-    for ending in ("", "}", "}}"):
-        try:
-            found = json.loads(text.removesuffix(",") + ending)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(found, dict) and isinstance(found.get("cache"), dict):
-            return found
-    raise InputError(f"cache: {path} is no cache file of Kernel Tuner (version 1)")
+        found = closed_json(packed_text(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"cache: {path} is no cache file of Kernel Tuner (version 1): {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("cache"), dict):
+        raise InputError(f"cache: {path} is no cache file of Kernel Tuner (version 1)")
+    return found
 
 
 def plain(value: UserValue) -> UserValue:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tuner.exchange.t4 import SCHEMA_VERSION
 from tuner.kernel_tuner.cache import plain
-
-SCHEMA_VERSION = "1.0.0"
 
 _TIMES = {
     "compilation": "compile_time",

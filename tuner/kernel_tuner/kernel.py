@@ -9,9 +9,10 @@ from typing import Any
 
 from tuner.config.formulas import Environment
 from tuner.config.kernel_file import KernelFile, kernel_of
-from tuner.config.recipe import Rule, StageRecipe
+from tuner.config.recipe import Rule
+from tuner.config.stage_recipe import StageRecipe
 from tuner.errors import InputError
-from tuner.expressions import Expression, NoValue, PythonExpression
+from tuner.expressions import Expression, NoValue, PythonExpression, function_digest
 from tuner.kernel_tuner.arguments import Given, GivenArray, read_arguments, read_constants
 from tuner.kernel_tuner.geometry import LaunchGeometry, block_names, dynamic_shared_bytes
 from tuner.kernel_tuner.parameters import Parameters, UserValue, replaced, tunables_of
@@ -210,23 +211,7 @@ def fingerprint(call: KernelCall) -> str:
     parts: list[object] = [call.name, call.options, *call.geometry.divisors, call.geometry.problem_size]
     parts += [call.defines, call.sources.first, *(rule.text for rule in call.rules)]
     parts += [rule.digest for rule in call.rules if isinstance(rule, PythonExpression)]
-    return repr([_told(part) for part in parts])
-
-
-def _told(part: UserValue) -> str:
-    """A value as text; of a function its code, as its address is another in every process."""
-    if isinstance(part, Mapping):
-        return repr({name: _told(value) for name, value in part.items()})
-    if isinstance(part, list | tuple):
-        return repr([_told(one) for one in part])
-    code = getattr(part, "__code__", None)
-    if code is not None:
-        return repr((code.co_code, code.co_consts[:1], code.co_names, _cells(part)))
-    return f"{type(part).__name__}" if callable(part) else repr(part)
-
-
-def _cells(function: UserValue) -> list[str]:
-    return [repr(cell.cell_contents) for cell in function.__closure__ or ()]
+    return repr([function_digest(part) for part in parts])
 
 
 def _argument(one: Given, paths: Mapping[str, Path], written: Sequence[str]) -> dict[str, Any]:

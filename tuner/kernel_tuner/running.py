@@ -1,6 +1,5 @@
 """Runs the calls: opens the device, finds out which arrays are written, searches, and judges answers."""
 
-import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -22,13 +21,15 @@ from tuner.errors import (
 )
 from tuner.interfaces import Check, Device
 from tuner.kernel_tuner.answers import Judge
-from tuner.kernel_tuner.arguments import GivenArray, GivenScalar, HostArray, restored, save
+from tuner.kernel_tuner.arguments import GivenArray, GivenScalar, restored, save
 from tuner.kernel_tuner.cache import Row
 from tuner.kernel_tuner.kernel import KernelCall, kernel_file_of
 from tuner.kernel_tuner.listening import Listener, say
 from tuner.kernel_tuner.returning import cache_of, returned, rows_of, without_known
 from tuner.kernel_tuner.tuning_call import TuningCall
 from tuner.model import Plan, RunStatus, Status, Workload
+from tuner.python.data_folder import data_folder
+from tuner.python.host_arrays import HostArray
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import TuningResult, tune
 
@@ -45,8 +46,8 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
         KeyboardInterrupt: the user stopped it; what was measured is in the cache file.
     """
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-arguments-")))
-        paths = save((*call.kernel.arrays, *call.kernel.constants), folder)
+        arrays = (*call.kernel.arrays, *call.kernel.constants)
+        paths = save(arrays, stack.enter_context(data_folder(sum(one.stored.nbytes for one in arrays))))
         setup = stack.enter_context(open_setup(call.device_spec, call.request("", None)))
         if not call.quiet:
             say(f"Using: {setup.device.identity.name}")
@@ -85,8 +86,8 @@ def run_once(kernel: KernelCall, device_spec: str | None) -> list[Any]:
         DeviceError: it cannot be launched, or fails.
     """
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-arguments-")))
-        paths = save((*kernel.arrays, *kernel.constants), folder)
+        given = (*kernel.arrays, *kernel.constants)
+        paths = save(given, stack.enter_context(data_folder(sum(one.stored.nbytes for one in given))))
         device = stack.enter_context(closing(open_device(device_spec).device))
         if not isinstance(device, WorkerDevice):
             raise DeviceUnavailableError(

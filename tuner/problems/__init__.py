@@ -13,9 +13,9 @@ from tuner.problems.fft import Fft
 from tuner.problems.generic import Consistent, Elementwise
 from tuner.problems.input_values import stated_draw, stated_values
 from tuner.problems.scan import Scan
-from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel, Stated
+from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel, StatedReference
 from tuner.problems.tridiagonal import Tridiagonal
-from tuner.problems.unchecked import Unchecked
+from tuner.problems.unchecked import UncheckedProblem
 
 __all__ = [
     "NAMES",
@@ -30,7 +30,7 @@ __all__ = [
     "Norm",
     "Problem",
     "Scan",
-    "Stated",
+    "StatedReference",
     "Tridiagonal",
     "poison",
     "problem_for",
@@ -49,7 +49,7 @@ _PROBLEMS: dict[str, type[Problem]] = {
     "fft": Fft,
     "expression": Elementwise,
     "consistent": Consistent,
-    "unchecked": Unchecked,
+    "unchecked": UncheckedProblem,
 }
 _STATED: dict[str, type[Problem]] = {
     "function": FunctionReference,

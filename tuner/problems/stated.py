@@ -20,7 +20,7 @@ from tuner.problems.python_reference import called
 _KINDS = "buifc"  # of NumPy's types, from narrow to wide
 
 
-class Stated(Generic):
+class StatedReference(Generic):
     """The right outputs are arrays that can be made from the inputs, once for all configurations."""
 
     judged_whole: ClassVar[bool] = True
@@ -80,7 +80,7 @@ class Stated(Generic):
         )
 
 
-class Expressions(Stated):
+class Expressions(StatedReference):
     """Outputs given as expressions over whole arrays, with sums, products of matrices and files."""
 
     def validate(self, buffers: Sequence[Buffer]) -> None:
@@ -104,7 +104,7 @@ class Expressions(Stated):
                 )
 
     def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """See ``Stated.made``."""
+        """See ``StatedReference.made``."""
         del outputs
         try:
             files = {name: array_of(file) for name, file in self.spec.files}
@@ -116,20 +116,20 @@ class Expressions(Stated):
             raise UncheckableError(f"[problem.reference]: {error}") from error
 
     def source(self, output: str) -> str:
-        """See ``Stated.source``."""
+        """See ``StatedReference.source``."""
         return f"[problem.reference] {output}:"
 
 
-class FunctionReference(Stated):
+class FunctionReference(StatedReference):
     """Outputs made by a function in a Python file."""
 
     @property
     def arrays(self) -> str:
-        """See ``Stated.arrays``."""
+        """See ``StatedReference.arrays``."""
         return "numpy" if self.spec.function is None else self.spec.function.arrays
 
     def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """See ``Stated.made``: one array, several in the order of the outputs, or a table of them."""
+        """See ``StatedReference.made``: one array, several in the order of the outputs, or a table."""
         names = [buffer.name for buffer in outputs]
         if self.spec.function is None:
             raise UncheckableError("[problem] reference_function: is needed")
@@ -152,7 +152,7 @@ class FunctionReference(Stated):
         return dict(zip(names, values, strict=True))
 
     def source(self, output: str) -> str:
-        """See ``Stated.source``."""
+        """See ``StatedReference.source``."""
         return f"[problem] reference_function = {str(self.spec.function)!r}:{f' {output}:' if output else ''}"
 
 

@@ -9,7 +9,7 @@ from tuner.problems.base import Deviation
 from tuner.problems.generic import Generic
 
 
-class Unchecked(Generic):
+class UncheckedProblem(Generic):
     """Answers are not compared, as configurations may compute different things, or the caller judges them.
 
     A run that writes outside of its arrays fails all the same.

@@ -1,5 +1,6 @@
 """The arguments of a kernel as the caller has them: arrays and values, held against the signature."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from tuner.config.argument_schema import DTYPES
-from tuner.config.global_functions import global_functions
-from tuner.config.signature import Parameter, parameters_of
+from tuner.config.cuda_source.parameters import Parameter
+from tuner.config.cuda_source.signatures import global_functions, parameters_of
 from tuner.errors import InputError, suggestion
 from tuner.expressions import is_free_name
-from tuner.python.host_arrays import HostArray, is_array, on_host
+from tuner.model.elements import BFLOAT16
+from tuner.python.host_arrays import HostArray, gpu_of, is_array, on_host
 
+_WHOLE = "biu"
 _PLAIN = {bool: "bool", int: "int32", float: "float32"}
 
 
@@ -24,11 +27,13 @@ class ArrayArgument:
         name: of the parameter.
         values: on the host, C-contiguous.
         const: True where the source says that the kernel does not write it.
+        gpu: number of the GPU that it was on; None for the host.
     """
 
     name: str
     values: HostArray
     const: bool
+    gpu: int | None = None
 
 
 @dataclass(frozen=True)
@@ -46,17 +51,49 @@ class ValueArgument:
     value: bool | int | float | str
 
 
-KernelArgument = ArrayArgument | ValueArgument
+@dataclass(frozen=True)
+class StructValueArgument:
+    """A struct that is handed over by value.
+
+    Attributes:
+        name: of the parameter.
+        fields: in their order: name -> ``"DTYPE = VALUE"``, as in a kernel file.
+        value: as it was given.
+    """
+
+    name: str
+    fields: Mapping[str, str]
+    value: np.void
 
 
-def entry_of(source: str, name: str | None, label: str) -> str:
+KernelArgument = ArrayArgument | ValueArgument | StructValueArgument
+
+
+def gpu_of_arrays(arguments: Sequence[KernelArgument]) -> int | None:
+    """The number of the GPU that arrays are on; None where all are on the host.
+
+    Raises:
+        InputError: they are on several.
+    """
+    placed = {
+        one.name: one.gpu for one in arguments if isinstance(one, ArrayArgument) and one.gpu is not None
+    }
+    if len(set(placed.values())) > 1:
+        listed = ", ".join(f"{name} is on GPU {gpu}" for name, gpu in placed.items())
+        raise InputError(f"arguments: the arrays are on several GPUs ({listed}); put them on one")
+    return next(iter(placed.values()), None)
+
+
+def entry_of(source: str, name: object, label: str) -> str:
     """The name expression of the kernel: the one given, or the only ``__global__`` function of the source.
 
     Raises:
-        InputError: none is given, and the source has none or several.
+        InputError: it is no text, or none is given and the source has none or several.
     """
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        raise InputError(f"{label}: name must be the name of a function, not {name!r}")
     if name is not None:
-        return name
+        return name.strip()
     found = [function.name for function in global_functions(source)]
     if len(found) != 1:
         what = f"{len(found)} __global__ functions: {', '.join(found)}" if found else "no __global__ function"
@@ -78,7 +115,7 @@ def read_arguments(
         InputError: number, names or types are not those of the signature, or a value cannot be handed over.
     """
     function = entry.partition("<")[0].rpartition("::")[2].strip()
-    parameters = parameters_of(source, function)
+    parameters = parameters_of(source, entry) if global_functions(source) else None
     named = _named(arguments, parameters, function)
     if parameters is None:
         return tuple(_argument(name, value, None) for name, value in named.items())
@@ -96,23 +133,28 @@ def _named(
 ) -> dict[str, Any]:
     if isinstance(arguments, Mapping):
         for name in arguments:
-            if not isinstance(name, str) or not is_free_name(name):
+            if not isinstance(name, str) or not is_free_name(_usable(name)):
                 raise InputError(f"arguments: {name!r} is no name of a parameter")
-        return dict(arguments)
+        return {_usable(name): value for name, value in arguments.items()}
     if isinstance(arguments, str) or not hasattr(arguments, "__len__"):
         raise InputError(
             f"arguments: must be a list in the order of {function}'s parameters, or a dict of name -> value,"
             f" not {type(arguments).__name__}"
         )
-    names = [one.name for one in parameters or ()]
+    names = [_usable(one.name) for one in parameters or ()]
     if len(names) != len(arguments) or not all(map(is_free_name, names)):
         names = [f"argument{i}" for i in range(len(arguments))]
     return dict(zip(names, arguments, strict=True))
 
 
+def _usable(name: str) -> str:
+    """The name of a parameter in expressions and functions: ``in_`` for ``in``, which is Python's own."""
+    return name if is_free_name(name) or not is_free_name(f"{name}_") else f"{name}_"
+
+
 def _order(named: Mapping[str, Any], parameters: Sequence[Parameter], function: str) -> list[str]:
     """Names of the given in the order of the parameters; as given where the parameters have other names."""
-    names = [one.name for one in parameters]
+    names = [_usable(one.name) for one in parameters]
     if set(named) == set(names):
         return names
     if any(name.startswith("argument") for name in named):  # given as a list
@@ -126,6 +168,10 @@ def _order(named: Mapping[str, Any], parameters: Sequence[Parameter], function: 
 
 def _argument(name: str, value: Any, parameter: Parameter | None) -> KernelArgument:  # noqa: ANN401 - the caller's
     label = f"arguments: {name}"
+    if is_array(value) and parameter is not None and not parameter.pointer and np.ndim(value) == 0:
+        value = on_host(value, label)[0]
+    if isinstance(value, np.void):
+        return _struct(name, value, label)
     if is_array(value):
         return _array(name, value, parameter, label)
     if parameter is not None and parameter.pointer:
@@ -135,9 +181,11 @@ def _argument(name: str, value: Any, parameter: Parameter | None) -> KernelArgum
         value = value.item()
     if not isinstance(value, bool | int | float | str):
         raise InputError(f"{label}: {type(value).__name__} is neither an array nor a number")
-    if isinstance(value, float) and np.dtype(dtype).kind in "iub":
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{label}: {value} is not finite; numbers that are passed by value must be")
+    if isinstance(value, float) and _kind(dtype) in "iub":
         raise InputError(f"{label}: {value} is no whole number, and the parameter is {dtype}")
-    if isinstance(value, int) and np.dtype(dtype).kind in "iu":
+    if isinstance(value, int) and _kind(dtype) in "iu":
         bounds = np.iinfo(dtype)
         if not bounds.min <= value <= bounds.max:
             raise InputError(f"{label}: {value} does not fit {dtype}; give a NumPy scalar of a wider type")
@@ -149,26 +197,74 @@ def _array(name: str, value: Any, parameter: Parameter | None, label: str) -> Ar
     if values.dtype.name not in DTYPES:
         raise InputError(f"{label}: {values.dtype} is not one of {', '.join(DTYPES)}")
     if parameter is None:
-        return ArrayArgument(name, values, const=False)
+        return ArrayArgument(name, values, const=False, gpu=gpu_of(value))
     if not parameter.pointer:
         raise InputError(f"{label}: {_declared(parameter)} is passed by value; give a number, not an array")
-    if parameter.dtype not in (None, values.dtype.name) and not _same_size_complex(parameter, values):
+    if parameter.dtype == BFLOAT16:
+        raise InputError(f"{label}: arrays of bfloat16 are taken by kernel files only")
+    if parameter.dtype not in (None, values.dtype.name) and not _same_bits(parameter.dtype, values):
         raise InputError(
             f"{label}: the array is {values.dtype}, and the source says {_declared(parameter)};"
             f" give an array of {parameter.dtype}"
         )
-    return ArrayArgument(name, values, parameter.const)
+    return ArrayArgument(name, values, parameter.const, gpu_of(value))
 
 
-def _same_size_complex(parameter: Parameter, values: HostArray) -> bool:
-    """A pointer to floats may be handed complex numbers, which are pairs of them."""
-    return values.dtype.kind == "c" and parameter.dtype == f"float{values.dtype.itemsize * 4}"
+def _same_bits(declared: str | None, values: HostArray) -> bool:
+    """Whether a kernel may read these values as the declared type: pairs of floats, other signs."""
+    if declared not in DTYPES:
+        return False
+    wanted, given = np.dtype(declared), values.dtype
+    if given.kind == "c":
+        return wanted == np.dtype(f"float{given.itemsize * 4}")
+    if wanted.kind == "c":  # float2 of floats
+        return given == np.dtype(f"float{wanted.itemsize * 4}") and values.size % 2 == 0
+    return _same_size_whole(wanted, given)
+
+
+def _same_size_whole(one: "np.dtype[Any]", other: "np.dtype[Any]") -> bool:
+    return one.kind in _WHOLE and other.kind in _WHOLE and one.itemsize == other.itemsize
+
+
+def _kind(dtype: str) -> str:
+    """NumPy's letter for a kind of numbers."""
+    return "f" if dtype == BFLOAT16 else np.dtype(dtype).kind
+
+
+def _struct(name: str, value: np.void, label: str) -> StructValueArgument:
+    """A structured scalar of NumPy, whose fields are plain and laid out as C lays them out.
+
+    Raises:
+        InputError: they are not.
+    """
+    dtype = value.dtype
+    fields = {} if dtype.names is None else {key: dtype[key] for key in dtype.names}
+    plain = all(one.name in DTYPES and one.kind in _WHOLE + "f" for one in fields.values())
+    if not fields or not plain or not all(map(is_free_name, fields)):
+        raise InputError(f"{label}: {dtype} is no struct of numbers")
+    if not all(np.isfinite(value[key]) for key in fields):
+        raise InputError(f"{label}: {value} is not finite")
+    in_c = np.dtype(list(fields.items()), align=True)
+    if (dtype.fields, dtype.itemsize) != (in_c.fields, in_c.itemsize):
+        raise InputError(
+            f"{label}: its fields do not lie as those of a struct do; its dtype needs align=True"
+        )
+    return StructValueArgument(
+        name, {key: f"{one.name} = {_literal(value[key])}" for key, one in fields.items()}, value
+    )
+
+
+def _literal(value: "np.generic[Any]") -> str:
+    plain = value.item()
+    return str(plain).lower() if isinstance(plain, bool) else repr(plain)
 
 
 def _value_dtype(value: Any, parameter: Parameter | None, label: str) -> str:  # noqa: ANN401 - same
     declared = None if parameter is None else parameter.dtype
     if isinstance(value, np.generic):
         given = value.dtype.name
+        if declared in DTYPES and declared != BFLOAT16 and _same_size_whole(np.dtype(declared), value.dtype):
+            return declared  # its values are checked against the type
         if declared not in (None, given):
             assert parameter is not None  # noqa: S101 - for the type checker
             raise InputError(

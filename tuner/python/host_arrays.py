@@ -9,6 +9,7 @@ import numpy.typing as npt
 from tuner.errors import InputError
 
 HostArray = npt.NDArray[Any]
+_ON_GPU = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 
 
 def is_array(value: object) -> bool:
@@ -18,6 +19,17 @@ def is_array(value: object) -> bool:
     if isinstance(value, np.generic | bool | int | float | complex | str | bytes):
         return False
     return any(hasattr(value, name) for name in ("__dlpack__", "__cuda_array_interface__", "__array__"))
+
+
+def gpu_of(value: Any) -> int | None:  # noqa: ANN401 - an array of any library
+    """Number of the GPU that an array is on; None for the host, and where the array does not tell."""
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+        return None
+    try:
+        kind, number = value.__dlpack_device__()
+    except Exception:  # noqa: BLE001 - whatever a library raises: it does not tell
+        return None
+    return int(number) if int(kind) in _ON_GPU else None
 
 
 def on_host(value: Any, label: str) -> HostArray:  # noqa: ANN401 - an array of any library
@@ -31,7 +43,8 @@ def on_host(value: Any, label: str) -> HostArray:  # noqa: ANN401 - an array of 
         InputError: it cannot be copied, is empty, or holds Python objects.
     """
     try:
-        array = np.ascontiguousarray(_copied(value)).reshape(np.shape(value) or (1,))
+        copied = copied_to_host(value)
+        array = np.ascontiguousarray(copied, copied.dtype.newbyteorder("=")).reshape(copied.shape or (1,))
     except Exception as error:  # whatever a library raises
         raise InputError(f"{label}: {type(value).__name__} cannot be copied to the host: {error}") from error
     if array.dtype.hasobject:
@@ -41,7 +54,12 @@ def on_host(value: Any, label: str) -> HostArray:  # noqa: ANN401 - an array of 
     return array
 
 
-def _copied(value: Any) -> HostArray:  # noqa: ANN401 - same
+def copied_to_host(value: Any) -> HostArray:  # noqa: ANN401 - same
+    """An array of any library as NumPy's, in whatever layout; NumPy's own is not copied.
+
+    Args:
+        value: see ``is_array``. What a library raises passes through.
+    """
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # PyTorch

@@ -1,60 +1,55 @@
 """A CUDA kernel on the caller's arrays, as something that can be tuned."""
 
-import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tuner.config import KernelFile
+from tuner.config.cuda_source.signatures import global_functions
 from tuner.config.formulas import Place
 from tuner.config.kernel_file import kernel_of
+from tuner.config.short_files import filled_entry
 from tuner.config.source_folder import SourceFolder
 from tuner.errors import InputError
-from tuner.expressions import is_free_name
-from tuner.model import Source, TunableValue
-from tuner.python.arguments import ArrayArgument, KernelArgument, ValueArgument, entry_of, read_arguments
-from tuner.python.given import check_dicts, check_list, check_number
+from tuner.model import Source
+from tuner.python.arguments import (
+    ArrayArgument,
+    KernelArgument,
+    StructValueArgument,
+    ValueArgument,
+    entry_of,
+    gpu_of_arrays,
+    read_arguments,
+)
+from tuner.python.geometry import Extent, launch_table
 from tuner.python.host_arrays import HostArray, on_host
 from tuner.python.references import expected_outputs
-
-Extent = int | str | Callable[..., Any] | Sequence[int | str | Callable[..., Any]]
-"""Blocks of a grid or threads of a block: a number, an expression, or a function of the configuration; up to
-three of them. A function may return all three."""
-
-Restrictions = str | Callable[..., Any] | Sequence[str | Callable[..., Any]]
-"""Conditions on configurations: expressions, and functions of the configuration that return a boolean."""
+from tuner.python.values import (
+    Restrictions,
+    SpaceDescription,
+    law_of,
+    mapping_of,
+    plain_value,
+    restrictions_of,
+    sizes_of,
+    texts_of,
+    tunables_of,
+)
 
 _SOURCE = "source.cu"
-_AXES = ("x", "y", "z")
-MOST_VALUES = 100_000  # of a tunable
 _FILE_ENDINGS = (".cu", ".cuh", ".cpp", ".h")
-
-
-@dataclass(frozen=True)
-class SpaceDescription:
-    """What may be varied.
-
-    Attributes:
-        tunables: name -> values.
-        restrictions: conditions on configurations.
-        default: the configuration to start from; None for the first of the space.
-    """
-
-    tunables: Mapping[str, Sequence[TunableValue]]
-    restrictions: Sequence[str | Callable[..., Any]] = ()
-    default: Mapping[str, TunableValue] | None = None
 
 
 class Kernel:
     """A ``__global__`` function with the arguments that it is tuned on.
 
     Tunables reach the source as macros, or as template arguments where ``name`` has them in braces:
-    ``"scan<{P}, {L}>"``. Whole numbers among the arguments are known to expressions by the name of their
-    parameter, beside ``sizes``.
+    ``"scan<{P}, {L}>"``; without braces the parameters of a template are filled in
+    by their names. Whole numbers among the arguments are known to expressions by the name of their parameter,
+    beside ``sizes``.
 
     Args:
         source: CUDA C++, or the path of a file; headers beside a file are found.
@@ -68,8 +63,10 @@ class Kernel:
         tunables: name -> values; may be given to ``tune`` instead.
         restrictions: expressions and functions that are true for configurations that may be tried.
         default: the configuration that gains are stated against; the first of the space if None.
-        reference: right outputs: a function of the arguments, arrays, or expressions as in kernel files; None
-            to compare configurations with each other only.
+        reference: right outputs: a function of the arguments that returns them or fills them in place,
+            arrays, or expressions as in kernel files; None to compare configurations with each other only.
+        check: instead of a reference, ``"file.py:function"``, a law as in kernel files: it judges inputs and
+            outputs in the process that runs kernels, and returns numbers that ``tolerance`` bounds.
         outputs: names of the arrays that the kernel writes completely, without reading them first. Other
             arrays that are no pointers to ``const`` are read and written: each window begins with the values
             given here.
@@ -77,12 +74,18 @@ class Kernel:
         symbols: ``__constant__`` or ``__device__`` arrays of the source, by name.
         sizes: further names for expressions, beside the numbers among the arguments.
         options: of NVRTC, e.g. ``("--use_fast_math",)``.
+        include_paths: folders where the compiler looks for further headers.
+        cooperative: whether blocks wait for each other (``grid.sync()``), so that all must fit on the GPU;
+            may be an expression.
+        work: what a run does, for rates in reports: ``{"operations": "2 * n", "bytes": "12 * n"}``, as
+            ``[work]`` of a kernel file.
 
     Attributes:
         name: what results call it, from the name of the function.
         entry: the name expression of the function.
         arguments: in the order of its parameters.
         outputs: names of the arrays that it writes.
+        gpu: number of the GPU that its arrays are on; None where they are on the host.
 
     Raises:
         InputError: something cannot be used; the message names the argument.
@@ -101,21 +104,22 @@ class Kernel:
         restrictions: Restrictions | None = None,
         default: Mapping[str, Any] | None = None,
         reference: Any = None,  # noqa: ANN401 - a function, arrays or expressions
+        check: str | None = None,
         outputs: Sequence[str] | None = None,
         tolerance: float | None = None,
         symbols: Mapping[str, Any] | None = None,
         sizes: Mapping[str, int] | None = None,
         options: Sequence[str] = (),
+        include_paths: Sequence[str | Path] = (),
+        cooperative: bool | str = False,
+        work: Mapping[str, Any] | None = None,
     ) -> None:
-        check_dicts(tunables=tunables, default=default, symbols=symbols, sizes=sizes)
-        check_list("options", options)
-        check_number("tolerance", tolerance)
-        if name is not None and not isinstance(name, str):
-            raise InputError(f"name: must be text, not {name!r}")
         self.source = _source(source)
-        self.entry = entry_of(self.source.text, name, "Kernel")
+        texts = _all_text(self.source)
+        self.entry = entry_of(texts, name, "Kernel")
         self.name = re.sub(r"[^a-z0-9]+", "-", self.entry.partition("<")[0].lower()).strip("-") or "kernel"
-        self.arguments: tuple[KernelArgument, ...] = read_arguments(arguments, self.source.text, self.entry)
+        self.arguments: tuple[KernelArgument, ...] = read_arguments(arguments, texts, self.entry)
+        self.gpu = gpu_of_arrays(self.arguments)
         self._complete = _output_names(self.arguments, outputs)
         self.outputs = tuple(
             one.name
@@ -125,20 +129,32 @@ class Kernel:
         if not self.outputs:
             raise InputError(f"{self.name}: no array is written: every pointer is const; name outputs=[...]")
         self._grid, self._block, self._shared_bytes = grid, block, shared_bytes
-        self._space = SpaceDescription(tunables or {}, restrictions_of(restrictions), default)
-        self._expected = (
-            {} if reference is None else expected_outputs(reference, self.arguments, self.outputs)
-        )
-        self._tolerance = tolerance
+        stated = mapping_of("default", default)
+        self._space = SpaceDescription(tunables or {}, restrictions_of(restrictions), stated)
+        self._expected = expected_outputs(reference, self.arguments, self.outputs, self._complete)
+        self._check, self._tolerance = law_of(check), tolerance
         self._symbols = {
             symbol: on_host(np.asarray(value) if np.isscalar(value) else value, f"symbols: {symbol}")
-            for symbol, value in (symbols or {}).items()
+            for symbol, value in mapping_of("symbols", symbols).items()
         }
-        self._sizes = _sizes(self.arguments, sizes or {})
-        self._options = tuple(options)
+        self._sizes = sizes_of(self.arguments, mapping_of("sizes", sizes))
+        self._options = texts_of("options", options)
+        folders = texts_of("include_paths", include_paths)
+        self._include_paths = tuple(str(Path(one).absolute()) for one in folders)
+        self._cooperative, self._work = cooperative, mapping_of("work", work)
 
     def __repr__(self) -> str:
         return f"Kernel({self.entry!r}, {len(self.arguments)} arguments)"
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"kernel {self.name}"
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Names of its ``__constant__`` and ``__device__`` variables that are filled."""
+        return tuple(self._symbols)
 
     @property
     def data_bytes(self) -> int:
@@ -152,6 +168,7 @@ class Kernel:
         folder: Path,
         tunables: Mapping[str, Sequence[Any]] | None = None,
         restrictions: Restrictions | None = None,
+        name: str | None = None,
     ) -> KernelFile:
         """The kernel as the rest of this package knows kernels.
 
@@ -159,33 +176,40 @@ class Kernel:
             folder: its arrays are written there, as files that worker processes read.
             tunables: instead of its own; None for these.
             restrictions: beside its own.
+            name: in the catalogue; None for its own.
 
         Raises:
             InputError: tunables, expressions or functions cannot be used; the message names them.
         """
-        values = _tunables(self._space.tunables if tunables is None else tunables)
+        values = tunables_of(self._space.tunables if tunables is None else tunables)
         rules = [*self._space.restrictions, *restrictions_of(restrictions)]
         functions: dict[str, Callable[..., Any]] = {}
+        launch = launch_table(self._grid, self._block, self._shared_bytes, functions)
+        if self._cooperative is not False:
+            launch["cooperative"] = self._cooperative
         document = {
             "kernel": {
-                "name": self.name,
+                "name": name or self.name,
                 "family": "user",
                 "source": _SOURCE,
-                "entry": self.entry,
+                "entry": self._template(values, functions),
                 "options": list(self._options),
+                "include_paths": list(self._include_paths),
             },
             "problem": self._problem(folder),
             "argument": [*(self._argument(one, folder) for one in self.arguments), *self._constants(folder)],
             "tunables": values,
             "constraints": {"rules": [rule for rule in rules if isinstance(rule, str)], "spills": True},
-            "launch": self._launch(functions),
+            "launch": launch,
         }
-        if self._space.default is not None:
-            document["default"] = {name: _plain(value) for name, value in self._space.default.items()}
+        if self._work:
+            document["work"] = {name: plain_value(value) for name, value in self._work.items()}
+        if self._space.default:
+            document["default"] = {name: plain_value(value) for name, value in self._space.default.items()}
         return kernel_of(
             document,
             {_SOURCE: self.source},
-            label=f"kernel {self.name}",
+            label=self.label,
             functions=functions,
             restrictions=[rule for rule in rules if not isinstance(rule, str)],
             data=folder,
@@ -193,10 +217,21 @@ class Kernel:
 
     # --- the tables of a kernel file -------------------------------------------------------------
 
+    def _template(self, tunables: Collection[str], functions: Collection[str]) -> str:
+        """The entry, with the parameters of a template filled in by their names where it has no braces."""
+        found = {one.name: one for one in global_functions(_all_text(self.source))}
+        function = found.get(self.entry.rpartition("::")[2].strip())
+        if "<" in self.entry or function is None:
+            return self.entry
+        filled = filled_entry(function, {*tunables, *self._sizes, *functions}, Place(self.label, "name"))
+        return self.entry + filled.removeprefix(function.name)
+
     def _problem(self, folder: Path) -> dict[str, Any]:
         problem: dict[str, Any] = {"sizes": {name: [value] for name, value in self._sizes.items()}}
         if self._tolerance is not None:
-            problem["tolerance"] = float(self._tolerance)
+            problem["tolerance"] = plain_value(self._tolerance)
+        if self._check is not None:
+            problem["law"] = self._check
         if self._expected:
             problem["reference"] = {
                 name: value if isinstance(value, str) else _file(folder, f"expected-{name}", value)
@@ -205,6 +240,8 @@ class Kernel:
         return problem
 
     def _argument(self, one: KernelArgument, folder: Path) -> dict[str, Any]:
+        if isinstance(one, StructValueArgument):
+            return {"scalar": one.name, "fields": dict(one.fields)}
         if isinstance(one, ValueArgument):
             value = one.name if self._sizes.get(one.name) == one.value else one.value
             return {"scalar": one.name, "dtype": one.dtype, "value": value}
@@ -230,32 +267,6 @@ class Kernel:
             for name, values in self._symbols.items()
         ]
 
-    def _launch(self, functions: dict[str, Callable[..., Any]]) -> dict[str, Any]:
-        launch = {"grid": _extent("grid", self._grid, functions)}
-        if self._block is not None:
-            launch["block"] = _extent("block", self._block, functions)
-        if callable(self._shared_bytes):
-            functions["shared_bytes"] = self._shared_bytes
-            return launch | {"shared_bytes": "shared_bytes"}
-        return launch | {"shared_bytes": self._shared_bytes}
-
-
-def restrictions_of(given: Restrictions | None) -> list[str | Callable[..., Any]]:
-    """Restrictions as a list.
-
-    Raises:
-        InputError: one is neither an expression nor a function.
-    """
-    if given is None:
-        return []
-    if not isinstance(given, str) and not callable(given):
-        check_list("restrictions", given)
-    rules = [given] if isinstance(given, str) or callable(given) else list(given)
-    for i, rule in enumerate(rules):
-        if not isinstance(rule, str) and not callable(rule):
-            raise InputError(f"restrictions[{i}]: {rule!r} is neither an expression nor a function")
-    return rules
-
 
 def _source(given: str | Path) -> Source:
     path = Path(given) if isinstance(given, Path) or str(given).endswith(_FILE_ENDINGS) else None
@@ -266,81 +277,20 @@ def _source(given: str | Path) -> Source:
     )
 
 
+def _all_text(source: Source) -> str:
+    return "\n".join([source.text, *(text for _, text in source.headers)])
+
+
 def _output_names(arguments: Sequence[KernelArgument], outputs: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(outputs, str):
         outputs = [outputs]
+    if not isinstance(outputs, list | tuple | None):
+        raise InputError(f"outputs: must be a list of names, not {outputs!r}")
     arrays = [one.name for one in arguments if isinstance(one, ArrayArgument)]
     for name in outputs or ():
         if name not in arrays:
             raise InputError(f"outputs: {name!r} is no array argument; choose from {', '.join(arrays)}")
     return tuple(outputs or ())
-
-
-def _sizes(arguments: Sequence[KernelArgument], given: Mapping[str, int]) -> dict[str, int]:
-    numbers = {
-        one.name: one.value
-        for one in arguments
-        if isinstance(one, ValueArgument) and type(one.value) is int and one.value > 0
-    }
-    for name, value in given.items():
-        if not is_free_name(name) or type(_plain(value)) is not int:
-            raise InputError(f"sizes: {name} = {value!r}: give a name and a whole number")
-    return numbers | {name: int(value) for name, value in given.items()}
-
-
-def _tunables(given: Mapping[str, Sequence[Any]]) -> dict[str, list[TunableValue]]:
-    if not given:
-        raise InputError(
-            "tunables: none are given; write for example tunables={'block_size_x': [64, 128, 256]}"
-        )
-    if not isinstance(given, Mapping):
-        raise InputError(f"tunables: give a dict of name and list of values, not {type(given).__name__}")
-    values: dict[str, list[TunableValue]] = {}
-    for name, choices in given.items():
-        if isinstance(choices, str) or not hasattr(choices, "__iter__"):
-            raise InputError(f"tunables: {name}: give a list of values, not {choices!r}")
-        values[name] = [_plain(value) for value in itertools.islice(choices, MOST_VALUES + 1)]
-        if len(values[name]) > MOST_VALUES:  # perhaps without end
-            raise InputError(f"tunables: {name}: has more than {MOST_VALUES:,} values")
-        for value in values[name]:
-            if not isinstance(value, bool | int | float | str):
-                raise InputError(f"tunables: {name}: {value!r} is no number, boolean or text")
-    return values
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - a number of Python or NumPy
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _extent(name: str, given: Extent, functions: dict[str, Callable[..., Any]]) -> list[int | str]:
-    """An extent as a kernel file has it; functions become derived names."""
-    if callable(given):
-        for axis, letter in enumerate(_AXES):
-            functions[f"{name}_{letter}"] = _AxisFunction(given, axis)
-        return [f"{name}_{letter}" for letter in _AXES]
-    parts = list(given) if isinstance(given, list | tuple) else [given]
-    extent: list[int | str] = []
-    for letter, part in zip(_AXES, parts, strict=False):
-        if callable(part):
-            functions[f"{name}_{letter}"] = part
-        extent.append(f"{name}_{letter}" if callable(part) else _plain(part))
-    if len(parts) > len(_AXES):
-        raise InputError(f"{name}: has {len(parts)} axes; three at most")
-    return extent
-
-
-class _AxisFunction:
-    """One axis of a function that returns one number, or up to three."""
-
-    def __init__(self, function: Callable[..., Any], axis: int) -> None:
-        self.__wrapped__ = function  # whose signature and code count
-        self._axis = axis
-
-    def __call__(self, *args: Any, **names: Any) -> Any:  # noqa: ANN401 - the function's
-        extents = self.__wrapped__(*args, **names)
-        if not isinstance(extents, list | tuple):
-            extents = (extents,)
-        return extents[self._axis] if self._axis < len(extents) else 1
 
 
 def _file(folder: Path, name: str, values: HostArray) -> str:

@@ -92,7 +92,8 @@ class Result:
         """
         found = self.configurations
         if not found:
-            raise InputError("no trial was valid: there is no best configuration; see trials")
+            when = "it was interrupted before a trial" if self.interrupted else "no trial"
+            raise InputError(f"{when} was valid: there is no best configuration; see trials")
         if len(found) > 1:
             raise InputError(f"{len(found)} workloads were tuned: use configurations[{next(iter(found))!r}]")
         return next(iter(found.values()))

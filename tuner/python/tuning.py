@@ -1,6 +1,5 @@
 """``tuner.tune``: one call from kernels to a result."""
 
-import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -11,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 from tuner.config.catalog import Catalog
 from tuner.errors import InputError, suggestion
 from tuner.options import SearchOptions
-from tuner.python.given import check_dicts, check_list
-from tuner.python.kernel import Kernel, Restrictions
+from tuner.python.data_folder import data_folder
+from tuner.python.kernel import Kernel
 from tuner.python.result import Result
+from tuner.python.values import Restrictions
+from tuner.python.wording import python_words
 
 if TYPE_CHECKING:
     from tuner.search.driver import TrialEvent
-
-_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory; folders in it are private
-_ROOM = 2  # times the arrays
 
 
 def tune(
@@ -54,8 +52,8 @@ def tune(
         tunables: name -> values, for a kernel that has none of its own; of a single ``Kernel`` only.
         restrictions: beside those of the kernel; of a single ``Kernel`` only.
         objective: ``time``, ``energy``, ``edp`` or ``ed2p``.
-        device: ``cuda:0``, ``sim:h200``, ...; None for the GPU of this machine, or a simulated one with a
-            warning where there is none.
+        device: ``cuda:0``, ``sim:h200``, ...; None for the GPU that the arrays are on, else that of this
+            machine, or a simulated one with a warning where there is none.
         policy: search strategy.
         budget: most trials; None for no limit.
         time_limit_s: longest search in seconds; None for no limit.
@@ -79,16 +77,13 @@ def tune(
     from tuner.search.request import Request  # noqa: PLC0415 - importing this package costs little
     from tuner.search.running import run  # noqa: PLC0415 - same
 
-    if not isinstance(kernels, Kernel | str):
-        check_list("kernels", kernels)
-    check_dicts(tunables=tunables)
-    for name, text in (("device", device), ("clocks", clocks)):
-        if text is not None and not isinstance(text, str):
-            raise InputError(f"{name}: must be text, not {text!r}")
     given = [kernels] if isinstance(kernels, Kernel | str) else list(kernels)
     _check(given, tunables, restrictions, options)
+    own = [one for one in given if isinstance(one, Kernel)]
+    device = _device_of(own) if device is None else device
     with ExitStack() as stack:
-        folder = _data_folder(stack, given)
+        stack.enter_context(python_words([one.label for one in own], [s for one in own for s in one.symbols]))
+        folder = stack.enter_context(data_folder(sum(one.data_bytes for one in own)))
         catalog, names = _described(given, folder, tunables, restrictions, kernel_files)
         request = Request(
             names,
@@ -142,14 +137,17 @@ def _check(
             raise InputError(f"unknown option {name!r}{suggestion(name, known)}; options: {', '.join(known)}")
 
 
-def _data_folder(stack: ExitStack, given: Sequence[Kernel | str]) -> Path:
-    """A private folder for arrays, in memory where there is room, that goes on every way out."""
-    from shutil import disk_usage  # noqa: PLC0415 - same
+def _device_of(kernels: Sequence[Kernel]) -> str | None:
+    """The GPU that arrays are on; None where all are on the host.
 
-    wanted = _ROOM * sum(one.data_bytes for one in given if isinstance(one, Kernel))
-    roomy = _MEMORY.is_dir() and disk_usage(_MEMORY).free > wanted
-    folder = tempfile.TemporaryDirectory(prefix="tuner-", dir=_MEMORY if roomy else None)
-    return Path(stack.enter_context(folder))
+    Raises:
+        InputError: they are on several.
+    """
+    placed = [kernel for kernel in kernels if kernel.gpu is not None]
+    if len({kernel.gpu for kernel in placed}) > 1:
+        listed = ", ".join(f"those of {kernel.name} are on GPU {kernel.gpu}" for kernel in placed)
+        raise InputError(f"kernels: arrays are on several GPUs ({listed}); name the device")
+    return f"cuda:{placed[0].gpu}" if placed else None
 
 
 def _described(
@@ -160,7 +158,8 @@ def _described(
     kernel_files: Sequence[str | Path],
 ) -> tuple[Catalog, list[str]]:
     """The catalogue with the kernels, and the names of the workloads."""
-    catalog = Catalog.load(kernel_files)
+    asked = any(isinstance(one, str) for one in given)
+    catalog = Catalog.load(kernel_files) if asked else Catalog({})
     kernels, names = dict(catalog.kernels), list[str]()
     for position, one in enumerate(given):
         if isinstance(one, str):
@@ -168,10 +167,9 @@ def _described(
             continue
         own = folder / str(position)
         own.mkdir()
-        file = one.kernel_file(own, tunables, restrictions)
+        name = one.name if one.name not in kernels else f"{one.name}-{position + 1}"
+        file = one.kernel_file(own, tunables, restrictions, name)
         (workload,) = file.workloads()
-        if str(workload) in names:
-            raise InputError(f"kernels: {workload} is given twice; a round holds a workload once")
         kernels[file.name] = file
         names.append(str(workload))
     return Catalog(kernels, catalog.broken), names

@@ -34,6 +34,7 @@ _WORK: Mapping[str, Kind] = {
     **dict.fromkeys(("bytes", "operations", "steps", "rate_units", "rate_scale"), checks.AMOUNT),
     "rate_name": checks.TEXT,
 }
+_ASSUMED: dict[str, Kind] = {"assumed": checks.FLAG}
 _RESULT: dict[str, Kind] = {
     "status": checks.STATUS,
     "time_s": checks.POSITIVE,
@@ -184,7 +185,8 @@ def _candidates(
         for i, stage in enumerate(objects(document, "stages", where))
     ]
     works = table(document, "work", where)
-    work = {n: column(works, n, f"{where}.work", count, kind, optional=True) for n, kind in _WORK.items()}
+    kinds = {**_WORK, **(_ASSUMED if "assumed" in works else {})}
+    work = {n: column(works, n, f"{where}.work", count, kind, optional=True) for n, kind in kinds.items()}
     found: dict[Configuration, Candidate] = {}
     for row in range(count):
         configuration = Configuration(

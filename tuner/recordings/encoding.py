@@ -27,7 +27,8 @@ MEASUREMENT = {
 ENERGY = tuple(Energy.__dataclass_fields__)
 DEVICE = ("spec", "name", "uuid", "driver", "runtime", "modelled")
 LAUNCH = ("blocks", "threads_per_block", "shared_bytes", "registers_per_thread", "resident")
-WORK = tuple(Work.__dataclass_fields__)
+ASSUMED = "assumed"
+WORK = tuple(name for name in Work.__dataclass_fields__ if name != ASSUMED)
 
 
 def document(space: RecordedSpace) -> dict[str, Any]:
@@ -71,9 +72,15 @@ def _workload(workload: RecordedWorkload) -> dict[str, Any]:
         ],
         "work": {
             name: _packed([None if c.work is None else getattr(c.work, name) for c in workload.candidates])
-            for name in WORK
+            for name in _stated(workload)
         },
     }
+
+
+def _stated(workload: RecordedWorkload) -> tuple[str, ...]:
+    """The columns of a workload's work; whether it is assumed where it is of any configuration."""
+    assumed = any(c.work is not None and c.work.assumed for c in workload.candidates)
+    return (*WORK, ASSUMED) if assumed else WORK
 
 
 def _of_stage(found: Candidate, number: int, name: str) -> Any:  # noqa: ANN401 - a number or None

@@ -8,7 +8,8 @@ from typing import Any
 
 from tuner import registry
 from tuner.config import KernelFile
-from tuner.config.catalog import DEFAULT_WORKLOADS, Catalog
+from tuner.config.catalog import Catalog
+from tuner.config.unused_names import overridden_macros
 from tuner.database.ranking import AnswerQuery
 from tuner.devices.choice import identify
 from tuner.devices.gpus import limits_of
@@ -33,7 +34,8 @@ class Request(SearchOptions):
     """What the user asked for.
 
     Attributes:
-        workloads: e.g. ``("scan-lf:N=256", "fft:N=256")``; empty for one of each family.
+        workloads: e.g. ``("scan-lf:N=256", "fft:N=256")``; empty for those of the kernel files,
+            else for one of each family.
         kernel_files: kernel files beside the catalogue.
     """
 
@@ -87,17 +89,19 @@ def resolve(
     replay = replayed(device)
     if replay is not None:
         return replaying.pairs(replay.space), replaying.changed(replay.space, catalog)
-    workloads = [catalog.workload(spec) for spec in specs or DEFAULT_WORKLOADS]
+    workloads = catalog.workloads(specs)
     names = [str(workload) for workload in workloads]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
     kernels = [catalog.kernel(workload.kernel) for workload in workloads]
     fitted, notices = fit_batches(list(zip(kernels, workloads, strict=True)), device.free_memory_bytes())
+    named = {kernel.name: kernel for kernel in kernels}
+    notices += [f"{name}: {text}" for name, one in named.items() for text in overridden_macros(one.recipe)]
     if device.identity.modelled:
         notices += [
             f"{name}: has no [work]: the model takes every array to move once, and no arithmetic"
-            for name, kernel in {kernel.name: kernel for kernel in kernels}.items()
+            for name, kernel in named.items()
             if kernel.recipe.work is None
         ]
     return list(zip(kernels, fitted, strict=True)), notices
@@ -108,7 +112,7 @@ def asked_batches(catalog: Catalog, specs: Sequence[str], device: Device | None 
     replay = None if device is None else replayed(device)
     if replay is not None:
         return {workload.name: workload.batch for workload in replay.space.workloads}
-    workloads = [catalog.workload(spec) for spec in specs or DEFAULT_WORKLOADS]
+    workloads = catalog.workloads(specs)
     return {str(workload): workload.batch for workload in workloads}
 
 
@@ -140,7 +144,7 @@ def answer_query(
         sources = {kernel.name: kernel.fingerprint for kernel, _ in recorded}
         workloads, identity = [workload for _, workload in recorded], device.identity
     else:
-        workloads = [catalog.workload(spec) for spec in specs or DEFAULT_WORKLOADS]
+        workloads = catalog.workloads(specs)
         kernels = {workload.kernel: catalog.kernel(workload.kernel) for workload in workloads}
         sources = {name: kernel.fingerprint for name, kernel in kernels.items()}
         identity = identify(device_spec)

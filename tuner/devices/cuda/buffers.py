@@ -68,7 +68,7 @@ class BufferPool:
             if buffer.restored:
                 key = plan.workload, buffer
                 if key not in self._originals:
-                    self._originals[key] = self._cp.empty(buffer.shape, dtype=buffer.dtype)
+                    self._originals[key] = self._cp.empty(buffer.shape, dtype=element_dtype(buffer.dtype))
                 self._cp.copyto(self._originals[key], first[buffer.name])
                 found[buffer.name] = self._originals[key]
         return found

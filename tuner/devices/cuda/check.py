@@ -6,26 +6,21 @@ compared with it. Two answers within the allowed error of the truth may differ b
 differs by more than the allowed error, its worst row is judged in float64 on the host, and so is the
 reference's: the truth tells which of the two is wrong.
 
-Where the user states what is right (``Stated``, a naive kernel), that is the reference from the beginning.
-Where it cannot be made, no configuration is to blame: the check is refused.
+Where the user states what is right (``StatedReference``, a naive kernel), that is the reference from the
+beginning. Where it cannot be made, no configuration is to blame: the check is refused.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import ModuleType
-from typing import Any
-
-from numpy.typing import NDArray
 
 from tuner.devices.cuda.answer_kernels import AnswerKernels, worst_row
-from tuner.devices.cuda.buffers import GUARD_BYTES, BufferPool
+from tuner.devices.cuda.buffers import BufferPool
+from tuner.devices.cuda.checked_runs import CheckedRuns
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.inputs import Inputs
 from tuner.devices.cuda.judged_plans import (
-    OUTPUT_ROLES,
-    JudgedKey,
     axes_of,
-    judged_key,
     judged_rows,
     part_of,
     problem_of,
@@ -33,8 +28,8 @@ from tuner.devices.cuda.judged_plans import (
     related_plans,
     sizes_of,
 )
-from tuner.devices.cuda.launches import LaunchRefusedError
 from tuner.devices.cuda.laws import Laws
+from tuner.devices.cuda.right_answers import RightAnswer, RightAnswers
 from tuner.devices.cuda.rounds import RoundRunner
 from tuner.devices.cuda.types import Array
 from tuner.devices.cuda.unwritten import unwritten
@@ -43,33 +38,12 @@ from tuner.model import Plan, Status
 from tuner.problems import (
     Deviation,
     Law,
-    Norm,
     Problem,
-    Stated,
     sample_rows,
     take_rows,
-    to_host,
     validate_plan,
 )
-from tuner.problems.arrays import values_of
 from tuner.problems.base import worst_of
-
-_REFERENCE_PART = 8  # a reference takes no more than this part of the free memory: rounds need theirs
-
-
-@dataclass(frozen=True)
-class _Reference:
-    """A right answer.
-
-    Attributes:
-        source: whose it is, in words.
-        outputs: copies of the outputs.
-        sums: of magnitudes, of the outputs that are compared by ``Norm.ELEMENT``.
-    """
-
-    source: str
-    outputs: dict[str, Array]
-    sums: dict[str, Array] = field(default_factory=dict)
 
 
 class AnswerCheck:
@@ -93,15 +67,12 @@ class AnswerCheck:
         kernels: AnswerKernels,
         inputs: Inputs,
     ) -> None:
-        self._cp = cp
         self._pool = pool
-        self._code = code
-        self._runner = runner
         self._kernels = kernels
         self._inputs = inputs
         self._laws = Laws(cp, kernels)
-        self._references: dict[JudgedKey, _Reference] = {}
-        self._stated: dict[JudgedKey, dict[str, NDArray[Any]]] = {}  # on the host
+        self._runs = CheckedRuns(cp, pool, code, runner, kernels, inputs)
+        self._right = RightAnswers(cp, pool, kernels, inputs, self._laws, self._runs)
 
     def prepare(self, plan: Plan, seed: int) -> None:
         """Make what the user states to be right, so that checks do not take the time for it.
@@ -111,7 +82,7 @@ class AnswerCheck:
         """
         self._valid(plan)
         self._pool.evict(related_plans(plan))
-        self._first_reference(problem_of(plan), plan, seed)
+        self._right.first(problem_of(plan), plan, seed)
 
     def check(self, plan: Plan, seed: int) -> tuple[Status, str]:
         """Status and words for it; the words of a right answer state its error too.
@@ -124,23 +95,23 @@ class AnswerCheck:
         """
         self._valid(plan)
         self._pool.evict(related_plans(plan))
-        problem, key = problem_of(plan), judged_key(plan, seed)
+        problem = problem_of(plan)
         if not problem.judged:
             return self._unjudged(plan, seed)
-        reference = self._references.get(key) or self._first_reference(problem, plan, seed)
-        self._run(plan, seed)
-        strayed = self._strayed(plan, seed)
+        reference = self._right.of(problem, plan, seed)
+        self._runs.run(plan, seed)
+        strayed = self._runs.strayed(plan, seed)
         if strayed:
             self._pool.forget(plan)
             return Status.WRONG_ANSWER, strayed
         found = None if reference is None else self._compared(problem, plan, seed, reference)
         if found is None:
-            self._references.pop(key, None)  # it is the reference that was wrong
+            self._right.drop(plan, seed)  # it is the reference that was wrong
             found = self._thorough(problem, plan, seed)
-            if found[0] is Status.OK and self._has_room(plan):
-                self._keep(key, self._reference(problem, plan, f"the answer of [{plan.configuration}]"))
+            if found[0] is Status.OK:
+                self._right.keep(problem, plan, seed)
         status, words = found
-        left = unwritten(plan, self._written(plan)) if status is Status.WRONG_ANSWER else ""
+        left = unwritten(plan, self._runs.written(plan)) if status is Status.WRONG_ANSWER else ""
         return status, f"{left}: {words}" if left else words
 
     def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> dict[str, Array]:
@@ -152,16 +123,14 @@ class AnswerCheck:
         """
         self._valid(plan)
         self._pool.evict(related_plans(plan))
-        self._run(plan, seed)
+        self._runs.run(plan, seed)
         arrays = self._pool.sets(plan, 1)[0]
         return {name: arrays[name] for name in names}
 
     def forget(self) -> None:
         """Give the memory of the references back."""
-        self._references.clear()
+        self._right.forget()
         self._inputs.forget()
-
-    # --- what is right, from the beginning ----------------------------------------------------------
 
     def _valid(self, plan: Plan) -> None:
         try:
@@ -169,106 +138,20 @@ class AnswerCheck:
         except InputError as error:
             raise UncheckableError(f"{error} (at {plan.label()})") from error
 
-    def _first_reference(self, problem: Problem, plan: Plan, seed: int) -> _Reference | None:
-        """What a workload's first answer is compared with, if anything can be; kept where there is room."""
-        if isinstance(problem, Stated):
-            reference = self._stated_reference(problem, plan, seed)
-        elif plan.reference is not None:
-            reference = self._naive_reference(problem, plan.reference, seed)
-        elif problem.needs_baseline and plan.baseline is not None:
-            self._run(plan.baseline, seed)
-            reference = self._reference(
-                problem, plan.baseline, f"the answer of [{plan.baseline.configuration}]"
-            )
-        else:
-            return None
-        if self._has_room(plan):
-            self._keep(judged_key(plan, seed), reference)
-        return reference
-
-    def _stated_reference(self, problem: Stated, plan: Plan, seed: int) -> _Reference:
-        key = judged_key(plan, seed)
-        if key not in self._stated:
-            self._pool.sets(plan, 1)
-            self._inputs.prepare(plan, seed)
-            inputs: dict[str, Any] = values_of(self._inputs.present(plan), plan.buffers)
-            if problem.arrays == "cupy":
-                self._pool.forget(plan)  # a function of the user's is given the arrays themselves
-            else:
-                inputs = {name: to_host(array) for name, array in inputs.items()}
-            outputs = [buffer for buffer in plan.buffers if buffer.role in OUTPUT_ROLES]
-            right = problem.reference(inputs, outputs, sizes_of(plan))
-            others = {other: kept for other, kept in self._stated.items() if other[0] != key[0]}
-            self._stated = {**others, key: right}
-        arrays = {name: self._cp.asarray(array) for name, array in self._stated[key].items()}
-        return self._summed(problem, arrays, "the reference")
-
-    def _naive_reference(self, problem: Problem, plan: Plan, seed: int) -> _Reference:
-        name = f"[problem] reference_entry {plan.problem.entry!r}"
-        try:
-            self._run(plan, seed)
-            trouble = self._strayed(plan, seed) or unwritten(plan, self._written(plan))
-        except (LaunchRefusedError, self._cp.cuda.runtime.CUDARuntimeError) as error:
-            raise UncheckableError(f"{name}: {error}") from error
-        if not trouble:
-            finite = self._laws.judge(problem, {}, self._outputs(plan), sizes_of(plan))
-            trouble = "" if finite.ok else f"wrote NaN or infinity ({finite.what})"
-        if trouble:
-            self._pool.forget(plan)
-            raise UncheckableError(f"{name}: {trouble}; it says what is right, so nothing can be checked")
-        return self._reference(problem, plan, f"the answer of {plan.problem.entry}")
-
-    # --- one run ---------------------------------------------------------------------------------
-
-    def _run(self, plan: Plan, seed: int) -> None:
-        arrays = self._pool.sets(plan, 1)[0]
-        launches = self._code.launches(plan, arrays)
-        self._inputs.prepare(plan, seed)
-        self._pool.poison(plan)
-        self._cp.cuda.runtime.deviceSynchronize()  # the rounds' streams do not wait for the default one
-        self._runner.once((*self._code.preparation(plan, arrays), *launches))
-
-    def _strayed(self, plan: Plan, seed: int) -> str:
-        """Where a run wrote that it must not, or nothing."""
-        guards = {name: self._kernels.guarded(raw, GUARD_BYTES) for name, raw in self._pool.raw(plan).items()}
-        slots = self._inputs.begin_look(plan)
-        found = self._kernels.read()
-        overrun = next((name for name, slot in guards.items() if found[slot]), None)
-        if overrun is not None:
-            return f"wrote outside of buffer {overrun!r}"
-        written = self._inputs.written(
-            plan, seed, {buffer: int(found[slot]) for buffer, slot in slots.items()}
-        )
-        return "" if written is None else f"wrote to buffer {written!r}, whose role is 'in'"
-
-    def _written(self, plan: Plan) -> dict[str, Array]:
-        arrays = self._pool.sets(plan, 1)[0]
-        return {b.name: arrays[b.name] for b in plan.buffers if b.role in OUTPUT_ROLES}
-
-    def _outputs(self, plan: Plan) -> dict[str, Array]:
-        """The outputs as numbers."""
-        return values_of(self._written(plan), plan.buffers)
-
-    def _before(self, plan: Plan, seed: int) -> dict[str, Array]:
-        """The inputs before the run as numbers."""
-        return values_of(self._inputs.copies(plan, seed), plan.buffers)
-
     def _unjudged(self, plan: Plan, seed: int) -> tuple[Status, str]:
-        """One run of which only the guards are looked at; arrays of role ``in`` may be written."""
-        self._run(plan, seed)
-        guards = {name: self._kernels.guarded(raw, GUARD_BYTES) for name, raw in self._pool.raw(plan).items()}
-        found = self._kernels.read()
-        overrun = next((name for name, slot in guards.items() if found[slot]), None)
-        if overrun is None:
+        """One run of which only the guards are looked at."""
+        self._runs.run(plan, seed)
+        overrun = self._runs.overrun(plan)
+        if not overrun:
             return Status.OK, "not compared"
         self._pool.forget(plan)
-        return Status.WRONG_ANSWER, f"wrote outside of buffer {overrun!r}"
+        return Status.WRONG_ANSWER, overrun
 
     # --- without a reference ---------------------------------------------------------------------
 
     def _thorough(self, problem: Problem, plan: Plan, seed: int) -> tuple[Status, str]:
         """Judge complete outputs by the law of the problem, and some rows by values in float64."""
-        inputs, outputs, sizes = self._before(plan, seed), self._outputs(plan), sizes_of(plan)
+        inputs, outputs, sizes = self._runs.inputs(plan, seed), self._runs.outputs(plan), sizes_of(plan)
         deviations = [self._laws.judge(problem, inputs, outputs, sizes)]
         if not (problem.needs_baseline or problem.judged_whole) and deviations[0].ok:
             rows = sample_rows(plan.workload.batch, seed)
@@ -286,12 +169,12 @@ class AnswerCheck:
     # --- with a reference ------------------------------------------------------------------------
 
     def _compared(
-        self, problem: Problem, plan: Plan, seed: int, reference: _Reference
+        self, problem: Problem, plan: Plan, seed: int, reference: RightAnswer
     ) -> tuple[Status, str] | None:
         """Judge outputs by a right answer; None where that turns out to be the wrong one."""
         found = {
             name: self._difference(problem, reference, name, output)
-            for name, output in self._outputs(plan).items()
+            for name, output in self._runs.outputs(plan).items()
         }
         worst = worst_of(list(found.values()))
         if worst.ok:
@@ -302,7 +185,7 @@ class AnswerCheck:
             return Status.WRONG_ANSWER, str(worst)
         return self._judged(problem, plan, seed, reference, found)
 
-    def _difference(self, problem: Problem, reference: _Reference, name: str, output: Array) -> Deviation:
+    def _difference(self, problem: Problem, reference: RightAnswer, name: str, output: Array) -> Deviation:
         norm, rows = problem.norm(output), judged_rows(problem, output)
         slot = self._kernels.compare(reference.outputs[name], output, rows, norm, reference.sums.get(name))
         error, row = worst_row(self._kernels.read()[slot])
@@ -314,11 +197,11 @@ class AnswerCheck:
         problem: Problem,
         plan: Plan,
         seed: int,
-        reference: _Reference,
+        reference: RightAnswer,
         differences: Mapping[str, Deviation],
     ) -> tuple[Status, str] | None:
         """Which of two answers is wrong where they differ most, in one output, by values in float64."""
-        inputs, outputs, sizes = self._before(plan, seed), self._outputs(plan), sizes_of(plan)
+        inputs, outputs, sizes = self._runs.inputs(plan, seed), self._runs.outputs(plan), sizes_of(plan)
         worst = worst_of(list(differences.values()))
         output = next(outputs[name] for name, deviation in differences.items() if deviation is worst)
         axes = axes_of(inputs, outputs)
@@ -337,29 +220,3 @@ class AnswerCheck:
             return self._thorough(problem, plan, seed)
         except UncheckableError as error:
             return Status.WRONG_ANSWER, str(error)
-
-    def _reference(self, problem: Problem, plan: Plan, source: str) -> _Reference:
-        """Copies of the present outputs."""
-        copies = {}
-        for name, output in self._outputs(plan).items():
-            copies[name] = self._cp.empty(output.shape, dtype=output.dtype)
-            self._cp.copyto(copies[name], output)
-        return self._summed(problem, copies, source)
-
-    def _summed(self, problem: Problem, outputs: dict[str, Array], source: str) -> _Reference:
-        sums = {
-            name: self._kernels.magnitudes(output, judged_rows(problem, output))
-            for name, output in outputs.items()
-            if problem.norm(output) is Norm.ELEMENT
-        }
-        return _Reference(source, outputs, sums)
-
-    def _keep(self, key: JudgedKey, reference: _Reference) -> None:
-        """Keep the reference instead of others of its workload."""
-        self._references = {other: kept for other, kept in self._references.items() if other[0] != key[0]}
-        self._references[key] = reference
-
-    def _has_room(self, plan: Plan) -> bool:
-        free = int(self._cp.cuda.runtime.memGetInfo()[0])
-        free += int(self._cp.get_default_memory_pool().free_bytes())
-        return _REFERENCE_PART * sum(output.nbytes for output in self._written(plan).values()) <= free

@@ -1,9 +1,7 @@
 """Kernels on the device: cubins loaded once, with the attributes and the grids that their stages ask for."""
 
-import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Protocol
 
@@ -19,10 +17,10 @@ from tuner.devices.cuda.launches import (
     LoadedStage,
     Program,
     Step,
-    SymbolAddress,
 )
 from tuner.devices.cuda.libraries import GpuLibraries
-from tuner.devices.cuda.types import Array, CudaFunction
+from tuner.devices.cuda.loading import LoadedFunction, StageLoader, refused
+from tuner.devices.cuda.types import Array
 from tuner.errors import CompileError
 from tuner.model import (
     BufferView,
@@ -33,22 +31,11 @@ from tuner.model import (
     StageArgument,
     Status,
     StructValue,
-    TensorMap,
     Workload,
 )
 from tuner.model.elements import element_dtype, scalar_value
 
 _KEPT = 512  # loaded functions; a module takes tens of kilobytes of device memory
-_SHARED_WITHOUT_ASKING = 48 * 1024
-_MAX_GRID = (2**31 - 1, 65535, 65535)
-_CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it
-_PORTABLE_CLUSTER = 8
-
-# CUfunction_attribute of cuda.h, where CuPy has no name for it
-_REQUIRED_CLUSTER_WIDTH = 11
-_NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
-_CLUSTER_SCHEDULING_POLICY_PREFERENCE = 15
-_LOAD_BALANCING = 2  # CUclusterSchedulingPolicy
 
 
 class StageCompiler(Protocol):
@@ -56,20 +43,6 @@ class StageCompiler(Protocol):
 
     def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
         """For each stage, in order, the code or the error."""
-
-
-@dataclass(frozen=True)
-class _LoadedModule:
-    """A function on the device.
-
-    Attributes:
-        held: blocks of a stage that the device holds at the same time; None where the stage does not ask.
-        symbols: variables that arrays are copied to.
-    """
-
-    function: CudaFunction
-    held: int | None
-    symbols: tuple[SymbolAddress, ...] = ()
 
 
 class CodeCache:
@@ -93,7 +66,8 @@ class CodeCache:
         self._compiler = compiler
         self._limits = limits
         self._driver = driver or DriverCalls()
-        self._functions: OrderedDict[tuple[object, ...], _LoadedModule] = OrderedDict()
+        self._loader = StageLoader(cp, limits, self._driver)
+        self._functions: OrderedDict[tuple[object, ...], LoadedFunction] = OrderedDict()
         self._libraries = GpuLibraries(cp)
 
     def launches(self, plan: Plan, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
@@ -123,7 +97,7 @@ class CodeCache:
         own = {_key(stage, plan.workload): stage for stage in plan.stages if stage.library is None}
         for stage in plan.stages:
             if stage.library is None:
-                self._fits(stage)
+                self._loader.check(stage)
         self._load(plan, {key: stage for key, stage in own.items() if key not in self._functions})
         zeroed = tuple(buffer.name for buffer in plan.buffers if buffer.role == "zeroed")
         program = Program(
@@ -167,48 +141,9 @@ class CodeCache:
             if isinstance(compiled, CompileError):
                 raise LaunchRefusedError(Status.COMPILE_ERROR, str(compiled)) from compiled
             try:
-                self._functions[key] = self._loaded(stage, compiled, plan)
+                self._functions[key] = self._loader.loaded(stage, compiled, plan.buffers)
             except (self._cp.cuda.driver.CUDADriverError, DriverCallError) as error:
-                raise _refused(stage, f"cannot be loaded: {error}") from error
-
-    def _loaded(self, stage: Stage, compiled: CompiledStage, plan: Plan) -> _LoadedModule:
-        driver = self._cp.cuda.driver
-        shared_bytes = stage.shared_bytes + compiled.resources.static_shared_bytes
-        if shared_bytes > self._limits.shared_bytes_per_block:
-            raise _refused(
-                stage,
-                f"{shared_bytes} bytes of shared memory per block;"
-                f" the device has {self._limits.shared_bytes_per_block}",
-            )
-        module = self._cp.cuda.function.Module()
-        module.load(compiled.cubin)
-        function: CudaFunction = module.get_function(compiled.lowered_name)
-        if shared_bytes > _SHARED_WITHOUT_ASKING:
-            attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            driver.funcSetAttribute(function.ptr, attribute, stage.shared_bytes)
-        symbols = self._symbols(stage, module.ptr, compiled, plan) if stage.symbols else ()
-        if stage.cluster > 1:
-            return _LoadedModule(function, self._held_in_clusters(stage, function), symbols)
-        asks = stage.resident or stage.cooperative
-        return _LoadedModule(function, self._held(stage, function) if asks else None, symbols)
-
-    def _symbols(
-        self, stage: Stage, module: int, compiled: CompiledStage, plan: Plan
-    ) -> tuple[SymbolAddress, ...]:
-        """Where the variables of a module are, when they hold the arrays that they are filled from."""
-        found = []
-        for (name, buffer), lowered in zip(stage.symbols, compiled.symbols, strict=True):
-            array = next(one for one in plan.buffers if one.name == buffer)
-            address, size = self._driver.variable(module, lowered)
-            wanted = array.elements * element_dtype(array.dtype).itemsize
-            if size < wanted:
-                raise _refused(
-                    stage,
-                    f"{stage.source.path}: the variable {name} has {size} bytes, and the argument {buffer}"
-                    f" that fills it has {wanted} ({array.dtype} of shape {array.shape})",
-                )
-            found.append(SymbolAddress(buffer, address, wanted))  # from its beginning on
-        return tuple(found)
+                raise refused(stage, f"cannot be loaded: {error}") from error
 
     def _check_held(self, stage: Stage, held: int) -> None:
         """Refuse a cooperative grid that is not on the device as a whole.
@@ -217,61 +152,10 @@ class CodeCache:
             LaunchRefusedError: it is not; the message has the numbers.
         """
         if stage.blocks > held:
-            raise _refused(
+            raise refused(
                 stage,
                 f"a cooperative grid of {stage.blocks} blocks is more than the {held} that the device holds"
                 f" at a time ({self._limits.multiprocessors} multiprocessors); resident = true cuts it",
-            )
-
-    def _held(self, stage: Stage, function: CudaFunction) -> int:
-        threads = stage.threads_per_block
-        per_sm: int = self._cp.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
-            function.ptr, threads, stage.shared_bytes
-        )
-        if per_sm < 1:
-            raise _refused(stage, f"no block of {threads} threads fits on a multiprocessor")
-        return per_sm * self._limits.multiprocessors
-
-    def _held_in_clusters(self, stage: Stage, function: CudaFunction) -> int | None:
-        """Ask for clusters, and make sure that the device has room for one."""
-        driver, cluster = self._cp.cuda.driver, stage.cluster
-        declared = driver.funcGetAttribute(_REQUIRED_CLUSTER_WIDTH, function.ptr)
-        if declared != cluster:
-            raise _refused(stage, f"clusters of {cluster}, and the source has __cluster_dims__({declared})")
-        if cluster > _PORTABLE_CLUSTER:
-            driver.funcSetAttribute(function.ptr, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
-        driver.funcSetAttribute(function.ptr, _CLUSTER_SCHEDULING_POLICY_PREFERENCE, _LOAD_BALANCING)
-        clusters = self._driver.max_active_clusters(function.ptr, stage.block, stage.shared_bytes, cluster)
-        if clusters < 1:
-            raise _refused(
-                stage,
-                f"no cluster of {cluster} blocks of {stage.threads_per_block} threads and"
-                f" {stage.shared_bytes} bytes of dynamic shared memory fits on the device",
-            )
-        return clusters * cluster if stage.resident or stage.cooperative else None
-
-    def _fits(self, stage: Stage) -> None:
-        """Refuse what the driver would only call an invalid value (a grid too large is even cut silently)."""
-        major, minor = self._limits.compute_capability
-        needed = stage.min_architecture
-        if stage.cluster > 1 or any(isinstance(item, TensorMap) for item in stage.arguments):
-            needed = max(needed, _CLUSTER_ARCHITECTURE)
-        if 10 * major + minor < needed:
-            raise _refused(
-                stage,
-                f"needs compute capability {needed // 10}.{needed % 10}; the device has {major}.{minor}",
-            )
-        if any(not 1 <= blocks <= most for blocks, most in zip(stage.grid, _MAX_GRID, strict=True)):
-            raise _refused(stage, f"grid {stage.grid} is not within 1 … {_MAX_GRID}")
-        if stage.grid[0] % stage.cluster:
-            raise _refused(
-                stage, f"a grid of {stage.grid[0]} blocks is not made of clusters of {stage.cluster}"
-            )
-        threads = math.prod(stage.block)
-        if not 1 <= threads <= self._limits.max_threads_per_block:
-            raise _refused(
-                stage,
-                f"{threads} threads per block; the device takes 1 … {self._limits.max_threads_per_block}",
             )
 
 
@@ -292,10 +176,6 @@ def _cut(stage: Stage, held: int) -> tuple[int, int, int]:
     x, y, z = stage.grid
     most = held // (y * z * stage.cluster) * stage.cluster
     return max(stage.cluster, min(x, most)), y, z
-
-
-def _refused(stage: Stage, message: str) -> LaunchRefusedError:
-    return LaunchRefusedError(Status.LAUNCH_ERROR, f"stage {stage.name}: {message}")
 
 
 def _argument(item: StageArgument, item_bytes: Mapping[str, int]) -> LoadedArgument:

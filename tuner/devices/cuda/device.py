@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from tuner.compiler import Compiler
-from tuner.compiler.compiler import plan_resources
+from tuner.compiler.resources import plan_resources
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.answer_kernels import AnswerKernels
 from tuner.devices.cuda.buffers import BufferPool, is_cold, original_bytes, rotation_sets, set_bytes

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from tuner.compiler import CompiledStage, Compiler
-from tuner.compiler.compiler import plan_resources
+from tuner.compiler.resources import plan_resources
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.launches import LaunchRefusedError, Program

@@ -6,13 +6,13 @@ from typing import Any
 
 from tuner.devices.cuda.answer_kernels import Rows
 from tuner.devices.cuda.types import Array
-from tuner.model import Buffer, Plan, Workload
+from tuner.model import Buffer, Plan, ProblemSpec, Workload
 from tuner.model.elements import BFLOAT16
 from tuner.problems import Norm, Problem, problem_for, to_host
 from tuner.problems.arrays import CHUNK_ELEMENTS
 
 OUTPUT_ROLES = ("out", "inout")
-JudgedKey = tuple[Workload, int, tuple[Buffer, ...]]
+JudgedKey = tuple[Workload, int, ProblemSpec, tuple[Buffer, ...]]
 """Workload, seed, and the buffers that are read or written."""
 
 _NARROW_ALLOWED = 8 * 2**-8  # of bfloat16: eight units of roundoff
@@ -35,7 +35,7 @@ def related_plans(plan: Plan) -> list[Plan]:
 def judged_key(plan: Plan, seed: int) -> JudgedKey:
     """What answers have in common that are held against the same one."""
     judged = tuple(buffer for buffer in plan.buffers if buffer.role in ("in", "inout", "out"))
-    return plan.workload, seed, judged
+    return plan.workload, seed, plan.problem, judged
 
 
 def judged_rows(problem: Problem, output: Array) -> Rows:

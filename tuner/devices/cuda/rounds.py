@@ -33,9 +33,8 @@ _LONG_ROUND_S = 0.1  # a first round this long is not made of loading code
 _SHORT_WINDOW_S = 0.03
 _REPLAY_S, _SHORT_REPLAY_S = 3e-3, 5e-4  # long against the few microseconds between two; in a short window
 _LAUNCHES, _FEW_LAUNCHES = 1024, 512  # captured for a window, and for one too short to make up for more
-_SETS = (
-    64  # of more, one is below a sixtieth of what is cold: read in a microsecond, which no long round feels
-)
+_SETS = 64
+"""Sets of a long round: of more, one is below a sixtieth of what is cold, and read in a microsecond."""
 _LEAST_REPLAYS, _LEAST_LONG_ROUNDS = 5, 3
 _SAMPLE_S = 0.01  # between two samples, which take some microseconds more than other rounds
 _LEAST_SAMPLES = 5
@@ -108,9 +107,7 @@ class RoundRunner:
         self._now_s = now_s
         self._lanes = Lanes(cp, driver or DriverCalls())
         self._builder = ReplayBuilder(cp, self._lanes)
-        self._launched: set[Hashable] = (
-            set()
-        )  # functions, and calls of libraries, whose code is on the device
+        self._launched: set[Hashable] = set()  # functions and library calls whose code is on the device
         self._known: OrderedDict[Hashable, _RotationState] = OrderedDict()
 
     def once(self, launches: Sequence[Step]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from tuner.compiler import CompiledStage, Compiler
-from tuner.compiler.compiler import LIBRARY_RESOURCES, code_of
+from tuner.compiler.resources import LIBRARY_RESOURCES, code_of
 from tuner.errors import CompileError, CompilerUnavailableError, DeviceError
 from tuner.interfaces import Progress
 from tuner.model import Configuration, DeviceLimits, Plan, Resources, Stage, Workload

@@ -4,9 +4,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.config.cuda_tokens import Token, defined_macros, group_end, tokens_of
-from tuner.config.global_functions import used_names, without_comments
-from tuner.config.signature import dtype_of
+from tuner.config.cuda_source.parameters import dtype_of
+from tuner.config.cuda_source.tokens import Token, defined_macros, group_end, tokens_of, without_comments
+from tuner.config.cuda_source.used_names import used_names
 from tuner.model import BufferRole
 
 _GUARDED = re.compile(
@@ -50,7 +50,7 @@ def macros_to_set(text: str) -> dict[str, str]:
     """
     guarded = {match[1]: match[2].partition("//")[0].strip() for match in _GUARDED.finditer(text)}
     defined = {name for name in defined_macros(text) if name not in guarded}
-    plain = without_comments(text)
+    plain = without_comments(text, keep_strings=False)
     conditions = {word for match in _CONDITION.finditer(plain) for word in _WORD.findall(match[1])}
     named = _plain_names(tokens_of(text)) & used_names(text)
     found = {name: default for name, default in guarded.items() if not name.startswith("_")}
@@ -113,9 +113,23 @@ def _use(tokens: Sequence[Token], place: int) -> str:
     return "changed" if changed or counted else "read"
 
 
+def block_names(text: str) -> dict[str, str]:
+    """Names that stand for the extent of a block: ``{"x": "B"}`` for ``blockIdx.x * B + threadIdx.x``."""
+    plain = without_comments(text)
+    cast = r"(?:\([a-z_0-9 ]+\)\s*)?"
+    found: dict[str, str] = {}
+    for axis in "xyz":
+        own = rf"blockIdx\.{axis}"
+        product = rf"(?:{cast}{own}\s*\*\s*{cast}(\w+)|\b{cast}(\w+)\s*\*\s*{cast}{own})"
+        match = re.search(rf"{product}\s*\+\s*threadIdx\.{axis}", plain)
+        if match is not None:
+            found[axis] = match[1] or match[2]
+    return found
+
+
 def axes_of(text: str) -> int:
     """Axes of the launch that a kernel asks for: 1, 2 or 3."""
-    plain = without_comments(text)
+    plain = without_comments(text, keep_strings=False)
     return next(
         (3 - i for i, axis in enumerate("zy") if re.search(rf"\b(?:thread|block)Idx\.{axis}", plain)), 1
     )
@@ -124,7 +138,7 @@ def axes_of(text: str) -> int:
 def constant_symbols(text: str) -> list[ConstantSymbol]:
     """The ``__constant__`` arrays and values of a source."""
     tokens = tokens_of(text)
-    macros = dict(_CONSTANT.findall(without_comments(text))) | defined_macros(text)
+    macros = dict(_CONSTANT.findall(without_comments(text, keep_strings=False))) | defined_macros(text)
     found = []
     for place, token in enumerate(tokens):
         if token.text != "__constant__":
@@ -136,6 +150,50 @@ def constant_symbols(text: str) -> list[ConstantSymbol]:
             kind = " ".join(word for word in words[: first - 1] if word not in ("const", "static"))
             found.append(ConstantSymbol(words[first - 1], dtype_of(kind), _axes(words[first:], macros)))
     return found
+
+
+def struct_fields(text: str, name: str) -> dict[str, str] | None:
+    """The fields of a struct that a source defines, and their types as NumPy names them.
+
+    None where it is not found, or a field is not a plain number.
+    """
+    tokens = [token.text for token in tokens_of(text)]
+    for place, word in enumerate(tokens):
+        if word != "struct" or "{" not in tokens[place : place + 8]:
+            continue
+        opening = tokens.index("{", place)
+        closing = group_end(tokens_of(text), opening)
+        if name not in (tokens[opening - 1], *tokens[closing : closing + 1]):
+            continue
+        return _plain_fields(tokens[opening + 1 : closing - 1])
+    return None
+
+
+def fixed_numbers(text: str) -> dict[str, int]:
+    """Whole numbers that a source defines itself and uses: macros that no ``#ifndef`` guards, constants."""
+    given = dict(_CONSTANT.findall(without_comments(text, keep_strings=False))) | defined_macros(text)
+    open_ones = macros_to_set(text)
+    used = used_names(text)
+    return {
+        name: int(value)
+        for name, value in given.items()
+        if value.strip().isdecimal() and name in used and name not in open_ones
+    }
+
+
+def _plain_fields(words: Sequence[str]) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    for line in " ".join(words).split(";"):
+        if not line.strip():
+            continue
+        first, *others = line.split(",")
+        kind, _, field = first.strip().rpartition(" ")
+        dtype = dtype_of(kind)
+        names = [field, *(other.strip() for other in others)]
+        if dtype is None or not all(one.isidentifier() for one in names):
+            return None
+        found |= dict.fromkeys(names, dtype)
+    return found or None
 
 
 def _axes(words: Sequence[str], macros: Mapping[str, str]) -> tuple[str, ...]:

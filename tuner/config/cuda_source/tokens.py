@@ -18,6 +18,7 @@ _TOKEN = re.compile(
 )
 _DIRECTIVE = re.compile(r"^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*", re.MULTILINE | re.DOTALL)
 _DEFINE = re.compile(r"\s*\#\s*define\s+([A-Za-z_]\w*)(\(?)(.*)", re.DOTALL)
+_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.DOTALL)
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _ENDS = (";", "__global__")
 
@@ -34,6 +35,11 @@ class Token(NamedTuple):
     kind: str
     text: str
     line: int
+
+
+def without_comments(text: str, *, keep_strings: bool = True) -> str:
+    """The text with a space for every comment, and for every string if asked; lines keep their numbers."""
+    return _COMMENT.sub(lambda m: (keep_strings and m[1]) or " " + "\n" * m[0].count("\n"), text)
 
 
 def tokens_of(text: str) -> list[Token]:
@@ -70,6 +76,18 @@ def defined_macros(text: str) -> dict[str, str]:
         if match is not None and not match[2]:
             body = re.sub(r"/\*.*?\*/|//.*", " ", match[3], flags=re.DOTALL)
             found.setdefault(match[1], body.strip())
+    return found
+
+
+def always_defined(text: str) -> set[str]:
+    """Macros without parameters that a source defines under no condition."""
+    found, depth = set(), 0
+    for directive in _DIRECTIVE.finditer(text):
+        word = re.sub(r"^\s*#\s*", "", directive[0])
+        depth += word.startswith("if") - word.startswith("endif")
+        match = _DEFINE.match(directive[0])
+        if match is not None and not match[2] and depth == 0:
+            found.add(match[1])
     return found
 
 

@@ -3,68 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.config.cuda_tokens import Token, defined_macros, group_end, split, tokens_of
+from tuner.config.cuda_source.parameters import BUILT_IN, Parameter, parameter_of
+from tuner.config.cuda_source.tokens import Token, defined_macros, group_end, split, tokens_of
 from tuner.errors import InputError, suggestion
 
-_QUALIFIERS = frozenset(
-    {
-        *("const", "volatile", "restrict", "__restrict__", "__restrict", "__const__", "__grid_constant__"),
-        *("register", "struct", "class", "union", "enum", "typename", "constexpr"),
-    }
-)
-_SIGNS = frozenset({"signed", "unsigned"})
-_BUILT_IN = frozenset(
-    {"bool", "char", "short", "int", "long", "float", "double", "void", "auto", "wchar_t", *_SIGNS}
-)
-_WHOLE = {"char": 8, "short": 16, "int": 32, "long": 64, "longlong": 64}  # bits under Linux
-_DTYPES = {
-    "bool": "bool",
-    "float": "float32",
-    "double": "float64",
-    "size_t": "uint64",
-    "ptrdiff_t": "int64",
-    "uchar": "uint8",
-    "ushort": "uint16",
-    "uint": "uint32",
-    "ulong": "uint64",
-    "half": "float16",
-    "__half": "float16",
-    "nv_bfloat16": "bfloat16",
-    "__nv_bfloat16": "bfloat16",
-    "float2": "complex64",
-    "double2": "complex128",
-    "cuComplex": "complex64",
-    "cuFloatComplex": "complex64",
-    "cuDoubleComplex": "complex128",
-    "complex<float>": "complex64",
-    "complex<double>": "complex128",
-    **{f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}
 _STOPS = frozenset({";", "{", "}", "__global__"})
-_MAX_ALIASES = 8  # of a type that is an alias of an alias; ends circles
 _MAX_ALIAS_TOKENS = 64
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a function.
-
-    Attributes:
-        name: empty where it has none.
-        type: type as text, without ``const`` and ``__restrict__``; of a pointer, what it points to.
-        pointer: whether it is a pointer, a reference or an array.
-        const: whether the value, or what the pointer points to, is ``const``.
-        dtype: element type as NumPy names it (and ``bfloat16``); None for any other, as ``void`` or a struct.
-    """
-
-    name: str
-    type: str
-    pointer: bool
-    const: bool
-    dtype: str | None
-
-    def __str__(self) -> str:
-        return f"{'const ' * (self.const and self.pointer)}{self.type}{'*' * self.pointer}"
 
 
 @dataclass(frozen=True)
@@ -158,25 +102,6 @@ def parameters_of(source_text: str, entry: str | None = None) -> list[Parameter]
     return [_resolved(parameter, types) for parameter in function.parameters]
 
 
-def parameters_in(text: str) -> list[Parameter]:
-    """The parameters of a list of types, as a demangler writes it: ``float const*, int``."""
-    parts = split(tokens_of(text))
-    return [one for one in (_parameter(part, {}) for part in parts) if one is not None]
-
-
-def dtype_of(type_text: str) -> str | None:
-    """The dtype of a C type, as ``float32`` of ``float``; None where NumPy has no single one."""
-    words = type_text.replace("std::", "").replace("cuda::", "").replace("thrust::", "").split()
-    if not words or not set(words) & (_WHOLE.keys() | _SIGNS):
-        return _DTYPES.get("".join(words))
-    sign = "u" if "unsigned" in words else ""
-    rest = [word for word in words if word not in _SIGNS]
-    if len(rest) > 1 and rest != ["long", "long"]:
-        rest = [word for word in rest if word != "int"]
-    bits = _WHOLE.get("".join(rest) or "int")
-    return None if bits is None else f"{sign}int{bits}"
-
-
 def _given_types(function: GlobalFunction, arguments: str) -> dict[str, str]:
     """Type parameter -> type, of the arguments of a template and of default values."""
     given = [" ".join(token.text for token in part) for part in split(tokens_of(arguments))]
@@ -192,7 +117,7 @@ def _resolved(parameter: Parameter, types: Mapping[str, str]) -> Parameter:
     words = [token.text for token in tokens_of(parameter.type)]
     if not any(word in types for word in words):
         return parameter
-    other = _parameter(tokens_of(" ".join(types.get(word, word) for word in words)), {})
+    other = parameter_of(tokens_of(" ".join(types.get(word, word) for word in words)), {})
     if other is None:
         return parameter
     if other.pointer and parameter.pointer:
@@ -228,7 +153,7 @@ def _function(
     known = {name: body for name, body in aliases.items() if name not in hidden}
     opening = next(i for i in range(place, len(tokens)) if tokens[i].text == "(")
     inner = tokens[opening + 1 : group_end(tokens, opening) - 1]
-    parameters = (_parameter(part, known) for part in split(inner))
+    parameters = (parameter_of(part, known) for part in split(inner))
     taken = tuple(one for one in parameters if one is not None)
     return GlobalFunction(tokens[place].text, template, taken, tokens[place].line)
 
@@ -253,7 +178,7 @@ def _template_parameter(part: Sequence[Token]) -> TemplateParameter:
     if words[:1] in (["typename"], ["class"]):
         name = words[-1] if len(words) > 1 and words[-1].isidentifier() else ""
         return TemplateParameter(name, "typename", default)
-    named = len(words) > 1 and words[-1].isidentifier() and words[-1] not in _BUILT_IN
+    named = len(words) > 1 and words[-1].isidentifier() and words[-1] not in BUILT_IN
     kind = words[:-1] if named else words
     return TemplateParameter(words[-1] if named else "", " ".join(kind), default)
 
@@ -283,69 +208,3 @@ def _ends(tokens: Sequence[Token], opening: int) -> bool:
         return tokens[-1].text == ")"
     follows = tokens[end].text
     return follows in ("{", ";", "[", "noexcept", "requires") or follows.startswith("__")
-
-
-def _parameter(part: Sequence[Token], aliases: Mapping[str, str]) -> Parameter | None:
-    """The parameter of some tokens; None for the ``void`` of an empty list."""
-    words = _declaration(part)
-    if words in ([], ["void"]):
-        return None
-    name = ""
-    brackets = words.index("[") if "[" in words else None
-    if "(" in words:  # a pointer to a function or a reference to an array
-        inner = words[words.index("(") :]
-        name = next((word for word in inner if word.isidentifier() and word not in _QUALIFIERS), "")
-        first = " ".join(words[: words.index("(")])
-        return Parameter(name, f"{first} ()", pointer=True, const="const" in words, dtype=None)
-    if brackets is not None:
-        words = words[:brackets]
-    name, words = _without_name(words)
-    if brackets is not None:
-        words = [*words, "*"]
-    for _ in range(_MAX_ALIASES):
-        if not any(word in aliases and aliases[word] for word in words):
-            break
-        words = [text for word in words for text in (aliases.get(word) or word).split()]
-    return _typed(name, words)
-
-
-def _declaration(part: Sequence[Token]) -> list[str]:
-    """The words of a parameter up to its default value, without attributes."""
-    words: list[str] = []
-    place = 0
-    while place < len(part) and part[place].text != "=":
-        text = part[place].text
-        following = part[place + 1].text if place + 1 < len(part) else ""
-        if text == "[" and following == "[":
-            place = group_end(part, place)
-        elif text in ("__attribute__", "__align__", "alignas") and following == "(":
-            place = group_end(part, place + 1)
-        else:
-            words += ["&", "&"] if text == "&&" else [text]
-            place += 1
-    return words
-
-
-def _without_name(words: list[str]) -> tuple[str, list[str]]:
-    """The name that ends a declaration, and the type before it."""
-    types = [word for word in words if word.isidentifier() and word not in _QUALIFIERS]
-    last = words[-1] if words else ""
-    unnamed = (
-        not last.isidentifier()
-        or last in _QUALIFIERS
-        or last in _BUILT_IN
-        or len(types) < 2  # noqa: PLR2004 - a type and a name
-        or words[-2:-1] == ["::"]
-    )
-    return ("", words) if unnamed else (last, words[:-1])
-
-
-def _typed(name: str, words: Sequence[str]) -> Parameter:
-    marks = [i for i, word in enumerate(words) if word in ("*", "&") and ">" not in words[i:]]
-    pointee = list(words[: marks[-1]] if marks else words)
-    outer = [word for word in pointee if word not in _QUALIFIERS]
-    text = " ".join(outer)
-    for sign in ("::", "<", ">", ",", "*", "&"):
-        text = text.replace(f" {sign} ", sign).replace(f" {sign}", sign)
-    text = text.replace("< ", "<").replace(":: ", "::").replace(",", ", ").lstrip(":")
-    return Parameter(name, text.strip(), bool(marks), "const" in pointee, dtype_of(text.replace(", ", ",")))

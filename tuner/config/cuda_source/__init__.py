@@ -1,0 +1,1 @@
+"""CUDA C++ read as text, without a compiler: signatures, variables, names, and what they let guess."""
