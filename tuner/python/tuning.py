@@ -1,7 +1,8 @@
 """``tuner.tune``: one call from kernels to a result."""
 
+import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
@@ -77,8 +78,9 @@ def tune(
     from tuner.search.request import Request  # noqa: PLC0415 - importing this package costs little
     from tuner.search.running import run  # noqa: PLC0415 - same
 
-    given = [kernels] if isinstance(kernels, Kernel | str) else list(kernels)
+    given = _several(kernels)
     _check(given, tunables, restrictions, options)
+    _check_texts(objective=objective, policy=policy, clocks=clocks, device=device)
     own = [one for one in given if isinstance(one, Kernel)]
     device = _device_of(own) if device is None else device
     with ExitStack() as stack:
@@ -112,6 +114,27 @@ def tune(
             stacklevel=2,
         )
     return result
+
+
+def _several(kernels: object) -> list[Kernel | str]:
+    """The kernels as a list.
+
+    Raises:
+        InputError: they are neither a kernel nor several.
+    """
+    if isinstance(kernels, Kernel | str):
+        return [kernels]
+    if not isinstance(kernels, Iterable):
+        raise InputError(
+            f"kernels: {kernels!r} is neither a tuner.Kernel nor a workload such as 'scan-lf:N=1024'"
+        )
+    return list(kernels)
+
+
+def _check_texts(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None and not isinstance(value, str):
+            raise InputError(f"{name}: must be text, not {value!r}")
 
 
 def _check(
@@ -178,6 +201,8 @@ def _described(
 def _database(database: str | Path | None, folder: Path, *, store: bool) -> Path | None:
     if not store:
         return folder / "tuner.db"
+    if database is not None and not isinstance(database, str | os.PathLike):
+        raise InputError(f"database: must be a path, not {database!r}")
     return None if database is None else Path(database)
 
 
