@@ -69,9 +69,9 @@ def test_a_vector_addition_takes_fifteen_lines(tmp_path: Path) -> None:
     words = ["run", "vector-add:N=1048576", "--kernel", path, "--device", "sim:h200", "--budget", "2"]
     run = CliRunner().invoke(main, [*words, "--database", str(tmp_path / "runs.db")])
     assert run.exit_code == 0, run.output
-    assert "vector-add: has no [work]: the model takes every array to move once" in " ".join(
-        run.output.split()
-    )
+    told = " ".join(run.output.split())
+    assert "vector-add: has no [work]: the model takes every array to move once" in told
+    assert 'vector-add: states no default: "default" is the first configuration of its space' in told
 
 
 def test_what_stands_for_what_is_left_out(tmp_path: Path) -> None:

@@ -98,6 +98,11 @@ def resolve(
     fitted, notices = fit_batches(list(zip(kernels, workloads, strict=True)), device.free_memory_bytes())
     named = {kernel.name: kernel for kernel in kernels}
     notices += [f"{name}: {text}" for name, one in named.items() for text in overridden_macros(one.recipe)]
+    notices += [
+        f'{name}: states no default: "default" is the first configuration of its space'
+        for name, kernel in named.items()
+        if not kernel.recipe.default
+    ]
     if device.identity.modelled:
         notices += [
             f"{name}: has no [work]: the model takes every array to move once, and no arithmetic"
