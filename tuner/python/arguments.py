@@ -265,8 +265,7 @@ def _value_dtype(value: Any, parameter: Parameter | None, label: str) -> str:  #
         given = value.dtype.name
         if declared in DTYPES and declared != BFLOAT16 and _same_size_whole(np.dtype(declared), value.dtype):
             return declared  # its values are checked against the type
-        if declared not in (None, given):
-            assert parameter is not None  # noqa: S101 - for the type checker
+        if parameter is not None and declared not in (None, given):
             raise InputError(
                 f"{label}: {given} is given, and the source says {_declared(parameter)};"
                 f" give numpy.{declared}({value})"
