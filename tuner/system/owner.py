@@ -32,7 +32,8 @@ def _start_time(pid: int) -> str | None:
     return None if state in _DEAD else fields[_START_FIELD - 1]
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
+    """The kernel's id of this boot; a container may show another one. Empty where there is none."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -42,19 +43,14 @@ def _boot_id() -> str:
 def this_process() -> str:
     """An identity no other process has, before or after a reboot: ``boot:pid:start``."""
     pid = os.getpid()
-    return f"{_boot_id()}:{pid}:{_start_time(pid) or ''}"
+    return f"{boot_id()}:{pid}:{_start_time(pid) or ''}"
 
 
 def is_alive(owner: str) -> bool:
     """True while the process of an identity runs; False for a text that is none."""
     boot, _, rest = owner.partition(":")
     pid, _, start = rest.partition(":")
-    return boot == _boot_id() and pid.isdecimal() and _start_time(int(pid)) == start
-
-
-def is_of_this_boot(owner: str) -> bool:
-    """True when the process of an identity was started since the machine was."""
-    return owner.partition(":")[0] == _boot_id()
+    return boot == boot_id() and pid.isdecimal() and _start_time(int(pid)) == start
 
 
 def pid_of(owner: str) -> int | None:
