@@ -2,9 +2,9 @@
 
 On a fake NVML and a fake Jetson: no clock of this machine is read or set, and no GPU is needed. A holder sets
 one clock after the other; holder, guardian or helper, or two of them, are killed 0 to 1.2 s after the start,
-so that every step from the first to the last is hit. In the container scenes, holder and guardian are in
-namespaces of their own with another boot id, and share only the runtime directory with who restores. 200 kills
-of each of the six scenes take 25 minutes.
+so that every step from the first to the last is hit. In the container scenes, holder and guardian have
+namespaces of their own and another boot id, and share the runtime directory with who restores. 200 kills of
+each of the six scenes take 25 minutes.
 
     python benchmarks/kill_clocks.py --out benchmarks/results/clock-kills.json
 """

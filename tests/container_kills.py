@@ -18,7 +18,7 @@ _NAMESPACES = ("--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
 def container(boot_id: Path, command: list[str]) -> list[str]:
-    """A command as the first process of a container: pids and a boot id of its own, as systemd-nspawn has it."""
+    """A command as the first process of a container with a boot id of its own, as systemd-nspawn has it."""
     privileges = () if os.geteuid() == 0 else ("--user", "--map-root-user")
     mounted = f"mount --bind {shlex.quote(str(boot_id))} {BOOT_ID} && exec {shlex.join(command)}"
     return ["unshare", *privileges, *_NAMESPACES, "sh", "-c", mounted]

@@ -1,7 +1,6 @@
 """``tuner clocks``: what is shown of the clocks of this machine, and what is given back."""
 
 import fcntl
-import json
 import os
 import signal
 import subprocess
@@ -21,7 +20,6 @@ from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.journal import JournalPlace
 
 from tuner.system.boot import BootRecord
-from tuner.system.owner import this_process
 
 HOLDER = """
 import signal, sys

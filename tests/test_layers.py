@@ -40,7 +40,7 @@ DAEMON = (
     ("settings",),
 )
 CORE_OF_PLUGINS = {"tuner", "tuner.interfaces", "tuner.model", "tuner.errors"}
-CORE_OF_POWER = CORE_OF_PLUGINS | {"tuner.system.owner", "tuner.system.service_manager"}
+CORE_OF_POWER = CORE_OF_PLUGINS | {"tuner.system.boot", "tuner.system.owner", "tuner.system.service_manager"}
 CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space", "tuner.space.occupancy"}
 
 # A third-party package and the only modules that may import it.
