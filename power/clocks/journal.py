@@ -101,7 +101,7 @@ class JournalPlace:
                 f"`tuner clocks restore --reset {self.gpu}`"
             ) from error
 
-    def _entry(self, record: object) -> JournalEntry:
+    def _entry(self, record: Any) -> JournalEntry:
         """An entry from JSON, as far as all controls agree on what must be in it."""
         match record:
             case {
@@ -148,22 +148,27 @@ def doubt(entry: JournalEntry) -> str:
     return "it was set under another boot id, as in a container, and nothing shows a reboot since"
 
 
-def _checksum(record: Mapping[str, Any]) -> str:
+def _checksum(record: Mapping[str, object]) -> str:
     """Of all fields but itself."""
     content = {name: value for name, value in record.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _written(record: Mapping[str, Any]) -> BootRecord | None:
+def _written(record: Mapping[str, object]) -> BootRecord | None:
     """When an entry was written; raises a ValueError where it is not as it was written."""
     if "written" not in record and "checksum" not in record:  # of 0.2 and before
         return None
     if record.get("checksum") != _checksum(record):
         raise ValueError("its checksum does not fit")
-    try:
-        return BootRecord(**record["written"])
-    except (KeyError, TypeError):  # of a newer version, or none of ours: the checksum is no secret
-        return None
+    match record.get("written"):
+        case {
+            "boot_id": str(boot),
+            "on_host": bool(on_host),
+            "since_boot_s": float(since_s),
+            "at_s": float(at_s),
+        }:
+            return BootRecord(boot, on_host, since_s, at_s)
+    return None  # of a newer version
 
 
 def places(directory: Path) -> Iterator[JournalPlace]:

@@ -3,9 +3,9 @@
 The boot id alone does not tell: a container may show one of its own, on the same kernel.
 """
 
-import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from tuner.system.owner import boot_id
 
@@ -57,7 +57,14 @@ def was_rebooted(since: BootRecord, now: BootRecord | None = None) -> bool | Non
 
 
 def _is_on_host() -> bool:
+    return all(_namespace(name) in (inode, None) for name, inode in _INITIAL.items())
+
+
+def _namespace(name: str) -> int | None:
+    """Inode number of a namespace of this process; None where the kernel has none of that kind."""
     try:
-        return all(os.stat(f"/proc/self/ns/{name}").st_ino == inode for name, inode in _INITIAL.items())
-    except OSError:  # a kernel without time namespaces, before 5.6, or no /proc: nothing is known
-        return False
+        return Path("/proc/self/ns", name).stat().st_ino
+    except FileNotFoundError:  # time: before Linux 5.6
+        return None
+    except OSError:
+        return 0
