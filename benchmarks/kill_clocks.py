@@ -11,6 +11,7 @@ each of the six scenes take 25 minutes.
 
 import argparse
 import json
+import logging
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,7 @@ def main() -> int:
     parser.add_argument("--scenes", nargs="*", choices=SCENES, default=list(SCENES))
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    logging.disable(logging.WARNING)  # of each clock that is restored
     left_out = {name: reason for name in options.scenes if (reason := unavailable(name))}
     for name, reason in left_out.items():
         print(f"{name}: left out: {reason}", file=sys.stderr)

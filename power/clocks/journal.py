@@ -101,8 +101,10 @@ class JournalPlace:
                 f"`tuner clocks restore --reset {self.gpu}`"
             ) from error
 
-    def _entry(self, record: Any) -> JournalEntry:
+    def _entry(self, record: object) -> JournalEntry:
         """An entry from JSON, as far as all controls agree on what must be in it."""
+        if not isinstance(record, dict):
+            raise ValueError("it is no entry")  # noqa: TRY004 - as for all else that is wrong in it
         match record:
             case {
                 "control": self.control,
