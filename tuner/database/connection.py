@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import platformdirs
 
-from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated
+from tuner.database.examination import Examination, IsolatedRow, Position
+from tuner.database.faults import (
+    MovedError,
+    SuspectError,
+    advice,
+    check_database,
+    check_mirror,
+    damaged,
+    mirror_of,
+    translated,
+)
 from tuner.database.mirror import put_right
 from tuner.database.pair import Pair, Transaction
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
@@ -101,9 +111,27 @@ class Database:
         """
         return self._trusted(lambda pair: pair.write(change, synced=synced))
 
-    def examine(self) -> None:
+    def examine(self) -> Examination:
         """Read both files whole, and put them right if need be; takes long where they are large."""
         self._put_right()
+        return Examination()
+
+    def scrub(self, after: Position | None, most_rows: int) -> tuple[Position | None, Examination]:
+        """Verify the next rows in both files and repair what is wrong with them.
+
+        Args:
+            after: where the last call stopped; None to begin.
+            most_rows: so many rows at most are read.
+
+        Returns:
+            Where to go on, None behind the last row; and what was found.
+        """
+        del after, most_rows
+        return None, self.examine()
+
+    def isolated(self) -> list[IsolatedRow]:
+        """Rows that neither file had soundly, oldest first."""
+        return []
 
     def decoded(self, text: str) -> dict[str, Any]:
         """The object of a stored JSON text.
@@ -169,3 +197,17 @@ class Database:
         if isinstance(trouble, sqlite3.Error):
             return translated(trouble, self.path)
         return StoreDamagedError(f"{self.path}: {trouble}; {advice(self.path)}")
+
+
+def check_copies(path: Path) -> Examination:
+    """What an examination would find, without changing anything; other processes may go on.
+
+    Args:
+        path: of the database.
+
+    Raises:
+        StoreError: the files cannot be opened.
+    """
+    check_database(path)
+    trouble = check_mirror(path)
+    return Examination(rebuilt=(trouble,) if trouble else ())
