@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import quote
 
-from tuner.database import faults
+from tuner.database import checksums, faults
 from tuner.errors import StoreBusyError, StoreReadOnlyError
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
@@ -33,12 +33,16 @@ def side_file(path: Path, suffix: str) -> Path:
 def connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
     """Open a file; it is not made unless asked for, nor read yet."""
     mode = "rwc" if create else "rw"
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?mode={mode}",
         uri=True,
         timeout=faults.BUSY_TIMEOUT_S,
         isolation_level=None,  # transactions are begun by hand
     )
+    checksums.teach(connection)
+    connection.execute("PRAGMA trusted_schema = OFF")  # a file of another hand calls no function
+    connection.execute("PRAGMA secure_delete = ON")  # what is salvaged from pages was not deleted
+    return connection
 
 
 def cut_off(path: Path, connection: sqlite3.Connection) -> bool:

@@ -1,0 +1,119 @@
+"""What each of the two files is: whole, of an earlier version, damaged, of another program, or not there."""
+
+import sqlite3
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+
+from tuner.database.faults import SuspectError, damaged, translated
+from tuner.database.files import connect, cut_off
+from tuner.database.migrations import MIGRATIONS
+from tuner.database.pages import LOG_HEADER, frames_of, log_of, starts_like_a_database, text_or_bytes
+from tuner.database.schema import NAMES, has_our_tables, has_tables_of
+from tuner.database.transaction import standing
+
+_COUNTED = NAMES.index("writes") + 1  # changes from which on there is a count of transactions
+_OURS = {"runs", "trials", "migrations"}
+
+
+class Form(Enum):
+    """What a file is; ``WHOLE`` only says that SQLite can read all of it, not that its rows are sound."""
+
+    MISSING = "missing"
+    WHOLE = "whole"
+    EARLIER = "earlier"
+    NEWER = "newer"
+    DAMAGED = "damaged"
+    FOREIGN = "foreign"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One of the two files.
+
+    Attributes:
+        path: of it.
+        form: what it is.
+        trouble: why it cannot be used, for people; empty where it can be, and where there is none.
+        changes: how many migrations made it, where it is whole or of an earlier version.
+        identity: of the database; None where it cannot be read.
+        count: number of its last transaction; None where it cannot be read.
+        log: its write-ahead log, as it was before SQLite looked at it.
+    """
+
+    path: Path
+    form: Form
+    trouble: str = ""
+    changes: int = 0
+    identity: str | None = None
+    count: int | None = None
+    log: bytes = b""
+
+    @property
+    def whole(self) -> bool:
+        """True for a file of this version that SQLite can read all of."""
+        return self.form is Form.WHOLE
+
+
+def inspected(path: Path) -> Copy:
+    """What a file is; reads all of it.
+
+    Raises:
+        StoreError: it cannot be opened for another reason than damage.
+    """
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return Copy(path, Form.MISSING)
+    log = log_of(path)
+    if size == 0 and not frames_of(log).places:
+        return Copy(path, Form.MISSING)
+    if not starts_like_a_database(path):
+        # SQLite would remove the log of an empty file
+        return Copy(path, Form.DAMAGED, "it is empty" if size == 0 else "not a database", log=log)
+    try:
+        with closing(connect(path)) as connection:
+            connection.text_factory = text_or_bytes
+            return replace(_looked_at(path, connection, log), log=log)
+    except sqlite3.Error as error:
+        if damaged(error):
+            return Copy(path, Form.DAMAGED, f"the database is corrupted, or none ({error})", log=log)
+        raise translated(error, path) from error
+
+
+def _looked_at(path: Path, connection: sqlite3.Connection, log: bytes) -> Copy:
+    connection.execute("PRAGMA cell_size_check = ON")
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    if not tables:
+        return Copy(path, Form.MISSING)
+    if not tables & _OURS:
+        return Copy(path, Form.FOREIGN, "no database of tuner")
+    names = [name for (name,) in connection.execute("SELECT name FROM migrations")]
+    if set(names) > set(NAMES):
+        unknown = ", ".join(sorted(str(name) for name in set(names) - set(NAMES)))
+        return Copy(path, Form.NEWER, unknown)
+    trouble = _trouble(path, connection, len(names), log)
+    if trouble:
+        return Copy(path, Form.DAMAGED, trouble)
+    identity = count = None
+    if len(names) >= _COUNTED:
+        with suppress(SuspectError):
+            identity, count = standing(connection)
+    form = Form.WHOLE if len(names) == len(MIGRATIONS) else Form.EARLIER
+    return Copy(path, form, changes=len(names), identity=identity, count=count)
+
+
+def _trouble(path: Path, connection: sqlite3.Connection, changes: int, log: bytes) -> str:
+    made = has_our_tables(connection) if changes == len(NAMES) else has_tables_of(connection, changes)
+    if not made:
+        return "its tables are not as this program makes them"
+    if cut_off(path, connection):
+        return "the database is cut off"
+    (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if verdict != "ok":
+        return f"the database is corrupted ({' '.join(str(verdict).split())})"
+    # SQLite passes over what follows a damaged place in the log.
+    busy, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    same = log_of(path)[:LOG_HEADER] == log[:LOG_HEADER]  # it was not begun anew since
+    return "its log is damaged" if same and not busy and 0 <= frames < len(frames_of(log).places) else ""
