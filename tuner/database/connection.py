@@ -149,14 +149,14 @@ class Database:
             except MovedError as error:  # noqa: PERF203 - three turns at most
                 trouble = error
                 self.close()
-            except (SuspectError, sqlite3.Error) as error:
+            except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:
                 if isinstance(error, sqlite3.Error) and not damaged(error):
                     raise translated(error, self.path) from error
                 if not heals:
                     raise SuspectError(str(error)) from error
                 trouble = error
                 self._put_right()
-            except (OverflowError, UnicodeError) as error:
+            except (OverflowError, UnicodeEncodeError) as error:
                 raise StoreError(f"{self.path}: a value cannot be stored or looked for: {error}") from error
         raise self._explained(trouble) from trouble
 
@@ -169,7 +169,7 @@ class Database:
         except (StoreFullError, StoreReadOnlyError) as error:
             try:
                 self._pair = Pair(self.path, mirrored=False)
-            except (SuspectError, sqlite3.Error):
+            except (SuspectError, sqlite3.Error, UnicodeDecodeError):
                 raise error from None
             self._why_no_mirror = error
             _LOG.warning("nothing can be stored: %s", error)

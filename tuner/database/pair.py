@@ -6,6 +6,7 @@ between, no room), the counts differ and the next transaction puts it right befo
 """
 
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ class _File:
         """
         log_bytes = self._log_bytes()  # before the file: who replaces both begins with the file
         try:
-            found = self.path.stat()
+            found = os.stat(self._name)
         except FileNotFoundError as error:
             raise MovedError(str(self.path)) from error
         if (found.st_dev, found.st_ino) != self.place:
@@ -64,12 +65,13 @@ class _File:
 
     def _log_bytes(self) -> int:
         try:
-            return self._log.stat().st_size
+            return os.stat(self._log).st_size
         except FileNotFoundError:
             return 0
 
     def __post_init__(self) -> None:
-        self._log = side_file(self.path, "-wal")
+        self._name = str(self.path)  # texts, as this is done for every transaction
+        self._log = str(side_file(self.path, "-wal"))
 
 
 class Pair:

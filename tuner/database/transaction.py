@@ -87,7 +87,7 @@ def standing(connection: sqlite3.Connection) -> tuple[str, int]:
     Raises:
         SuspectError: they are gone, or not what they can be.
     """
-    rows = connection.execute("SELECT identity, count FROM writes").fetchmany(2)
+    rows = connection.execute("SELECT identity, count FROM writes").fetchall()
     if len(rows) == 1:
         identity, count = rows[0]
         if type(identity) is str and type(count) is int and 0 <= count < LARGEST_COUNT:
