@@ -12,7 +12,7 @@ import platformdirs
 from tuner.database.examination import Examination, IsolatedRow, Position
 from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated
 from tuner.database.mirror import put_right
-from tuner.database.pair import Pair
+from tuner.database.pair import Logs, Pair
 from tuner.database.scrubbing import isolated_rows, scrubbed
 from tuner.database.transaction import Transaction
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
@@ -70,6 +70,7 @@ class Database:
         self.path = path or default_path()
         self._pair: Pair | None = None
         self._why_no_mirror: StoreError | None = None
+        self._logs: Logs = {}  # of files that turned out damaged, until they are put right
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -144,7 +145,7 @@ class Database:
         for _ in range(_TRIES):
             try:
                 if self._pair is None:
-                    self._pair = Pair(self.path)
+                    self._pair = Pair(self.path, logs=self._logs)
                 return act(self._pair)
             except MovedError as error:  # noqa: PERF203 - three turns at most
                 trouble = error
@@ -162,10 +163,12 @@ class Database:
 
     def _put_right(self) -> Examination:
         """Put the files right; where only the mirror cannot be, go on reading without it."""
+        if self._pair is not None:
+            self._pair.keep_logs(self.path)
         self.close()
         self._why_no_mirror = None
         try:
-            return put_right(self.path)
+            return put_right(self.path, self._logs)
         except (StoreFullError, StoreReadOnlyError) as error:
             try:
                 self._pair = Pair(self.path, mirrored=False)
@@ -174,6 +177,8 @@ class Database:
             self._why_no_mirror = error
             _LOG.warning("nothing can be stored: %s", error)
             return Examination()
+        finally:
+            self._logs.clear()
 
     def _explained(self, trouble: Exception) -> StoreError:
         if self._why_no_mirror is not None:

@@ -1,6 +1,7 @@
 """What each of the two files is: whole, of an earlier version, damaged, of another program, or not there."""
 
 import sqlite3
+import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -9,11 +10,12 @@ from pathlib import Path
 from tuner.database.faults import SuspectError, damaged, translated
 from tuner.database.files import connect, connect_to_read, cut_off
 from tuner.database.migrations import MIGRATIONS
-from tuner.database.pages import LOG_HEADER, frames_of, log_of, starts_like_a_database, text_or_bytes
+from tuner.database.pages import frames_of, log_is_whole, log_of, text_or_bytes
 from tuner.database.schema import NAMES, has_our_tables, has_tables_of
 from tuner.database.transaction import standing
 
 _COUNTED = NAMES.index("writes") + 1  # changes from which on there is a count of transactions
+_LOOK_AGAIN_S = 0.02
 _OURS = {"runs", "trials", "migrations"}
 
 
@@ -56,11 +58,12 @@ class Copy:
         return self.form is Form.WHOLE
 
 
-def inspected(path: Path, *, to_change: bool = True) -> Copy:
+def inspected(path: Path, log: bytes | None = None, *, to_change: bool = True) -> Copy:
     """What a file is; reads all of it.
 
     Args:
         path: of it.
+        log: its write-ahead log, if it was read before SQLite closed the file, and maybe removed it.
         to_change: whoever asks has the lock of the names alone; else the file is opened to read only.
 
     Raises:
@@ -70,24 +73,22 @@ def inspected(path: Path, *, to_change: bool = True) -> Copy:
         size = path.stat().st_size
     except FileNotFoundError:
         return Copy(path, Form.MISSING)
-    log = log_of(path)
-    if size == 0 and not frames_of(log).places:
-        return Copy(path, Form.MISSING)
-    if not starts_like_a_database(path):
-        # SQLite would remove the log of an empty file
-        return Copy(path, Form.DAMAGED, "it is empty" if size == 0 else "not a database", log=log)
+    seen = log_of(path) if log is None else log
+    if size == 0:  # SQLite would remove the log of an empty file
+        frames = frames_of(seen).places
+        return Copy(path, Form.DAMAGED, "it is empty", log=seen) if frames else Copy(path, Form.MISSING)
     try:
         with closing(connect(path) if to_change else connect_to_read(path)) as connection:
             connection.text_factory = text_or_bytes
             copy = _looked_at(path, connection)
-            if to_change and copy.form is Form.WHOLE and _log_is_damaged(path, connection, log):
-                copy = Copy(path, Form.DAMAGED, "its log is damaged")
-            return replace(copy, log=log)
+        if copy.form is Form.WHOLE and not _log_is_whole(path, seen, live=log is None):
+            copy = Copy(path, Form.DAMAGED, "its log is damaged")
+        return replace(copy, log=seen)
     except UnicodeDecodeError as error:  # of a message of SQLite's, which has bytes of the file in it
-        return Copy(path, Form.DAMAGED, f"the database is corrupted ({error.reason})", log=log)
+        return Copy(path, Form.DAMAGED, f"the database is corrupted ({error.reason})", log=seen)
     except sqlite3.Error as error:
         if damaged(error):
-            return Copy(path, Form.DAMAGED, f"the database is corrupted, or none ({error})", log=log)
+            return Copy(path, Form.DAMAGED, f"the database is corrupted, or none ({error})", log=seen)
         raise translated(error, path) from error
 
 
@@ -125,8 +126,11 @@ def _trouble(path: Path, connection: sqlite3.Connection, changes: int) -> str:
     return ""
 
 
-def _log_is_damaged(path: Path, connection: sqlite3.Connection, log: bytes) -> bool:
-    """True where SQLite passes over what follows a damaged place in the log."""
-    busy, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    same = log_of(path)[:LOG_HEADER] == log[:LOG_HEADER]  # it was not begun anew since
-    return same and not busy and 0 <= frames < len(frames_of(log).places)
+def _log_is_whole(path: Path, log: bytes, *, live: bool) -> bool:
+    """Whether SQLite reads all of a log; one that another process writes to is looked at again."""
+    if not log_is_whole(log):
+        if not live:
+            return False
+        time.sleep(_LOOK_AGAIN_S)
+        return log_is_whole(log_of(path))
+    return True

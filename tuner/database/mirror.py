@@ -6,10 +6,11 @@ file is the source of a row that does not verify.
 
 import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from tuner.database.checksums import TABLES
 from tuner.database.comparison import Tally, differences
@@ -32,11 +33,12 @@ _TURNS = 3  # as found; after a file turned out worse than it seemed; the same o
 _PAIRED = 2
 
 
-def put_right(path: Path) -> Examination:
+def put_right(path: Path, logs: Mapping[Path, bytes] = MappingProxyType({})) -> Examination:
     """Make, bring up and heal a database and its mirror until both are whole and the same.
 
     Args:
         path: of the database.
+        logs: write-ahead logs of both files that were read before SQLite closed these.
 
     Raises:
         StoreBusyError: a process holds one of them for too long.
@@ -47,7 +49,7 @@ def put_right(path: Path) -> Examination:
     """
     with locked(path, alone=True):
         try:
-            found = _put_right(path)
+            found = _put_right(path, logs)
         except sqlite3.Error as error:
             raise translated(error, path) from error
         except OSError as error:
@@ -60,9 +62,9 @@ def put_right(path: Path) -> Examination:
     return found
 
 
-def _put_right(path: Path) -> Examination:
+def _put_right(path: Path, logs: Mapping[Path, bytes]) -> Examination:
     second = mirror_of(path)
-    main, mirror = inspected(path), inspected(second)
+    main, mirror = inspected(path, logs.get(path)), inspected(second, logs.get(second))
     refuse_newer(main, mirror)
     main, mirror = brought_up(main, mirror)
     if main.form is mirror.form is Form.MISSING:

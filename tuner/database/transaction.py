@@ -36,6 +36,11 @@ class Transaction:
         """The database and, where it is at the same transaction, its mirror."""
         return [self._main] if self._mirror is None else [self._main, self._mirror]
 
+    @property
+    def mirrored(self) -> bool:
+        """True where both files are read."""
+        return self._mirror is not None
+
     def rows(self, statement: str, values: Values = ()) -> list[Row]:
         """All rows of a query; its order must be certain, and its tables ``verified``."""
         found = self._main.execute(statement, values).fetchall()
