@@ -12,6 +12,9 @@ import click
 from tuner.cli.options import database_option
 from tuner.cli.output import writable, write_whole
 from tuner.errors import InputError
+from tuner.untrusted.files import read_bytes
+from tuner.untrusted.json import load_json
+from tuner.untrusted.limits import JSON_BYTES
 
 if TYPE_CHECKING:
     from tuner.exchange.exported_run import ExportedRun
@@ -151,7 +154,7 @@ def _run(name: str, database: Path | None) -> "ExportedRun":
 def _is_document(path: Path) -> bool:
     """Whether a file is a document of a run rather than a recording."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        found = load_json(read_bytes(path, JSON_BYTES))
+    except (OSError, ValueError):
         return False
     return isinstance(found, dict) and "cache" not in found

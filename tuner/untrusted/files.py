@@ -4,6 +4,8 @@ import os
 import stat
 from pathlib import Path
 
+_PIECE_BYTES = 2**16
+
 
 def read_bytes(path: Path, most_bytes: int) -> bytes:
     """The bytes of a regular file.
@@ -22,7 +24,9 @@ def read_bytes(path: Path, most_bytes: int) -> bytes:
         if status.st_size > most_bytes:
             raise ValueError(f"is larger than {shown_bytes(most_bytes)}")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            found = file.read(most_bytes + 1)  # the size may be a lie, as below /proc
+            found = file.read(status.st_size + 1)
+            while len(found) <= most_bytes and (more := file.read(_PIECE_BYTES)):  # as below /proc
+                found += more
     finally:
         os.close(descriptor)
     if len(found) > most_bytes:

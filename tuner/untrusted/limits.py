@@ -35,8 +35,9 @@ ARCHIVE_RATIO = 50
 ARCHIVE_RATIO_FROM = 4 * MIB
 """Inflated bytes per byte of the file, where the inflated ones are more than this."""
 
-TRACE_BYTES = 64 * MIB
-"""Of a recorded power trace."""
+TRACE_BYTES = 32 * MIB
+TRACE_SAMPLES = 500_000
+"""Of a recorded power trace: hours of the fastest sensor."""
 
 CUBIN_BYTES = 64 * MIB
 """Of a cached answer of the compiler."""

@@ -76,12 +76,11 @@ def check_toml(text: str) -> None:
 
 
 def _is_key(text: str, match: re.Match[str]) -> bool:
-    """Whether a token stands where a key does: before ``=``, a dot or the end of a table's name."""
+    """Whether a long token is a key: it begins as no value does, or stands before ``=`` or a dot."""
     end = match.end()
     while end < len(text) and text[end] in " \t":
         end += 1
-    bare = match[0][0] not in "\"'"
-    return bare or text[end : end + 1] in (".", "=")
+    return match[0][0].isalpha() or match[0][0] == "_" or text[end : end + 1] in (".", "=")
 
 
 def _line(text: str, match: re.Match[str]) -> str:
