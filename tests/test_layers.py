@@ -43,7 +43,8 @@ DAEMON = (
 CORE_OF_PLUGINS = {"tuner", "tuner.interfaces", "tuner.model", "tuner.errors"}
 CORE_OF_POWER = CORE_OF_PLUGINS | {
     *("tuner.system.owner", "tuner.system.service_manager"),
-    *("tuner.untrusted.files", "tuner.untrusted.json", "tuner.untrusted.limits", "tuner.untrusted.toml"),
+    *("tuner.untrusted.files", "tuner.untrusted.json", "tuner.untrusted.limits"),
+    *("tuner.untrusted.text", "tuner.untrusted.toml"),
 }
 CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space", "tuner.space.occupancy"}
 

@@ -39,6 +39,11 @@ def load_json(text: str | bytes, most_bytes: int = JSON_BYTES) -> Any:  # noqa: 
     return found
 
 
+def escaped(document: str) -> str:
+    """JSON without DEL, the one control character that ``json.dumps`` leaves as it is."""
+    return document.replace("\x7f", "\\u007f")
+
+
 def check_size(size: int, most_bytes: int = JSON_BYTES) -> None:
     """Refuse a file by its bytes.
 

@@ -3,6 +3,7 @@
 JSON documents keep a text as it is: ``json.dumps`` escapes control characters by itself.
 """
 
+import logging
 import re
 
 REPLACEMENT = "\ufffd"
@@ -31,3 +32,18 @@ def plain_line(text: str) -> str:
 def continued(text: str) -> str:
     """The same for a log entry: lines after the first are indented, so that none looks like an entry."""
     return _BREAKS.sub(_CONTINUED, plain(text))
+
+
+def shortened(text: str, most_lines: int = 200, most_characters: int = 4000) -> str:
+    """A message that fits a screen: a value of megabytes in it is cut."""
+    lines = text.split("\n")
+    cut = [line if len(line) <= most_characters else f"{line[:most_characters]}... [cut]" for line in lines]
+    return "\n".join(cut if len(cut) <= most_lines else [*cut[:most_lines], "... [cut]"])
+
+
+class PlainFormatter(logging.Formatter):
+    """Log entries without control characters; only an entry begins at the left."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The entry; its further lines, such as a traceback, are indented."""
+        return continued(super().format(record))
