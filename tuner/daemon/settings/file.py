@@ -7,7 +7,6 @@ must fit together.
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from tuner.daemon.settings.tables import ServiceTable, SetTable, Settings, Tunin
 from tuner.devices.gpus import gpu_names
 from tuner.errors import InputError, suggestion
 from tuner.search.option_checks import complaints as option_complaints
+from tuner.untrusted.toml import load_toml
 
 _LONGEST_SOCKET = 107  # bytes of a path that unix(7) binds
 _GROUP = re.compile(
@@ -36,10 +36,6 @@ _CRON_HELP = (
 
 Complaint = tuple[str, str]
 """A key as the file writes it, and what is wrong with it."""
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SYSTEM_FILE = Path("/etc/tuner/daemon.toml")
 MAX_SHOWN = 10  # lines; who has more mistakes than that starts with these
@@ -219,7 +215,7 @@ def load(path: Path | None = None) -> Settings:
     text = _text(path)
     try:
         # as JSON: strict about types, and still a path is a text and a tuple a list there
-        document = json.dumps(tomllib.loads(text), default=_not_in_json)
+        document = json.dumps(load_toml(text), default=_not_in_json)
     except ValueError as error:  # also of a number with thousands of digits
         raise InputError(f"{path}: not valid TOML: {error}") from error
     except RecursionError as error:
