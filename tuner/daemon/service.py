@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -63,7 +64,7 @@ class Service:
         self._answerer = answerer
         self._metrics = metrics
         self._wall = wall
-        self._begun_at = wall()
+        self._begun_at, self._begun_s = wall(), time.monotonic()
         self._subscriptions = Subscriptions()
         self._events = EventPump(storage, self._subscriptions)
         self._board = Board(storage, self._subscriptions, self._changed)
@@ -251,7 +252,7 @@ class Service:
         more = prepared.notices(question, self._answerer.snapshot, backed_off=backed_off)
         return replace(reply, notices=(*reply.notices, *more))
 
-    async def used(self, uses: Sequence[Question], peer: Peer) -> None:
+    async def used(self, uses: Sequence[Question], peer: Peer) -> bool:
         """See ``ServiceInterface.used``."""
         del peer
         for question in uses:
@@ -259,7 +260,9 @@ class Service:
                 self._note_use(self._answerer.find(question), question)
             except NotNowError:  # no answer yet; its use counts all the same
                 self._backlog.uses.add(self._answerer.key(question), question.demand)
+            self._maintenance.used()
             await asyncio.sleep(0)  # each takes a millisecond where many workloads run together
+        return not self._storage.trouble
 
     def _note_use(self, prepared: PreparedReply, question: Question) -> None:
         """Count a question for what is tuned next, and what the uses that a client reports have saved."""
@@ -288,7 +291,7 @@ class Service:
             "version": __version__,
             "pid": os.getpid(),
             "begun_at": self._begun_at.isoformat(timespec="seconds"),
-            "uptime_s": max(0, round((now - self._begun_at).total_seconds())),
+            "uptime_s": round(time.monotonic() - self._begun_s),
             **state.places,
             "notices": list(state.notices),
             "troubles": status.troubles(troubles),
