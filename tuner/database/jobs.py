@@ -211,11 +211,9 @@ class Jobs:
         states = [state.value for state in JobState if state.ended]
 
         def change(transaction: Transaction) -> int:
-            clause = (
-                f"FROM jobs WHERE state IN ({_marks(states)}) AND ended_at < ?"
-                " AND id < coalesce((SELECT min(id) FROM jobs WHERE created_at >= ?), id + 1)"
-            )
-            values = (*states, latest, latest)
+            first_kept = "(SELECT min(id) FROM jobs WHERE created_at >= ?)"
+            old = f"state IN ({_marks(states)}) AND ended_at < ? AND id < coalesce({first_kept}, id + 1)"
+            clause, values = f"FROM jobs WHERE {old}", (*states, latest, latest)
             (count,) = transaction.rows(f"SELECT count(*) {clause}", values)[0]
             if count:
                 transaction.execute(f"DELETE {clause}", values)
