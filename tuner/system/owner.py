@@ -42,7 +42,11 @@ def _boot_id() -> str:
 
 def this_process() -> str:
     """An identity no other process has, before or after a reboot: ``boot:pid:start``."""
-    pid = os.getpid()
+    return identity_of(os.getpid())
+
+
+def identity_of(pid: int) -> str:
+    """The identity of the process that has a number now."""
     return f"{_boot_id()}:{pid}:{_start_time(pid) or ''}"
 
 
