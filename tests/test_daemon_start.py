@@ -20,7 +20,6 @@ from served_service import UnixConnection
 from tuner.daemon.settings.kept import NAME, keep, kept_settings
 from tuner.daemon.settings.wrong_file import line_of, service_table
 from tuner.errors import DaemonUnavailableError, InputError, StoreFullError
-from tuner.system import state_lock
 from tuner.system.state_lock import StateLock
 
 __all__ = ["machine"]  # a fixture
@@ -308,7 +307,7 @@ def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest
     def flock(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(state_lock.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(
         InputError, match=r"has no file locks \(flock: Operation not supported\).*--state"
     ) as error:
@@ -324,6 +323,7 @@ def test_a_disk_without_room_is_no_mistake_of_the_user(
     def open_nothing(*_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(state_lock.os, "open", open_nothing)
-    with pytest.raises(StoreFullError, match="no room"):
-        StateLock(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", open_nothing)
+        with pytest.raises(StoreFullError, match="no room"):
+            StateLock(tmp_path)

@@ -3,7 +3,9 @@
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,10 +15,8 @@ _WAIT_S = 30.0  # the daemon stops within ten seconds
 _LOOK_S = 0.05
 
 
-def _user_option(command: click.Command) -> click.Command:
-    return click.option("--user", is_flag=True, help="Your own service, of `install-service --user`.")(
-        command
-    )
+def _user_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--user", is_flag=True, help="Your own, of `install-service --user`.")(command)
 
 
 @click.command(short_help="Stop the daemon; with --until-told for good.")

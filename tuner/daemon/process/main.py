@@ -142,7 +142,6 @@ class Daemon:
         except InputError as error:
             self._note("tcp", error)
         self._show_port()
-        await self._keep_settings()
         _spare_the_collector()
         self._manager.say("READY=1", self._status())
         _LOG.info(
@@ -151,6 +150,7 @@ class Daemon:
             self._listening.name,
             self._storage.path.parent,
         )
+        await self._keep_settings()
         others = [asyncio.create_task(self._work(), name="main"), asyncio.create_task(self._ping())]
         stopped = asyncio.create_task(self._stop.wait())
         done, _ = await asyncio.wait({stopped, *others}, return_when=asyncio.FIRST_COMPLETED)
