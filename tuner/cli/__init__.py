@@ -19,6 +19,8 @@ COMMANDS = {
     "best": "tuner.cli.best:best",
     "daemon": "tuner.cli.daemon:daemon",
     "install-service": "tuner.cli.install_service:install_service",
+    "start": "tuner.cli.service:start",
+    "stop": "tuner.cli.service:stop",
     "submit": "tuner.cli.jobs:submit",
     "jobs": "tuner.cli.jobs:jobs",
     "follow": "tuner.cli.follow:follow",

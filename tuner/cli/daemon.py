@@ -73,7 +73,7 @@ def daemon(
 
         echo(json.dumps(of_settings(), indent=2))
         return
-    from tuner.daemon.process.main import run
+    from tuner.daemon.process.start import run
     from tuner.daemon.settings.file import wrong_device
     from tuner.daemon.state import StartOptions
     from tuner.errors import InputError

@@ -208,6 +208,8 @@ class Jobs:
     def forget(self, before: datetime) -> int:
         """Remove jobs that ended before a time, with their events; their runs stay.
 
+        A job that was queued after one of a later time has been stamped by a wrong clock, and stays.
+
         Returns:
             How many.
         """
@@ -215,10 +217,12 @@ class Jobs:
         states = [state.value for state in JobState if state.ended]
 
         def change(transaction: Transaction) -> int:
-            clause = f"FROM jobs WHERE state IN ({_marks(states)}) AND ended_at < ?"
-            (count,) = transaction.rows(f"SELECT count(*) {clause}", (*states, latest))[0]
+            first_kept = "(SELECT min(id) FROM jobs WHERE created_at >= ?)"
+            old = f"state IN ({_marks(states)}) AND ended_at < ? AND id < coalesce({first_kept}, id + 1)"
+            clause, values = f"FROM jobs WHERE {old}", (*states, latest, latest)
+            (count,) = transaction.rows(f"SELECT count(*) {clause}", values)[0]
             if count:
-                transaction.execute(f"DELETE {clause}", (*states, latest))
+                transaction.execute(f"DELETE {clause}", values)
             return int(count)
 
         return self._database.write(change)

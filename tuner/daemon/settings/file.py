@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from tuner.config import document as messages
 from tuner.daemon.settings.tables import ServiceTable, SetTable, Settings, TuningTable, bound
+from tuner.daemon.settings.wrong_file import line_of
 from tuner.devices.gpus import gpu_names
 from tuner.errors import InputError, suggestion
 from tuner.search.option_checks import complaints as option_complaints
@@ -208,11 +210,20 @@ def load(path: Path | None = None) -> Settings:
     Raises:
         InputError: it cannot be read, or holds what cannot be; one line per wrong key.
     """
-    if path is None:
-        if not SYSTEM_FILE.exists():
-            return Settings()
-        path = SYSTEM_FILE
-    text = _text(path)
+    path = path or (SYSTEM_FILE if SYSTEM_FILE.exists() else None)
+    return Settings() if path is None else parsed(read_text(path), path)
+
+
+def parsed(text: str, path: Path) -> Settings:
+    """The settings of a text.
+
+    Args:
+        text: TOML.
+        path: of the file that it is of, for messages.
+
+    Raises:
+        InputError: it holds what cannot be; one line per wrong key.
+    """
     try:
         # as JSON: strict about types, and still a path is a text and a tuple a list there
         document = json.dumps(load_toml(text), default=_not_in_json)
@@ -223,10 +234,10 @@ def load(path: Path | None = None) -> Settings:
     try:
         settings = Settings.model_validate_json(document, strict=True)
     except ValidationError as error:
-        raise InputError(_shown(path, _complaints_of(error))) from error
+        raise InputError(_shown(path, text, _complaints_of(error))) from error
     wrong = complaints(settings)
     if wrong:
-        raise InputError(_shown(path, wrong))
+        raise InputError(_shown(path, text, wrong))
     return settings
 
 
@@ -244,8 +255,12 @@ def _not_in_json(moment: object) -> dict[str, str]:
     return {"a date or time": str(moment)}
 
 
-def _text(path: Path) -> str:
-    """Contents of a small text file."""
+def read_text(path: Path) -> str:
+    """The text of the file.
+
+    Raises:
+        InputError: it cannot be read, or is too large or no text.
+    """
     try:
         if path.exists() and not path.is_file():  # such as a pipe, which has no end
             raise InputError(f"{path}: is not a file")
@@ -263,9 +278,13 @@ def _text(path: Path) -> str:
         raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
 
 
-def _shown(path: Path, complaints: Sequence[Complaint]) -> str:
-    """One line per wrong key: file, key, what is wrong, what would be right."""
-    lines = [f"{path}: {place}: {message}" for place, message in complaints]
+def _shown(path: Path, text: str, complaints: Sequence[Complaint]) -> str:
+    """One line per wrong key: file, key, what is wrong, what would be right, and the line of the file."""
+    numbers = [line_of(text, place) for place, _ in complaints[:MAX_SHOWN]]
+    lines = [
+        f"{path}: {place}: {message}" + (f" (line {number})" if number else "")
+        for (place, message), number in zip_longest(complaints, numbers)
+    ]
     if len(lines) > MAX_SHOWN:
         lines[MAX_SHOWN:] = [f"{path}: and {len(lines) - MAX_SHOWN} more"]
     return "\n".join(lines)
