@@ -12,9 +12,12 @@ from served_service import Served, ask, connected, served
 
 from tuner.daemon.api import connection as protocol
 from tuner.daemon.api.access import Caller, Gate, UserRateLimiter
-from tuner.daemon.api.connection import SHARE, LogRateLimiter, UserSlots
+from tuner.daemon.api import places as room
+from tuner.daemon.api.heads import HEAD_BYTES
+from tuner.daemon.api.places import SHARE, UserSlots
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable
+from tuner.system.log_rate import LogRateLimiter
 
 REQUEST = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -198,7 +201,7 @@ def test_connections_beyond_the_limit_are_told_so() -> None:
 
 def test_those_who_are_refused_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections too many are waited for a moment, some at a time, and leave nothing behind."""
-    monkeypatch.setattr(protocol, "_MOST_REFUSED", 4)
+    monkeypatch.setattr(room, "_MOST_REFUSED", 4)
     monkeypatch.setattr(protocol, "_REFUSED_S", 0.05)
     with served(connections=4) as api, contextlib.ExitStack() as stack:
         for _ in range(3):

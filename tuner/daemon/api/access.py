@@ -21,13 +21,16 @@ from typing import Protocol
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tuner.daemon.api.errors import error_answer, internal_answer
+from tuner.daemon.api.errors import error_answer, internal_answer, is_shortage
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable
+from tuner.system.log_rate import LogRateLimiter
 
 ANSWER_TIMEOUT_S = 30.0  # far above what a busy database takes; beyond it something hangs
 _LOCAL = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 _BEARER = b"bearer "
+_COME_BACK = {"retry-after": "1"}  # seconds
+_TOLD_EVERY_S = 10.0  # in the log
 _LONGEST_PATH = 200  # characters of it in the log
 _MOST_USERS = 1024  # remembered; those who have not asked for a second have nothing to remember
 _CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7)
@@ -186,6 +189,7 @@ class Gate:
         self._rate = UserRateLimiter(limits.requests_per_s, now)
         self._token = None if token is None else token.encode()
         self._answer_timeout_s = answer_timeout_s
+        self._short = LogRateLimiter(_TOLD_EVERY_S, now)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request of HTTP; nothing else is offered."""
@@ -194,7 +198,7 @@ class Gate:
         if _LOG.isEnabledFor(logging.DEBUG):
             path = scope["raw_path"][:_LONGEST_PATH].decode("ascii", "replace")
             _LOG.debug("%s %s by %s", scope["method"], path, caller)
-        refusal = self._refusal(caller, headers)
+        refusal = self._refusal(caller, headers, scope["state"].get("authenticated", _always))
         try:
             if refusal is None and _has_body(headers):
                 receive = await self._whole(headers, receive)
@@ -207,10 +211,12 @@ class Gate:
             return
         await self._timed(scope, receive, send)
 
-    def _refusal(self, caller: Caller, headers: dict[bytes, bytes]) -> Response | None:
+    def _refusal(
+        self, caller: Caller, headers: dict[bytes, bytes], authenticated: Callable[[], bool]
+    ) -> Response | None:
         """The answer to who must not pass; None for who may."""
         if caller.tcp:
-            refusal = self._refusal_of_stranger(headers)
+            refusal = self._refusal_of_stranger(headers, authenticated)
             if refusal is not None:
                 return refusal
         elif not caller.admitted:
@@ -221,7 +227,9 @@ class Gate:
             return error_answer(429, "too many requests of one user in a second", headers=retry)
         return None
 
-    def _refusal_of_stranger(self, headers: dict[bytes, bytes]) -> Response | None:
+    def _refusal_of_stranger(
+        self, headers: dict[bytes, bytes], authenticated: Callable[[], bool]
+    ) -> Response | None:
         """Over TCP anybody on the machine can come, and a browser too: host and token decide."""
         if not _LOCAL.fullmatch(headers.get(b"host", b"")):
             return error_answer(403, "the Host header must be localhost, 127.0.0.1 or [::1]")
@@ -229,7 +237,7 @@ class Gate:
         bearer = given[: len(_BEARER)].lower() == _BEARER
         known = self._token is not None and hmac.compare_digest(given[len(_BEARER) :].strip(), self._token)
         if bearer and known:
-            return None
+            return None if authenticated() else error_answer(429, "too many connections", headers=_COME_BACK)
         challenge = {"www-authenticate": "Bearer"}
         return error_answer(401, "send the header 'Authorization: Bearer TOKEN'", headers=challenge)
 
@@ -292,10 +300,18 @@ class Gate:
         except Exception as error:
             if begun:  # nothing else can be said any more; the server closes and logs
                 raise
-            _LOG.exception("%s %s", scope["method"], scope["path"][:_LONGEST_PATH])
+            if not is_shortage(error):
+                _LOG.exception("%s %s", scope["method"], scope["path"][:_LONGEST_PATH])
+            elif times := self._short.times():
+                _LOG.error("%d requests could not be answered: %s", times, error or type(error).__name__)
             await internal_answer(error)(scope, receive, send)
         finally:
             timer.cancel()
+
+
+def _always() -> bool:
+    """Of a scope that was made without a connection."""
+    return True
 
 
 def _has_body(headers: dict[bytes, bytes]) -> bool:

@@ -20,7 +20,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.daemon.api.access import Gate, group_of
 from tuner.daemon.api.app import interface
-from tuner.daemon.api.connection import HEAD_BYTES, Connection, ServerLimits
+from tuner.daemon.api.connection import Connection
+from tuner.daemon.api.heads import HEAD_BYTES
+from tuner.daemon.api.places import ServerLimits
 from tuner.daemon.interface import ServiceInterface
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
 from tuner.errors import InputError
