@@ -13,7 +13,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.daemon.api.errors import error_answer, internal_answer, is_shortage
+from tuner.daemon.api.request_rate import UserRateLimiter
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable
 from tuner.system.log_rate import LogRateLimiter
@@ -32,7 +33,6 @@ _BEARER = b"bearer "
 _COME_BACK = {"retry-after": "1"}  # seconds
 _TOLD_EVERY_S = 10.0  # in the log
 _LONGEST_PATH = 200  # characters of it in the log
-_MOST_USERS = 1024  # remembered; those who have not asked for a second have nothing to remember
 _CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7)
 _SO_PEERGROUPS = 59  # of asm-generic/socket.h; Python has no name for it
 _GROUPS_BYTES = 1024  # the most that Python asks the kernel for; whoever is in more than 256 is looked up
@@ -116,41 +116,6 @@ def group_of(listener: socket.socket) -> int | None:
         return Path(name).stat().st_gid
     except OSError:
         return None
-
-
-class UserRateLimiter:
-    """Requests per second of each user: a bucket of one second's requests that fills steadily.
-
-    Args:
-        per_s: requests per second of one user.
-        now: monotonic clock in seconds.
-    """
-
-    def __init__(self, per_s: float, now: Callable[[], float] = time.monotonic) -> None:
-        self._per_s = per_s
-        self._room = max(1.0, per_s)
-        self._now = now
-        self._buckets: dict[Hashable, tuple[float, float]] = {}  # user -> requests left, and when
-
-    def wait_s(self, user: Hashable) -> float:
-        """Count a request: 0 where it may pass, else how long the user has to wait in seconds."""
-        now_s = self._now()
-        left, then_s = self._buckets.get(user, (self._room, now_s))
-        left = min(self._room, left + (now_s - then_s) * self._per_s)
-        if left < 1.0:
-            self._buckets[user] = left, now_s
-            return (1.0 - left) / self._per_s
-        if len(self._buckets) >= _MOST_USERS:
-            self._forget(now_s)
-        self._buckets[user] = left - 1.0, now_s
-        return 0.0
-
-    def _forget(self, now_s: float) -> None:
-        """Drop the users whose buckets are full again."""
-        full_after_s = self._room / self._per_s
-        self._buckets = {
-            user: bucket for user, bucket in self._buckets.items() if now_s - bucket[1] < full_after_s
-        }
 
 
 class _DisconnectError(Exception):
@@ -303,7 +268,7 @@ class Gate:
             if not is_shortage(error):
                 _LOG.exception("%s %s", scope["method"], scope["path"][:_LONGEST_PATH])
             elif times := self._short.times():
-                _LOG.error("%d requests could not be answered: %s", times, error or type(error).__name__)
+                _LOG.error("%d requests could not be answered: %s", times, str(error) or type(error).__name__)
             await internal_answer(error)(scope, receive, send)
         finally:
             timer.cancel()

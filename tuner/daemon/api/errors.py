@@ -27,6 +27,7 @@ _NO_PATH = 404
 _WRONG_METHOD = 405
 _LONGEST_METHOD = 20  # characters of it in a message
 _SHORTAGES = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_BUSY = "the daemon has too few threads, files or too little memory just now"
 _KINDS = {
     400: "input",
     401: "unauthorised",
@@ -158,11 +159,15 @@ def is_shortage(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "can't start new thread" in str(error)
 
 
+def busy_body() -> bytes:
+    """The JSON of the error where they are used up."""
+    return error_body("busy", _BUSY)
+
+
 def internal_answer(error: Exception) -> Response:
     """The answer where the daemon is at fault; what happened is for its log."""
     if is_shortage(error):
-        text = "the daemon has too few threads, files or too little memory just now"
-        return error_answer(503, text, kind="busy", headers={"retry-after": str(_RETRY_S)})
+        return error_answer(503, _BUSY, kind="busy", headers={"retry-after": str(_RETRY_S)})
     text = f"the daemon failed, and its log tells how: {type(error).__name__}"
     return error_answer(500, text, kind="internal")
 

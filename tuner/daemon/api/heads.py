@@ -1,7 +1,7 @@
-"""The head of a request, looked at before it is parsed: its length, and whether it can be read in one way only.
+"""The head of a request, looked at before it is parsed: its length, and whether there is one way to read it.
 
-h11 bounds a head only while it is incomplete, and reads some heads that others in between read differently. Such
-a difference lets a second request hide in the body of a first.
+h11 bounds a head only while it is incomplete, and reads some heads that others in between read differently.
+Such a difference lets a second request hide in the body of a first.
 """
 
 import re

@@ -2,10 +2,10 @@
 
 import logging
 import math
-import os
 import resource
 from collections import Counter
 from collections.abc import Hashable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 from tuner.daemon.api.heads import HEAD_BYTES
@@ -139,4 +139,4 @@ def free_descriptors() -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         limit = 2**31
-    return limit - len(os.listdir("/proc/self/fd"))
+    return limit - len(list(Path("/proc/self/fd").iterdir()))
