@@ -215,11 +215,14 @@ class Service:
         job = await self._board.change(number, JobState.CANCELLED, _by(peer))
         if job.origin in OWN:  # else it would be queued again at once
             self._backlog.tried(job.spec)
+        self._maintenance.backlog_may_have_changed()  # there may be room for another one
         return job
 
     async def pause(self, number: int, peer: Peer) -> JobRecord:
         """See ``ServiceInterface.pause``."""
-        return await self._board.change(number, JobState.PAUSED, _by(peer))
+        job = await self._board.change(number, JobState.PAUSED, _by(peer))
+        self._maintenance.backlog_may_have_changed()
+        return job
 
     async def resume(self, number: int, peer: Peer) -> JobRecord:
         """See ``ServiceInterface.resume``."""
