@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from daemon_breaking import FAULTS, OF_THE_PLAYED_GPU
-from daemon_scene import MODELLED, PATIENCE_S, PLAYED, Process, Scene
+from daemon_fault import Told
+from daemon_scene import MODELLED, PLAYED, Process, Scene
 
 from tuner.client import Client
 from tuner.errors import DaemonUnavailableError, TunerError
@@ -19,6 +20,7 @@ ANSWER_S = (
 )
 GONE_S = 15.0  # within which what a killed daemon leaves has ended
 _FIRST_S = 1.0  # from the first job to the fault at most: imports, first trials, confirmation
+_ENDS_S = 180.0  # within which a job ends; what could not begin for a minute is tried again after another
 _WORKLOAD = "scan-lf:N=4"
 _ENDED = ("finished", "failed", "cancelled")
 
@@ -32,7 +34,7 @@ class Outcome:
         hit: it met what it is aimed at.
         seconds: from the first job of the round until all had ended; of its last fault.
         endings: how its jobs ended, by state.
-        lost: trials that were seen stored, and are not any more.
+        lost: trials, jobs, answers and their conditions that were seen stored, and are not any more.
         twice: trials that a job measured twice.
         stuck: jobs that did not end.
         clock_set: a clock is not as it was found, or a journal entry is left.
@@ -71,7 +73,7 @@ class Trial:
     def __init__(self, scene: Scene, rng: random.Random) -> None:
         self._scene = scene
         self._rng = rng
-        self._seen: dict[tuple[int, int], str] = {}
+        self._seen: dict[tuple[str, int, int], str] = {}
 
     def round(self, faults: Sequence[str]) -> list[Outcome]:
         """Submit jobs, break one thing after the other while they run, and look when all has ended.
@@ -88,23 +90,26 @@ class Trial:
             elif not self._scene.client().jobs(("queued", "running")):
                 jobs.append(self._submit(MODELLED))
             time.sleep(self._rng.uniform(0.0, _FIRST_S))  # the instant is the point
-            self._break(outcome)
+            if self._break(outcome).wiped:  # and all that was stored with it
+                self._seen.clear()
+                jobs = [self._submit(MODELLED)]
         self._await(jobs, outcomes[-1])
         self.look(outcomes[-1])
         outcomes[-1].seconds = time.monotonic() - begun_s
         self._scene.rest_gpu()
         return outcomes
 
-    def _break(self, outcome: Outcome) -> None:
+    def _break(self, outcome: Outcome) -> Told:
         """Have something go wrong and right again."""
         self._note()
         with FAULTS[outcome.fault](self._scene, self._rng) as told:
             outcome.hit = told.hit
-            if not told.fatal:
+            if not (told.fatal or told.silent):
                 self._ask(outcome)
             self._note()
         self._up(outcome, fatal=told.fatal)
         self._ask(outcome)
+        return told
 
     def _submit(self, device: str) -> int:
         """A search that is over within seconds; that of the played GPU sets its clocks."""
@@ -135,7 +140,7 @@ class Trial:
 
     def _note(self) -> None:
         """Remember what is stored: from now on it must stay so."""
-        self._seen.update(self._scene.trials())
+        self._seen.update(self._scene.stored())
 
     def _up(self, outcome: Outcome, *, fatal: bool) -> None:
         """Do what the service manager does: start it again when it has died."""
@@ -177,7 +182,7 @@ class Trial:
                 states.update({number: _state(client, number) for number in jobs})
             return len(states) == len(jobs) and all(state in _ENDED for state in states.values())
 
-        self._scene.until(ended, PATIENCE_S)
+        self._scene.until(ended, _ENDS_S)
         outcome.endings.update(states.values())
         stuck = [number for number in jobs if states.get(number) not in _ENDED]
         outcome.stuck = len(stuck)
@@ -191,10 +196,10 @@ class Trial:
         if not scene.until(lambda: not self._strays(), patience_s):
             outcome.left += [f"{one.role} {one.state}" for one in self._strays()]
         outcome.clock_set = not scene.until(lambda: not (scene.clock_set() or scene.journals()), patience_s)
-        now = scene.trials()
+        now = scene.stored()
         if any(now.get(key) != text for key, text in self._seen.items()):
             scene.put_right()  # damage that nobody has met yet is still there
-            now = scene.trials()
+            now = scene.stored()
         outcome.lost = sum(now.get(key) != text for key, text in self._seen.items())
         outcome.twice = scene.twice()
         self._seen = dict(now)  # a loss is counted once

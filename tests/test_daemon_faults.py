@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cli_process import SMALL, tuner
 from daemon_breaking import FAULTS, plan
-from daemon_scene import MODELLED, Clocks, Scene, faulty_time
+from daemon_scene import MODELLED, Clocks, Scene, preloaded
 from daemon_trial import Outcome, Trial
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,7 +81,7 @@ def test_every_kind_comes_up_before_one_comes_again(count: int, seed: int) -> No
 def test_time_that_jumps_is_seen_and_waits_are_not_changed(tmp_path: Path) -> None:
     """A process under the played clocks sees them, and a wait takes as long as ever."""
     clocks = Clocks(tmp_path / "time")
-    environment = {**os.environ, "LD_PRELOAD": faulty_time(), "FAULTY_TIME": str(clocks.path)}
+    environment = {**os.environ, "LD_PRELOAD": preloaded("faulty_time"), "FAULTY_TIME": str(clocks.path)}
 
     def seen() -> tuple[float, float, float]:
         command = [sys.executable, "-c", CLOCKS]
