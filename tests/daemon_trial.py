@@ -4,7 +4,7 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ GONE_S = 15.0  # within which what a killed daemon leaves has ended
 _FIRST_S = 1.0  # from the first job to the fault at most: imports, first trials, confirmation
 _ENDS_S = 180.0  # within which a job ends; what could not begin for a minute is tried again after another
 _WORKLOAD = "scan-lf:N=4"
+_MOST_TOLD = 5
 _ENDED = ("finished", "failed", "cancelled")
 
 
@@ -35,6 +36,7 @@ class Outcome:
         seconds: from the first job of the round until all had ended; of its last fault.
         endings: how its jobs ended, by state.
         lost: trials, jobs, answers and their conditions that were seen stored, and are not any more.
+        losses: the first of them, by table and key.
         twice: trials that a job measured twice.
         stuck: jobs that did not end.
         clock_set: a clock is not as it was found, or a journal entry is left.
@@ -48,6 +50,7 @@ class Outcome:
     seconds: float = 0.0
     endings: Counter[str] = field(default_factory=Counter)
     lost: int = 0
+    losses: list[str] = field(default_factory=list)
     twice: int = 0
     stuck: int = 0
     clock_set: bool = False
@@ -139,8 +142,8 @@ class Trial:
         return numbers[0]
 
     def _note(self) -> None:
-        """Remember what is stored: from now on it must stay so."""
-        self._seen.update(self._scene.stored())
+        """Remember what is stored: from now on it must stay so, also where it is damaged for the moment."""
+        self._seen = {**self._scene.stored(), **self._seen}
 
     def _up(self, outcome: Outcome, *, fatal: bool) -> None:
         """Do what the service manager does: start it again when it has died."""
@@ -197,12 +200,16 @@ class Trial:
             outcome.left += [f"{one.role} {one.state}" for one in self._strays()]
         outcome.clock_set = not scene.until(lambda: not (scene.clock_set() or scene.journals()), patience_s)
         now = scene.stored()
-        if any(now.get(key) != text for key, text in self._seen.items()):
+        if self._lost(now):
             scene.put_right()  # damage that nobody has met yet is still there
             now = scene.stored()
-        outcome.lost = sum(now.get(key) != text for key, text in self._seen.items())
+        lost = self._lost(now)
+        outcome.lost, outcome.losses = len(lost), [f"{key}: {now.get(key)}" for key in lost[:_MOST_TOLD]]
         outcome.twice = scene.twice()
         self._seen = dict(now)  # a loss is counted once
+
+    def _lost(self, now: Mapping[tuple[str, int, int], str]) -> list[tuple[str, int, int]]:
+        return [key for key, text in self._seen.items() if now.get(key) != text]
 
     def _strays(self) -> list[Process]:
         """Processes that nobody needs now; the daemon keeps one a while that looks at GPUs."""
