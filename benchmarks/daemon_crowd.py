@@ -68,7 +68,7 @@ class Crowd:
             if what < 0.8:
                 count = rng.paretovariate(1.0)  # a few use an answer far more often than others
                 self._do("best", lambda: client.best(workload, device=device, count=count))  # noqa: B023
-            elif what < 0.97:
+            elif what < 0.995:
                 use = Use((workload,), device=device, count=rng.paretovariate(1.0))
                 self._do("uses", lambda: client.used(use))  # noqa: B023
             else:

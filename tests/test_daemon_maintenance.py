@@ -24,7 +24,6 @@ from service_rig import (
 
 from tuner.config.catalog import Catalog
 from tuner.daemon.attempts.messages import AttemptResult
-from tuner.daemon.backlog.auto_queue import AHEAD
 from tuner.daemon.backlog.backlog import priority, worth_of
 from tuner.daemon.interface import Question
 from tuner.daemon.queue.job_specs import WITHDRAWN, missing, unwanted
@@ -178,31 +177,25 @@ async def test_a_set_has_the_priority_that_daemon_toml_gives_it_now(tmp_path: Pa
 
 @plays
 async def test_own_jobs_are_worth_what_they_are_worth_now(tmp_path: Path) -> None:
-    """Uses that come after a job was queued count: what is used most goes first."""
+    """Uses that come after a job was queued count, also in the database."""
     async with working(tmp_path, settings(online=TUNED)) as rig:
-        await rig.submit()
-        await rig.attempts.get()  # so that all others wait
-        first = await ask(rig, "scan-lf:N=64")
-        second = await ask(rig, "scan-lf:N=128", 100.0)
-        waiting = [job.id for job in rig.service._board.waiting(DEVICE)]
-        assert waiting == [second, first]
-        await ask(rig, "scan-lf:N=64", 3e6)
+        await busy(rig)
+        queued = await ask(rig, "scan-lf:N=64")
+        assert await ask(rig, "scan-lf:N=64", 3e6) == queued
         await asyncio.sleep(MINUTE_S)
-        assert [job.id for job in rig.service._board.waiting(DEVICE)] == [first, second]
-        stored = await rig.storage.run(lambda books: books.jobs.job(first or 0))
+        stored = await rig.storage.run(lambda books: books.jobs.job(queued or 0))
         assert stored is not None
         assert worth_of(stored.priority) == pytest.approx(3e6 * 0.01 * 0.099, rel=0.02)
 
 
 @plays
-async def test_own_jobs_wait_in_the_backlog_until_they_run_soon(tmp_path: Path) -> None:
-    """Few are queued, none is withdrawn for a better one, and a free place is for the best of then."""
+async def test_own_jobs_wait_in_the_backlog_until_they_run_next(tmp_path: Path) -> None:
+    """One is queued, which no better one drives out, and a free place is for the best of then."""
     async with working(tmp_path, settings(online=TUNED)) as rig:
         blocker = await busy(rig)
         asked = [await ask(rig, f"scan-lf:N={2**number}", 3.0**number) for number in range(3, 8)]
-        assert [number is not None for number in asked] == [True] * AHEAD + [False] * 3
-        own = [job for job in rig.service._board.jobs if job.origin is Origin.REQUEST]
-        assert {job.id for job in own} == set(asked[:AHEAD])
+        assert [number is not None for number in asked] == [True] + [False] * 4
+        assert [job.id for job in rig.service._board.waiting(DEVICE)] == asked[:1]
         blocker.end()
         done = []
         for _ in range(4):
@@ -211,25 +204,36 @@ async def test_own_jobs_wait_in_the_backlog_until_they_run_soon(tmp_path: Path) 
             done.append(attempt.spec.job_spec.workloads[0])
             attempt.end()
             await rig.until(attempt.spec.job, "finished")
-        assert done == [f"scan-lf:N={size}" for size in (16, 128, 64, 32)]
+        assert done == [f"scan-lf:N={size}" for size in (8, 128, 64, 32)]
         assert JobState.CANCELLED not in states(await rig.service.jobs())
 
 
 @plays
-async def test_own_jobs_leave_places_for_clients(tmp_path: Path) -> None:
-    """Half of the places stay for clients; where clients' jobs wait, the daemon's own wait in the backlog."""
-    async with working(tmp_path, settings(online=TUNED, limits={"queue": 2})) as rig:
-        await busy(rig)
-        assert await ask(rig, "scan-lf:N=64") is not None
-        assert await ask(rig, "scan-lf:N=128") is None
-        theirs = await rig.submit()
-    async with working(tmp_path, settings(online=TUNED)) as rig:
+async def test_each_device_has_its_own_place(tmp_path: Path) -> None:
+    """What waits for one device keeps the daemon from no job on another."""
+    async with working(tmp_path, settings(online=TUNED), (DEVICE, OTHER)) as rig:
         rig.presence = LOADED
-        await rig.submit(1.0)
-        assert await ask(rig, "scan-lf:N=128") is None
-        await rig.service.cancel(theirs.id, PEER)
+        for device in (DEVICE, OTHER):
+            for workload in ("scan-lf:N=64", "scan-lf:N=128"):
+                rig.service.best(Question((workload,), device=device, count=1.0), PEER)
         await asyncio.sleep(LOOK_S)
-        assert await ask(rig, "scan-lf:N=128") is None, "another client's job waits, and one of our own"
+        waiting = [job.spec.device for job in rig.service._board.jobs]
+        assert sorted(waiting) == sorted((DEVICE, OTHER))
+
+
+@plays
+async def test_own_jobs_leave_places_for_clients(tmp_path: Path) -> None:
+    """Half of the places stay for clients, and where their jobs wait, the daemon queues none before a set."""
+    for places, own in ((1, 0), (2, 1)):
+        async with working(tmp_path / str(places), settings(online=TUNED, limits={"queue": places})) as rig:
+            await busy(rig)
+            assert (await ask(rig, "scan-lf:N=64") is not None) is bool(own)
+            for _ in range(places - own):
+                await rig.submit()
+    last = {**SET, "workloads": ("fft:N=4",), "priority": -2.0}
+    async with working(tmp_path / "set", settings(online=TUNED, set=(last,))) as rig:
+        rig.presence = LOADED
+        assert await ask(rig, "scan-lf:N=64") is not None, "this set goes after all others"
 
 
 @plays

@@ -180,6 +180,7 @@ class Service:
 
     def _changed(self) -> None:
         self._queues.wake()
+        self._maintenance.backlog_may_have_changed()  # there may be room for another job
 
     # --- jobs ----------------------------------------------------------------------------------------
 
@@ -215,14 +216,11 @@ class Service:
         job = await self._board.change(number, JobState.CANCELLED, _by(peer))
         if job.origin in OWN:  # else it would be queued again at once
             self._backlog.tried(job.spec)
-        self._maintenance.backlog_may_have_changed()  # there may be room for another one
         return job
 
     async def pause(self, number: int, peer: Peer) -> JobRecord:
         """See ``ServiceInterface.pause``."""
-        job = await self._board.change(number, JobState.PAUSED, _by(peer))
-        self._maintenance.backlog_may_have_changed()
-        return job
+        return await self._board.change(number, JobState.PAUSED, _by(peer))
 
     async def resume(self, number: int, peer: Peer) -> JobRecord:
         """See ``ServiceInterface.resume``."""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tuner.daemon.backlog.backlog import MOST_CANDIDATES, CandidateJob, priority, worth_of
@@ -12,10 +11,6 @@ from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.job_specs import answer_key, topic
 from tuner.errors import StoreError
 from tuner.model.jobs import OWN, JobKind, JobRecord, JobSpec, JobState, Origin
-
-AHEAD = 2
-"""With fewer jobs that wait for a device, the daemon queues one of its own there: one begins as soon as the
-device is free, another one if that fails. All others stay in the backlog, where none has to be withdrawn."""
 
 _WORTH_WRITING = 0.05  # a worth that has changed by a smaller share changes no priority: that is written
 _LOG = logging.getLogger(__name__)
@@ -58,9 +53,10 @@ class AutoQueue:
     async def propose(self, candidates: Sequence[CandidateJob]) -> None:
         """Queue candidates that will run soon; what is queued stays so.
 
-        A candidate is queued where fewer than ``AHEAD`` jobs go before it on its device, and where no job of
-        a client or a set is to answer its question in another way: it comes up again when that has ended.
-        Half of all places stay for clients.
+        A candidate is queued where nothing that goes before it waits for its device, and where no job of a
+        client or a set is to answer its question in another way: it comes up again when that has ended. So
+        at most one of the daemon's own jobs waits for a device, and begins as soon as that is free. Half of
+        all places stay for clients.
 
         Args:
             candidates: the most worthwhile first.
@@ -75,25 +71,21 @@ class AutoQueue:
     def _next(self, candidates: Sequence[CandidateJob]) -> CandidateJob | None:
         """The first candidate that is to be queued now; None where there is none."""
         active = [job for job in self._board.jobs if job.state is not JobState.PAUSED]
-        own = Counter(job.spec.device for job in active if job.origin in OWN and job.state is JobState.QUEUED)
-        if own.total() >= self._most_waiting() // 2:
-            return None
-        others = [job for job in active if job.origin not in OWN]
-        asked = {answer_key(job.spec) for job in others}
-        waiting: dict[str, list[float]] = {}
-        for job in others:
+        asked = {answer_key(job.spec) for job in active if job.origin not in OWN}
+        first: dict[str, float] = {}  # priority of the job that goes first, by device; own jobs stay first
+        own = 0
+        for job in active:
             if job.state is JobState.QUEUED:
-                waiting.setdefault(job.spec.device, []).append(job.priority)
-
-        def runs_soon(one: CandidateJob) -> bool:
-            before = sum(rank >= one.priority for rank in waiting.get(one.spec.device, ()))
-            return own[one.spec.device] + before < AHEAD
-
+                own += job.origin in OWN
+                rank = math.inf if job.origin in OWN else job.priority
+                first[job.spec.device] = max(rank, first.get(job.spec.device, -math.inf))
+        if own >= self._most_waiting() // 2:
+            return None
         return next(
             (
                 one
                 for one in candidates
-                if runs_soon(one)
+                if first.get(one.spec.device, -math.inf) < one.priority
                 and answer_key(one.spec) not in asked
                 and self._known(one.spec, one.origin) is None
             ),
