@@ -148,13 +148,17 @@ class GuardedScene:
         where = self._where
         words = (self._gpu, where.library or "", where.devfreq, self._directory, where.socket)
         self._holder = subprocess.Popen(
-            [sys.executable, "-c", self.script, *map(str, words)],
+            self._contained([sys.executable, "-c", self.script, *map(str, words)]),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == "here\n"
+
+    def _contained(self, command: list[str]) -> list[str]:
+        """How the holder is started."""
+        return command
 
     def pid(self, role: str) -> int | None:
         if self._holder is None:

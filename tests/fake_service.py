@@ -21,6 +21,7 @@ class FakeService:
         broken: what every call raises; None while all is well.
         most_jobs: that wait at most.
         following: how many follow just now.
+        stores: whether uses reach the disk.
     """
 
     def __init__(self, most_jobs: int = 1000) -> None:
@@ -30,6 +31,7 @@ class FakeService:
         self.broken: Exception | None = None
         self.most_jobs = most_jobs
         self.following = 0
+        self.stores = True
         self.changed = asyncio.Condition()
         self._ids = itertools.count(1)
         self._events = itertools.count(1)
@@ -143,9 +145,10 @@ class FakeService:
             refinement=None,
         )
 
-    async def used(self, uses: Sequence[Question], peer: Peer) -> None:
+    async def used(self, uses: Sequence[Question], peer: Peer) -> bool:
         self._check()
         self.asked.extend((use, peer) for use in uses)
+        return self.stores
 
     async def status(self) -> Mapping[str, Any]:
         self._check()

@@ -1,4 +1,4 @@
-"""The scenes of ``clock_kills`` and those with the helper: a client, and ``tuner-clockd`` in a process."""
+"""All scenes: those of ``clock_kills`` by themselves, with the helper in a process, and in a container."""
 
 import contextlib
 import os
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import clock_kills
 from clock_kills import GuardedScene, Scene, devfreq_scene, nvml_scene
+from container_kills import contained, why_not
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import reach
 from tuner.power.clocks.controls import choose_actuator
@@ -108,5 +109,12 @@ SCENES: dict[str, Callable[[Path], AbstractContextManager[Scene]]] = {
     **clock_kills.SCENES,
     "helper-nvml": helped(nvml_scene),
     "helper-devfreq": helped(devfreq_scene),
+    "container-nvml": contained(nvml_scene),
+    "container-devfreq": contained(devfreq_scene),
 }
 """Makes a scene in an empty folder."""
+
+
+def unavailable(scene: str) -> str:
+    """Why a scene cannot be made here; empty where it can."""
+    return why_not() if scene.startswith("container") else ""

@@ -6,7 +6,8 @@ from contextlib import closing
 from pathlib import Path
 
 from tuner.database import Database, Jobs, Ledger
-from tuner.database.pair import Transaction
+from tuner.database.checksums import TABLES
+from tuner.database.transaction import Transaction
 from tuner.model.jobs import JobSpec, Origin
 
 ENTRIES = 120  # some hundred thousand bytes: pages of all kinds, and records that need several
@@ -18,7 +19,7 @@ def filled(path: Path) -> None:
         def fill(change: Transaction) -> None:
             for number in range(ENTRIES):
                 change.execute(
-                    "INSERT INTO analytical VALUES (?, ?)",
+                    "INSERT INTO analytical (key, document) VALUES (?, ?)",
                     (f"{number}", json.dumps({"v": "x" * 97 * (number % 60)})),
                 )
 
@@ -31,3 +32,12 @@ def content(path: Path) -> list[str]:
     """All that a file says."""
     with closing(sqlite3.connect(path)) as connection:
         return list(connection.iterdump())
+
+
+def rows(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """All rows with checksums, by table."""
+    with closing(sqlite3.connect(path)) as connection:
+        return {
+            name: connection.execute(f"SELECT {table.listed()} FROM {name} ORDER BY 1, 2").fetchall()
+            for name, table in TABLES.items()
+        }

@@ -1,13 +1,13 @@
 """``tuner clocks``: what is shown of the clocks of this machine, and what is given back."""
 
 import fcntl
-import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from tuner.power.clocks import controls
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.journal import JournalPlace
 
-from tuner.system.owner import this_process
+from tuner.system.boot import BootRecord
 
 HOLDER = """
 import signal, sys
@@ -288,13 +288,33 @@ def test_reset_goes_on_past_a_failure(nvml: State) -> None:
     assert nvml.resets == 1
 
 
-def test_an_entry_of_another_boot_is_told(nvml: State, where: ClockPaths) -> None:
+def test_an_entry_of_before_a_reboot_is_told(
+    nvml: State, where: ClockPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reboot resets clocks: its entries are removed, and nothing is set."""
-    place(where).directory.mkdir()
-    _, pid, start = this_process().split(":")
-    entry = {"control": "nvml", "gpu": UUID, "owner": f"another:{pid}:{start}", "old": {}, "new_mhz": 900}
-    place(where).journal.write_text(json.dumps(entry))
+    written = announced_in(place(where), BootRecord("earlier", on_host=True, since_boot_s=500.0, at_s=1e9))
+    later = replace(BootRecord.present(), on_host=True, at_s=written.at_s + 60.0, since_boot_s=20.0)
+    monkeypatch.setattr(BootRecord, "present", lambda: later)
 
     assert "nothing to undo: a reboot" in tuner("clocks", "restore").stdout
     assert nvml.resets == 0
     assert not place(where).journal.exists()
+
+
+def test_an_entry_of_a_container_is_restored(nvml: State, where: ClockPaths) -> None:
+    """Another boot id on the same machine: a container's own. The clock is given back, and that is said."""
+    announced_in(place(where), replace(BootRecord.present(), boot_id="its own", on_host=False))
+
+    told = tuner("clocks", "restore").stdout
+    assert "restored; it was set under another boot id" in told
+    assert nvml.resets == 1
+    assert not place(where).journal.exists()
+
+
+def announced_in(place: JournalPlace, written: BootRecord) -> BootRecord:
+    """Announce a clock as another boot or container would have."""
+    place.directory.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BootRecord, "present", lambda: written)
+        place.write(f"{written.boot_id}:7:7", {"setting": "locked", "baseline_mhz": None}, 900)
+    return written

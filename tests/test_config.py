@@ -489,7 +489,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("binary.toml", b"\xff\xfe\x00", "is not UTF-8 text"),
         ("large.toml", b"#" * (2**20 + 1), "larger than 1 MiB"),
         ("empty.toml", b"", r"\[kernel\]: is needed"),
-        ("deep.toml", b"a = " + b"[" * 3000 + b"]" * 3000, r"deep.toml: nested too deeply"),
+        (
+            "deep.toml",
+            b"a = " + b"[" * 3000 + b"]" * 3000,
+            r"deep.toml: not valid TOML: .*nested too deeply",
+        ),
         ("digits.toml", b"a = " + b"1" * 5000, r"digits.toml: not valid TOML: .*5000 digits"),
         ("hexadecimal.toml", b"a.b = [0x" + b"f" * 5000 + b"]", r"hexadecimal.toml: a.b: a whole number"),
     ):

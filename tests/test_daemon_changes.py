@@ -215,7 +215,7 @@ def test_what_changes_while_kernels_are_read_is_seen(tmp_path: Path, monkeypatch
     """The watch is begun before the files are read: a kernel changed in between counts as changed."""
     folder = tmp_path / "kernels.d"
     folder.mkdir()
-    monkeypatch.setattr(state_module, "kernel_directories", tuple)
+    monkeypatch.setattr(state_module, "usable_directories", lambda named: (tuple(named), {}))
 
     def load(search_path: Sequence[Path]) -> Catalog:
         (folder / "new.toml").write_text("")
@@ -223,7 +223,7 @@ def test_what_changes_while_kernels_are_read_is_seen(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(state_module, "Catalog", SimpleNamespace(load=load))
     settings = Settings.model_validate({"kernels": {"directories": [str(folder)]}})
-    files = state_module.load_kernels(settings)
+    files = state_module.usable_kernels(settings)
 
     assert files.watch.look() == Changes(sources=True)
     assert files.watch.look() == Changes()

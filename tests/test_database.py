@@ -14,7 +14,7 @@ from tuner.database import Store
 from tuner.database.best_known import DatabaseSource
 from tuner.database.faults import mirror_of
 from tuner.database.ranking import AnswerQuery, served_answer
-from tuner.errors import InputError, StoreDamagedError, StoreError
+from tuner.errors import InputError, StoreError
 from tuner.model import (
     Configuration,
     DeviceIdentity,
@@ -225,17 +225,22 @@ def test_corrupted_file_is_named(path: Path) -> None:
     assert path.read_bytes().startswith(b"not a database")
 
 
-def test_truncated_database_is_an_error(path: Path) -> None:
-    """A database that is cut off in the middle, as its mirror is, is reported, not served."""
+def test_truncated_database_gives_what_is_left(path: Path) -> None:
+    """A database that is cut off in the middle, as its mirror is, still has the rows of its first part."""
     with Store(path) as store:
         for _ in range(50):
             run = store.begin(CONDITIONS)
             store.add(run, 1, TRIAL, MEASUREMENT, CONDITIONS.names)
+        before = {run.id: run for run in store.history()}
     for file in (path, mirror_of(path)):
-        os.truncate(file, path.stat().st_size // 2)
+        os.truncate(file, 3 * file.stat().st_size // 4)
 
-    with pytest.raises(StoreDamagedError, match=r"tuner\.db"), Store(path) as store:
-        store.history()
+    with Store(path) as store:
+        after = store.history()
+        next_run = store.begin(CONDITIONS)
+    assert 0 < len(after) < 50
+    assert all(replace(run, trials=before[run.id].trials) == before[run.id] for run in after)
+    assert next_run > max(run.id for run in after)
 
 
 def test_locked_database_names_the_trouble(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,8 +261,9 @@ def test_full_disk_keeps_what_was_stored(path: Path) -> None:
     with Store(path) as store:
         run = store.begin(CONDITIONS)
         store.add(run, 1, TRIAL, MEASUREMENT, CONDITIONS.names)
-        pages = store.database.read(lambda view: view.rows("PRAGMA page_count"))[0][0]
-        store.database.read(lambda view: view.rows(f"PRAGMA max_page_count = {pages}"))
+        assert store.database._pair is not None
+        (pages,) = store.database._pair.main.execute("PRAGMA page_count").fetchone()
+        store.database._pair.main.execute(f"PRAGMA max_page_count = {pages}")
         big = replace(MEASUREMENT, flags=(Flag.parse("x" * 100_000),))
 
         with pytest.raises(StoreError, match="full"):

@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.space",),
     ("tuner.interfaces", "tuner.expressions", "tuner.system"),
     ("tuner.model",),
+    ("tuner.untrusted",),
     ("tuner.errors", "tuner.options"),
 )
 # The rooms of the daemon and its modules beside them, in the same way.
@@ -40,7 +41,11 @@ DAEMON = (
     ("settings",),
 )
 CORE_OF_PLUGINS = {"tuner", "tuner.interfaces", "tuner.model", "tuner.errors"}
-CORE_OF_POWER = CORE_OF_PLUGINS | {"tuner.system.owner", "tuner.system.service_manager"}
+CORE_OF_POWER = CORE_OF_PLUGINS | {
+    *("tuner.system.boot", "tuner.system.owner", "tuner.system.service_manager"),
+    *("tuner.untrusted.files", "tuner.untrusted.json", "tuner.untrusted.limits"),
+    *("tuner.untrusted.text", "tuner.untrusted.toml"),
+}
 CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space", "tuner.space.occupancy"}
 
 # A third-party package and the only modules that may import it.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.system.owner import is_alive, is_of_this_boot, pid_of, this_process
+from tuner.system.owner import is_alive, pid_of, this_process
 
 
 def test_this_process_is_alive() -> None:
@@ -58,14 +58,6 @@ def test_a_name_may_be_any_bytes() -> None:
         assert is_alive(this_process())
     finally:
         comm.write_bytes(before.strip())
-
-
-def test_a_reboot_is_told() -> None:
-    """An identity of this boot is told from one of another, whether or not its process lives."""
-    boot, _, _ = this_process().split(":")
-
-    assert is_of_this_boot(f"{boot}:1:1")
-    assert not is_of_this_boot("other-boot:1:1")
 
 
 @pytest.mark.parametrize("text", ["", "x", "::", "a:b:c", ":1"])

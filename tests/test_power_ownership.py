@@ -21,6 +21,7 @@ from tuner.power.clocks.journal import JournalEntry, JournalPlace, places, runti
 from tuner.power.clocks.ownership import HeldError, Ownership, RestoreOutcome, owner_of, restore_stale
 
 from tuner.errors import ClockError, ClockPermissionError
+from tuner.system.boot import BootRecord
 from tuner.system.owner import this_process
 
 GPU = "GPU-1"
@@ -247,12 +248,42 @@ def test_a_closed_directory_is_told(place: JournalPlace) -> None:
 # --- restoring at a start ------------------------------------------------------------------------
 
 
-def test_a_reboot_has_restored(place: JournalPlace, undone: list[JournalEntry]) -> None:
-    """An entry of an earlier boot is removed and nothing is undone."""
+def test_a_reboot_has_restored(
+    place: JournalPlace, undone: list[JournalEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry of before a reboot is removed and nothing is undone."""
+    before = BootRecord("another", on_host=True, since_boot_s=1e8, at_s=0.0)
+    now = replace(BootRecord.present(), on_host=True)
+    monkeypatch.setattr(BootRecord, "present", lambda: before)
     place.write("another:1:1", {}, 900)
+    monkeypatch.setattr(BootRecord, "present", lambda: now)
     assert restore_stale(place.directory, undo_into(undone)) == [RestoreOutcome("nvml", GPU, "undone")]
     assert undone == []
     assert not place.journal.exists()
+
+
+def test_another_boot_id_alone_is_no_reboot(place: JournalPlace, undone: list[JournalEntry]) -> None:
+    """An entry of a container, or of a version that wrote no times, is undone, and why is said."""
+    entry = {"control": "nvml", "gpu": GPU, "owner": "another:1:1", "old": {"a": 1}, "new_mhz": 900}
+    place.journal.write_text(json.dumps(entry))
+    (outcome,) = restore_stale(place.directory, undo_into(undone))
+    assert outcome.state == "restored"
+    assert "another boot id" in outcome.details[0]
+    assert [entry.old for entry in undone] == [{"a": 1}]
+
+
+@given(position=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_no_flipped_bit_is_acted_on(place: JournalPlace, position: int, bit: int) -> None:
+    """A damaged entry is told and kept; what is undone is what was written."""
+    place.write(dead(), {"graphics_mhz": 1410, "memory_mhz": 877}, 900)
+    whole = place.read()
+    text = bytearray(place.journal.read_bytes())
+    text[position % len(text)] ^= 1 << bit
+    place.journal.write_bytes(text)
+    undone: list[JournalEntry] = []
+    (outcome,) = restore_stale(place.directory, undo_into(undone))
+    assert outcome.state in {"failed", "restored"}
+    assert undone == ([whole] if outcome.state == "restored" else [])
 
 
 def test_a_killed_writer_leaves_nothing(place: JournalPlace, undone: list[JournalEntry]) -> None:

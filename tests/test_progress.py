@@ -98,7 +98,7 @@ def test_a_narrow_terminal_cuts_the_details_only(width: int, monkeypatch: pytest
     """Phase and number of the trial stay whole."""
     screen = io.StringIO()
     monkeypatch.setattr(
-        shown, "Console", lambda stderr: Console(file=screen, width=width, force_terminal=stderr)
+        shown, "PlainConsole", lambda stderr: Console(file=screen, width=width, force_terminal=stderr)
     )
     with RunProgress("energy") as progress:
         progress.compiled(3, 3)

@@ -20,7 +20,7 @@ from tuner.config.catalog import Catalog
 from tuner.errors import InputError
 from tuner.model import Energy, Flag, Measurement, Status, Trial, Work, WorkloadResult
 from tuner.model.objective import Objective
-from tuner.recordings import RecordedSpace, RecordingFile, checks, files, read, write
+from tuner.recordings import RecordedSpace, RecordingFile, checks, read, write
 from tuner.recordings.encoding import document
 from tuner.recordings.opening import matching, open_recording
 from tuner.recordings.values import search_of
@@ -242,11 +242,13 @@ def _archive(folder: Path, text: str, name: str = "scan-lf:N=64.json") -> Path:
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that unpacks to more than any space has is refused after so many bytes."""
-    monkeypatch.setattr(files, "MAX_BYTES", 2**20)
-    path = _archive(tmp_path, " " * 2**22)
+    path = _archive(tmp_path, " " * 2**23)
 
     assert path.stat().st_size < 2**14
-    with pytest.raises(InputError, match="more than 1 MiB"):
+    with pytest.raises(InputError, match=r"8,388,\d+ bytes unpacked, .* at most 50 times"):
+        RecordingFile(path)
+    monkeypatch.setattr("tuner.untrusted.archives.ARCHIVE_RATIO_FROM", 2**24)
+    with pytest.raises(InputError, match="Expecting value"):
         RecordingFile(path).space(("scan-lf:N=64",))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import InputError
 from tuner.model import Status, Trial
-from tuner.recordings import RecordedSpace, files
+from tuner.recordings import RecordedSpace
 from tuner.recordings.opening import open_recording
 
 
@@ -148,11 +148,13 @@ def test_damaged_documents_are_refused_or_read(tmp_path: Path, data: st.DataObje
 
 def test_a_packed_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What unpacks to more than any space has is refused."""
-    monkeypatch.setattr("tuner.recordings.other_tuners.MAX_BYTES", 2**16)
     path = tmp_path / "cache.json.gz"
-    path.write_bytes(gzip.compress(b" " * 2**20))
+    path.write_bytes(gzip.compress(b" " * 2**23))
 
-    with pytest.raises(InputError, match="no space is that large"):
+    with pytest.raises(InputError, match="at most 50 times is read"):
+        open_recording(path)
+    monkeypatch.setattr("tuner.untrusted.archives.ARCHIVE_BYTES", 2**16)
+    with pytest.raises(InputError, match="64 KiB"):
         open_recording(path)
 
 
@@ -243,7 +245,6 @@ def test_a_large_or_torn_npz_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(InputError, match=r"torn\.npz: "):
         open_recording(torn)
 
-    monkeypatch.setattr("tuner.recordings.numpy_spaces.MAX_BYTES", 100)
-    with pytest.raises(InputError, match="no space is that large"):
+    monkeypatch.setattr("tuner.untrusted.archives.ARCHIVE_BYTES", path.stat().st_size - 1)
+    with pytest.raises(InputError, match="is larger than"):
         open_recording(path)
-    assert files.MAX_BYTES >= 2**26

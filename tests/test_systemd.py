@@ -14,7 +14,6 @@ from tuner.power.clocks.clockd_protocol import SOCKET
 from tuner.power.clocks.clockd_server import TTL_S
 
 from tuner.client import default_sockets
-from tuner.errors import InputError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -124,15 +123,28 @@ def test_every_end_is_cleaned_up_after() -> None:
 
 
 def test_the_daemon_is_nobody_and_ends_in_time() -> None:
-    """The daemon has no capability, is told of its end alone and in time, and of a wrong file only once."""
+    """The daemon has no capability, and is told of its end alone and in time."""
     found = settings(DAEMON)
 
     assert found["CapabilityBoundingSet"] == []
     assert (found["User"], found["Group"]) == (["tuner"], ["tuner"])
     assert (found["Type"], found["NotifyAccess"], found["KillMode"]) == (["notify"], ["main"], ["mixed"])
     assert float(found["TimeoutStopSec"][0]) > 10
-    assert found["RestartPreventExitStatus"] == [str(InputError.exit_code)]
     assert re.search(r"^u tuner - ", (UNITS / "tuner.sysusers.conf").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("folder", [UNITS, UNITS / "user"])
+def test_clients_cannot_end_the_units(folder: Path) -> None:
+    """No unit is given up after some starts, and no service stays down because of how it ended."""
+    for unit in (*folder.glob("*.socket"), *folder.glob("*.service")):
+        found = settings(unit)
+        assert found["StartLimitIntervalSec"] == ["0"], unit
+        if unit.suffix == ".service":
+            assert found["Restart"] == ["on-failure"]
+            assert "RestartPreventExitStatus" not in found
+        else:
+            triggers = int(found["TriggerLimitBurst"][0])
+            assert triggers > 100
 
 
 def test_directories_of_the_services_are_apart() -> None:

@@ -5,7 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,9 +16,11 @@ from helper_kills import leased
 from throwaway_systemd import Machine, booted, overlay
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import helper_answers
+from tuner.power.clocks.controls import restore_stale
 from tuner.power.clocks.lease import LeasedClocks
 
 from tuner.errors import ClockError
+from tuner.system.owner import boot_id
 
 pytestmark = [
     pytest.mark.systemd,
@@ -53,8 +55,20 @@ INSTALL = (
 ASK = """import sys
 sys.path.insert(0, "/opt/tuner/lib")
 from tuner.power.clocks.clockd_client import helper_answers
+from tuner.power.clocks.controls import restore_stale
 print(helper_answers())
 """
+
+# Holds a clock of its own, in a container that shares nothing but the runtime directory.
+HOLD = """import signal
+from pathlib import Path
+from tuner.power.clocks.actuator import ClockPaths
+from tuner.power.clocks.controls import open_control
+nothing = Path("/srv/nothing")
+where = ClockPaths("/opt/tuner/fake/LIBRARY", nothing, nothing, Path("/srv/run"), nothing)
+with open_control("UUID", where).locked(900):
+    signal.pause()
+""".replace("LIBRARY", Path(library()).name).replace("UUID", UUID)
 
 
 @dataclass
@@ -195,6 +209,25 @@ def test_stopping_the_service_restores(site: Site) -> None:
     assert site.nvml.locked_max_mhz == 0
     assert site.machine.path("/run/tuner").is_dir()
     assert helper_answers(site.where.socket)
+
+
+def test_a_stopped_container_leaves_no_clock_set(site: Site) -> None:
+    """A container with a boot id of its own dies with run and guardian: the machine gives the clock back."""
+    libraries = "LD_LIBRARY_PATH=/opt/tuner/fake:/opt/python/lib"
+    environment = (libraries, "FAKE_NVML_STATE=/srv/nvml-state", "PYTHONPATH=/opt/tuner/lib")
+    options = ("--unit=holder", *(f"--setenv={name}" for name in environment))
+    site.machine.run("systemd-run", *options, throwaway_systemd.python(), "-c", HOLD)
+    until(lambda: site.nvml.locked_max_mhz == 900, "the lock of the container")
+    site.machine.run("systemctl", "kill", "--kill-who=all", "--signal=KILL", "holder")
+    until(lambda: site.machine.show("holder", "ActiveState") in {"failed", "inactive"}, "its end")
+    assert site.nvml.locked_max_mhz == 900
+    assert site.machine.run("cat", "/proc/sys/kernel/random/boot_id").stdout.strip() != boot_id()
+
+    directory = site.where.config.parent / "run"
+    (outcome,) = restore_stale(replace(site.where, directory=directory))
+    assert (outcome.state, site.nvml.locked_max_mhz) == ("restored", 0)
+    assert "another boot id" in outcome.details[0]
+    assert list(directory.glob("*.json")) == []
 
 
 def test_the_helper_cannot_do_more_than_it_needs(site: Site) -> None:

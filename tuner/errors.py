@@ -36,6 +36,7 @@
     │   ├── DaemonRefusedError    it does not do that now: the job has ended, the queue is full
     │   └── DaemonUnavailableError  none answers there in time, or not to this user: names the group
     │       └── DaemonAbsentError   none listens there
+    ├── ResourceError             the system gives no more threads, processes or memory just now
     ├── InstallError              the service cannot be installed or removed; calling again goes on
     └── RunInterrupted            the user or the system asked to stop; results so far are stored
 
@@ -131,6 +132,10 @@ class ChildTimeoutError(ChildError):
 
 class ChildCrashedError(ChildError):
     """A child process died during a call."""
+
+
+class ResourceError(TunerError):
+    """The system gives no more threads, processes, descriptors or memory just now; later it may."""
 
 
 class PowerError(TunerError):

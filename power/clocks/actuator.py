@@ -11,7 +11,6 @@ The format, in MHz, lowest and highest; ``"*"`` is every GPU that is not named::
 """
 
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +18,11 @@ from typing import Any, Protocol
 
 from tuner.errors import ClockError, InputError
 from tuner.interfaces import ClockReading
+from tuner.untrusted.files import read_text
+from tuner.untrusted.limits import TEXT_BYTES
+from tuner.untrusted.toml import load_toml
 
 _NEAR = 3  # clocks named to somebody who asked for one that is not there
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 EVERY = "*"
 _TABLES = ("baseline", "limits")
 _NAME = re.compile(r"\*|[A-Za-z0-9][A-Za-z0-9._:-]*")
@@ -200,7 +197,7 @@ def load_config(path: Path) -> ClockConfig:
         InputError: it cannot be read or understood; the message names file and key.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = load_toml(read_text(path, TEXT_BYTES))
     except FileNotFoundError:
         return ClockConfig()
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not TOML

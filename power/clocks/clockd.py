@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tuner.errors import ClockError, InputError, TunerError
 from tuner.system.service_manager import ServiceManager, passed_socket
+from tuner.untrusted.text import PlainFormatter
 
 from .actuator import ClockPaths, load_config
 from .clockd_leases import Leases
@@ -39,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the helper; 0 when all is restored, 1 when a clock could not be, 2 for wrong options."""
     chosen = _parser().parse_args(arguments)
     level = logging.WARNING if chosen.command == "guard" else logging.INFO
-    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainFormatter("%(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
     where = ClockPaths(
         library=chosen.library,
         devfreq=chosen.devfreq,

@@ -1,14 +1,16 @@
 """The journal of changed clocks: a small file per GPU in the runtime directory, while a clock is changed."""
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import ClockError
-from tuner.system.owner import is_of_this_boot, pid_of
+from tuner.system.boot import BootRecord, was_rebooted
+from tuner.system.owner import boot_id, pid_of
 
 OF_ROOT = Path("/run/tuner")  # journals of root's programs and of tuner-clockd
 _MODE = 0o644  # that a clock is set is no secret: whoever may not act on it is told all the same
@@ -22,9 +24,10 @@ class JournalEntry:
     Attributes:
         control: which clock control can undo the change, e.g. ``nvml``.
         gpu: what that control knows the GPU by, e.g. its UUID.
-        owner: identity of the process for which it is set (``tuner.system.owner``), which tells its boot too.
+        owner: identity of the process for which it is set (``tuner.system.owner``).
         old: what was there before, in the words of the control (``Actuator.before``).
         new_mhz: the clock that is or was about to be set.
+        written: when, and in which boot; None in entries of 0.2 and before.
     """
 
     control: str
@@ -32,6 +35,7 @@ class JournalEntry:
     owner: str
     old: Mapping[str, Any]
     new_mhz: int
+    written: BootRecord | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,12 @@ class JournalPlace:
         Raises:
             ClockError: it cannot be written.
         """
-        entry = JournalEntry(self.control, self.gpu, owner, old, new_mhz)
+        record = asdict(JournalEntry(self.control, self.gpu, owner, old, new_mhz, BootRecord.present()))
+        record["checksum"] = _checksum(record)
         try:
             with self._draft.open("w", encoding="utf-8") as file:
                 os.fchmod(file.fileno(), _MODE)
-                json.dump(asdict(entry), file)
+                json.dump(record, file)
                 file.flush()
                 os.fsync(file.fileno())
             self._draft.replace(self.journal)
@@ -98,6 +103,8 @@ class JournalPlace:
 
     def _entry(self, record: object) -> JournalEntry:
         """An entry from JSON, as far as all controls agree on what must be in it."""
+        if not isinstance(record, dict):
+            raise ValueError("it is no entry")  # noqa: TRY004 - as for all else that is wrong in it
         match record:
             case {
                 "control": self.control,
@@ -106,7 +113,7 @@ class JournalPlace:
                 "old": dict(old),
                 "new_mhz": int(new_mhz),
             } if pid_of(owner) is not None:
-                return JournalEntry(self.control, self.gpu, owner, old, new_mhz)
+                return JournalEntry(self.control, self.gpu, owner, old, new_mhz, _written(record))
         raise ValueError("it is no entry of this GPU")
 
     def clear(self) -> None:
@@ -127,8 +134,43 @@ class JournalPlace:
 
 
 def is_undone(entry: JournalEntry) -> bool:
-    """True for an entry of an earlier boot: settings of clocks do not outlive a reboot."""
-    return not is_of_this_boot(entry.owner)
+    """True for an entry of before a reboot: settings of clocks do not outlive it.
+
+    Another boot id does not show a reboot, as a container may have one of its own: where it cannot be told,
+    the entry counts.
+    """
+    return entry.written is not None and was_rebooted(entry.written) is True
+
+
+def doubt(entry: JournalEntry) -> str:
+    """Why an entry is acted on although its boot id is another, for people; empty where that is the same."""
+    written_in = entry.written.boot_id if entry.written is not None else entry.owner.partition(":")[0]
+    if written_in == boot_id() or is_undone(entry):
+        return ""
+    return "it was set under another boot id, as in a container, and nothing shows a reboot since"
+
+
+def _checksum(record: Mapping[str, object]) -> str:
+    """Of all fields but itself."""
+    content = {name: value for name, value in record.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _written(record: Mapping[str, object]) -> BootRecord | None:
+    """When an entry was written; raises a ValueError where it is not as it was written."""
+    if "written" not in record and "checksum" not in record:  # of 0.2 and before
+        return None
+    if record.get("checksum") != _checksum(record):
+        raise ValueError("its checksum does not fit")
+    match record.get("written"):
+        case {
+            "boot_id": str(boot),
+            "on_host": bool(on_host),
+            "since_boot_s": float(since_s),
+            "at_s": float(at_s),
+        }:
+            return BootRecord(boot, on_host, since_s, at_s)
+    return None  # of a newer version
 
 
 def places(directory: Path) -> Iterator[JournalPlace]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from tuner.errors import ClockError, ClockPermissionError, TunerError
 from tuner.system.owner import is_alive, pid_of, this_process
 
-from .journal import JournalEntry, JournalPlace, is_undone, places
+from .journal import JournalEntry, JournalPlace, doubt, is_undone, places
 
 _LOG = logging.getLogger(__name__)
 HANDOVER_S = 10.0  # a guardian that restores after its owner's death has let go by then
@@ -115,21 +115,21 @@ def restored(place: JournalPlace, undo: Undo) -> list[str] | None:
     """Undo what the entry of a place announces and remove it; to be called by the owner.
 
     Returns:
-        What was left alone, for people; None where there was nothing to undo.
+        Why that was in doubt and what was left alone, for people; None where there was nothing to undo.
 
     Raises:
         TunerError: the entry is unreadable or could not be undone; it stays.
     """
     entry = place.read()
-    pending = entry is not None and not is_undone(entry)
-    left = undo(entry) if entry is not None and pending else []
-    place.clear()
-    if not pending:
+    if entry is None or is_undone(entry):
+        place.clear()
         return None
+    notes = [*filter(None, [doubt(entry)]), *undo(entry)]
+    place.clear()
     _LOG.info("restored the clocks of %s, which a killed process had left set", place.gpu)
-    for what in left:
-        _LOG.warning("%s: %s", place.gpu, what)
-    return left
+    for note in notes:
+        _LOG.warning("%s: %s", place.gpu, note)
+    return notes
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class RestoreOutcome:
         gpu: what that knows it by.
         state: ``restored``; ``undone`` by a reboot, or nothing had been set; ``owned`` by a living process;
             ``failed`` and still in the journal.
-        details: for people: who owns it, what was left alone, or why it failed.
+        details: for people: who owns it, why it was restored in doubt, what was left alone, or why it failed.
     """
 
     control: str

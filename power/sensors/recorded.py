@@ -33,6 +33,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationE
 
 from tuner.errors import InputError
 from tuner.interfaces import ClockReading, Sample, SensorInfo
+from tuner.untrusted.files import read_bytes
+from tuner.untrusted.limits import TRACE_BYTES, TRACE_SAMPLES
 
 FORMAT = "tuner-power-trace"
 VERSION = 1
@@ -86,11 +88,15 @@ class TraceFile:
         """
         path = Path(path)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_bytes(path, TRACE_BYTES).decode("utf-8")
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: is not text, and so no trace: byte {error.start}") from error
+        except ValueError as error:
+            raise InputError(f"{path}: {error}") from error
+        if max(text.count("\n"), text.count("[")) > TRACE_SAMPLES:
+            raise InputError(f"{path}: more than {TRACE_SAMPLES:,} samples; cut it into parts")
         if path.suffix.lower() == _SUFFIX_CSV:
             return _from_csv(path, text)
         return _checked(path, text)

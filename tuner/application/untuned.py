@@ -24,8 +24,11 @@ from tuner.interfaces import Device
 from tuner.model import DeviceIdentity, TunableValue, Workload
 from tuner.search.candidates import plan_bytes, prepare
 from tuner.search.explaining import analytical_choice
+from tuner.untrusted.files import read_bytes
+from tuner.untrusted.json import load_json
 
 _LOG = logging.getLogger(__name__)
+_MOST_BYTES = 2**20  # of an answer that is kept
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ class UntunedAnswers:
     def _read(self, key: str) -> AnalyticalAnswer | None:
         """What is on the disk; None where nothing is, or the file is damaged."""
         try:
-            found = json.loads(self._path(key).read_bytes())["answer"]
+            found = load_json(read_bytes(self._path(key), _MOST_BYTES))["answer"]
             return AnalyticalAnswer(dict(found["values"]), str(found["rule"]), int(found["considered"]))
         except (OSError, ValueError, TypeError, LookupError):
             return None

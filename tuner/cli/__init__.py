@@ -1,6 +1,8 @@
 """The command line. Commands are imported when they are named, so that ``tuner --help`` is instant."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -8,6 +10,7 @@ import click
 from tuner import __version__
 from tuner.cli.lifecycle import LazyGroup, written
 from tuner.errors import RunInterrupted, TunerError
+from tuner.untrusted.text import PlainFormatter, plain, shortened
 
 COMMANDS = {
     "run": "tuner.cli.run:run",
@@ -16,6 +19,8 @@ COMMANDS = {
     "best": "tuner.cli.best:best",
     "daemon": "tuner.cli.daemon:daemon",
     "install-service": "tuner.cli.install_service:install_service",
+    "start": "tuner.cli.service:start",
+    "stop": "tuner.cli.service:stop",
     "submit": "tuner.cli.jobs:submit",
     "jobs": "tuner.cli.jobs:jobs",
     "follow": "tuner.cli.follow:follow",
@@ -41,9 +46,19 @@ COMMANDS = {
 
 def _failure(error: TunerError) -> click.ClickException:
     """An error of this package as click prints it: ``Error: ...`` and the error's exit code."""
-    failure = click.ClickException(str(error))
+    failure = click.ClickException(shortened(plain(str(error))))
     failure.exit_code = error.exit_code  # type: ignore[misc]  # click reads it from the instance
     return failure
+
+
+@contextlib.contextmanager
+def _plain_words() -> Iterator[None]:
+    """Take control characters out of click's own messages, which quote the command line."""
+    try:
+        yield
+    except click.ClickException as error:
+        error.message = shortened(plain(error.message))  # type: ignore[misc]  # final, to who reads it
+        raise
 
 
 class MainGroup(LazyGroup):
@@ -60,13 +75,13 @@ class MainGroup(LazyGroup):
         # NumPy reads this when it is imported. The matrices of a search are small: threads of OpenBLAS would
         # mostly spin while they wait for each other, which takes ten times the CPU time.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        with written():
+        with written(), _plain_words():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
         try:
-            with written():
+            with written(), _plain_words():
                 return super().invoke(ctx)
         except TunerError as error:
             raise _failure(error) from error
@@ -82,4 +97,6 @@ def main(verbose: int) -> None:
     import logging
 
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(PlainFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])

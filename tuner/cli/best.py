@@ -10,7 +10,7 @@ import click
 from tuner.cli import completion
 from tuner.cli.db import reading
 from tuner.cli.options import database_option, device_option, kernel_option, search_option
-from tuner.cli.output import console, json_option, write_json
+from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import client_of, socket_option
 from tuner.errors import DaemonError, InputError
 from tuner.options import SearchOptions
@@ -94,7 +94,7 @@ def _of_daemon(
             _check(workloads, objective, device)  # what is wrong here too is said once
         path = client.address.path
         if path is not None and path.exists():
-            click.echo(f"the database is read, as the daemon gave no answer: {error}", err=True)
+            echo(f"the database is read, as the daemon gave no answer: {error}", err=True)
         return None
 
 
@@ -157,7 +157,7 @@ def _show_stored(
             limit = "" if max_slowdown is None else f" --max-slowdown {100 * max_slowdown:g}%"
             words = f"{' '.join(workloads)} --objective {objective}{limit}"
             far = "" if source is None else _far(query, source)
-            click.echo(f"nothing is stored{far}: run `tuner run {words}`", err=True)
+            echo(f"nothing is stored{far}: run `tuner run {words}`", err=True)
             sys.exit(1)
 
 

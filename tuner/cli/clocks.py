@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.output import console, json_option, write_json
+from tuner.cli.output import console, echo, json_option, write_json
 from tuner.errors import ClockError, InputError
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ def _reset(gpu: str) -> bool:
     try:
         power.reset_clock(int(gpu) if gpu.isdecimal() else gpu)
     except ClockError as error:
-        click.echo(f"{gpu}: not reset: {error}", err=True)
+        echo(f"{gpu}: not reset: {error}", err=True)
         return False
-    click.echo(f"{gpu}: reset")
+    echo(f"{gpu}: reset")
     return True
 
 
@@ -77,9 +77,9 @@ def _restore() -> list[bool]:
 
     outcomes = power.restore_all()
     for outcome in outcomes:
-        click.echo(f"{outcome.gpu}: {_told(outcome)}", err=outcome.state == "failed")
+        echo(f"{outcome.gpu}: {_told(outcome)}", err=outcome.state == "failed")
     if not outcomes:
-        click.echo("nothing to restore")
+        echo("nothing to restore")
     return [outcome.state != "failed" for outcome in outcomes]
 
 

@@ -12,7 +12,7 @@ import click
 
 from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import database_option, kernel_option, search_option
-from tuner.cli.output import console, json_option, writable, write_json
+from tuner.cli.output import console, echo, json_option, writable, write_json
 from tuner.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
@@ -237,5 +237,5 @@ def _tell(found: _ComparisonSetup, rules: "Rules", json_path: str | None, plot_p
     if found.status == "interrupted":
         sys.exit(RunInterrupted.exit_code)
     if any(play.error for play in found.plays):
-        click.echo("Error: a policy raised; the lines above say which, on what and why", err=True)
+        echo("Error: a policy raised; the lines above say which, on what and why", err=True)
         sys.exit(1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from tuner.cli.options import NamedPath
+from tuner.cli.output import echo
 
 if TYPE_CHECKING:
     from tuner.daemon.state import StartOptions
@@ -70,9 +71,9 @@ def daemon(
     if schema:
         from tuner.daemon.settings.file import schema as of_settings
 
-        click.echo(json.dumps(of_settings(), indent=2))
+        echo(json.dumps(of_settings(), indent=2))
         return
-    from tuner.daemon.process.main import run
+    from tuner.daemon.process.start import run
     from tuner.daemon.settings.file import wrong_device
     from tuner.daemon.state import StartOptions
     from tuner.errors import InputError
@@ -104,7 +105,7 @@ def _check(choices: "StartOptions") -> None:
     try:
         for sentence in sentences(choices):
             told = True
-            click.echo(sentence)
+            echo(sentence)
     except InputError as error:
         if told:  # what is found while the meaning is told is found last, and whole
             raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.options import database_option, kernel_option
-from tuner.cli.output import console, writable
+from tuner.cli.output import console, echo, writable
 from tuner.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def path(*, database: Path | None) -> None:
     """Print the path of the database."""
     from tuner.database import default_path
 
-    click.echo(database or default_path())
+    echo(database or default_path())
 
 
 @db.command()
@@ -74,11 +74,11 @@ def repair(*, database: Path | None) -> None:
     from tuner.database import Database
 
     if not is_stored(database):
-        click.echo("nothing is stored, and nothing to repair")
+        echo("nothing is stored, and nothing to repair")
         return
     with Database(database) as there:
         there.examine()
-        click.echo(f"{there.path} and its mirror are whole")
+        echo(f"{there.path} and its mirror are whole")
 
 
 @db.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.options import database_option, device_option
-from tuner.cli.output import console, json_option, write_json
+from tuner.cli.output import console, echo, json_option, write_json
 
 if TYPE_CHECKING:
     from tuner.devices.listing import DeviceReport
@@ -87,7 +87,7 @@ def occupancy(
     finally:
         opened.device.close()
     if opened.notice:
-        click.echo(f"notice: {opened.notice}", err=True)
+        echo(f"notice: {opened.notice}", err=True)
     filled = fill(limits, threads, registers, shared_bytes)
     if json_path is not None:
         write_json(

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.options import database_option
-from tuner.cli.output import writable, write_whole
+from tuner.cli.output import echo, writable, write_whole
 from tuner.errors import InputError
+from tuner.untrusted.files import read_bytes
+from tuner.untrusted.json import load_json
+from tuner.untrusted.limits import JSON_BYTES
+from tuner.untrusted.text import plain
 
 if TYPE_CHECKING:
     from tuner.exchange.exported_run import ExportedRun
@@ -48,7 +52,7 @@ def import_(*, file: Path, output: Path | None, force: bool) -> None:
     except OSError as error:
         raise InputError(f"{target}: cannot be written: {error.strerror}") from error
     for line in lines:
-        click.echo(line)
+        echo(line)
 
 
 def _import_kernel(found: "ForeignFile", file: Path, target: Path) -> list[str]:
@@ -110,7 +114,7 @@ def export(*, runs: tuple[str, ...], kind: str, output: str | None, database: Pa
     if output is None or output == "-":
         if sys.stdout is None:  # closed by who called
             raise InputError("there is no standard output; --output names a file")
-        sys.stdout.write(text)
+        sys.stdout.write(plain(text))
         sys.stdout.flush()
         return
     write_whole(Path(output), text, f"--output {output}")
@@ -151,7 +155,7 @@ def _run(name: str, database: Path | None) -> "ExportedRun":
 def _is_document(path: Path) -> bool:
     """Whether a file is a document of a run rather than a recording."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        found = load_json(read_bytes(path, JSON_BYTES))
+    except (OSError, ValueError):
         return False
     return isinstance(found, dict) and "cache" not in found

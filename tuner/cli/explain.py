@@ -7,7 +7,7 @@ import click
 
 from tuner.cli import completion
 from tuner.cli.options import device_option, kernel_option
-from tuner.cli.output import console, json_option, write_json
+from tuner.cli.output import console, echo, json_option, write_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -63,7 +63,7 @@ def explain(
             progress=progress.compiled,
         )
     for notice in document["notices"]:
-        click.echo(f"notice: {notice}", err=True)
+        echo(f"notice: {notice}", err=True)
     if json_path is not None:
         write_json(json_path, document)
     _print(document, json_path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli import completion
-from tuner.cli.output import console, json_option, write_json
+from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import document_of, one_line, socket_option, when_started
 from tuner.errors import DaemonError, InputError, RunInterrupted
 from tuner.model.jobs import JobState
@@ -49,7 +49,7 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
             for event in client.follow(job.id):
                 _tell(event, progress)
     except KeyboardInterrupt:
-        click.echo(
+        echo(
             f"stopped following; job {job.id} goes on (`tuner follow {job.id}` shows it again,"
             f" `tuner cancel {job.id}` ends it)",
             err=True,
@@ -104,5 +104,5 @@ def _answer(client: "Client", job: "Job") -> "Best | None":
             count=0.0,  # looked at, not used
         )
     except (DaemonError, InputError) as error:
-        click.echo(f"the answer cannot be shown: {error}", err=True)
+        echo(f"the answer cannot be shown: {error}", err=True)
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.options import NamedPath
+from tuner.cli.output import echo
 
 if TYPE_CHECKING:
     from tuner.installing.steps import Step
@@ -77,20 +78,20 @@ def install_service(
     for manual, group in itertools.groupby(steps, _of_a_manual_page):
         done = list(group)
         if manual and len(done) > 1:
-            click.echo(f"{manual} {len(done)} manual pages in {_MANUAL}")
+            echo(f"{manual} {len(done)} manual pages in {_MANUAL}")
         for step in done:
             if not manual or len(done) == 1:
-                click.echo(step.words)
+                echo(step.words)
             if not dry_run:
                 step.action()
     if dry_run:
-        click.echo("nothing was changed: --dry-run")
+        echo("nothing was changed: --dry-run")
     elif not uninstall and not user and root == _ROOT:
-        click.echo("users of the daemon: members of the group tuner")
-        click.echo("users who set GPU clocks without it: members of the group tuner-clocks")
-        click.echo("next: `sudo usermod -aG tuner YOU`, log in again, then `tuner status`")
+        echo("users of the daemon: members of the group tuner")
+        echo("users who set GPU clocks without it: members of the group tuner-clocks")
+        echo("next: `sudo usermod -aG tuner YOU`, log in again, then `tuner status`")
     elif not uninstall and user:
-        click.echo("next: `tuner status`")
+        echo("next: `tuner status`")
 
 
 def _of_a_manual_page(step: "Step") -> str:

@@ -7,7 +7,7 @@ import click
 
 from tuner.cli import completion
 from tuner.cli.options import finite, search_options
-from tuner.cli.output import console, json_option, write_json
+from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import (
     client_of,
     document_of,
@@ -72,7 +72,7 @@ def submit(
     if follows:
         from tuner.cli.follow import follow_to_the_end
 
-        click.echo(one_line(job), err=True)
+        echo(one_line(job), err=True)
         ctx.exit(follow_to_the_end(client, job, json_path))
     if json_path is not None:
         write_json(json_path, document_of(job))

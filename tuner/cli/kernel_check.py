@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.kernel_words import configuration_text, extremes
-from tuner.cli.output import console, json_option, write_json
+from tuner.cli.output import console, echo, json_option, write_json
 from tuner.errors import KernelFileError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def check(
     errors = [one.text for one in found if one.level == "error" or strict]
     warnings = [one.text for one in found if one.text not in errors]
     for line in warnings:
-        click.echo(f"Warning: {line}", err=True)
+        echo(f"Warning: {line}", err=True)
     valued: set[str] = set()
     checked = {} if errors else spaces
     rows = [_checked(kernel, workload, space, valued) for workload, space in checked.items()]
@@ -153,12 +153,12 @@ def _known_architecture(architecture: str) -> bool:
 @contextmanager
 def _progress(total: int) -> Iterator["Progress"]:
     """A line on a terminal that says how many architectures are compiled."""
-    from rich.console import Console
     from rich.progress import Progress as Display
 
-    with Display(
-        console=Console(stderr=True), transient=True, disable=not Console(stderr=True).is_terminal
-    ) as one:
+    from tuner.report.console import PlainConsole
+
+    err = PlainConsole(stderr=True)
+    with Display(console=err, transient=True, disable=not err.is_terminal) as one:
         task = one.add_task("compiling for architectures", total=total)
         yield lambda done, _: one.update(task, completed=done)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from tuner.cli.output import write_whole
+from tuner.cli.output import echo, write_whole
 from tuner.errors import InputError
 
 
@@ -38,11 +38,9 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     draft = drafted(text, source, kernel)
     draft.source = os.path.relpath(source.absolute(), target.absolute().parent)
     write_whole(target, draft.toml(), f"{target}: cannot be written")
-    click.echo(f"{target}: written from {draft.function.name} in {source}, line {draft.function.line}")
+    echo(f"{target}: written from {draft.function.name} in {source}, line {draft.function.line}")
     for note in draft.notes:
-        click.echo(f"  guessed: {note}")
+        echo(f"  guessed: {note}")
     for missing in draft.missing:
-        click.echo(f"  to fill in: {missing}")
-    click.echo(
-        f"next: look through it, then `tuner kernels check {target}`, then `tuner run --kernel {target}`"
-    )
+        echo(f"  to fill in: {missing}")
+    echo(f"next: look through it, then `tuner kernels check {target}`, then `tuner run --kernel {target}`")

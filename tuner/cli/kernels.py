@@ -9,7 +9,7 @@ from tuner.cli.kernel_check import check
 from tuner.cli.kernel_new import new
 from tuner.cli.kernel_words import configuration_text, extremes, listed
 from tuner.cli.options import kernel_option
-from tuner.cli.output import console, json_option, write_json
+from tuner.cli.output import console, echo, json_option, write_json
 
 if TYPE_CHECKING:
     from tuner.config import KernelFile
@@ -168,7 +168,7 @@ def _print_details(document: dict[str, Any], json_path: str | None) -> None:
 
 def _warn(catalog: "Catalog") -> None:
     for error in catalog.broken:
-        click.echo(f"Warning: {error}", err=True)
+        echo(f"Warning: {error}", err=True)
 
 
 def _values(values: "SizeValues") -> list[int | str] | dict[str, int]:

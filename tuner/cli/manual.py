@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from tuner import __version__
+from tuner.cli.output import echo
 
 _SECTION = "1"
 _EXIT_STATUS = (
@@ -117,7 +118,7 @@ def main(folder: str) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for name, text in pages():
         (target / name).write_text(text, "utf-8")
-    click.echo(f"{len(list(target.glob(f'*.{_SECTION}')))} pages in {target}")
+    echo(f"{len(list(target.glob(f'*.{_SECTION}')))} pages in {target}")
 
 
 if __name__ == "__main__":

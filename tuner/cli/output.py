@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.errors import InputError
+from tuner.untrusted.json import escaped
+from tuner.untrusted.text import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +74,7 @@ def write_json(path: str, document: object) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+    text = escaped(json.dumps(document, indent=2, allow_nan=False)) + "\n"
     if path == "-":
         if sys.stdout is None:  # closed by who called
             raise InputError("--json -: there is no standard output; name a file")
@@ -121,13 +123,26 @@ def _replace(target: Path, text: str, subject: str) -> None:
             Path(temporary).unlink(missing_ok=True)
 
 
+def echo(text: object, *, err: bool = False) -> None:
+    """Print lines for people, without control characters that a terminal would act on.
+
+    Args:
+        text: of one or more lines.
+        err: to standard error.
+    """
+    stream = sys.stderr if err else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+    click.echo(plain(str(text)), err=err)
+
+
 def console(json_path: str | None = None) -> "Console":
     """The console tables go to: standard output, or standard error when JSON has standard output.
 
     ``COLUMNS`` sets its width. Without it a terminal tells its own, and what is no terminal gets whole lines.
     What its encoding lacks is replaced: a table is not worth a traceback after the measuring is done.
     """
-    from rich.console import Console
+    from tuner.report.console import PlainConsole
 
     stream = sys.stderr if json_path == "-" or sys.stdout is None else sys.stdout
     if isinstance(stream, io.TextIOWrapper):
@@ -136,7 +151,9 @@ def console(json_path: str | None = None) -> "Console":
     columns = _columns()
     width = columns if columns is not None or terminal else WHOLE_LINES
     others = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    return Console(file=stream, width=width, _environ=others)  # Rich fails at numbers of thousands of digits
+    return PlainConsole(
+        file=stream, width=width, _environ=others
+    )  # Rich fails at numbers of thousands of digits
 
 
 def _columns() -> int | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tuner.cli.output import echo
 from tuner.errors import DaemonAbsentError
 from tuner.model.jobs import OWN, Origin
 from tuner.report.words import MOMENT_WIDTH, moment
@@ -74,7 +75,7 @@ def when_started(socket: str | None, request: Callable[["Client"], _T]) -> tuple
             if time.monotonic() >= until_s:
                 raise
         if not told:
-            click.echo(f"no daemon listens at {client.address} yet: waiting up to {STARTING_S:g} s", err=True)
+            echo(f"no daemon listens at {client.address} yet: waiting up to {STARTING_S:g} s", err=True)
             told = True
         time.sleep(_KNOCK_S)
 

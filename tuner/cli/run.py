@@ -10,7 +10,7 @@ import click
 from tuner.cli import completion
 from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import database_option, device_option, kernel_option, search_options
-from tuner.cli.output import console, json_option, write_json
+from tuner.cli.output import console, echo, json_option, write_json
 from tuner.errors import RunInterrupted
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def run(
         sys.exit(RunInterrupted.exit_code)
     why = no_answer(tuned)
     if why:
-        click.echo(f"Error: {why}", err=True)
+        echo(f"Error: {why}", err=True)
         sys.exit(1)
 
 

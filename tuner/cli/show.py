@@ -10,6 +10,7 @@ from tuner.cli.options import database_option
 from tuner.cli.output import console, json_option, write_json
 from tuner.cli.stored_runs import document_of, unreadable
 from tuner.errors import InputError
+from tuner.untrusted.text import plain
 
 if TYPE_CHECKING:
     from tuner.report.ranked_trials import RankedTrial
@@ -59,7 +60,7 @@ def show(
         if json_path is not None:
             write_json(json_path, {**document, "trials": [_record(one) for one in shown]})
         if as_csv:
-            sys.stdout.write(csv_of(document, shown))
+            sys.stdout.write(plain(csv_of(document, shown)))
         elif json_path != "-":
             _print(document, shown, cut=len(shown) < len(trials), verbose=verbose)
     except (KeyError, TypeError, AttributeError, ValueError) as error:

@@ -1,12 +1,14 @@
 """Runs that commands take: a number of the database, or a document that ``tuner run --json`` wrote."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tuner.cli.db import reading
 from tuner.errors import InputError
+from tuner.untrusted.files import read_bytes
+from tuner.untrusted.json import load_json
+from tuner.untrusted.limits import JSON_BYTES
 
 _KEYS = ("device", "objective", "workloads", "space", "best", "default", "status")
 
@@ -44,10 +46,10 @@ def _stored(number: int | None, database: Path | None) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = load_json(read_bytes(path, JSON_BYTES))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f"{path}: not JSON ({error})") from None
     wanted = f"{path}: not a document of `tuner run --json`"
     if not isinstance(document, dict):

@@ -22,9 +22,11 @@ from tuner.compiler.nvrtc import Output
 from tuner.compiler.nvrtc_choice import SERVER, choose
 from tuner.compiler.ptxas_report import resources_in
 from tuner.compiler.toolkit_headers import ToolkitHeaders, missing_header, with_package
-from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError
+from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError, InputError
 from tuner.interfaces import Progress
 from tuner.model import Resources, Source, Stage
+from tuner.untrusted.includes import check_includes
+from tuner.untrusted.options import check_name_expression, check_options
 
 MOST_JOBS = 12
 """Children at a time, on however many CPUs: each holds some 30 MB, a run 0.9 GB at most."""
@@ -32,7 +34,7 @@ MOST_JOBS = 12
 IDLE_S = 2.0
 """Time without work after which a child ends: the pause between two trials, and no more."""
 
-_FORMAT = 1  # of cache entries; part of their keys
+_FORMAT = 2  # of cache entries; part of their keys
 _FIRST_WITH_CACHE = (12, 9)  # of NVRTC's own; what it takes from there comes without the reports of ptxas
 
 
@@ -100,6 +102,7 @@ class Compiler:
         self._library = choose(architecture, libraries, self._cache, server)
         self._children = CompileChildren(server, self._library.path, self._jobs, idle_s)
         self._headers = ToolkitHeaders(self._library.version)
+        self._checked: set[str] = set()  # sources
         self._lock = threading.Lock()
         self._under_way: dict[str, Future[Output | CompileError]] = {}
 
@@ -125,7 +128,7 @@ class Compiler:
         """
         keys = self._keys(stages)
         wanted = dict(zip(keys, stages, strict=True))
-        stored = {key: self._cache.load(key) for key in wanted}
+        stored = {key: self._refused(stage) or self._cache.load(key) for key, stage in wanted.items()}
         outputs: dict[str, Output | CompileError] = {k: v for k, v in stored.items() if v is not None}
 
         def report() -> None:
@@ -164,6 +167,23 @@ class Compiler:
     ) -> None:
         self.close()
 
+    def _refused(self, stage: Stage) -> CompileError | None:
+        """Why a stage is not compiled: what no kernel may ask for, whatever way it came here.
+
+        The reader of a kernel file refuses it before, and names the key.
+        """
+        source = stage.source
+        try:
+            check_options(stage.options, source.include_paths)
+            for expression in (stage.entry, *_names_of_symbols(stage)):
+                check_name_expression(expression)
+            if source.sha256 not in self._checked:
+                check_includes(source.path, source.text, source.headers, source.include_paths)
+                self._checked.add(source.sha256)
+        except InputError as error:
+            return CompileError(f"{_label(stage)}: {error}")
+        return None
+
     def _keys(self, stages: Sequence[Stage]) -> list[str]:
         """Digests of all that decides what comes out of the compiler."""
         sources: dict[Source, str] = {}
@@ -186,7 +206,7 @@ class Compiler:
         return keys
 
     def _options(self, stage: Stage) -> tuple[str, ...]:
-        uncached = ("--no-cache",) if _as_numbers(self._library.version) >= _FIRST_WITH_CACHE else ()
+        uncached = ("--no-cache",) if self._library.order >= _FIRST_WITH_CACHE else ()
         return (f"--gpu-architecture={self._architecture}", "--ptxas-options=-v", *uncached, *stage.options)
 
     def _compile_missing(
@@ -276,7 +296,3 @@ def _first_error(log: str, named: str) -> str:
     first = next((line for line in lines if re.search(r"\berror\b", line)), lines[0] if lines else "no log")
     first = re.sub(r"(is considered a host function), and .*", r"\1", first)  # what follows is NVRTC's advice
     return re.sub(r"^__nv_name_map\(\d+\): ", f"{named}: ", first)  # NVRTC's word for name expressions
-
-
-def _as_numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))

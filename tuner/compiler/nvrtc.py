@@ -10,11 +10,14 @@ import ctypes
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tuner.compiler.confinement import bound_memory, confined, library_folders
 from tuner.errors import CompilerUnavailableError
+from tuner.untrusted.options import check_name_expression, check_options
 
 LOADER_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
 """What to ask the dynamic loader for, where no file serves."""
@@ -154,3 +157,52 @@ class Nvrtc:
     def _check(self, status: int) -> None:
         if status:
             raise CompilerUnavailableError(f"NVRTC: {self._library.nvrtcGetErrorString(status).decode()}")
+
+
+_INCLUDE_PATH = "--include-path="
+
+
+class CompileServer(Nvrtc):
+    """What a compile child serves: NVRTC, held to what a kernel may have it do.
+
+    The parent has checked the options; this is the last line. A compilation reads no file but the headers of
+    its include paths and what NVRTC itself loads, and writes none, where the kernel has Landlock.
+
+    Args:
+        library: path, or a name the dynamic loader knows.
+
+    Raises:
+        CompilerUnavailableError: as `Nvrtc`.
+    """
+
+    def __init__(self, library: str) -> None:
+        bound_memory()
+        super().__init__(library)
+        self._readable = library_folders()
+        empty = tempfile.mkdtemp()
+        os.chdir(empty)  # NVRTC looks for headers in the working directory, too
+        Path(empty).rmdir()
+
+    def compile(  # noqa: PLR0917 - crosses a pipe as it stands
+        self,
+        name: str,
+        text: str,
+        headers: tuple[tuple[str, str], ...],
+        entry: str,
+        options: tuple[str, ...],
+        symbols: tuple[str, ...] = (),
+    ) -> Output:
+        """Compile one entry of a translation unit to a cubin; see ``Nvrtc.compile``.
+
+        Raises:
+            RefusedOptionError: an option, or the entry, is not as a kernel may have it.
+            CompilerUnavailableError: NVRTC itself fails.
+        """
+        folders = [one.removeprefix(_INCLUDE_PATH) for one in options if one.startswith(_INCLUDE_PATH)]
+        check_options(options, folders, own=True)
+        for expression in (entry, *symbols):
+            check_name_expression(expression)
+        compiled = super().compile
+        return confined(
+            lambda: compiled(name, text, headers, entry, options, symbols), [*self._readable, *folders]
+        )

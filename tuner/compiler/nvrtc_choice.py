@@ -14,7 +14,7 @@ from tuner.system.process import Child
 
 _log = logging.getLogger(__name__)
 
-SERVER = "tuner.compiler.nvrtc:Nvrtc"
+SERVER = "tuner.compiler.nvrtc:CompileServer"
 """What loads a library in a child."""
 
 _TIMEOUT_S = 60.0  # to load a library from a cold disk

@@ -4,8 +4,10 @@ Only sources that include what does not lie beside them are compiled with these 
 folders are part of the keys of their cubins, so that other headers never meet a cubin of these.
 """
 
+import contextlib
 import hashlib
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -20,8 +22,9 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTI
 _MISSING = re.compile(r'(?:could not|cannot) open source file "([^"]+)"')
 _VERSION = re.compile(r"#define\s+CUDART_VERSION\s+(\d+)")
 _STAMPED = ("cuda_runtime_api.h", "crt/mma.h", "cub/version.cuh", "cuda/std/__cccl/version.h")
-"""Files that differ between versions."""
+"""Files that differ between versions; of others, sizes and times are looked at."""
 
+_MOST_STAMPED = 100_000  # files of a folder; a toolkit has about 6,000
 _COMPONENTS = ("cuda_nvcc", "cuda_cccl", "curand")  # folders of the wheels of CUDA 12
 _STANDARD = re.compile(r"[a-z_]+|(assert|complex|float|limits|math|stddef|stdint|stdio|stdlib|string)\.h")
 _ALL_OF_CUB = "cub/cub.cuh"
@@ -168,10 +171,25 @@ def _major_version(root: Path) -> int:
 
 
 def _stamp(folder: Path) -> str:
-    """Digest of the files of a folder that differ between versions."""
+    """Digest of what tells a folder's files from other ones: a header that is changed compiles again."""
     digest = hashlib.sha256()
     for name in _STAMPED:
         if (folder / name).is_file():
             digest.update(name.encode())
             digest.update((folder / name).read_bytes())
+    for name, size, changed_ns in sorted(itertools.islice(_files_in(str(folder)), _MOST_STAMPED)):
+        digest.update(f"\0{os.path.relpath(name, folder)} {size} {changed_ns}".encode(errors="replace"))
     return digest.hexdigest()
+
+
+def _files_in(folder: str) -> Iterator[tuple[str, int, int]]:
+    """(path, bytes, time of the last change in ns) of each file below a folder."""
+    left = [folder]
+    while left:
+        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(entry.path)
+                elif entry.is_file():
+                    status = entry.stat()
+                    yield entry.path, status.st_size, status.st_mtime_ns

@@ -6,10 +6,7 @@ looked at. Files may be larger than memory: headers are read by themselves, byte
 """
 
 import hashlib
-import io
 import lzma
-import math
-import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -19,18 +16,18 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from tuner.errors import InputError
 from tuner.model import DataFile
+from tuner.untrusted import arrays
+from tuner.untrusted.archives import check_directory, check_inflated
+from tuner.untrusted.limits import ARCHIVE_BYTES
 
 _PIECE_BYTES = 2**22
 _UNREADABLE = (OSError, EOFError, NotImplementedError, RuntimeError, zlib.error, lzma.LZMAError)
-_NO_HEADER = (
-    *(ValueError, EOFError, io.UnsupportedOperation),
-    *(SyntaxError, TypeError, tokenize.TokenError, MemoryError, RecursionError),  # of NumPy's parser
-)
+_END_BYTES = 2**17  # of a zip: where its directory is described
+_RATIO = 200  # of a member of more than 64 MiB; arrays of zeros are packed more tightly
 _hashes: dict[tuple[str, int, int], str] = {}  # of (path, time of the last change in ns, bytes)
 
 
@@ -82,14 +79,21 @@ def array_header(file: DataFile) -> ArrayHeader:
             wanted = "has one array and no keys" if path.suffix == ".npy" else "is not of NumPy"
             raise InputError(f"{path} {wanted}; name a .npy file, or a .npz file and a key")
         try:
+            _check_end(opened)
             with zipfile.ZipFile(opened) as archive:
                 member = archive.getinfo(_member(file, archive))
+                if member.file_size > ARCHIVE_BYTES:
+                    check_inflated(member.file_size, member.compress_size, member.file_size, _RATIO)
                 with archive.open(member) as inner:
                     return _header(file, cast("BinaryIO", inner), member.file_size)
         except zipfile.BadZipFile as e:
             raise InputError(f"{path}: not a .npz file of NumPy, or a truncated one: {e}") from e
         except _UNREADABLE as e:
             raise InputError(f"{file}: cannot be read: {e}") from e
+        except InputError:
+            raise
+        except ValueError as e:
+            raise InputError(f"{file}: {e}; save it as .npy, or by numpy.savez without compression") from e
 
 
 def array_of(file: DataFile) -> NDArray[Any]:
@@ -122,28 +126,22 @@ def _member(file: DataFile, archive: zipfile.ZipFile) -> str:
 def _header(file: DataFile, opened: BinaryIO, size: int) -> ArrayHeader:
     """The header at the beginning of what was opened, which has ``size`` bytes."""
     try:
-        version = npy.read_magic(opened)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, fortran, dtype = read(opened)
-        length = opened.tell()
-    except _NO_HEADER as e:
-        raise InputError(f"{file}: not an array of NumPy: {str(e) or 'its header cannot be parsed'}") from e
-    if any(type(axis) is not int or axis < 0 for axis in shape):
-        raise InputError(f"{file}: not an array of NumPy: its shape is {shape}")
-    if dtype.hasobject:
-        raise InputError(
-            f"{file}: holds pickled Python objects, which are never read; save an array of numbers"
-        )
+        shape, fortran, dtype = arrays.array_header(opened, size)
+    except ValueError as e:
+        raise InputError(f"{file}: {e}") from e
     if fortran and len(shape) > 1:
         raise InputError(f"{file}: is in the order of Fortran; save numpy.ascontiguousarray(...) of it")
     if not dtype.isnative:
         raise InputError(
             f"{file}: its bytes are in the other order ({dtype.str}); save it in that of this machine"
         )
-    expected = length + dtype.itemsize * math.prod(shape)
-    if size < expected:
-        raise InputError(f"{file}: is truncated: {size} bytes, and its header asks for {expected}")
     return ArrayHeader(dtype.name, tuple(shape))
+
+
+def _check_end(opened: BinaryIO) -> None:
+    opened.seek(max(0, opened.seek(0, 2) - _END_BYTES))
+    check_directory(opened.read(_END_BYTES))
+    opened.seek(0)
 
 
 @contextmanager

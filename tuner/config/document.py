@@ -1,7 +1,6 @@
 """Parses the text of a kernel file into tables, with messages for wrong keys."""
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from tuner.config import argument_schema, chain_schema, compact, problem_schema,
 from tuner.config.schema import KernelDocument
 from tuner.config.source_folder import read_text
 from tuner.errors import KernelFileError, suggestion
+from tuner.untrusted.toml import load_toml
 
 MAX_SHOWN = 5
 _MODELS: dict[str, type[BaseModel]] = {
@@ -52,11 +52,6 @@ _SIMPLE = {
     "model_type": "must be a table",
     "model_attributes_type": "must be a table",
 }
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 MAX_BITS = 63  # beyond the sign, as expressions and spaces hold them
 
 
@@ -178,7 +173,7 @@ def document_of_text(path: Path, text: str) -> KernelDocument:
 
 def _document(path: Path, text: str) -> KernelDocument:
     try:
-        table = tomllib.loads(text)
+        table = load_toml(text)
     except ValueError as e:  # also of a number with thousands of digits
         source = path.suffix in (".cu", ".cuh", ".cpp")
         hint = f"; it is a source: `tuner kernels new {path}` writes its kernel file" if source else ""

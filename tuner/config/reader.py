@@ -14,7 +14,7 @@ from tuner.config.recipe import Recipe, Rule, WorkRecipe
 from tuner.config.schema import KernelDocument, WorkTable
 from tuner.config.short_files import default_name
 from tuner.config.size_reader import read_sizes
-from tuner.config.source_folder import SourceFolder, SourceTexts
+from tuner.config.source_folder import SourceFolder, SourceTexts, split_includes
 from tuner.config.stage_reader import StageReader
 from tuner.config.tunable_reader import TunableReader, declarations
 from tuner.expressions import PythonExpression, is_free_name
@@ -76,7 +76,8 @@ class _Reader:
         self.sources = sources or SourceFolder(
             path.parent, document.kernel.headers, self.at("[kernel] headers")
         )
-        self.sources.include(document.kernel.include_paths, self.at("[kernel] include_paths"))
+        folders, self.options = split_includes(document.kernel.options, None if sources else path.parent)
+        self.sources.include([*document.kernel.include_paths, *folders], self.at("[kernel] include_paths"))
 
     def at(self, key: str) -> Place:
         return Place(str(self.path), argument_key(key) if self.document.arguments else key)
@@ -138,6 +139,7 @@ class _Reader:
             chains=self.chains,
             sources=self.sources,
             symbols=symbols,
+            options=self.options,
         )
 
     def _check_names(self) -> None:

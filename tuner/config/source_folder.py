@@ -1,6 +1,7 @@
 """The CUDA files beside a kernel file."""
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,16 @@ from pathlib import Path
 from tuner.config.formulas import Place
 from tuner.errors import InputError, KernelFileError
 from tuner.model import Source
+from tuner.untrusted.files import read_bytes
+from tuner.untrusted.includes import RefusedIncludeError, check_includes
+from tuner.untrusted.limits import SOURCE_BYTES, TEXT_BYTES
 
 MOST_INCLUDED_BYTES = 2**26  # of a folder of headers that is read to see whether it changed
 MOST_INCLUDED_FILES = 200_000
 _NOT_ON_DISK = (Path("/proc"), Path("/sys"), Path("/dev"))
-MAX_BYTES = 2**20  # a mistaken path must not be read into memory
+_OF_OTHERS = (Path("/etc"), Path("/boot"), Path("/run"), Path("/var/log"), Path("/var/lib"))
+_TOO_WIDE = frozenset(map(Path, ("/", "/home", "/root", "/var", "/usr", "/tmp", "/mnt", "/srv")))  # noqa: S108
+_INCLUDE_PATH = re.compile(r"(?:-I|--include-path=)[ \t]*([^{}]+)")
 
 
 class SourceFolder:
@@ -37,9 +43,14 @@ class SourceFolder:
             for header in sorted((folder / name).glob("*.cuh")):
                 if header.name not in texts:
                     texts[header.name] = read_text(header, f"{place.path}: {place.key}")
+                    if sum(map(len, texts.values())) > SOURCE_BYTES:
+                        raise place.error(
+                            f"{folder / name}: more than {SOURCE_BYTES // 2**20} MiB of headers (*.cuh);"
+                            " name a folder of fewer, or use include_paths"
+                        )
         self.headers = tuple(texts.items())
         self._sources: dict[str, Source] = {}
-        self._include_paths: tuple[str, ...] = ()
+        self.include_paths: tuple[str, ...] = ()
         self._include_sha256 = ""
 
     def include(self, paths: Sequence[str], place: Place) -> None:
@@ -56,7 +67,7 @@ class SourceFolder:
             self._include_sha256 = folders_sha256(folders)
         except (OSError, RuntimeError, InputError) as e:  # a loop of links is a RuntimeError
             raise place.error(e) from e
-        self._include_paths = tuple(map(str, folders))
+        self.include_paths = tuple(map(str, folders))
 
     def source(self, name: str, place: Place) -> Source:
         """The source file of this name.
@@ -67,9 +78,8 @@ class SourceFolder:
         if name not in self._sources:
             path = self.folder / name
             text = read_text(path, f"{place.path}: {place.key}")
-            self._sources[name] = Source(
-                str(path), text, self.headers, self._include_paths, self._include_sha256
-            )
+            source = Source(str(path), text, self.headers, self.include_paths, self._include_sha256)
+            self._sources[name] = checked(source, place)
         return self._sources[name]
 
 
@@ -84,7 +94,7 @@ class SourceTexts(SourceFolder):
         self.folder = Path()
         self.headers = ()
         self._sources = dict(sources)
-        self._include_paths = ()
+        self.include_paths = ()
         self._include_sha256 = ""
 
     def source(self, name: str, place: Place) -> Source:
@@ -95,9 +105,53 @@ class SourceTexts(SourceFolder):
         """
         if name not in self._sources:
             raise place.error(f"no source is called {name!r}; choose from {', '.join(self._sources)}")
-        return replace(
-            self._sources[name], include_paths=self._include_paths, include_sha256=self._include_sha256
+        source = self._sources[name]
+        return checked(
+            replace(source, include_paths=self.include_paths, include_sha256=self._include_sha256), place
         )
+
+
+def checked(source: Source, place: Place) -> Source:
+    """The source, where it includes nothing but its own headers and CUDA's.
+
+    Raises:
+        KernelFileError: it does; ``place`` names it.
+    """
+    try:
+        check_includes(source.path, source.text, source.headers, source.include_paths)
+    except RefusedIncludeError as e:
+        raise place.error(e) from e
+    return source
+
+
+def split_includes(options: Sequence[str], folder: Path | None) -> tuple[list[str], list[str]]:
+    """Folders that ``-I`` options name inside the folder of a kernel file, and the options that are left.
+
+    As include paths, what is in them counts as part of the kernel. Other folders stay among the options,
+    which are refused there unless include paths name them.
+
+    Args:
+        options: as the file has them.
+        folder: of the file; None for a kernel that has none.
+    """
+    folders, left = [], []
+    given = iter(options)
+    for option in given:
+        joined = f"--include-path={next(given, '')}" if option in ("-I", "--include-path") else option
+        match = _INCLUDE_PATH.fullmatch(joined)
+        inside = match is not None and folder is not None and _is_inside(folder, match[1])
+        if match is not None and inside:
+            folders.append(match[1])
+        else:
+            left.append(joined)
+    return folders, left
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    try:
+        return (folder / name).is_dir() and (folder / name).resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):
+        return False
 
 
 def folders_sha256(folders: Sequence[Path]) -> str:
@@ -124,7 +178,7 @@ def _files_below(folder: Path) -> list[Path]:
     Raises:
         InputError: it is of the kernel's own, or too large.
     """
-    if any(folder.is_relative_to(root) for root in _NOT_ON_DISK):
+    if folder in _TOO_WIDE or any(folder.is_relative_to(root) for root in (*_NOT_ON_DISK, *_OF_OTHERS)):
         raise InputError(f"{folder}: holds no headers; name the folder that does")
     found: list[Path] = []
     for count, path in enumerate(folder.rglob("*")):
@@ -152,22 +206,10 @@ def read_text(path: Path, subject: str) -> str:
     """
     where = subject if subject == str(path) else f"{subject}: {path}"
     try:
-        endless = path.exists() and not path.is_file()  # such as a pipe
-        raw = b"" if endless else _beginning(path)
-    except OSError as e:
-        raise KernelFileError(f"{where}: cannot be read: {e.strerror or e}") from e
-    except ValueError as e:  # a character that no file name can have
-        raise KernelFileError(f"{where}: cannot be read: {e}") from e
-    if endless:
-        raise KernelFileError(f"{where}: is not a file")
-    if len(raw) > MAX_BYTES:
-        raise KernelFileError(f"{where}: larger than {MAX_BYTES // 2**20} MiB")
-    try:
-        return raw.decode("utf-8")
+        return read_bytes(path, TEXT_BYTES).decode("utf-8")
     except UnicodeDecodeError as e:
         raise KernelFileError(f"{where}: is not UTF-8 text (byte {e.start})") from e
-
-
-def _beginning(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(MAX_BYTES + 1)
+    except (OSError, UnicodeEncodeError) as e:
+        raise KernelFileError(f"{where}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
+    except ValueError as e:  # too large, no file, or a character that no file name can have
+        raise KernelFileError(f"{where}: {e}") from e

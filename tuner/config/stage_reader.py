@@ -16,6 +16,7 @@ from tuner.config.source_folder import SourceFolder, SourceTexts
 from tuner.config.stage_recipe import StageRecipe
 from tuner.errors import suggestion
 from tuner.model import Source, TunableValue
+from tuner.untrusted.options import RefusedOptionError, check_options
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class StageReader:
         chains: loops, views and library stages of the document.
         sources: its CUDA C++.
         symbols: key of an argument -> variable of the source, and the buffer that fills it.
+        options: of the compiler, without those that became include paths of the sources.
     """
 
     at: Callable[[str], Place]
@@ -43,6 +45,7 @@ class StageReader:
     chains: ChainReader
     sources: SourceFolder | SourceTexts
     symbols: Mapping[str, tuple[str, str]]
+    options: Sequence[str]
 
     def launches(
         self, arguments: Mapping[str, ArgumentRecipe]
@@ -165,8 +168,15 @@ class StageReader:
         )
 
     def _options(self) -> tuple[Template, ...]:
+        """The options; those without expressions are looked at now, and all with their values."""
         place = self.at("[kernel] options")
-        return tuple(Template(place, option, self.names) for option in self.document.kernel.options)
+        templates = tuple(Template(place, option, self.names) for option in self.options)
+        if all(template.is_plain for template in templates):
+            try:
+                check_options(self.options, self.sources.include_paths)
+            except RefusedOptionError as e:
+                raise place.error(e) from e
+        return templates
 
     def _parameters(
         self, stage: StageTable | None, key: str, arguments: Mapping[str, ArgumentRecipe], loop: str

@@ -10,6 +10,7 @@ from tuner.config.formulas import Environment, Formula, Place, Template
 from tuner.config.loops import Predecessor
 from tuner.expressions import NoValue
 from tuner.model import Buffer, Resources, Source, Stage, TensorMap
+from tuner.untrusted.options import RefusedOptionError, check_name_expression, check_options
 
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, technical specifications
 MAX_BLOCK = (1024, 1024, 64)
@@ -85,11 +86,14 @@ class StageRecipe:
         least = self.min_architecture.whole(env, 0, MAX_ARCHITECTURE)
         if cluster > 1 or any(isinstance(argument, TensorMap) for argument in changing["arguments"]):
             least = max(least, CLUSTER_ARCHITECTURE)
+        entry = self.entry.fill(env)
+        options = (*(option.fill(env) for option in self.options), *self._defined(env))
+        self._check(entry, options)
         return Stage(
             name=self.name,
             source=self.source,
-            entry=self.entry.fill(env),
-            options=(*(option.fill(env) for option in self.options), *self._defined(env)),
+            entry=entry,
+            options=options,
             declared=self._declared(env),
             min_architecture=least,
             resident=bool(self.resident.number(env)),
@@ -113,6 +117,17 @@ class StageRecipe:
         if "grid" in changed:
             self._check_cluster(stage.cluster, changed["grid"])
         return replace(stage, **changed)
+
+    def _check(self, entry: str, options: tuple[str, ...]) -> None:
+        """Refuse what the compiler must not be given, now that all expressions have their values."""
+        try:
+            check_options(options, self.source.include_paths)
+        except RefusedOptionError as e:
+            raise (self.options[0].place if self.options else self.place).error(e) from e
+        try:
+            check_name_expression(entry)
+        except RefusedOptionError as e:
+            raise self.entry.place.error(e) from e
 
     def _defined(self, env: Environment) -> list[str]:
         """NVRTC options of the macros; a tunable without a value has none."""

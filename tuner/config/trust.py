@@ -84,6 +84,39 @@ def kernel_directories(
     return found
 
 
+def usable_directories(
+    directories: Iterable[Path], owners: Collection[int] | None = None, *, below: Path = ROOT
+) -> tuple[tuple[Path, ...], dict[Path, str]]:
+    """Trusted directories of kernel files, as ``kernel_directories`` has them, and why others are left out.
+
+    Returns:
+        Those that can be used, without symbolic links, and for each other one, as it was named, the reason.
+    """
+    left, reasons = [path for path in directories if os.path.lexists(path)], dict[Path, str]()
+    for directory in left:
+        try:
+            trusted(directory, owners, below=below)
+        except InputError as error:  # noqa: PERF203 - of a few
+            reasons[directory] = str(error)
+    while True:
+        left = [path for path in left if path not in reasons]
+        try:
+            return kernel_directories(left, owners, below=below), reasons
+        except InputError as error:  # a kernel file in one of them names what is in none
+            reasons[_first_at_fault(left, owners, below)] = str(error)
+
+
+def _first_at_fault(directories: Sequence[Path], owners: Collection[int] | None, below: Path) -> Path:
+    """The directory without which the others can be used, or the last."""
+    for directory in directories:
+        try:
+            kernel_directories([path for path in directories if path != directory], owners, below=below)
+        except InputError:
+            continue
+        return directory
+    return directories[-1]
+
+
 def _check_sources(path: Path, directories: Sequence[Path]) -> None:
     """Refuse a kernel file that reads what nobody has looked at."""
     try:

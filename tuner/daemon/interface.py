@@ -173,8 +173,12 @@ class ServiceInterface(Protocol):
     def best(self, question: Question, peer: Peer) -> Reply:
         """The best configurations known now, from memory, without waiting."""
 
-    async def used(self, uses: Sequence[Question], peer: Peer) -> None:
-        """Count uses of answers, without an answer."""
+    async def used(self, uses: Sequence[Question], peer: Peer) -> bool:
+        """Count uses of answers, without an answer.
+
+        Returns:
+            True where they are stored within a second; False where the database cannot be used now.
+        """
 
     async def status(self) -> Mapping[str, Any]:
         """State of the daemon, its devices, queue, budgets and windows, as JSON has it."""

@@ -32,6 +32,7 @@ class Gauges:
         fresh: stored answers that hold.
         stale: stored answers whose conditions have changed, served as stale.
         followers: subscriptions to a job's events.
+        troubles: how many there are, by what they concern.
     """
 
     jobs: Mapping[JobState, int] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class Gauges:
     fresh: int = 0
     stale: int = 0
     followers: int = 0
+    troubles: Mapping[str, int] = field(default_factory=dict)
 
 
 class Metrics:
@@ -106,6 +108,10 @@ class Metrics:
         )
         self._store_errors = Counter(
             "tuner_store_errors_total", "Times the database could not be used.", registry=registry
+        )
+
+        self._troubles = Gauge(
+            "tuner_troubles", "What is wrong, as status tells it.", ("subject",), registry=registry
         )
 
     def _add_clients(self, registry: CollectorRegistry) -> None:
@@ -193,6 +199,9 @@ class Metrics:
         self._answers.labels("fresh").set(gauges.fresh)
         self._answers.labels("stale").set(gauges.stale)
         self._followers.set(gauges.followers)
+        self._troubles.clear()
+        for subject, count in gauges.troubles.items():
+            self._troubles.labels(subject).set(count)
         return generate_latest(self._registry)
 
 

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -25,7 +26,7 @@ from tuner.daemon.queue.job_specs import checked, with_site_rules
 from tuner.daemon.queue.subscriptions import EventPump, Subscriptions, job_events
 from tuner.daemon.state import State
 from tuner.database.storage import Storage
-from tuner.errors import InputError, StoreError
+from tuner.errors import InputError, StoreError, UnknownNameError
 from tuner.model.jobs import OWN, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
 
 _STOP_S = 7.0  # for device queues to stop: a service has ten seconds for everything
@@ -63,7 +64,7 @@ class Service:
         self._answerer = answerer
         self._metrics = metrics
         self._wall = wall
-        self._begun_at = wall()
+        self._begun_at, self._begun_s = wall(), time.monotonic()
         self._subscriptions = Subscriptions()
         self._events = EventPump(storage, self._subscriptions)
         self._board = Board(storage, self._subscriptions, self._changed)
@@ -109,6 +110,7 @@ class Service:
             budgets=self._budgets,
             check_users=check_users,
             wall=self._wall,
+            halted=lambda: self._state.halted,
         )
 
     # --- its life ------------------------------------------------------------------------------------
@@ -178,6 +180,25 @@ class Service:
         self._maintenance.backlog_may_have_changed()
         self._changed()
 
+    @contextlib.contextmanager
+    def _known(self, workloads: Iterable[str]) -> Iterator[None]:
+        """Tell kernels that are left out for now from those that nobody knows.
+
+        Raises:
+            NotNowError: a kernel cannot be read now.
+        """
+        try:
+            yield
+        except UnknownNameError as error:
+            reason = self._state.unreadable(workloads)
+            if reason:
+                raise NotNowError(f"{error}; {reason}") from error
+            raise
+
+    def wake(self) -> None:
+        """Look again whether jobs may run."""
+        self._changed()
+
     def _changed(self) -> None:
         self._queues.wake()
         self._maintenance.backlog_may_have_changed()  # there may be room for another job
@@ -189,7 +210,8 @@ class Service:
         if spec.kind is not JobKind.TUNE:
             raise InputError("kind: clients submit searches; the daemon decides what is measured again")
         state = self._state
-        spec = checked(with_site_rules(spec, state.settings.tuning), state.catalog, state.devices)
+        with self._known(spec.workloads):
+            spec = checked(with_site_rules(spec, state.settings.tuning), state.catalog, state.devices)
         return await self._board.add(
             spec,
             origin=Origin.CLIENT,
@@ -238,7 +260,8 @@ class Service:
     def best(self, question: Question, peer: Peer) -> Reply:
         """See ``ServiceInterface.best``."""
         del peer
-        prepared = self._answerer.find(question)
+        with self._known(question.workloads):
+            prepared = self._answerer.find(question)
         reply = prepared.reply
         self._metrics.best("stale" if reply.origin == "stored" and reply.stale else reply.origin)
         self._note_use(prepared, question)
@@ -252,7 +275,7 @@ class Service:
         more = prepared.notices(question, self._answerer.snapshot, backed_off=backed_off)
         return replace(reply, notices=(*reply.notices, *more))
 
-    async def used(self, uses: Sequence[Question], peer: Peer) -> None:
+    async def used(self, uses: Sequence[Question], peer: Peer) -> bool:
         """See ``ServiceInterface.used``."""
         del peer
         for question in uses:
@@ -260,7 +283,9 @@ class Service:
                 self._note_use(self._answerer.find(question), question)
             except NotNowError:  # no answer yet; its use counts all the same
                 self._backlog.uses.add(self._answerer.key(question), question.demand)
+            self._maintenance.used()
             await asyncio.sleep(0)  # each takes a millisecond where many workloads run together
+        return not self._storage.trouble
 
     def _note_use(self, prepared: PreparedReply, question: Question) -> None:
         """Count a question for what is tuned next, and what the uses that a client reports have saved."""
@@ -280,19 +305,14 @@ class Service:
     async def status(self) -> Mapping[str, Any]:
         """See ``ServiceInterface.status``."""
         state, now = self._state, self._wall()
-        troubles = {
-            "database": [self._storage.trouble],
-            "jobs": status.absent_devices(self._board.jobs, state.devices),
-            **state.troubles,
-        }
         return {
             "version": __version__,
             "pid": os.getpid(),
             "begun_at": self._begun_at.isoformat(timespec="seconds"),
-            "uptime_s": max(0, round((now - self._begun_at).total_seconds())),
+            "uptime_s": round(time.monotonic() - self._begun_s),
             **state.places,
             "notices": list(state.notices),
-            "troubles": status.troubles(troubles),
+            "troubles": status.troubles(self._troubles()),
             "queue": status.queue_document(self._board.jobs),
             "windows": status.windows_document(state.settings, now),
             "devices": [
@@ -302,10 +322,19 @@ class Service:
             "followers": self._subscriptions.count,
         }
 
+    def _troubles(self) -> dict[str, list[str]]:
+        """What is wrong, by what it concerns."""
+        return {
+            "database": [self._storage.trouble],
+            "jobs": status.absent_devices(self._board.jobs, self._state.devices),
+            **self._state.troubles,
+        }
+
     def metrics(self) -> bytes:
         """See ``ServiceInterface.metrics``."""
         jobs, answers = self._board.jobs, self._answerer.counts()
-        return self._metrics.render(status.gauges(jobs, answers, self._subscriptions.count))
+        gauges = status.gauges(jobs, answers, self._subscriptions.count, self._troubles())
+        return self._metrics.render(gauges)
 
 
 def _by(peer: Peer) -> str:

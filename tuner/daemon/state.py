@@ -1,17 +1,20 @@
 """The state of the daemon: what its files say, and the devices it tunes on."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import platformdirs
 
 from tuner.config.catalog import Catalog, kernels_root
 from tuner.config.changes import ChangeWatcher
-from tuner.config.trust import kernel_directories
+from tuner.config.trust import kernel_directories, usable_directories
 from tuner.daemon.settings import file as settings_file
+from tuner.daemon.settings.kept import kept_settings
 from tuner.daemon.settings.tables import Settings
+from tuner.daemon.settings.wrong_file import service_table
+from tuner.errors import InputError
 from tuner.model import DeviceIdentity
 
 
@@ -30,6 +33,13 @@ class StartOptions:
     devices: tuple[str, ...] = ()
     state: Path | None = None
     socket: Path | None = None
+
+    @property
+    def file(self) -> Path | None:
+        """The file that settings are read from; None where there is none, and all have their defaults."""
+        if self.config is not None:
+            return self.config
+        return settings_file.SYSTEM_FILE if settings_file.SYSTEM_FILE.exists() else None
 
     @property
     def settings_name(self) -> str:
@@ -57,17 +67,26 @@ class LoadedConfig:
         directories: trusted folders of kernel files beside those shipped.
         catalog: of all kernels.
         watch: sees what changes after they were read.
+        text: of the file; empty where there is none, and where it is wrong.
+        wrong: what is wrong in the file, where settings that were kept are in force in its place.
+        left_out: named folders of kernel files that cannot be trusted, and why.
     """
 
     settings: Settings
     directories: tuple[Path, ...]
     catalog: Catalog
     watch: ChangeWatcher
+    text: str = ""
+    wrong: str = ""
+    left_out: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def troubles(self) -> dict[str, list[str]]:
-        """Kernel files that are left out, and why."""
-        return {"kernels": [str(error) for error in self.catalog.broken]}
+        """What is wrong in the file, and what is left out of the kernels, and why."""
+        return {
+            "daemon.toml": [self.wrong] if self.wrong else [],
+            "kernels": [*self.left_out.values(), *(str(error) for error in self.catalog.broken)],
+        }
 
 
 def load_config(options: StartOptions) -> LoadedConfig:
@@ -76,16 +95,59 @@ def load_config(options: StartOptions) -> LoadedConfig:
     Raises:
         InputError: one is wrong, or can be changed by others; the message names file and key.
     """
-    return load_kernels(settings_file.load(options.config))
+    settings, text = _read(options.file)
+    directories = kernel_directories(settings.kernels.directories)
+    return replace(_with_kernels(settings, directories), text=text)
 
 
-def load_kernels(settings: Settings) -> LoadedConfig:
-    """Read the kernels that settings name.
+def usable_config(options: StartOptions) -> LoadedConfig:
+    """What a daemon can start with: where the file is wrong, the settings that were in force before.
+
+    Folders of kernels that cannot be trusted are left out.
 
     Raises:
-        InputError: others can change one.
+        InputError: the file is wrong, and no settings were kept; the message names file and key.
     """
-    directories = kernel_directories(settings.kernels.directories)
+    text = wrong = ""
+    try:
+        settings, text = _read(options.file)
+    except InputError as error:
+        file = options.file
+        directory = options.state_directory(Settings(service=service_table(file)))
+        kept = None if file is None else kept_settings(directory, file)
+        if kept is None:
+            raise
+        settings, wrong = kept.settings, f"{error} ({in_force(f'the settings of {kept.at}')})"
+    return replace(usable_kernels(settings), text=text, wrong=wrong)
+
+
+def new_config(options: StartOptions) -> LoadedConfig:
+    """What a daemon that runs reads again; folders of kernels that cannot be trusted are left out.
+
+    Raises:
+        InputError: the file is wrong; the message names file and key.
+    """
+    settings, text = _read(options.file)
+    return replace(usable_kernels(settings), text=text)
+
+
+def usable_kernels(settings: Settings) -> LoadedConfig:
+    """Read the kernels that settings name, without folders that cannot be trusted."""
+    directories, left_out = usable_directories(settings.kernels.directories)
+    return replace(_with_kernels(settings, directories), left_out=left_out)
+
+
+def in_force(what: str) -> str:
+    """Which settings are in force while the file is wrong, and what to do."""
+    return f"in force: {what}; when the file is mended, it is read by itself"
+
+
+def _read(file: Path | None) -> tuple[Settings, str]:
+    text = "" if file is None else settings_file.read_text(file)
+    return (Settings() if file is None else settings_file.parsed(text, file)), text
+
+
+def _with_kernels(settings: Settings, directories: tuple[Path, ...]) -> LoadedConfig:
     watch = ChangeWatcher(directories)  # first: a change while they are read is seen
     catalog = Catalog.load(search_path=(kernels_root(), *directories))
     return LoadedConfig(settings, directories, catalog, watch)
@@ -100,18 +162,22 @@ class State:
         catalog: of the kernels that may be named.
         identities: device -> identity of those that are tuned on, the default device first.
         directories: trusted folders of kernel files beside those shipped.
+        left_out: named folders of kernel files that cannot be trusted, and why: their jobs wait.
         troubles: what is wrong, for people, by what it concerns.
         notices: what is not wrong, and yet to be known.
         places: of the socket, the state, the settings and the TCP port, for people.
+        halted: why no job may run on any device; empty where that is not so.
     """
 
     settings: Settings
     catalog: Catalog
     identities: dict[str, DeviceIdentity]
     directories: tuple[Path, ...] = ()
+    left_out: Mapping[Path, str] = field(default_factory=dict)
     troubles: dict[str, list[str]] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     places: dict[str, str] = field(default_factory=dict)
+    halted: str = ""
 
     @property
     def devices(self) -> list[str]:
@@ -125,5 +191,35 @@ class State:
     def adopt(self, config: LoadedConfig) -> None:
         """Replace settings and kernels by those that were read now."""
         self.settings, self.catalog = config.settings, config.catalog
-        self.directories = config.directories
+        self.directories, self.left_out = config.directories, config.left_out
         self.troubles.update(config.troubles)
+
+    def unreadable(self, workloads: Iterable[str]) -> str:
+        """Why kernels of workloads cannot be read now, but may be later; empty where that is not so.
+
+        A kernel of a folder that is left out may be unknown, or stand before a shipped one of its name.
+        """
+        names = {workload.partition(":")[0] for workload in workloads}
+        for folder, reason in self.left_out.items():
+            hidden = {path.stem if path.is_file() else path.name for path in _entries(folder)}
+            if names & hidden or names - self.catalog.kernels.keys():
+                return f"its kernels cannot be read: {reason}"
+        return ""
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def signature(path: Path | None) -> tuple[int, ...]:
+    """What changes when a file does; empty where there is none."""
+    try:
+        status = None if path is None else path.stat()
+    except OSError:
+        status = None
+    if status is None:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

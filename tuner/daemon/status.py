@@ -22,16 +22,23 @@ def summary(queues: DeviceQueues, jobs: Iterable[JobRecord]) -> str:
     return f"{work}, {waiting} wait{f' ({reasons})' if reasons else ''}"
 
 
-def gauges(jobs: Iterable[JobRecord], answers: tuple[int, int], followers: int) -> Gauges:
+def gauges(
+    jobs: Iterable[JobRecord],
+    answers: tuple[int, int],
+    followers: int,
+    by_subject: Mapping[str, Collection[str]],
+) -> Gauges:
     """The metrics of this moment.
 
     Args:
         jobs: that have not ended.
         answers: how many are fresh, and how many stale.
         followers: subscriptions to jobs.
+        by_subject: what is wrong.
     """
     counts = Counter(job.state for job in jobs)
-    return Gauges(counts, counts[JobState.QUEUED], *answers, followers)
+    wrong = {subject: sum(map(bool, found)) for subject, found in by_subject.items()}
+    return Gauges(counts, counts[JobState.QUEUED], *answers, followers, wrong)
 
 
 def queue_document(jobs: Iterable[JobRecord]) -> dict[str, int]:

@@ -1,6 +1,8 @@
 """What outlives a process: runs and trials, jobs and their events, in one SQLite file and its mirror."""
 
+from tuner.database.checking import check_copies
 from tuner.database.connection import Database, default_path, holds_something
+from tuner.database.examination import Examination, IsolatedRow, Position, RowRepair
 from tuner.database.faults import BUSY_TIMEOUT_S
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
@@ -13,10 +15,15 @@ __all__ = [
     "MIGRATIONS",
     "RESUMABLE",
     "Database",
+    "Examination",
+    "IsolatedRow",
     "Jobs",
     "Ledger",
+    "Position",
+    "RowRepair",
     "Store",
     "StoredRun",
+    "check_copies",
     "default_path",
     "holds_something",
     "workload_key",

@@ -4,15 +4,17 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import platformdirs
 
+from tuner.database.examination import Examination, IsolatedRow, Position
 from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated
 from tuner.database.mirror import put_right
-from tuner.database.pair import Pair, Transaction
+from tuner.database.pair import Logs, Pair
+from tuner.database.scrubbing import isolated_rows, scrubbed
+from tuner.database.transaction import Transaction
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 
 if TYPE_CHECKING:
@@ -51,14 +53,15 @@ def _has_content(path: Path) -> bool:
 class Database:
     """The database, open. A context manager; one thread uses it, one process may hold several.
 
-    It is kept twice: every transaction goes to the file and to its mirror, ``NAME.mirror``. When one of them
-    is found to be damaged, cut off, empty, gone or behind, it is rebuilt from the other, with a warning;
-    the old file is kept as ``NAME.damaged-1`` and so on. To start anew, remove both.
+    It is kept twice: every transaction goes to the file and to its mirror, ``NAME.mirror``, and every row has a
+    checksum. What is read is read in both and verified. A row that one of them does not have soundly is taken
+    from the other, with a warning; a file that SQLite cannot read is rebuilt, and the old one kept as
+    ``NAME.damaged-1`` and so on. A row that neither has soundly is kept aside. To start anew, remove both.
 
     Raises:
         StoreBusyError: (any method) another process held it for too long.
         StoreFullError: the disk is full; nothing was changed.
-        StoreDamagedError: both files are damaged, or it is no database of this program.
+        StoreDamagedError: nothing of this program is in either file.
         StoreReadOnlyError: this user may not write it.
         StoreError: anything else; the message says what, and what to do.
     """
@@ -67,6 +70,7 @@ class Database:
         self.path = path or default_path()
         self._pair: Pair | None = None
         self._why_no_mirror: StoreError | None = None
+        self._logs: Logs = {}  # of files that turned out damaged, until they are put right
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -87,10 +91,7 @@ class Database:
 
     def read(self, look: Callable[[Transaction], T]) -> T:
         """Do something that changes nothing; it may be done again if the files have to be put right."""
-        try:
-            return self._trusted(lambda pair: pair.read(look))
-        except StoreDamagedError as error:
-            return self._from_mirror(look, error)
+        return self._trusted(lambda pair: pair.read(look))
 
     def write(self, change: Callable[[Transaction], T], *, synced: bool = False) -> T:
         """Do something in one transaction: stored when this returns, undone when anything is raised.
@@ -101,9 +102,28 @@ class Database:
         """
         return self._trusted(lambda pair: pair.write(change, synced=synced))
 
-    def examine(self) -> None:
-        """Read both files whole, and put them right if need be; takes long where they are large."""
-        self._put_right()
+    def examine(self) -> Examination:
+        """Verify every row of both files, and put right what is wrong; takes long where they are large."""
+        return self._put_right()
+
+    def scrub(self, after: Position | None, most_rows: int) -> tuple[Position | None, Examination]:
+        """Verify the next rows in both files, and examine them whole where something is wrong.
+
+        Args:
+            after: where the last call stopped; None to begin.
+            most_rows: so many rows at most are read of each file.
+
+        Returns:
+            Where to go on, None behind the last row; and what was found.
+        """
+        try:
+            return self._trusted(lambda pair: scrubbed(pair, after, most_rows), heals=False)
+        except SuspectError:
+            return after, self.examine()
+
+    def isolated(self) -> list[IsolatedRow]:
+        """Rows that neither file had soundly, oldest first."""
+        return self.read(isolated_rows)
 
     def decoded(self, text: str) -> dict[str, Any]:
         """The object of a stored JSON text.
@@ -119,53 +139,50 @@ class Database:
             raise StoreDamagedError(f"{self.path}: a record is not an object; {advice(self.path)}")
         return value
 
-    def _trusted(self, act: Callable[[Pair], T]) -> T:
+    def _trusted(self, act: Callable[[Pair], T], *, heals: bool = True) -> T:
         """Do something with files that are whole as far as can be told."""
         trouble: Exception = SuspectError("never tried")
         for _ in range(_TRIES):
             try:
                 if self._pair is None:
-                    self._pair = Pair(self.path)
+                    self._pair = Pair(self.path, logs=self._logs)
                 return act(self._pair)
             except MovedError as error:  # noqa: PERF203 - three turns at most
                 trouble = error
                 self.close()
-            except (SuspectError, StoreDamagedError, sqlite3.Error) as error:
+            except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:
                 if isinstance(error, sqlite3.Error) and not damaged(error):
                     raise translated(error, self.path) from error
+                if not heals:
+                    raise SuspectError(str(error)) from error
                 trouble = error
-                self._put_right(error.distrusted if isinstance(error, SuspectError) else None)
+                self._put_right()
+            except (OverflowError, UnicodeEncodeError) as error:
+                raise StoreError(f"{self.path}: a value cannot be stored or looked for: {error}") from error
         raise self._explained(trouble) from trouble
 
-    def _put_right(self, distrusted: Path | None = None) -> None:
+    def _put_right(self) -> Examination:
         """Put the files right; where only the mirror cannot be, go on reading without it."""
+        if self._pair is not None:
+            self._pair.keep_logs(self.path)
         self.close()
         self._why_no_mirror = None
         try:
-            put_right(self.path, distrusted)
+            return put_right(self.path, self._logs)
         except (StoreFullError, StoreReadOnlyError) as error:
             try:
                 self._pair = Pair(self.path, mirrored=False)
-            except (SuspectError, sqlite3.Error):
+            except (SuspectError, sqlite3.Error, UnicodeDecodeError):
                 raise error from None
             self._why_no_mirror = error
             _LOG.warning("nothing can be stored: %s", error)
-
-    def _from_mirror(self, look: Callable[[Transaction], T], error: StoreDamagedError) -> T:
-        """What the mirror has where a record makes no sense, which SQLite cannot see."""
-        try:
-            with closing(Pair(self.path)) as pair:
-                found = pair.read_mirror(look)
-        except (SuspectError, StoreError, sqlite3.Error):
-            raise error from None
-        self._put_right(distrusted=self.path)
-        return found
+            return Examination()
+        finally:
+            self._logs.clear()
 
     def _explained(self, trouble: Exception) -> StoreError:
         if self._why_no_mirror is not None:
             return self._why_no_mirror
-        if isinstance(trouble, StoreError):
-            return trouble
         if isinstance(trouble, sqlite3.Error):
             return translated(trouble, self.path)
         return StoreDamagedError(f"{self.path}: {trouble}; {advice(self.path)}")

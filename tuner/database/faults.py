@@ -33,7 +33,9 @@ _KNOWN = (
 _DAMAGE = (
     *(("SQLITE_NOTADB", "not a database"), ("SQLITE_CORRUPT", "malformed"), ("SQLITE_IOERR", "I/O error")),
     *(("SQLITE_ERROR", "no such table"), ("SQLITE_FORMAT", "format")),
-    ("no name", "Could not decode to UTF-8"),  # said by Python
+    # said by Python: a text that is none, a row that is not what its checksum says, columns that are gone
+    *(("no name", "Could not decode to UTF-8"), ("no name", "user-defined function raised exception")),
+    ("SQLITE_ERROR", "no such column"),
 )
 
 

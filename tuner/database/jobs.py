@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from tuner.database.checksums import verified
 from tuner.database.connection import Database
 from tuner.database.files import now
-from tuner.database.pair import Row, Transaction
+from tuner.database.transaction import Row, Transaction
 from tuner.errors import JobStateError, QueueFullError, UnknownJobError
 from tuner.model.jobs import NEXT, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
 from tuner.model.records import canonical
@@ -17,7 +18,10 @@ _JOB = (
     " (SELECT count(*) FROM trials JOIN runs ON trials.run_id = runs.id WHERE runs.job_id = jobs.id),"
     " submitter, created_at, started_at, ended_at FROM jobs"
 )
-_EVENTS = "SELECT id, job_id, kind, at, data FROM job_events WHERE job_id = ? AND id > ? ORDER BY id LIMIT ?"
+_EVENTS = (
+    "SELECT id, job_id, kind, at, data FROM job_events WHERE job_id = ? AND id > ?"
+    f" AND {verified('job_events')} ORDER BY id LIMIT ?"
+)
 
 
 class Jobs:
@@ -68,7 +72,7 @@ class Jobs:
 
     def job(self, number: int) -> JobRecord | None:
         """A job by its number; None where there is none."""
-        found = self._database.read(lambda view: self._some(view, "WHERE id = ?", number))
+        found = self._database.read(lambda view: self._some(view, "id = ?", number))
         return found[0] if found else None
 
     def jobs(
@@ -82,9 +86,10 @@ class Jobs:
             before: only those of lower numbers.
         """
         clause, values = _clause(states, before)
-        clause += " ORDER BY id DESC LIMIT ?"
         most = -1 if limit is None else limit
-        return self._database.read(lambda view: self._some(view, clause, *values, most))
+        return self._database.read(
+            lambda view: self._some(view, clause, *values, most, order=" ORDER BY id DESC LIMIT ?")
+        )
 
     def change(
         self, number: int, state: JobState, *, reason: str = "", run: int | None = None, started: bool = False
@@ -187,7 +192,8 @@ class Jobs:
         """The run that was begun or gone on with last, which need not be the newest of several."""
         last = self._database.read(
             lambda view: view.row(
-                "SELECT runs.id, runs.status FROM jobs JOIN runs ON runs.id = jobs.run_id WHERE jobs.id = ?",
+                "SELECT runs.id, runs.status FROM jobs JOIN runs ON runs.id = jobs.run_id"  # noqa: S608
+                f" WHERE jobs.id = ? AND {verified('jobs')} AND {verified('runs')}",
                 (number,),
             )
         )
@@ -202,6 +208,8 @@ class Jobs:
     def forget(self, before: datetime) -> int:
         """Remove jobs that ended before a time, with their events; their runs stay.
 
+        A job that was queued after one of a later time has been stamped by a wrong clock, and stays.
+
         Returns:
             How many.
         """
@@ -209,22 +217,25 @@ class Jobs:
         states = [state.value for state in JobState if state.ended]
 
         def change(transaction: Transaction) -> int:
-            clause = f"FROM jobs WHERE state IN ({_marks(states)}) AND ended_at < ?"
-            (count,) = transaction.rows(f"SELECT count(*) {clause}", (*states, latest))[0]
+            first_kept = "(SELECT min(id) FROM jobs WHERE created_at >= ?)"
+            old = f"state IN ({_marks(states)}) AND ended_at < ? AND id < coalesce({first_kept}, id + 1)"
+            clause, values = f"FROM jobs WHERE {old}", (*states, latest, latest)
+            (count,) = transaction.rows(f"SELECT count(*) {clause}", values)[0]
             if count:
-                transaction.execute(f"DELETE {clause}", (*states, latest))
+                transaction.execute(f"DELETE {clause}", values)
             return int(count)
 
         return self._database.write(change)
 
     def _one(self, transaction: Transaction, number: int) -> JobRecord:
-        found = self._some(transaction, "WHERE id = ?", number)
+        found = self._some(transaction, "id = ?", number)
         if not found:
             raise UnknownJobError(f"there is no job {number}")
         return found[0]
 
-    def _some(self, view: Transaction, clause: str, *values: object) -> list[JobRecord]:
-        return [_job(row, self._database.decoded(row[1])) for row in view.rows(f"{_JOB} {clause}", values)]
+    def _some(self, view: Transaction, clause: str, *values: object, order: str = "") -> list[JobRecord]:
+        rows = view.rows(f"{_JOB} WHERE {clause} AND {verified('jobs')}{order}", values)
+        return [_job(row, self._database.decoded(row[1])) for row in rows]
 
 
 def _job(row: Row, ordered: dict[str, Any]) -> JobRecord:
@@ -259,7 +270,7 @@ def _clause(states: Sequence[JobState], before: int | None) -> tuple[str, tuple[
     if before is not None:
         parts.append("id < ?")
         values += (before,)
-    return f"WHERE {' AND '.join(parts)}" if parts else "", values
+    return " AND ".join(parts or ["1"]), values
 
 
 def _marks(values: Sequence[object]) -> str:

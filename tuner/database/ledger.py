@@ -4,9 +4,10 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from tuner.database.checksums import verified
 from tuner.database.connection import Database
 from tuner.database.files import now
-from tuner.database.pair import Transaction
+from tuner.database.transaction import Transaction
 from tuner.model.records import canonical
 
 _NOTHING = 1e-6  # of a count: what rounding leaves of one that has faded
@@ -27,7 +28,7 @@ class Ledger:
 
         def change(transaction: Transaction) -> None:
             transaction.execute_many(
-                "INSERT INTO uses VALUES (?, ?)"
+                "INSERT INTO uses (key, count) VALUES (?, ?)"
                 " ON CONFLICT (key) DO UPDATE SET count = count + excluded.count",
                 list(uses.items()),
             )
@@ -38,14 +39,15 @@ class Ledger:
 
     def uses(self) -> dict[str, float]:
         """All uses so far, by key."""
-        return dict(self._database.read(lambda view: view.rows("SELECT key, count FROM uses")))
+        statement = f"SELECT key, count FROM uses WHERE {verified('uses')} ORDER BY key"  # noqa: S608
+        return dict(self._database.read(lambda view: view.rows(statement)))
 
     def remember_analytical(self, key: str, document: Mapping[str, Any]) -> None:
         """Keep an analytical answer; an earlier one of the same key is replaced."""
         text = canonical(document)
         self._database.write(
             lambda transaction: transaction.execute(
-                "INSERT INTO analytical VALUES (?, ?)"
+                "INSERT INTO analytical (key, document) VALUES (?, ?)"
                 " ON CONFLICT (key) DO UPDATE SET document = excluded.document",
                 (key, text),
             )
@@ -53,16 +55,17 @@ class Ledger:
 
     def analytical(self) -> dict[str, dict[str, Any]]:
         """All analytical answers, by key."""
-        decoded, statement = self._database.decoded, "SELECT key, document FROM analytical"
+        decoded = self._database.decoded
+        statement = f"SELECT key, document FROM analytical WHERE {verified('analytical')} ORDER BY key"  # noqa: S608
         return self._database.read(
             lambda view: {key: decoded(document) for key, document in view.rows(statement)}
         )
 
     def analytical_answer(self, key: str) -> dict[str, Any] | None:
         """The analytical answer of a key; None without one."""
-        decoded, statement = self._database.decoded, "SELECT document FROM analytical WHERE key = ?"
+        statement = f"SELECT document FROM analytical WHERE key = ? AND {verified('analytical')}"  # noqa: S608
         row = self._database.read(lambda view: view.row(statement, (key,)))
-        return None if row is None else decoded(row[0])
+        return None if row is None else self._database.decoded(row[0])
 
     def forget_analytical(self, keys: Collection[str]) -> None:
         """Remove analytical answers by their keys."""
@@ -84,7 +87,7 @@ class Ledger:
     def samples(self, run_id: int) -> list[dict[str, Any]]:
         """All samples of a run's answer, oldest first; ``at`` of each is when it was stored (UTC)."""
         decoded = self._database.decoded
-        statement = "SELECT at, document FROM samples WHERE run_id = ? ORDER BY id"
+        statement = f"SELECT at, document FROM samples WHERE run_id = ? AND {verified('samples')} ORDER BY id"  # noqa: S608
         return self._database.read(
             lambda view: [{**decoded(document), "at": at} for at, document in view.rows(statement, (run_id,))]
         )
@@ -93,7 +96,8 @@ class Ledger:
         """Add to what tuning has cost on a day (ISO 8601) on a GPU."""
         self._database.write(
             lambda transaction: transaction.execute(
-                "INSERT INTO spending VALUES (?, ?, ?, ?) ON CONFLICT (day, device_uuid) DO UPDATE"
+                "INSERT INTO spending (day, device_uuid, seconds, joules) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (day, device_uuid) DO UPDATE"
                 " SET seconds = seconds + excluded.seconds, joules = joules + excluded.joules",
                 (day, device_uuid, seconds, joules),
             )
@@ -101,9 +105,9 @@ class Ledger:
 
     def spent(self, day: str, device_uuid: str) -> tuple[float, float]:
         """Seconds and joules that tuning has cost on a day on a GPU."""
-        row = self._database.read(
-            lambda view: view.row(
-                "SELECT seconds, joules FROM spending WHERE day = ? AND device_uuid = ?", (day, device_uuid)
-            )
+        statement = (
+            "SELECT seconds, joules FROM spending WHERE day = ? AND device_uuid = ?"  # noqa: S608
+            f" AND {verified('spending')}"
         )
+        row = self._database.read(lambda view: view.row(statement, (day, device_uuid)))
         return (0.0, 0.0) if row is None else (row[0], row[1])

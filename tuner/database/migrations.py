@@ -108,5 +108,32 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
                     (SELECT count(*) FROM runs AS other WHERE other.ended_at <= runs.ended_at) END""",
         ),
     ),
+    (
+        "checksums",
+        (
+            # The transaction that wrote a row, and what tells whether it still says so (checksums.py). Rows of
+            # before get theirs when all changes are made.
+            *(
+                f"ALTER TABLE {table} ADD COLUMN {column}"
+                for table in (
+                    *("runs", "trials", "jobs", "job_events"),
+                    *("uses", "analytical", "samples", "spending"),
+                )
+                for column in ("version INTEGER NOT NULL DEFAULT 0", "checksum INTEGER")
+            ),
+            # Rows that neither file had soundly.
+            """CREATE TABLE isolated (
+                id INTEGER PRIMARY KEY,
+                "of" TEXT NOT NULL,             -- its table
+                key TEXT NOT NULL,              -- JSON: its primary key, an array
+                main BLOB,                      -- JSON: its columns in the database
+                mirror BLOB,                    -- JSON: its columns in the mirror
+                why TEXT NOT NULL,
+                found_at TEXT NOT NULL,         -- UTC, ISO 8601
+                version INTEGER NOT NULL DEFAULT 0,
+                checksum INTEGER
+            )""",
+        ),
+    ),
 )
 """Name and statements of every change."""

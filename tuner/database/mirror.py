@@ -1,239 +1,278 @@
-"""Puts a database and its mirror right: makes them, brings them up, rebuilds one from the other.
+"""Puts a database and its mirror right: makes them, brings them up, heals each row from where it is sound.
 
-Whoever does it has the lock of the names alone, and the write locks of the files as far as they are whole. A
-file is rebuilt under another name and then takes the place of the old one: it is there whole or not at all.
-Connections that are open to the old one notice (``pair``); SQLite leaves the log of a file alone that has
-another's name.
+Whoever does it has the lock of the names alone, and the write locks of the files as far as they are whole. No
+file is the source of a row that does not verify.
 """
 
-import errno
 import logging
-import os
 import sqlite3
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
-from tuner.database.faults import advice, damaged, mirror_of, translated
-from tuner.database.files import SIDE_FILES, connect, cut_off, locked, make_like, now, side_file
-from tuner.database.migrations import MIGRATIONS
-from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
+from tuner.database.checksums import TABLES
+from tuner.database.comparison import Tally, differences
+from tuner.database.copies import Copy, Form, inspected
+from tuner.database.examination import Examination, RowRepair
+from tuner.database.faults import SuspectError, advice, damaged, mirror_of, translated
+from tuner.database.files import connect, locked
+from tuner.database.mending import Mending, align, aside, insert, mend, planned
+from tuner.database.pages import text_or_bytes
+from tuner.database.replacing import new_file, of_the_system, put_in_place, rebuild, remove, remove_side_files
+from tuner.database.salvaging import Found, Harvest, is_there, same_database
+from tuner.database.schema import apply
+from tuner.database.transaction import standing
+from tuner.database.upgrading import brought_up
+from tuner.errors import StoreDamagedError, StoreError
 
 _LOG = logging.getLogger(__name__)
-_KEPT = 3  # damaged files of one name, the oldest going first: a disk must not fill with them
-_OURS = {"runs", "trials", "migrations"}
-_NAMES = frozenset(name for name, _ in MIGRATIONS)
+_TOLD = 20  # lines of the log about one examination
+_TURNS = 3  # as found; after a file turned out worse than it seemed; the same of the other
+_PAIRED = 2
 
 
-@dataclass(frozen=True)
-class _MirrorState:
-    """What a file is.
-
-    Attributes:
-        trouble: why it cannot be used; empty for a database of this program that is whole.
-        there: false where there is none, or one without any table.
-        migrations: by which changes it was made.
-    """
-
-    trouble: str = ""
-    there: bool = True
-    migrations: frozenset[str] = frozenset()
-
-    @property
-    def whole(self) -> bool:
-        """True where it can be used."""
-        return self.there and not self.trouble
-
-
-def put_right(path: Path, distrusted: Path | None = None) -> None:
+def put_right(path: Path, logs: Mapping[Path, bytes] = MappingProxyType({})) -> Examination:
     """Make, bring up and heal a database and its mirror until both are whole and the same.
 
     Args:
         path: of the database.
-        distrusted: the one of both that is rebuilt even if both seem whole and at the same transaction.
+        logs: write-ahead logs of both files that were read before SQLite closed these.
 
     Raises:
         StoreBusyError: a process holds one of them for too long.
-        StoreDamagedError: neither is whole; they are left as they are.
+        StoreDamagedError: nothing of this program is in them; they are left as they are.
         StoreFullError: there is no room for what has to be rebuilt; the files are left as they are.
         StoreReadOnlyError: this user may not write here.
         StoreError: it was written by a newer version, or cannot be opened.
     """
-    second = mirror_of(path)
     with locked(path, alone=True):
-        main, mirror = _examined(path), _examined(second)
-        if main.there and not main.whole and not mirror.whole:
-            also = f", and its mirror: {mirror.trouble}" if mirror.trouble else ""
-            raise StoreDamagedError(f"{path}: {main.trouble}{also}; {advice(path)}")
-        if not main.there and mirror.trouble:
-            raise StoreDamagedError(f"{path} is empty, and its mirror: {mirror.trouble}; {advice(path)}")
         try:
-            with ExitStack() as held:
-                if not main.whole and mirror.whole:
-                    _hold(second, held)
-                    _rebuild(path, second, main.trouble or "it was empty or gone")
-                    main = mirror
-            if main.migrations != _NAMES:
-                _bring_up(path, main)
-            _match(path, mirror, distrusted)
+            found = _put_right(path, logs)
         except sqlite3.Error as error:
             raise translated(error, path) from error
         except OSError as error:
-            raise _of_the_system(error, path) from error
+            raise of_the_system(error, path) from error
+    lines = [*map(str, found.repaired), *map(str, found.isolated)]
+    for line in lines[:_TOLD]:
+        _LOG.warning("%s: %s", path, line)
+    if len(lines) > _TOLD:
+        _LOG.warning("%s: %d more rows were put right or kept aside", path, len(lines) - _TOLD)
+    return found
 
 
-def _examined(path: Path) -> _MirrorState:
+def _put_right(path: Path, logs: Mapping[Path, bytes]) -> Examination:
+    second = mirror_of(path)
+    main, mirror = inspected(path, logs.get(path)), inspected(second, logs.get(second))
+    refuse_newer(main, mirror)
+    main, mirror = brought_up(main, mirror)
+    if main.form is mirror.form is Form.MISSING:
+        _make(path)
+        main = inspected(path)
+    trouble: Exception | None = None
+    for turn in range(_TURNS):
+        try:
+            return _healed(main, mirror)
+        except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:
+            if isinstance(error, sqlite3.Error) and not damaged(error):
+                raise
+            trouble = error  # SQLite read all of the file, and it is not as it seemed
+            distrusted = getattr(error, "distrusted", None) or (path if turn else second)
+            main, mirror = inspected(path), inspected(second)
+            if distrusted == path:
+                main = replace(main, form=Form.DAMAGED, trouble=main.trouble or str(error))
+            else:
+                mirror = replace(mirror, form=Form.DAMAGED, trouble=mirror.trouble or str(error))
+    raise StoreDamagedError(f"{path}: {trouble}; {advice(path)}")
+
+
+def _healed(main: Copy, mirror: Copy) -> Examination:
+    if main.whole and mirror.whole:
+        if same_database(main.identity, mirror.identity):
+            return _heal_both(main, mirror)
+        mirror = replace(mirror, form=Form.FOREIGN, trouble="it was the mirror of another database")
+    if main.whole:
+        return _heal_other(main, mirror)
+    if mirror.whole:
+        return _heal_other(mirror, main)
+    return _heal_from_pages(main, mirror)
+
+
+def _heal_both(main: Copy, mirror: Copy) -> Examination:
+    """Both can be read: rows that differ or are not sound are replaced where they are."""
+    for kind in ("DEFERRED", "IMMEDIATE"):  # nobody is kept from writing while nothing is wrong
+        with _open(main.path, kind) as first, _open(mirror.path, kind) as second:
+            tally = Tally()
+            found = list(differences(first, second, tally))
+            if not found and aside(first) == aside(second) and _stands(first):
+                return Examination(tally.rows)
+            if kind == "IMMEDIATE":
+                return _mend_both((main, mirror), (first, second), found, tally)
+    raise AssertionError
+
+
+def _mend_both(
+    copies: tuple[Copy, Copy],
+    connections: tuple[sqlite3.Connection, sqlite3.Connection],
+    found: list,
+    tally: Tally,
+) -> Examination:
+    counts = [_count(connection) for connection in connections]
+    known = [count for count in counts if count is not None]
+    ahead = counts[0] - counts[1] if len(known) == _PAIRED else 0  # type: ignore[operator]
+    mending = planned(found, ahead=ahead)
+    isolated = mending.isolated()
+    for connection, copy in zip(connections, copies, strict=True):
+        try:
+            mend(connection, mending, isolated)
+        except (SuspectError, sqlite3.IntegrityError) as error:
+            raise SuspectError(str(error), copy.path) from error
+    align(connections, _identity(*copies), max(known, default=0) + bool(not ahead))
+    for connection, copy in zip(connections, copies, strict=True):
+        if next(differences(connection, None, Tally()), None) is not None:
+            raise SuspectError("a damaged row stays where it is", copy.path)
+    for connection in connections:
+        connection.execute("COMMIT")
+    name = copies[0 if ahead < 0 else 1].path
+    lacked = [f"{name} lacked {abs(ahead)} transactions, which it has now"] if ahead < 0 else []
+    for line in lacked:
+        _LOG.warning("%s", line)
+    return Examination(tally.rows, tuple(mending.repaired), tuple(isolated), tuple(lacked))
+
+
+def _heal_other(whole: Copy, other: Copy) -> Examination:
+    """One can be read: its rows, and what only the pages of the other hold, are in both afterwards."""
+    mirrored = other.path == mirror_of(whole.path)
+    with _open(whole.path, "IMMEDIATE") as connection:
+        tally = Tally()
+        found = list(differences(*((connection, None) if mirrored else (None, connection)), tally))
+        mending, count = Mending(), _count(connection)
+        needed = {(each.table.name, each.key): each for each in found}
+        beside = Found(needed, above=count)
+        harvest = Harvest(other, beside.keep)
+        ours = same_database(whole.identity, harvest.identity)
+        for (name, key), row in beside.rows.items() if ours else ():
+            mending.put(name, key, row, "salvage" if (name, key) in needed else "")
+        for (name, key), each in needed.items():
+            if (name, key) not in mending.puts:
+                raw = harvest.damaged.get((name, key)) if ours else None
+                mending.lost[name, key] = (each.main, raw) if mirrored else (raw, each.mirror)
+        isolated = mending.isolated()
+        if mending.puts or mending.lost or not _stands(connection):
+            mend(connection, mending, isolated)
+            align([connection], _identity(whole) or (harvest.identity if ours else None), (count or 0) + 1)
+            connection.execute("COMMIT")
+            connection.execute("BEGIN IMMEDIATE")
+        why = other.trouble or "" if other.form is not Form.MISSING else "it was empty or gone"
+        if other.form is Form.MISSING and mirrored and not tally.rows:
+            why = ""
+        told = rebuild(other.path, whole.path, why)
+    rebuilt = (told,) if told else ()
+    return Examination(tally.rows, tuple(mending.repaired), tuple(isolated), rebuilt)
+
+
+def _heal_from_pages(main: Copy, mirror: Copy) -> Examination:
+    """Neither can be read: a new file is made of the rows on the pages of both."""
+    path = main.path
+    harvests = [Harvest(copy, lambda *_: None) for copy in (main, mirror)]
+    if not any(harvest.found or harvest.identity for harvest in harvests):
+        raise nothing_of_ours(main, mirror)
+    copies = [main, mirror]
+    if not same_database(*(harvest.identity for harvest in harvests)):
+        copies = [main] if harvests[0].found else [mirror]
+    fresh = new_file(path, path if path.exists() else mirror.path)
+    with ExitStack() as held:
+        for copy in (main, mirror):
+            with suppress(sqlite3.Error):  # who writes to what is left of them is kept out where SQLite can
+                held.enter_context(_open(copy.path, "IMMEDIATE"))
+        try:
+            mending, rows = _fill(fresh, copies)
+            told = put_in_place(fresh, path, f"made anew of the rows on the pages of both: {main.trouble}")
+        finally:
+            remove(fresh)
+    with _open(path, "IMMEDIATE"):
+        also = rebuild(mirror.path, path, mirror.trouble or "it was empty or gone")
+    return Examination(rows, tuple(mending.repaired), tuple(mending.isolated()), (told, also))
+
+
+def _fill(fresh: Path, copies: list[Copy]) -> tuple[Mending, int]:
+    mending = Mending()
+    with closing(connect(fresh)) as connection:
+        connection.text_factory = text_or_bytes
+        connection.execute("BEGIN IMMEDIATE")
+        apply(connection)
+        pour = lambda table, _, row: insert(connection, TABLES[table], row)  # noqa: E731
+        harvests = [Harvest(copy, pour) for copy in copies]
+        raw = [harvest.damaged for harvest in harvests] + [{}]
+        for name, key in {**raw[0], **raw[1]}:
+            if is_there(connection, name, key):
+                mending.repaired.append(RowRepair(name, key, "salvage"))
+            else:
+                mending.lost[name, key] = raw[0].get((name, key)), raw[1].get((name, key))
+        mend(connection, Mending(), mending.isolated())
+        for harvest in harvests:
+            for item in harvest.sequences.items():
+                connection.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", item)
+        identity = next((harvest.identity for harvest in harvests if harvest.identity), None)
+        align([connection], identity, max(harvest.count for harvest in harvests) + 1)
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA journal_mode = WAL")
+        rows = sum(harvest.found for harvest in harvests)
+    return mending, rows
+
+
+def _make(path: Path) -> None:
     if not path.exists():
-        return _MirrorState(there=False)
-    try:
-        with closing(connect(path)) as connection:
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-            if not tables:
-                return _MirrorState(there=False)
-            trouble = _trouble(path, connection, tables)
-            names = () if trouble else connection.execute("SELECT name FROM migrations")
-            return _MirrorState(trouble, migrations=frozenset(name for (name,) in names))
-    except sqlite3.Error as error:
-        if damaged(error):
-            return _MirrorState(f"the database is corrupted, or none ({error})")
-        raise translated(error, path) from error
-
-
-def _trouble(path: Path, connection: sqlite3.Connection, tables: set[str]) -> str:
-    if not tables >= _OURS:
-        return "no database of tuner"
-    if cut_off(path, connection):
-        return "the database is cut off"
-    (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-    return "" if verdict == "ok" else f"the database is corrupted ({' '.join(verdict.split())})"
-
-
-def _bring_up(path: Path, found: _MirrorState) -> None:
-    """Make what is missing of the tables, all or nothing."""
-    unknown = found.migrations - _NAMES
-    if unknown:
-        raise StoreError(
-            f"{path} was written by a newer tuner (migrations {', '.join(sorted(unknown))});"
-            " upgrade tuner or name another file with --database (of the daemon: a directory with --state)"
-        )
-    if not path.exists():
-        _remove_side_files(path)  # of one that was there before
+        remove_side_files(path)  # of one that was there before
     with closing(connect(path, create=True)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, applied TEXT)")
-        for name, statements in MIGRATIONS:
-            if name not in found.migrations:
-                for statement in statements:
-                    connection.execute(statement)
-                connection.execute("INSERT INTO migrations VALUES (?, ?)", (name, now()))
+        apply(connection)
         connection.execute("COMMIT")
 
 
-def _match(path: Path, mirror: _MirrorState, distrusted: Path | None) -> None:
-    """Make a whole database and its mirror the same; the one that knows more wins."""
-    second = mirror_of(path)
-    with ExitStack() as held:
-        identity, count = _hold(path, held)
-        if not mirror.whole:
-            _rebuild(second, path, mirror.trouble)
-            return
-        of, followed = _hold(second, held)
-        if of != identity:
-            _rebuild(second, path, "it was the mirror of another database")
-        elif followed > count:
-            _rebuild(path, second, f"it lacked {followed - count} transactions")
-        elif followed < count:
-            _rebuild(second, path, "")
-        elif distrusted is not None:
-            _rebuild(
-                distrusted,
-                path if distrusted == second else second,
-                "it had lost some of it, or held other records",
+def refuse_newer(*copies: Copy) -> None:
+    """Leave a file alone that a newer version has made.
+
+    Raises:
+        StoreError: one of them is.
+    """
+    for copy in copies:
+        if copy.form is Form.NEWER:
+            raise StoreError(
+                f"{copy.path} was written by a newer tuner (migrations {copy.trouble});"
+                " upgrade tuner or name another file with --database (of the daemon: a directory with --state)"
             )
 
 
-def _hold(path: Path, held: ExitStack) -> tuple[str, int]:
-    """Keep everybody from writing to a whole file; returns its identity and its count of transactions."""
-    connection = held.enter_context(closing(connect(path)))
-    connection.execute("BEGIN IMMEDIATE")
-    if not connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'writes'").fetchone()[0]:
-        return "", 0
-    identity, count = connection.execute("SELECT identity, count FROM writes").fetchone()
-    return identity, count
+def nothing_of_ours(main: Copy, mirror: Copy) -> StoreError:
+    """The error of two files without a row of this program."""
+    path = main.path
+    also = f", and its mirror: {mirror.trouble}" if mirror.trouble else ""
+    return StoreDamagedError(f"{path}: {main.trouble or 'it is empty'}{also}; {advice(path)}")
 
 
-def _rebuild(path: Path, source: Path, why: str) -> None:
-    """Put a copy of a whole file, which the caller holds, in the place of another.
+@contextmanager
+def _open(path: Path, kind: str) -> Iterator[sqlite3.Connection]:
+    with closing(connect(path)) as connection:
+        connection.text_factory = text_or_bytes
+        connection.execute(f"BEGIN {kind}")
+        yield connection
 
-    Args:
-        path: the file to replace.
-        source: the whole one.
-        why: what was wrong, for people; empty where the file is nothing that anybody could miss.
-    """
-    fresh = side_file(path, ".new")
-    _remove(fresh)
+
+def _count(connection: sqlite3.Connection) -> int | None:
     try:
-        make_like(fresh, source)
-        with closing(connect(source)) as reading, closing(connect(fresh)) as writing:
-            reading.backup(writing)
-        copied = _examined(fresh)
-        if not copied.whole:  # the source was damaged since it was looked at
-            raise StoreDamagedError(f"{source}: {copied.trouble or 'it is empty'}; {advice(path)}")
-        kept = _set_aside(path) if why else None
-        _remove_side_files(path)
-        fresh.replace(path)
-        _sync(path.parent)
-    finally:
-        _remove(fresh)
-    if why:
-        _LOG.warning(
-            "%s was rebuilt from %s: %s%s",
-            path,
-            source.name,
-            why,
-            f"; it is kept as {kept.name}" if kept else "",
-        )
-
-
-def _set_aside(path: Path) -> Path | None:
-    """Give a file and its log another name; None where there is nothing in it."""
-    if not path.exists() or path.stat().st_size == 0:
+        return standing(connection)[1]
+    except SuspectError:
         return None
-    places = [side_file(path, f".damaged-{number}") for number in range(1, _KEPT + 1)]
-    free = [place for place in places if not place.exists()]
-    place = free[0] if free else min(places, key=lambda kept: kept.stat().st_mtime)
-    _remove(place)
-    path.replace(place)
-    with suppress(FileNotFoundError):
-        side_file(path, "-wal").replace(side_file(place, "-wal"))
-    return place
 
 
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    _remove_side_files(path)
+def _stands(connection: sqlite3.Connection) -> bool:
+    return _count(connection) is not None
 
 
-def _remove_side_files(path: Path) -> None:
-    """What SQLite kept beside a file that is no more would be taken for part of the next one."""
-    for suffix in SIDE_FILES:
-        side_file(path, suffix).unlink(missing_ok=True)
-
-
-def _sync(directory: Path) -> None:
-    """Make a new name last through a power cut."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _of_the_system(error: OSError, path: Path) -> StoreError:
-    kind = StoreError
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        kind = StoreFullError
-    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        kind = StoreReadOnlyError
-    return kind(f"{path}: {error.strerror}; {advice(path)}")
+def _identity(*copies: Copy) -> str | None:
+    """The identity that a database has, of those that its files have."""
+    known = [copy.identity for copy in copies if copy.identity is not None]
+    return next((identity for identity in known if len(identity) == 32), None)  # noqa: PLR2004 - hexadecimal

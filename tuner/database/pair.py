@@ -6,68 +6,30 @@ between, no room), the counts differ and the next transaction puts it right befo
 """
 
 import logging
+import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing, suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from tuner.database.checksums import watch
 from tuner.database.faults import MovedError, SuspectError, mirror_of
 from tuner.database.files import connect, cut_off, locked, side_file
-from tuner.database.migrations import MIGRATIONS
+from tuner.database.pages import log_of
+from tuner.database.schema import has_our_tables
+from tuner.database.transaction import Transaction, standing
 
 _LOG = logging.getLogger(__name__)
 
+_OPENING_PATIENCE_S = 0.25
+_PATIENCE_S = 0.05  # of a reader, for a writer between its two commits
+_LOOK_AGAIN_S = 0.0005
+
 T = TypeVar("T")
-Values = Sequence[object]
-Row = tuple[Any, ...]
-_NAMES = {name for name, _ in MIGRATIONS}
-
-
-class Transaction:
-    """What may be done inside a transaction, or to read; changes go to both files."""
-
-    def __init__(self, main: sqlite3.Connection, mirror: "_File | None" = None) -> None:
-        self._main = main
-        self._mirror = mirror
-
-    def rows(self, statement: str, values: Values = ()) -> list[Row]:
-        """All rows of a query."""
-        return self._main.execute(statement, values).fetchall()
-
-    def row(self, statement: str, values: Values = ()) -> Row | None:
-        """The first row of a query."""
-        found: Row | None = self._main.execute(statement, values).fetchone()
-        return found
-
-    def execute(self, statement: str, values: Values = ()) -> None:
-        """Change something; the statement must do the same whenever it is executed: no clock, no chance."""
-        done = self._main.execute(statement, values)
-        if self._mirror is not None:
-            again = self._mirror.connection.execute(statement, values)
-            self._same(done.rowcount, again.rowcount)
-
-    def insert(self, statement: str, values: Values) -> int:
-        """Insert a row into a table that numbers its rows, and return its number."""
-        done = self._main.execute(statement, values)
-        if self._mirror is not None:
-            again = self._mirror.connection.execute(statement, values)
-            self._same(done.lastrowid, again.lastrowid)
-        return done.lastrowid or 0
-
-    def _same(self, done: int | None, again: int | None) -> None:
-        if self._mirror is not None and done != again:
-            raise SuspectError("the database and its mirror differ", self._mirror.path)
-
-    def execute_many(self, statement: str, values: Iterable[Values]) -> None:
-        """Change something once for each tuple of values."""
-        for each in values:
-            self.execute(statement, each)
-
-    def writes(self) -> int:
-        """Number of this transaction: higher than that of every earlier one, whatever the clocks say."""
-        return _standing(self._main)[1] + 1
+Logs = dict[Path, bytes]  # of the files of these names
 
 
 @dataclass
@@ -95,7 +57,7 @@ class _File:
         """
         log_bytes = self._log_bytes()  # before the file: who replaces both begins with the file
         try:
-            found = self.path.stat()
+            found = os.stat(self._name)
         except FileNotFoundError as error:
             raise MovedError(str(self.path)) from error
         if (found.st_dev, found.st_ino) != self.place:
@@ -106,12 +68,13 @@ class _File:
 
     def _log_bytes(self) -> int:
         try:
-            return self._log.stat().st_size
+            return os.stat(self._log).st_size
         except FileNotFoundError:
             return 0
 
     def __post_init__(self) -> None:
-        self._log = side_file(self.path, "-wal")
+        self._name = str(self.path)  # texts, as this is done for every transaction
+        self._log = str(side_file(self.path, "-wal"))
 
 
 class Pair:
@@ -119,15 +82,21 @@ class Pair:
 
     Args:
         path: of the database.
-        mirrored: without the mirror, nothing can be written.
+        mirrored: without the mirror, nothing can be written, and rows are held against their checksums alone.
+        logs: gets the files' write-ahead logs if they cannot be used, before SQLite closes and removes them.
 
     Raises:
         SuspectError: they have to be made, brought up to this version, or put right first.
         sqlite3.Error: they cannot be opened or read.
     """
 
-    def __init__(self, path: Path, *, mirrored: bool = True) -> None:
-        with ExitStack() as stack, locked(path, alone=False):
+    def __init__(self, path: Path, *, mirrored: bool = True, logs: Logs | None = None) -> None:
+        self._second = mirror_of(path)
+        self._watched = False
+        self._synced = False
+        self._behind: tuple[int, int] | None = None  # counts of both, where the mirror did not catch up
+        self._logs = {} if logs is None else logs
+        with ExitStack() as stack, locked(path, alone=False), self._keeping_logs(path):
             self._mirror = _opened(mirror_of(path), stack) if mirrored else None
             # The mirror's count is read first: it is committed last, so that the other's is never below it.
             second = None if self._mirror is None else _looked_at(self._mirror)
@@ -135,12 +104,43 @@ class Pair:
             first = _looked_at(self._main)
             if second is not None and (first[0] != second[0] or first[1] < second[1]):
                 raise SuspectError("the database is older than its mirror, or another one")
+            if second is not None and second[1] < first[1]:
+                self._catch_up()
             self._connections = stack.pop_all()
+
+    @contextmanager
+    def _keeping_logs(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except (SuspectError, UnicodeDecodeError, sqlite3.Error):
+            self.keep_logs(path)
+            raise
+
+    def keep_logs(self, path: Path) -> None:
+        """Read the write-ahead logs of both files, for who has to find out what is wrong with them."""
+        for file in (path, self._second):
+            self._logs.setdefault(file, log_of(file))
+
+    def _catch_up(self) -> None:
+        """Wait for a writer between its two commits; the mirror stays behind where it was killed there."""
+        patience_s = time.monotonic() + _OPENING_PATIENCE_S
+        while time.monotonic() < patience_s:
+            with self.snapshot() as view:
+                if view.mirrored:
+                    return
+            self._behind = None
+            time.sleep(_LOOK_AGAIN_S)
+        raise SuspectError("the mirror is behind")
 
     @property
     def main(self) -> sqlite3.Connection:
         """The connection to the database itself."""
         return self._main.connection
+
+    @property
+    def mirror(self) -> sqlite3.Connection | None:
+        """The connection to the mirror; None without it."""
+        return None if self._mirror is None else self._mirror.connection
 
     def close(self) -> None:
         """Close both; safe to call twice."""
@@ -153,15 +153,60 @@ class Pair:
             self._mirror.check()
 
     def read(self, look: Callable[[Transaction], T]) -> T:
-        """Do something that changes nothing."""
-        self.check()
-        return look(Transaction(self.main))
+        """Do something that changes nothing, in both files at the same transaction.
 
-    def read_mirror(self, look: Callable[[Transaction], T]) -> T:
-        """Do something that changes nothing, with what the mirror has."""
-        if self._mirror is None:
-            raise SuspectError("no mirror")
-        return look(Transaction(self._mirror.connection))
+        Raises:
+            SuspectError: they do not say the same.
+        """
+        self.check()
+        with self.snapshot() as view:
+            return look(view)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Transaction]:
+        """Both files at one transaction; the database alone where a killed writer left the mirror behind."""
+        mirror = self.mirror
+        try:
+            if self._mirror is None:
+                self.main.execute("BEGIN")
+            elif not self._meet(self._mirror):
+                mirror = None
+            yield Transaction(self.main, mirror, 0, self._second)
+        finally:
+            self._leave()
+
+    def _meet(self, mirror: _File) -> bool:
+        """Begin to read both files at the same transaction; False where the mirror does not get there."""
+        patience_s = time.monotonic() + _PATIENCE_S
+        self.main.execute("BEGIN")
+        identity, count = standing(self.main)
+        while True:
+            mirror.connection.execute("BEGIN")
+            of, followed = standing(mirror.connection)
+            if of != identity:
+                raise SuspectError(f"{mirror.path} is that of another database")
+            if followed == count:
+                self._behind = None
+                return True
+            if followed > count:  # written meanwhile
+                self.main.execute("COMMIT")
+                self.main.execute("BEGIN")
+                identity, count = standing(self.main)
+                if count < followed:
+                    raise SuspectError("the database is older than its mirror")
+                if count == followed and of == identity:
+                    return True
+            mirror.connection.execute("COMMIT")
+            if self._behind == (count, followed) or time.monotonic() > patience_s:
+                self._behind = count, followed  # the next who writes puts it right
+                return False
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _leave(self) -> None:
+        for connection in (self.mirror, self.main):
+            if connection is not None and connection.in_transaction:
+                with suppress(sqlite3.Error):  # what it was that failed is told, not this
+                    connection.execute("ROLLBACK")
 
     def write(self, change: Callable[[Transaction], T], *, synced: bool) -> T:
         """Do something in one transaction.
@@ -172,28 +217,36 @@ class Pair:
         if self._mirror is None:
             raise SuspectError("no mirror")
         mirror = self._mirror.connection
-        self.main.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+        self._prepare(mirror, synced=synced)
         stored = False
         try:
             self.main.execute("BEGIN IMMEDIATE")
             mirror.execute("BEGIN IMMEDIATE")
             self.check()  # who replaces a file holds the lock of the other: from here on they stay
-            _same(_standing(self.main), _standing(mirror))
-            result = change(Transaction(self.main, self._mirror))
+            there = standing(self.main)
+            if there != standing(mirror):
+                raise SuspectError("the database and its mirror are not at the same transaction")
+            result = change(Transaction(self.main, mirror, there[1] + 1, self._second))
             for connection in (self.main, mirror):
                 connection.execute("UPDATE writes SET count = count + 1")
             self.main.execute("COMMIT")
             stored = True
             mirror.execute("COMMIT")
         except BaseException as error:  # a commit that fails, or Ctrl-C anywhere, leaves nothing open
-            for connection in (mirror, self.main):
-                if connection.in_transaction:
-                    with suppress(sqlite3.Error):  # what it was that failed is told, not this
-                        connection.execute("ROLLBACK")
+            self._leave()
             if not stored or not isinstance(error, sqlite3.Error):
                 raise
             _LOG.warning("%s could not follow, and is put right later: %s", self._mirror.path, error)
         return result
+
+    def _prepare(self, mirror: sqlite3.Connection, *, synced: bool) -> None:
+        if synced is not self._synced:
+            self.main.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+            self._synced = synced
+        if not self._watched:
+            for connection in (self.main, mirror):
+                watch(connection)
+            self._watched = True
 
 
 def _opened(path: Path, stack: ExitStack) -> _File:
@@ -212,24 +265,8 @@ def _opened(path: Path, stack: ExitStack) -> _File:
 def _looked_at(file: _File) -> tuple[str, int]:
     """Identity and count of a file that is of this version, and not shorter than it says."""
     connection = file.connection
-    if not connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'migrations'").fetchone()[0]:
-        raise SuspectError(f"{file.path} has no tables")
-    names = {name for (name,) in connection.execute("SELECT name FROM migrations")}
-    if names != _NAMES:
-        raise SuspectError(f"{file.path} is of another version")
+    if not has_our_tables(connection):
+        raise SuspectError(f"the tables of {file.path} are not those of this version")
     if cut_off(file.path, connection):
         raise SuspectError(f"{file.path} is cut off")
-    return _standing(connection)
-
-
-def _same(first: tuple[str, int], second: tuple[str, int]) -> None:
-    if first != second:
-        raise SuspectError("the database and its mirror are not at the same transaction")
-
-
-def _standing(connection: sqlite3.Connection) -> tuple[str, int]:
-    """Identity of a database, and number of its last transaction."""
-    row = connection.execute("SELECT identity, count FROM writes").fetchone()
-    if row is None:
-        raise SuspectError("the count of transactions is gone")
-    return row[0], row[1]
+    return standing(connection)

@@ -11,9 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.database.checksums import row_checksum, verified
 from tuner.database.connection import Database
 from tuner.database.files import now
-from tuner.database.pair import Row, Transaction
+from tuner.database.transaction import Row, Transaction
 from tuner.errors import InputError, StoreDamagedError
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.records import (
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
 RESUMABLE = frozenset(RunStatus) - {RunStatus.FINISHED}
 _READ_RUNS = 16  # at once: most who look for an answer stop at the first, and each is thousands of bytes
 _ABOVE_ALL = 2**63 - 1  # SQLite's highest number of a row
+_ADD_TRIAL = "INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# Above every number that was given once, also where the run itself was lost.
+_NEXT_RUN = (
+    "1 + max((SELECT coalesce(max(id), 0) FROM runs), (SELECT coalesce(max(run_id), 0) FROM trials),"
+    " (SELECT coalesce(max(run_id), 0) FROM samples), (SELECT coalesce(max(run_id), 0) FROM jobs),"
+    " (SELECT coalesce(max(CAST(substr(key, 2) AS INTEGER)), 0) FROM isolated WHERE \"of\" = 'runs'))"
+)
 
 
 def workload_key(names: Sequence[str]) -> str:
@@ -79,8 +87,9 @@ class Store:
 
         def change(transaction: Transaction) -> int:
             number = transaction.insert(
-                "INSERT INTO runs (fingerprint, workload_key, objective, device_uuid, status, owner,"
-                " started_at, began, conditions, job_id) VALUES (?, ?, ?, ?, 'running', ?, ?, ?, ?, ?)",
+                "INSERT INTO runs (id, fingerprint, workload_key, objective, device_uuid, status, owner,"
+                f" started_at, began, conditions, job_id) VALUES ({_NEXT_RUN}, ?, ?, ?, ?, 'running',"
+                " ?, ?, ?, ?, ?)",
                 (
                     digest(record),
                     workload_key(conditions.names),
@@ -108,8 +117,8 @@ class Store:
 
         def change(transaction: Transaction) -> int | None:
             row = transaction.row(
-                "SELECT id, status, owner FROM runs WHERE fingerprint = ? AND job_id IS ?"
-                " ORDER BY id DESC LIMIT 1",
+                "SELECT id, status, owner FROM runs WHERE fingerprint = ? AND job_id IS ?"  # noqa: S608
+                f" AND {verified('runs')} ORDER BY id DESC LIMIT 1",
                 (fingerprint, self._job),
             )
             if row is None or _status(row[1]) not in RESUMABLE:
@@ -136,19 +145,20 @@ class Store:
         """Store a trial that has just ended; it is durable when this returns."""
 
         def change(transaction: Transaction) -> None:
-            transaction.execute(
-                "INSERT INTO trials VALUES (?, ?, ?, ?, NULL, ?, ?, ?, ?)",
-                (
-                    run_id,
-                    number,
-                    canonical(trial_record(trial, names)),
-                    canonical(measurement_record(measurement)),
-                    measurement.status.value,
-                    measurement.makespan_s,
-                    measurement.energy.joules if measurement.energy is not None else None,
-                    now(),
-                ),
+            row = (
+                run_id,
+                number,
+                canonical(trial_record(trial, names)),
+                canonical(measurement_record(measurement)),
+                None,
+                measurement.status.value,
+                _real(measurement.makespan_s),
+                _real(measurement.energy.joules if measurement.energy is not None else None),
+                now(),
+                transaction.writes(),
             )
+            # The checksum is worked out once for both files.
+            transaction.execute(_ADD_TRIAL, (*row, row_checksum("trials", *row)))
 
         self.database.write(change)
 
@@ -178,7 +188,7 @@ class Store:
         def look(view: Transaction) -> list[tuple[Trial, Measurement]]:
             rows = view.rows(
                 f"SELECT trial, {measured} FROM trials"  # noqa: S608 - constant text of this module
-                " WHERE run_id = ? ORDER BY number",
+                f" WHERE run_id = ? AND {verified('trials')} ORDER BY number",
                 (run_id,),
             )
             return [
@@ -255,10 +265,10 @@ class Store:
 
     def _some_runs(self, where: str, values: tuple[object, ...], view: Transaction) -> list[StoredRun]:
         decoded = self.database.decoded
-        rows = view.rows(
+        rows = view.rows(  # constant text of this module
             "SELECT id, status, owner, objective, started_at, ended_at, conditions, answer,"  # noqa: S608
             " (SELECT count(*) FROM trials WHERE run_id = runs.id)"
-            f" FROM runs WHERE {where} AND id < ? ORDER BY id DESC LIMIT ?",  # constant text of this module
+            f" FROM runs WHERE {where} AND id < ? AND {verified('runs')} ORDER BY id DESC LIMIT ?",
             (*values, _READ_RUNS),
         )
         return [_run(row, decoded) for row in rows]
@@ -283,6 +293,11 @@ def _run(row: Row, decoded: Callable[[str], dict[str, Any]]) -> StoredRun:
         None if answer is None else decoded(answer),
         trials,
     )
+
+
+def _real(number: float | None) -> float | None:
+    """A number as the database gives it back: its checksum tells 1 from 1.0."""
+    return None if number is None else float(number)
 
 
 def _status(text: object) -> RunStatus:

@@ -8,7 +8,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +17,7 @@ from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.errors import StoreBusyError, StoreError, StoreFullError
+from tuner.system.threads import StartedThreads
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0  # a disk with room again is found after so long at the latest
@@ -42,18 +42,23 @@ class Storage:
 
     Args:
         path: of the file.
+        guard: called before every action, in the thread that does it; raises StoreError where the directory
+            is not what it was: a database that is gone must not be made anew unnoticed.
 
     Attributes:
         failed: called in a thread of the database each time that it cannot be used.
         closed: True when its threads have nothing more to do.
+
+    Raises:
+        ResourceError: its threads cannot be made just now.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, guard: Callable[[], None] = lambda: None) -> None:
         self.path = path
         self.closed = False
         self.failed: Callable[[], None] = lambda: None
-        self._writer = _DatabaseThread(path, "database", self._fail, examines=True)
-        self._reader = _DatabaseThread(path, "reader", self._fail, examines=False)
+        self._writer = _DatabaseThread(path, "database", self._fail, guard, examines=True)
+        self._reader = _DatabaseThread(path, "reader", self._fail, guard, examines=False)
 
     @property
     def trouble(self) -> str:
@@ -118,6 +123,7 @@ class _DatabaseThread:
         path: of the file.
         name: of the thread.
         failed: called in it each time that the database cannot be used.
+        guard: called before every action.
         examines: read the files whole before they are first used: damage that no reader meets would be found
             when the other file is needed.
 
@@ -125,13 +131,22 @@ class _DatabaseThread:
         trouble: the last error; empty while the database can be used.
     """
 
-    def __init__(self, path: Path, name: str, failed: Callable[[], None], *, examines: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        failed: Callable[[], None],
+        guard: Callable[[], None],
+        *,
+        examines: bool,
+    ) -> None:
         self.trouble = ""
         self._path = path
         self._failed = failed
+        self._guard = guard
         self._examines = examines
         self._repositories: Repositories | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._thread = StartedThreads(1, name)
         self._begun_s: float | None = None  # of the action that runs now
         self._busy_s: float | None = None  # when a wait for another process failed last
 
@@ -162,7 +177,12 @@ class _DatabaseThread:
             raise StoreBusyError(self.trouble)
         self._begun_s = time.monotonic()
         try:
+            self._guard()
             value = action(self._open())
+        except MemoryError as error:
+            short = StoreError("no memory is left for the database")
+            self._note(short)
+            raise short from error
         except StoreError as error:
             self._note(error)
             raise

@@ -12,6 +12,7 @@ from tuner.exchange.value_texts import values_of
 from tuner.expressions import Expression, is_free_name
 from tuner.model import TunableValue
 from tuner.recordings import checks
+from tuner.untrusted.options import RefusedOptionError, check_options
 
 _AXES = "XYZ"
 _MAX_THREADS = 1024  # of a block
@@ -169,6 +170,10 @@ class _Importer:
         kept = [one for one in options if one not in left]
         if any("{" in one or "}" in one for one in kept):
             raise ValueError("KernelSpecification: CompilerOptions: braces have a meaning in kernel files")
+        try:
+            check_options(kept)
+        except RefusedOptionError as error:
+            raise ValueError(f"KernelSpecification: CompilerOptions: {error}") from None
         asked = re.search(r"\bkernel_tuner\b", self.source_text) is not None
         return [*kept, *(["-Dkernel_tuner=1"] if asked and "-Dkernel_tuner=1" not in kept else [])]
 

@@ -26,6 +26,7 @@ from tuner.kernel_tuner.sources import (
     split_includes,
 )
 from tuner.model import Buffer, Source, Stage, TunableValue
+from tuner.untrusted.options import RefusedOptionError, check_options
 
 _SOURCE = "kernel.cu"
 _SIZE_NAMES = ("problem", "problem_size", "size_of_problem")
@@ -77,11 +78,13 @@ class KernelCall:
         block, grid = self.geometry.block(params), self.geometry.grid(params)
         named = dict(zip(self.geometry.block_names, block, strict=True))
         factors, macros = split_factors(macros_of(self.defines, params, grid, named))
+        options = (*(f"-D{name}={value}" for name, value in macros.items()), *self.options)
+        check_options(options, self.sources.include_paths)
         return replace(
             stage,
             source=self.sources.source(params, factors),
             entry=replaced(self.name, params),
-            options=(*(f"-D{name}={value}" for name, value in macros.items()), *self.options),
+            options=options,
             grid=grid,
             block=block,
             shared_bytes=self.shared_bytes(params),
@@ -116,6 +119,10 @@ def read_call(
         raise InputError(f"defines: must be a dict of name -> value, not {defines!r}")
     tunables = tunables_of(tune_params)
     folders, options = split_includes(compiler_options_of(compiler_options))
+    try:
+        check_options(options, folders)
+    except RefusedOptionError as error:
+        raise InputError(f"compiler_options: {error}") from error
     sources = replace(read_sources(kernel_source, lang), include_paths=folders)
     return KernelCall(
         name=kernel_name,

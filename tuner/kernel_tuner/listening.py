@@ -5,6 +5,7 @@ from tuner.kernel_tuner.objectives import Metrics
 from tuner.kernel_tuner.parameters import shown
 from tuner.kernel_tuner.results import params_of, row_of
 from tuner.search.driver import TrialEvent
+from tuner.untrusted.text import plain
 
 
 class Listener:
@@ -49,4 +50,4 @@ def line(params: dict[str, object], row: dict[str, object], metrics: Metrics | N
 
 def say(text: str) -> None:
     """Print to standard output, as Kernel Tuner does."""
-    print(text, flush=True)  # noqa: T201 - what its users expect
+    print(plain(text), flush=True)  # noqa: T201 - what its users expect

@@ -11,6 +11,8 @@ from tuner.config.source_folder import folders_sha256
 from tuner.errors import InputError, UnsupportedError
 from tuner.kernel_tuner.parameters import Parameters, UserValue, called, macro_value, replaced
 from tuner.model import Source
+from tuner.untrusted.files import read_text
+from tuner.untrusted.limits import TEXT_BYTES
 
 LANGUAGES = ("CUDA", "CUPY", "NVCUDA", "PYCUDA")
 """Values of ``lang`` that mean CUDA."""
@@ -234,6 +236,6 @@ def _path(item: UserValue) -> Path | None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(path, TEXT_BYTES)
+    except (OSError, ValueError) as error:
         raise InputError(f"kernel_source: {path}: cannot be read: {error}") from error

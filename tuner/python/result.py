@@ -202,9 +202,9 @@ class Result:
             width: characters of a line, 40 at least.
             verbose: everything that is known.
         """
-        from rich.console import Console  # noqa: PLC0415 - results need no terminal
+        from tuner.report.console import PlainConsole  # noqa: PLC0415 - results need no terminal
 
-        out = Console(file=io.StringIO(), width=max(width, _LEAST_WIDTH), color_system=None)
+        out = PlainConsole(file=io.StringIO(), width=max(width, _LEAST_WIDTH), color_system=None)
         with out.capture() as captured:
             out.print(self._rendered(width, verbose=verbose))
         return captured.get()

@@ -1,5 +1,6 @@
 """What the values of a recording may be: each check names the key and what would be right."""
 
+import reprlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, overload
@@ -7,6 +8,11 @@ from typing import Any, NamedTuple, overload
 from tuner.model import Status
 
 MAX_ROWS = 10_000_000  # a column held once costs nothing in a file, whatever count it claims
+
+
+_SHORT = reprlib.Repr()  # of the beginning: a whole list may be of megabytes
+_SHORT.maxlevel, _SHORT.maxlong = 4, 100
+_SHORT.maxlist = _SHORT.maxdict = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxstring = _SHORT.maxother = 100
 
 
 class _Same(Sequence[Any]):
@@ -148,5 +154,5 @@ def column(
 
 def shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """A value as a message shows it: short."""
-    text = repr(value)
+    text = _SHORT.repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 - characters of a line

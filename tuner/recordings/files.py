@@ -5,24 +5,22 @@
 
 import json
 import os
-import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
 from tuner.errors import InputError
 from tuner.recordings.checks import NAME
 from tuner.recordings.decoding import space_of
 from tuner.recordings.encoding import document
 from tuner.recordings.values import RecordedSpace
+from tuner.untrusted.archives import open_zip
+from tuner.untrusted.json import load_json
 
-MAX_BYTES = 256 * 2**20  # of one document; a million trials take about 100 MB
 _DATE = (1980, 1, 1, 0, 0, 0)  # of archive members: the same spaces give the same bytes
 _JOINT = "+"  # between names of workloads measured together, in the name of a member
 _SUFFIX = ".json"
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # half of a character, which no text that is written has
 _UNREADABLE = (  # what a damaged, encrypted, strangely packed or missing member raises
     *(OSError, EOFError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, KeyError),  # a key: the file was replaced since it was opened
@@ -42,9 +40,9 @@ class RecordingFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with zipfile.ZipFile(path) as archive:
+            with open_zip(path) as archive:
                 members = [name for name in archive.namelist() if name.endswith(_SUFFIX)]
-        except (OSError, zipfile.BadZipFile) as error:
+        except (OSError, zipfile.BadZipFile, ValueError) as error:
             raise InputError(f"{path}: not a file of recorded spaces: {error}") from error
         self._members = {tuple(name.removesuffix(_SUFFIX).split(_JOINT)): name for name in members}
         if not self._members:
@@ -88,13 +86,10 @@ class RecordingFile:
 
     def _text(self, member: str) -> bytes:
         try:
-            with zipfile.ZipFile(self.path) as archive, archive.open(member) as stream:
-                text = stream.read(MAX_BYTES + 1)  # the size in the directory may be a lie
+            with open_zip(self.path) as archive:  # as long as the directory says, and no longer
+                return archive.read(member)
         except _UNREADABLE as error:
             raise ValueError(f"cannot be read: {error}") from error
-        if len(text) > MAX_BYTES:
-            raise ValueError(f"more than {MAX_BYTES // 2**20} MiB; no space is that large")
-        return text
 
 
 def read(path: Path) -> list[RecordedSpace]:
@@ -129,25 +124,6 @@ def write(path: Path, spaces: Iterable[RecordedSpace]) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-
-
-def load_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """A JSON value; not-a-number and infinity, which JSON has not, are refused.
-
-    Raises:
-        ValueError: the text is no JSON.
-    """
-    try:
-        found = json.loads(text, parse_constant=_refuse)
-    except RecursionError as error:
-        raise ValueError("not a recording: nested too deeply") from error
-    if _SURROGATE.search(text if isinstance(text, str) else text.decode("utf-8", "replace")):
-        json.dumps(found, ensure_ascii=False).encode()  # a ValueError names one that has no pair
-    return found
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a number that JSON has")
 
 
 def _check(space: RecordedSpace, written: set[tuple[str, ...]]) -> None:

@@ -1,5 +1,6 @@
 """Reads NumPy archives (.npz) that were made of other tuners' caches."""
 
+import io
 import math
 import zipfile
 import zlib
@@ -10,11 +11,14 @@ from typing import Any
 from tuner.errors import InputError
 from tuner.model import Measurement, TunableValue
 from tuner.recordings import checks
-from tuner.recordings.files import MAX_BYTES, load_json
 from tuner.recordings.other_tuners import STATUS, axis_sizes, measurement, one_workload, value_list
 from tuner.recordings.values import RecordedSpace
+from tuner.untrusted.archives import open_zip
+from tuner.untrusted.json import load_json
 
 _NPZ_ARRAYS = ("meta", "idx", "time_ms", "status")
+_FURTHER = ("time_sd_ms", "bench_ms")
+_SUFFIX = ".npy"
 _MEASURED = (("time_ms", "f"), ("status", "iu"), ("time_sd_ms", "f"), ("bench_ms", "f"))  # and their kinds
 
 
@@ -37,18 +41,25 @@ def read_npz(path: Path) -> RecordedSpace:
 def _arrays(path: Path) -> dict[str, Any]:
     import numpy as np  # noqa: PLC0415 - only for these files
 
+    from tuner.untrusted.arrays import array_header  # noqa: PLC0415 - same
+
+    found = {}
     try:
-        with zipfile.ZipFile(path) as archive:
-            large = [info.filename for info in archive.infolist() if info.file_size > MAX_BYTES]
-        if large:
-            raise ValueError(f"{large[0]} has more than {MAX_BYTES // 2**20} MiB; no space is that large")
-        with np.load(path, allow_pickle=False) as stored:
-            missing = [name for name in _NPZ_ARRAYS if name not in stored.files]
+        with open_zip(path) as archive:
+            stored = {name.removesuffix(_SUFFIX): name for name in archive.namelist() if _SUFFIX in name}
+            missing = [name for name in _NPZ_ARRAYS if name not in stored]
             if missing:
                 raise ValueError(f"{missing[0]} is missing; expected arrays {', '.join(_NPZ_ARRAYS)}")
-            return {name: stored[name] for name in stored.files}
+            for name in [one for one in (*_NPZ_ARRAYS, *_FURTHER) if one in stored]:
+                data = archive.read(stored[name])
+                try:
+                    array_header(io.BytesIO(data), len(data))
+                    found[name] = np.load(io.BytesIO(data), allow_pickle=False)
+                except ValueError as error:
+                    raise ValueError(f"{name}: {error}") from error
     except (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         raise ValueError(f"not a NumPy archive of a recorded space: {error}") from error
+    return found
 
 
 def _npz(arrays: Mapping[str, Any]) -> RecordedSpace:

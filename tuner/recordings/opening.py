@@ -12,6 +12,7 @@ from tuner.recordings.files import RecordingFile
 from tuner.recordings.numpy_spaces import read_npz
 from tuner.recordings.other_tuners import OneSpace, read_cache
 from tuner.recordings.values import RecordedSpace
+from tuner.untrusted.archives import open_zip
 
 SHIPPED = ("h200",)
 _NPZ_MEMBER = "meta.npy"  # every NumPy archive of a recorded space has it
@@ -120,7 +121,7 @@ def _is_zip(path: Path) -> bool:
 
 def _is_npz(path: Path) -> bool:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path) as archive:
             return path.suffix == ".npz" or _NPZ_MEMBER in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, zipfile.BadZipFile, ValueError):
         return False  # the reader of own archives says what is wrong with it

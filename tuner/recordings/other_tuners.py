@@ -4,11 +4,9 @@ Their joules are not read: they come without an uncertainty. The simulation cach
 whose closing brackets may be missing.
 """
 
-import gzip
 import json
 import math
 import re
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +23,12 @@ from tuner.model import (
     WorkloadResult,
 )
 from tuner.recordings import checks
-from tuner.recordings.files import MAX_BYTES, load_json
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.launches import candidate
+from tuner.untrusted.archives import gunzip
+from tuner.untrusted.files import read_bytes
+from tuner.untrusted.json import load_json
+from tuner.untrusted.limits import JSON_BYTES
 
 STATUS = {
     "ok": Status.OK,
@@ -183,17 +184,10 @@ def packed_text(path: Path) -> str:
         ValueError: it cannot be read, or is too large.
     """
     try:
-        if path.exists() and not path.is_file():  # such as a pipe, which may never end
-            raise ValueError("is not a file")
-        with path.open("rb") as stream:
-            packed = stream.read(len(_GZIP)) == _GZIP
-        with gzip.open(path) if packed else path.open("rb") as stream:
-            found = stream.read(MAX_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
+        found = read_bytes(path, JSON_BYTES)
+    except OSError as error:
         raise ValueError(f"cannot be read: {error}") from error
-    if len(found) > MAX_BYTES:
-        raise ValueError(f"more than {MAX_BYTES // 2**20} MiB; no space is that large")
-    return found.decode()
+    return (gunzip(found) if found.startswith(_GZIP) else found).decode()
 
 
 def closed_json(text: str) -> Any:  # noqa: ANN401 - any JSON value

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Column
 
 from tuner.model.objective import UNITS
+from tuner.report.console import PlainConsole
 from tuner.report.words import si
 
 if TYPE_CHECKING:
@@ -45,14 +46,14 @@ class RunProgress:
         self._lowest = math.inf
         self._compiled = 0
         self._measuring = False
-        self._console = Console(stderr=True)
+        self._console = PlainConsole(stderr=True)
         bar = [BarColumn(bar_width=24)] if self._console.width >= _ROOM_FOR_BAR else []
         self._display = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             *bar,
-            TextColumn("{task.fields[count]}"),
+            TextColumn("{task.fields[count]}", markup=False),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True, ratio=1)),
+            TextColumn("{task.fields[detail]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
             console=self._console,
             expand=True,  # so that the details are what a narrow terminal cuts
             transient=True,

@@ -13,6 +13,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
+from tuner.untrusted.json import escaped
+from tuner.untrusted.text import continued, plain
+
 Format = Literal["auto", "journal", "text", "json"]
 
 JOURNAL = Path("/run/systemd/journal/socket")
@@ -84,7 +87,9 @@ class TextFormatter(logging.Formatter):
         """The line; a traceback follows on lines of its own."""
         who = ", ".join(f"{name} {value}" for name, value in _subjects(record).items())
         message = super().format(record)
-        return f"{_when(record, 'seconds')} {record.levelname} {who + ': ' if who else ''}{message}"
+        return continued(
+            f"{_when(record, 'seconds')} {record.levelname} {who + ': ' if who else ''}{message}"
+        )
 
 
 class JsonFormatter(logging.Formatter):
@@ -99,7 +104,7 @@ class JsonFormatter(logging.Formatter):
             **_subjects(record),
             "message": super().format(record),
         }
-        return json.dumps(line, default=str)
+        return escaped(json.dumps(line, default=str))
 
 
 class JournalHandler(logging.Handler):
@@ -134,7 +139,7 @@ class JournalHandler(logging.Handler):
         super().close()
 
     def _send(self, record: logging.LogRecord) -> None:
-        fields = _journal_fields(record, logging.Formatter().format(record))
+        fields = _journal_fields(record, plain(logging.Formatter().format(record)))
         if self._lost:
             fields["TUNER_LOST"] = self._lost
         try:

@@ -1,4 +1,4 @@
-"""Ownership of a run, a clock, a GPU or a state directory by a process."""
+"""Ownership of a run, a clock or a GPU by a process."""
 
 import contextlib
 import fcntl
@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tuner.errors import DeviceUnavailableError, InputError, StoreError
+from tuner.errors import DeviceUnavailableError, StoreError
+from tuner.system.state_lock import without_locks
 
 GPU_LOCK_WAIT_S = 5.0
 """The owner of an earlier attempt may be dying."""
@@ -32,7 +33,8 @@ def _start_time(pid: int) -> str | None:
     return None if state in _DEAD else fields[_START_FIELD - 1]
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
+    """The kernel's id of this boot; a container may show another one. Empty where there is none."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -41,64 +43,25 @@ def _boot_id() -> str:
 
 def this_process() -> str:
     """An identity no other process has, before or after a reboot: ``boot:pid:start``."""
-    pid = os.getpid()
-    return f"{_boot_id()}:{pid}:{_start_time(pid) or ''}"
+    return identity_of(os.getpid())
+
+
+def identity_of(pid: int) -> str:
+    """The identity of the process that has a number now."""
+    return f"{boot_id()}:{pid}:{_start_time(pid) or ''}"
 
 
 def is_alive(owner: str) -> bool:
     """True while the process of an identity runs; False for a text that is none."""
     boot, _, rest = owner.partition(":")
     pid, _, start = rest.partition(":")
-    return boot == _boot_id() and pid.isdecimal() and _start_time(int(pid)) == start
-
-
-def is_of_this_boot(owner: str) -> bool:
-    """True when the process of an identity was started since the machine was."""
-    return owner.partition(":")[0] == _boot_id()
+    return boot == boot_id() and pid.isdecimal() and _start_time(int(pid)) == start
 
 
 def pid_of(owner: str) -> int | None:
     """The process number of an identity."""
     pid = owner.split(":")[1] if owner.count(":") == 2 else ""  # noqa: PLR2004 - boot:pid:start
     return int(pid) if pid.isdecimal() else None
-
-
-class StateLock:
-    """Holds the state directory: one daemon at a time.
-
-    Args:
-        directory: made if it is not there.
-
-    Raises:
-        InputError: another daemon has it, or it cannot be made.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        path = directory / "daemon.lock"
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise InputError(
-                f"{directory}: cannot keep state there: {error.strerror}; name another"
-            ) from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.read(self._file, 32).decode("ascii", "replace").strip()
-            os.close(self._file)
-            raise InputError(
-                f"{directory}: another daemon works there (process {owner or 'unknown'});"
-                " stop it, or name another directory with --state"
-            ) from error
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
-
-    def close(self) -> None:
-        """Release the directory."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
 
 
 def gpu_lock_file(folder: Path, uuid: str) -> Path:
@@ -151,7 +114,7 @@ def _lock_gpu(file: int, path: Path, wait_s: float, sleep: Callable[[float], Non
                     f"process {owner or 'unknown'} tunes this GPU; {path} says so"
                 ) from None
         except OSError as error:
-            raise StoreError(f"{path}: the GPU cannot be taken: {error.strerror}") from error
+            raise StoreError(f"the GPU cannot be taken: {without_locks(path, error)}") from error
         sleep(_LOCK_POLL_S)
     with contextlib.suppress(OSError):  # the owner's name only helps people; the lock decides
         os.ftruncate(file, 0)

@@ -65,7 +65,7 @@ class Child:
                     pass_fds=(channel.fileno(), lifeline),
                     start_new_session=True,  # a Ctrl-C of the terminal goes to the parent alone
                 )
-            except OSError as error:
+            except (OSError, MemoryError) as error:
                 if hasattr(self, "_socket"):
                     self._release()
                 raise ChildCrashedError(f"{self._name}: cannot start a child process: {error}") from error
@@ -110,6 +110,10 @@ class Child:
             deadline = time.monotonic() + timeout_s
             self._build(deadline, timeout_s)
             return self._exchange(request, deadline, timeout_s)
+
+    def kill(self) -> None:
+        """Kill the child, without waiting for its end."""
+        self._process.kill()
 
     def close(self, grace_s: float = 2.0) -> None:
         """End the child and reap it; may be called again, and while another thread waits in ``call``.

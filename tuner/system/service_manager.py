@@ -1,5 +1,6 @@
 """The protocol between systemd and a service: sd_notify(3) and sd_listen_fds(3), without its library."""
 
+import contextlib
 import os
 import socket
 import time
@@ -31,6 +32,15 @@ class ServiceManager:
         if self._address and mine and watchdog_us.isdecimal():
             self.ping_interval_s = int(watchdog_us) / _MICROSECONDS / _PINGS_PER_TIMEOUT
         self._pinged_s = -float("inf")
+        self._socket: socket.socket | None = None
+        if self._address:
+            # kept: a service that has no descriptor left must still ping
+            with contextlib.suppress(OSError):
+                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+    def __del__(self) -> None:
+        if getattr(self, "_socket", None) is not None:
+            self._socket.close()  # type: ignore[union-attr]  # looked at just now
 
     @property
     def there(self) -> bool:
@@ -42,11 +52,16 @@ class ServiceManager:
         if not self._address:
             return
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notify:
-                notify.sendto("\n".join(lines).encode(), address)
-        except OSError:
-            return
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.sendto("\n".join(lines).encode(), address)
+
+    def extend_watchdog(self, seconds: float | None) -> None:
+        """Let pings stay away for longer; None for as long as the service manager said at the start."""
+        if self.ping_interval_s is not None:
+            usual_s = self.ping_interval_s * _PINGS_PER_TIMEOUT
+            timeout_us = round((seconds or usual_s) * _MICROSECONDS)
+            self.say(f"WATCHDOG_USEC={timeout_us}", "WATCHDOG=1")
 
     def ping(self) -> None:
         """Send ``WATCHDOG=1`` if it is time; call this only from the loop that does the work."""

@@ -168,10 +168,11 @@ def _store(path: "Path", identity: "DeviceIdentity", found: "Mapping[str, Respon
 @contextlib.contextmanager
 def _progress(seconds: float) -> Iterator[Callable[[float, float], None]]:
     """A bar on standard error; nothing where that is no terminal."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    err = Console(stderr=True)
+    from tuner.report.console import PlainConsole
+
+    err = PlainConsole(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.options import finite
-from tuner.cli.output import writable
+from tuner.cli.output import echo, writable
 from tuner.errors import InputError
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _say(lines: Iterable[str]) -> None:
     """Print to standard error; a closed one must not change the command's exit code."""
     try:
         for line in lines:
-            click.echo(line, err=True)
+            echo(line, err=True)
         sys.stderr.flush()
     except OSError:
         # What is left in the buffer would fail again as Python ends, whose exit code would then be 120.

@@ -12,6 +12,7 @@ import click
 from tuner.cli.options import finite
 from tuner.cli.output import console, writable
 from tuner.errors import InputError, PowerError, RunInterrupted
+from tuner.untrusted.json import escaped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -129,7 +130,7 @@ def _json_lines(path: str | None, gpu: "Gpu") -> Iterator[Shown]:
 
     def write(snapshot: "PowerSnapshot") -> None:
         try:
-            stream.write(json.dumps(_record(snapshot, gpu), allow_nan=False) + "\n")
+            stream.write(escaped(json.dumps(_record(snapshot, gpu), allow_nan=False)) + "\n")
             stream.flush()
         except BrokenPipeError:  # who followed has seen enough
             raise

@@ -18,6 +18,7 @@ from tuner.devices.gpus import stand_in
 from tuner.errors import ChildCrashedError, TunerError, UnknownNameError
 from tuner.model import DeviceIdentity, WorkloadName
 from tuner.system.process import Child
+from tuner.system.threads import is_shortage
 
 MOST_QUEUED = 32
 """Workloads that wait; more are not taken, and may be asked for again: a client may ask for any size."""
@@ -176,7 +177,8 @@ class Analyst:
                 self._rest(task.key, BUSY_S)
                 return
             _LOG.warning("%s: no analytical answer: %s", task.workload, error)
-            self._rest(task.key, self._again_s)
+            short = error.__cause__ is not None and is_shortage(error.__cause__)
+            self._rest(task.key, BUSY_S if short else self._again_s)
             return
         _LOG.info("%s: analytical answer after %.1f s", task.workload, self._monotonic() - begun_s)
 

@@ -54,6 +54,10 @@ _TEXT: dict[str, Any] = {
     "description": "What Prometheus scrapes.",
     "content": {"text/plain": {"schema": {"type": "string"}}},
 }
+_IN_MEMORY = {
+    "description": "Counted in memory; stored as soon as the database can be used again.",
+    "content": {"application/json": {"schema": {"type": "object"}}},
+}
 _MEANINGS: Mapping[int, str] = {
     400: "What was asked for is wrong.",
     401: "Over TCP: no token, or a wrong one.",
@@ -135,10 +139,16 @@ def _document_best(app: FastAPI) -> None:
 def _answers(app: FastAPI, service: ServiceInterface) -> None:
     """Uses of answers, status and metrics."""
 
-    @app.post("/v1/uses", status_code=204, response_class=Response, summary="Count uses of answers")
+    @app.post(
+        "/v1/uses",
+        status_code=204,
+        response_class=Response,
+        responses={202: _IN_MEMORY, 204: {"description": "Counted, and stored within a second."}},
+        summary="Count uses of answers",
+    )
     async def used(uses: UseReports, request: Request) -> Response:
-        await service.used([use.question() for use in uses.uses], _caller(request).peer)
-        return Response(status_code=204)
+        stored = await service.used([use.question() for use in uses.uses], _caller(request).peer)
+        return Response(status_code=204) if stored else _json({"stored": False}, 202)
 
     @app.get("/v1/status", response_model=dict[str, Any], summary="State of daemon, devices and queue")
     async def status() -> Response:

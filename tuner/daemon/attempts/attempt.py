@@ -11,6 +11,7 @@ from tuner.config.catalog import Catalog, kernels_root
 from tuner.config.trust import kernel_directories
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter, Status, parse_spec
 from tuner.database import Jobs, Store
+from tuner.database.connection import holds_something
 from tuner.database.retrying_store import RetryingStore
 from tuner.devices.gpu_users import ContentionProbe
 from tuner.devices.sensors import restore_stale_clocks
@@ -28,6 +29,7 @@ from tuner.system import logs
 from tuner.system.owner import owned_gpu
 from tuner.system.process import die_with_parent
 from tuner.system.signals import StopRequest
+from tuner.system.threads import is_shortage
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_REASON = 500  # characters: what a person reads in a list of jobs; the log has all of it
@@ -77,6 +79,8 @@ class Attempt:
         own = kernel_directories(spec.kernel_directories, below=spec.below)
         catalog = Catalog.load(search_path=(kernels_root(), *own))
         with ExitStack() as ownership, ExitStack() as stack:  # the GPU is released last
+            if not holds_something(spec.database):  # it has this job: opened, it would be made anew
+                raise StoreError(f"{spec.database} is gone, and with it job {spec.job}")
             store = stack.enter_context(Store(spec.database, job=spec.job))
             setup = stack.enter_context(open_setup(spec.job_spec.device or None, request))
             identity = setup.device.identity
@@ -141,7 +145,7 @@ class Attempt:
             return "interrupted"  # the store stopped to retry because of the request
         if isinstance(error, _REFUSED):
             return "refused"
-        return "unavailable" if isinstance(error, TunerError) else "crashed"
+        return "unavailable" if isinstance(error, TunerError) or is_shortage(error) else "crashed"
 
     def _reason(self, error: BaseException) -> str:
         """An error for people; an unexpected exception is logged with its trace."""
@@ -150,6 +154,9 @@ class Attempt:
         if isinstance(error, TunerError):
             _LOG.warning("the attempt has ended: %s", error)
             return str(error)[:_LONGEST_REASON]
+        if is_shortage(error):
+            _LOG.warning("the attempt has ended: %r", error)
+            return f"the system is short of threads, processes or memory: {error}"[:_LONGEST_REASON]
         _LOG.error("the attempt has crashed", exc_info=error)
         return f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
 

@@ -21,6 +21,7 @@ from tuner.daemon.attempts.messages import (
     spec_json,
 )
 from tuner.errors import ChildCrashedError
+from tuner.system.threads import is_shortage
 
 OnEvent = Callable[[str, Mapping[str, Any]], None]
 """Is called with the kind (``tuner.model.jobs.JobEvent``) and data of an event."""
@@ -76,7 +77,9 @@ async def start(spec: AttemptSpec, on_event: OnEvent) -> "AttemptProcess":
                 start_new_session=True,
                 env={name: value for name, value in os.environ.items() if name not in _OF_THE_SERVICE},
             )
-        except OSError as error:
+        except (OSError, RuntimeError, MemoryError) as error:
+            if not isinstance(error, OSError) and not is_shortage(error):
+                raise
             raise ChildCrashedError(f"the process of a job cannot be started: {error}") from error
         ours.pop_all()
     return AttemptProcess(process, reading, lifeline, on_event, _silence_s(spec))

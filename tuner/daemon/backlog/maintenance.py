@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.backlog.auto_queue import AutoQueue
 from tuner.daemon.backlog.backlog import Backlog
+from tuner.daemon.backlog.proven_time import ProvenTime
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.job_specs import WITHDRAWN, missing, reprioritised, unwanted
 from tuner.daemon.state import State
@@ -18,9 +19,12 @@ from tuner.errors import StoreError, TunerError
 from tuner.model.jobs import FOR_AN_ANSWER, JobState, Origin
 
 _LOG = logging.getLogger(__name__)
-_FLUSH_S = 10.0  # what was counted is in the database after so long
+_USES_S = 0.5  # uses that a client was told are counted are in the database within a second
+_FADED_S = 600.0  # counts that have only faded follow after so long
+_SPENT_S = 10.0  # so does what was spent
 _BACKLOG_S = 0.2  # from a question to the queue: several at once are looked at together
 _SAMPLES_S = 60.0  # whether an answer that is used should be measured again
+_FORGET_FIRST_S = 3600.0  # never at the start, whose clock may be wrong
 _FORGET_S = 86_400.0
 _SETS_S = 600.0  # sets that could not be queued, or that a client's job is doing, are looked at again
 _RETRY_S = 2.0  # what the database did not take is tried again
@@ -103,6 +107,8 @@ class Maintenance:
         self._wall = wall
         self._auto_queue = AutoQueue(board, lambda: state.settings.limits.queue)
         self._debouncer = Debouncer()
+        self._proven = ProvenTime(storage.path.parent / "proven-time", wall)
+        self._storing_uses = False
 
     async def begin(self) -> None:
         """Read what is stored.
@@ -119,7 +125,7 @@ class Maintenance:
         await self.refresh(None)
         await self.queue_sets()
         self.backlog_may_have_changed()
-        await self._forget()
+        self._debouncer.soon("forget", _FORGET_FIRST_S, self._forget)
 
     async def end(self) -> None:
         """Write down what was counted."""
@@ -128,12 +134,13 @@ class Maintenance:
 
     def used(self) -> None:
         """An answer was used: that is counted, and may be a reason to measure it again."""
-        self._debouncer.soon("flush", _FLUSH_S, self.flush)
+        self._debouncer.soon("uses", _USES_S, self._store_uses)
+        self._debouncer.soon("flush", _FADED_S, self.flush)
         self._debouncer.soon("samples", _SAMPLES_S, self._queue_candidates)
 
     def spent(self) -> None:
         """An attempt has cost something."""
-        self._debouncer.soon("flush", _FLUSH_S, self.flush)
+        self._debouncer.soon("spent", _SPENT_S, self._store_spending)
 
     def backlog_may_have_changed(self) -> None:
         """There may be jobs that are worth doing."""
@@ -182,15 +189,32 @@ class Maintenance:
 
     async def flush(self) -> None:
         """Put what was counted into the database, or do so later."""
-        uses = self._backlog.uses.take()
+        await self._store(self._backlog.uses.take())
+        await self._store_spending()
+
+    async def _store_uses(self) -> None:
+        """Put new uses into the database, in one transaction."""
+        if self._storing_uses:  # a slow disk: the next transaction takes what came meanwhile
+            self._debouncer.soon("uses", _USES_S, self._store_uses)
+            return
+        self._storing_uses = True
+        try:
+            await self._store(self._backlog.uses.take(used_only=True))
+        finally:
+            self._storing_uses = False
+
+    async def _store(self, uses: Mapping[str, float]) -> None:
         try:
             await self._storage.run(lambda books: books.ledger.add_uses(uses))
         except StoreError:
             self._backlog.uses.put_back(uses)
-            self._debouncer.soon("flush", _FLUSH_S, self.flush)
-            return
-        with contextlib.suppress(StoreError):  # kept, and stored with what is spent next
+            self._debouncer.soon("uses", _RETRY_S, self._store_uses)
+
+    async def _store_spending(self) -> None:
+        try:
             await self._budgets.store()
+        except StoreError:  # kept
+            self._debouncer.soon("spent", _SPENT_S, self._store_spending)
 
     async def queue_sets(self) -> None:
         """Queue what daemon.toml wants tuned and never was; take back what it wants no more."""
@@ -220,12 +244,16 @@ class Maintenance:
         await self._auto_queue.propose(self._backlog.candidates())
 
     async def _forget(self) -> None:
-        """Remove jobs that ended long ago."""
-        before = self._wall() - timedelta(days=self._state.settings.limits.keep_days)
-        try:
-            count = await self._storage.run(lambda books: books.jobs.forget(before))
-        except StoreError:
-            count = 0
-        if count:
-            _LOG.info("%d jobs that ended before %s are listed no more", count, before.date())
+        """Remove jobs that ended long ago, by what time is proven."""
         self._debouncer.soon("forget", _FORGET_S, self._forget)
+        keep = timedelta(days=self._state.settings.limits.keep_days)
+
+        def forget(books: Repositories) -> tuple[int, datetime]:
+            newest = books.jobs.jobs(limit=1)
+            before = self._proven.advance(newest[0].created_at if newest else "") - keep
+            return books.jobs.forget(before), before
+
+        with contextlib.suppress(StoreError):  # at the next look
+            count, before = await self._storage.run(forget)
+            if count:
+                _LOG.info("%d jobs that ended before %s are listed no more", count, before.date())

@@ -44,6 +44,7 @@ class UseCounter:
         self._now_s = monotonic()
         self._counts: dict[str, float] = {}
         self._flushed: dict[str, float] = {}
+        self._touched: set[str] = set()  # used since they were flushed last
         self.restore(known or {})
 
     def restore(self, known: Mapping[str, float]) -> None:
@@ -64,6 +65,7 @@ class UseCounter:
         if key not in self._counts and len(self._counts) >= MOST_QUESTIONS:
             self._make_room()
         self._counts[key] = self._counts.get(key, 0.0) + count
+        self._touched.add(key)
 
     def per_day(self) -> dict[str, float]:
         """Uses per day by question, the most used first: what a steady use would have led to these counts."""
@@ -72,18 +74,28 @@ class UseCounter:
         ordered = sorted(self._counts.items(), key=lambda item: -item[1])
         return {key: count * rate for key, count in ordered}
 
-    def take(self) -> dict[str, float]:
-        """What to add to the counts on the disk so that they are these; negative where a count has faded."""
+    def take(self, *, used_only: bool = False) -> dict[str, float]:
+        """What to add to the counts on the disk so that they are these; negative where a count has faded.
+
+        Args:
+            used_only: leave out counts that have only faded since the last call, which are many.
+        """
         self._fade()
-        keys = self._counts.keys() | self._flushed.keys()
+        keys = set(self._touched) if used_only else self._counts.keys() | self._flushed.keys()
+        self._touched.clear()
         changes = {key: self._counts.get(key, 0.0) - self._flushed.get(key, 0.0) for key in keys}
-        self._flushed = dict(self._counts)
+        for key in keys:
+            if key in self._counts:
+                self._flushed[key] = self._counts[key]
+            else:
+                self._flushed.pop(key, None)
         return {key: change for key, change in changes.items() if change != 0.0}
 
     def put_back(self, changes: Mapping[str, float]) -> None:
         """Undo ``take``: the disk did not take them."""
         for key, change in changes.items():
             self._flushed[key] = self._flushed.get(key, 0.0) - change
+        self._touched.update(changes)
 
     def __len__(self) -> int:
         return len(self._counts)

@@ -22,6 +22,7 @@ from tuner.report.words import moment
 
 _DAYS_AROUND = 7  # read at the start: corrections of a wall clock are seldom larger
 _RECHECK_S = 60.0  # a change of the wall clock is noticed after so long
+_HALTED_S = 2.0  # the state of the daemon is looked at as often
 _LOOK_TIMEOUT_S = 10.0  # for a look at a GPU; after it, its driver hangs
 _LOAD_LASTS_S = 2.0  # utilisation is a mean over the past: up to a second of it on discrete GPUs
 _MISSED_LOOKS = 8.0  # looks left out, after which it is unknown whether the GPU was free
@@ -145,6 +146,7 @@ class Admission:
         budgets: what was spent.
         check_users: looks for other users of the GPU.
         wall: the local time, with its zone.
+        halted: why no job may run on any device; empty where that is not so.
     """
 
     def __init__(
@@ -156,8 +158,10 @@ class Admission:
         budgets: Budgets,
         check_users: CheckUsers,
         wall: WallClock,
+        halted: Callable[[], str] = str,
     ) -> None:
         self._device = device
+        self._halted = halted
         self._uuid = uuid
         self._settings = settings
         self._budgets = budgets
@@ -196,7 +200,10 @@ class Admission:
         return await self._contended(running=running)
 
     def _outside_limits(self) -> Block | None:
-        """The block by windows and budgets."""
+        """The block by the daemon's state, windows and budgets."""
+        halted = self._halted()
+        if halted:
+            return Block(halted, _HALTED_S)
         settings, now = self._settings(), self._wall()
         window = window_status(settings.window, now)
         if not window.open:

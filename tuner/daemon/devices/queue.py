@@ -13,11 +13,14 @@ from tuner.daemon.queue.board import Board, queue_order
 from tuner.errors import ChildError, InputError, StoreError
 from tuner.model.jobs import OWN, JobRecord, JobState
 from tuner.system.logs import about
+from tuner.system.threads import is_shortage
 
 GRACE_S = 5.0
 """For a job to stop: what it measured is stored and its clocks are restored by then; else it is killed."""
 
 _STORE_WAIT_S = 1.0  # until the database is asked again
+_SHORT_WAIT_S = 5.0  # until there may be threads, processes or memory again
+_UNREADABLE_S = 60.0  # a change wakes the queue; this is for what nobody told of
 _LOG = logging.getLogger(__name__)
 
 OnEvent = Callable[[str, Mapping[str, Any]], None]
@@ -97,9 +100,13 @@ class DeviceQueue:
                 wait_s = await self._next()
             except StoreError as error:
                 self.block_reason, wait_s = f"the database cannot be used: {error}", _STORE_WAIT_S
-            except Exception:  # noqa: BLE001 - an unexpected exception must not end the work on a device
-                _LOG.exception("%s: unexpected exception", self.device)
-                self.block_reason, wait_s = "unexpected exception, see the log", LONGEST_WAIT_S
+            except Exception as error:  # noqa: BLE001 - no exception must end the work on a device
+                if is_shortage(error):
+                    short = "the system is short of threads, processes or memory"
+                    self.block_reason, wait_s = f"{short}: {error}", _SHORT_WAIT_S
+                else:
+                    _LOG.exception("%s: unexpected exception", self.device)
+                    self.block_reason, wait_s = "unexpected exception, see the log", LONGEST_WAIT_S
             if wait_s is None or wait_s > 0:
                 await self._wait(wait_s)
 
@@ -113,10 +120,13 @@ class DeviceQueue:
             self._failures.forget_jobs()
             return None
         retry_at_s = [self._failures.retry_at_s(job) for job in waiting]
-        ready = [job for job, at_s in zip(waiting, retry_at_s, strict=True) if at_s <= now_s]
-        if not ready:
+        due = [job for job, at_s in zip(waiting, retry_at_s, strict=True) if at_s <= now_s]
+        if not due:
             self._admission.forget()
             return min(retry_at_s) - now_s
+        ready = [job for job in due if not await self._unreadable(job)]
+        if not ready:
+            return _UNREADABLE_S
         block = await self._admission.block()
         if block is None:
             self.block_reason = ""
@@ -126,6 +136,13 @@ class DeviceQueue:
         if block.report:
             await self._queue_again(ready[0], block.reason)
         return block.retry_s
+
+    async def _unreadable(self, job: JobRecord) -> bool:
+        """True where the kernels of a job cannot be read now, which it then has as its reason."""
+        reason = self._results.unreadable(job)
+        if reason and job.reason != reason:
+            await self._queue_again(job, reason)
+        return bool(reason)
 
     async def _wait(self, seconds: float | None) -> None:
         """Wait for a change, so long at most."""
@@ -230,7 +247,7 @@ class DeviceQueue:
     def _client_waits(self, job: JobRecord) -> bool:
         """True where a job that is not our own would be taken before this one of ours, if both waited."""
         now_s = asyncio.get_running_loop().time()
-        waiting = self._board.waiting(self.device)
+        waiting = (one for one in self._board.waiting(self.device) if not self._results.unreadable(one))
         ready = [one for one in waiting if self._failures.retry_at_s(one) <= now_s]
         return bool(ready) and ready[0].origin not in OWN and queue_order(ready[0]) < queue_order(job)
 

@@ -76,6 +76,10 @@ class AttemptResults:
             return False
         return await self._storage.run(lambda db: db.jobs.has_ended(job.id))
 
+    def unreadable(self, job: JobRecord) -> str:
+        """Why the kernels of a job cannot be read now, and may be later; empty where that is not so."""
+        return self._state.unreadable(job.spec.workloads)
+
     def attempt_spec(self, job: JobRecord) -> AttemptSpec:
         """The spec of an attempt at a job.
 

@@ -8,7 +8,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,9 +15,10 @@ from typing import ParamSpec, TypeVar
 
 from tuner.config.changes import DRIVER_FILES
 from tuner.devices.gpu_users import FREE, Contention, ContentionProbe
-from tuner.errors import ChildError
+from tuner.errors import ChildError, ResourceError
 from tuner.model import DeviceIdentity
 from tuner.system.process import Child
+from tuner.system.threads import StartedThreads, is_shortage
 
 _RESTORE_S = 30.0  # a driver that hangs must not keep the daemon from answering
 _FIND_S = 60.0  # a first CUDA context on a machine of several GPUs
@@ -45,6 +45,7 @@ class GpuSurvey:
         absent: devices that were named and cannot be used.
         simulated: True where a simulated device replaces a GPU, as none answers and none was named.
         driver_signs: what was there of a driver before it was asked.
+        unasked: why nobody could be asked: the system gives no process just now. Empty where that is not so.
     """
 
     identities: dict[str, DeviceIdentity]
@@ -53,6 +54,17 @@ class GpuSurvey:
     absent: tuple[str, ...] = ()
     simulated: bool = False
     driver_signs: frozenset[str] = frozenset()
+    unasked: str = ""
+
+
+def restore_clocks() -> None:
+    """Restore clocks that a killed tuner left set, and nothing else.
+
+    Raises:
+        ChildError: that cannot be done now.
+    """
+    with Child("importlib:import_module", _SURVEY, name="survey of the GPUs") as child:
+        child.call("restore_clocks", timeout_s=_RESTORE_S)
 
 
 def restore_and_find(specs: Sequence[str]) -> GpuSurvey:
@@ -91,7 +103,9 @@ def _survey(specs: Sequence[str], without: Collection[str], *, may_simulate: boo
                 missing.append(f"no GPU answers: {identity.spec} stands in, and every number is modelled")
     except ChildError as error:
         _LOG.error("%s", error)
-        return GpuSurvey({}, (str(error),), absent=tuple(specs), driver_signs=signs)
+        short = error.__cause__ is not None and is_shortage(error.__cause__)
+        unasked = str(error) if short else ""
+        return GpuSurvey({}, (str(error),), absent=tuple(specs), driver_signs=signs, unasked=unasked)
     return GpuSurvey(identities, tuple(missing), not_restored, tuple(absent), simulated, signs)
 
 
@@ -161,7 +175,7 @@ class ContentionMonitor:
         self._answer_s = answer_s
         self._local = ContentionProbe(*self._rules)
         self._child: Child | None = None
-        self._thread = ThreadPoolExecutor(1, "gpu-users")  # a driver that hangs blocks no other thread
+        self._thread: StartedThreads | None = None  # of its own: a driver that hangs blocks no other
         self._pending: dict[str, asyncio.Future[Contention]] = {}
         self._release: asyncio.TimerHandle | None = None
         self._logged: set[tuple[str, str]] = set()
@@ -180,6 +194,10 @@ class ContentionMonitor:
         uuid = self._uuids.get(device, device)
         if not device.startswith("cuda"):
             return self._noted(device, self._local.look(device, uuid, ours, our_load))
+        try:
+            self._thread = self._thread or StartedThreads(1, "gpu-users")
+        except ResourceError as error:
+            return Contention(busy=True, reason=f"it cannot be asked: {error}")
         pending = self._pending.get(device)
         if pending is None or pending.done():  # else an earlier caller gave up on an answer that still comes
             loop = asyncio.get_running_loop()
@@ -195,7 +213,8 @@ class ContentionMonitor:
     def close(self) -> None:
         """End the child if there is one, whatever it waits for; nobody looks any more."""
         self._end_child()
-        self._thread.shutdown(wait=False)
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
 
     def _ask(self, device: str, uuid: str, ours: int, our_load: bool) -> Contention:
         child = self._child
@@ -221,8 +240,12 @@ class ContentionMonitor:
         """End the child; the next look starts another."""
         self._keep_child()
         child, self._child = self._child, None
-        if child is not None:
+        if child is None:
+            return
+        try:
             in_daemon_thread(child.close, grace_s=0.0)  # one that waits for a driver may take seconds to die
+        except ResourceError:
+            child.kill()  # reaped when it is collected
 
     def _noted(self, device: str, found: Contention) -> Contention:
         if not found.busy and found.reason and (device, found.reason) not in self._logged:
@@ -238,6 +261,9 @@ def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 
     Returns:
         A future of what the function returns or raises.
+
+    Raises:
+        ResourceError: no thread can be made just now.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -254,5 +280,9 @@ def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, outcome)
 
-    threading.Thread(target=work, name=getattr(function, "__name__", "daemon"), daemon=True).start()
+    thread = threading.Thread(target=work, name=getattr(function, "__name__", "daemon"), daemon=True)
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError) as error:
+        raise ResourceError(f"no thread can be made: {error}") from error
     return future

@@ -1,83 +1,56 @@
-"""The daemon's process, from start to end."""
+"""The daemon, from the moment that it has all it needs to its end."""
 
 import asyncio
 import contextlib
 import gc
 import logging
-import os
 import signal
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from tuner import __version__
+from tuner.config.trust import usable_directories
 from tuner.daemon.answers.analysis import Analyst
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.attempts.runner import start
 from tuner.daemon.metrics import Metrics
-from tuner.daemon.process.listening import FrontEnd, ListeningSocket, listener
-from tuner.daemon.process.machine import ContentionMonitor, GpuInventory, GpuSurvey, restore_and_find
+from tuner.daemon.process.listening import FrontEnd, ListeningSocket
+from tuner.daemon.process.machine import ContentionMonitor, GpuInventory, GpuSurvey
+from tuner.daemon.process.state_watch import StateWatch
 from tuner.daemon.service import Service
+from tuner.daemon.settings.kept import keep
 from tuner.daemon.settings.tables import Settings
-from tuner.daemon.state import LoadedConfig, StartOptions, State, load_config, load_kernels
+from tuner.daemon.state import (
+    LoadedConfig,
+    StartOptions,
+    State,
+    in_force,
+    new_config,
+    signature,
+    usable_kernels,
+)
 from tuner.database.storage import Storage
 from tuner.devices.gpu_users import Contention
-from tuner.errors import DeviceError, InputError, TunerError
-from tuner.system import logs
-from tuner.system.owner import StateLock
+from tuner.errors import DeviceError, InputError, ResourceError, TunerError
 from tuner.system.service_manager import ServiceManager
-from tuner.system.signals import STOP_SIGNALS, ignore_signals, startup_signals
+from tuner.system.signals import STOP_SIGNALS
+from tuner.system.state_lock import StateLock
+from tuner.system.threads import is_shortage
 
-_TICK_S = 5.0  # a lost socket is noticed after so long
+BEGIN_ANEW = -1
+"""What ``Daemon.run`` returns where another daemon is to begin in this process, with what is there now."""
+
+_TICK_S = 2.0  # a lost socket, a state directory that is gone and a mended file are noticed after so long
+_SOON_S = 0.5  # what is wrong and may be mended is looked at as often
 _WATCH_S = 60.0  # changes of kernels and drivers are noticed after so long
 _DATABASE_S = 60.0  # for one action, which may read damaged files whole; after it, a disk or a lock hangs
 _ROUND_S = 180.0  # for a round of the main loop: twice as long as drivers that hang are waited for
 _PINGS = 2  # per interval, so that none is late
 _EXIT_RESTART = 75  # EX_TEMPFAIL: the service manager starts the daemon again
 _STOP_S = 9.0  # a service has ten seconds
-_INIT = 1  # of a container without an init, to which orphans fall
 _SERVER_TABLES = ("limits", "tcp", "tuning")  # a change of these replaces the server
 _LOG = logging.getLogger(__name__)
-
-
-def run(options: StartOptions, log_format: logs.Format = "auto") -> int:
-    """Run the daemon until it is told to end; returns the exit code.
-
-    Args:
-        options: of the command line.
-        log_format: see ``logs.configure``.
-
-    Raises:
-        InputError: a file is wrong, or another daemon is there already.
-    """
-    logs.configure(log_format)
-    if os.getpid() == _INIT:
-        _LOG.warning("process 1: what killed jobs leave is not reaped; start the container with --init")
-    manager = ServiceManager()
-    config = load_config(options)
-    service = config.settings.service
-    directory = options.state_directory(config.settings)
-    with startup_signals() as received, contextlib.ExitStack() as stack:
-        stack.callback(StateLock(directory).close)
-        listening = listener(options.socket or service.socket, service.group)
-        stack.callback(listening.close)
-        manager.say("STATUS=looking for GPUs, and for clocks to give back")
-        survey = restore_and_find(options.devices or service.devices)
-        storage = Storage(directory / "tuner.db")
-        daemon = Daemon(options, config, survey, storage=storage, listening=listening, manager=manager)
-        if received.reload:
-            daemon.reload()
-        code = asyncio.run(_run_daemon(daemon))
-        if not storage.closed:  # its thread hangs, and the interpreter would wait for it
-            logging.shutdown()
-            os._exit(code)
-    return code
-
-
-async def _run_daemon(daemon: "Daemon") -> int:
-    code = await daemon.run()
-    ignore_signals(asyncio.get_running_loop())
-    return code
 
 
 class Daemon:
@@ -90,6 +63,11 @@ class Daemon:
         storage: the database.
         listening: the socket.
         manager: of services.
+        lock: of the state directory; None where nobody watches over it.
+        notice: what users should know, beside what the survey says.
+
+    Attributes:
+        why_anew: why ``run`` has returned ``BEGIN_ANEW``.
     """
 
     def __init__(
@@ -101,6 +79,8 @@ class Daemon:
         storage: Storage,
         listening: ListeningSocket,
         manager: ServiceManager,
+        lock: StateLock | None = None,
+        notice: str = "",
     ) -> None:
         self._options = options
         self._storage = storage
@@ -111,8 +91,9 @@ class Daemon:
             config.catalog,
             dict(survey.identities),
             config.directories,
+            config.left_out,
             {"devices": [] if survey.simulated else list(survey.missing), **config.troubles},
-            survey.missing if survey.simulated else (),
+            (*(survey.missing if survey.simulated else ()), *filter(None, (notice,))),
             {
                 "socket": listening.name,
                 "state_directory": str(storage.path.parent),
@@ -121,6 +102,10 @@ class Daemon:
         )
         self._monitor = self._new_contention_monitor()
         self._watch = config.watch
+        self._text = config.text
+        # none at the start: the file may have been mended since it was read
+        self._wrong_file: tuple[int, ...] | None = (0,) if config.wrong else None
+        self._state_watch = StateWatch(lock, self._state)
         self._gpus = GpuInventory(survey, options.devices or config.settings.service.devices)
         self._storage_check: asyncio.Task[None] | None = None
         self._analyst = Analyst(lambda: self._state.catalog, self._remember, may_open=self._may_open)
@@ -139,6 +124,8 @@ class Daemon:
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
         self._reported_status = ""
+        self._survived = ""
+        self.why_anew = ""
         self._watched_s = self._ticked_s = time.monotonic()
         self._code = 0
 
@@ -163,6 +150,7 @@ class Daemon:
             self._listening.name,
             self._storage.path.parent,
         )
+        await self._keep_settings()
         others = [asyncio.create_task(self._work(), name="main"), asyncio.create_task(self._ping())]
         stopped = asyncio.create_task(self._stop.wait())
         done, _ = await asyncio.wait({stopped, *others}, return_when=asyncio.FIRST_COMPLETED)
@@ -182,24 +170,47 @@ class Daemon:
 
     async def _work(self) -> None:
         while True:
-            await self._tick()
+            try:
+                await self._tick()
+                self._state.troubles.pop("main loop", None)
+                self._survived = ""
+            except Exception as error:  # noqa: BLE001 - no exception must end the daemon
+                self._survive(error)
+                await asyncio.sleep(_TICK_S)
             self._ticked_s = time.monotonic()
+
+    def _survive(self, error: Exception) -> None:
+        """Tell of an exception that would have ended the main loop: once, as long as it is the same."""
+        short = is_shortage(error)
+        words = "the system is short of threads, processes, descriptors or memory" if short else "unexpected"
+        said = f"{words}: {error!r}"
+        if said != self._survived:
+            _LOG.error("main loop: %s", said, exc_info=None if short else error)
+        self._survived = said
+        self._state.troubles["main loop"] = [said]
 
     async def _tick(self) -> None:
         """One round of the main loop."""
         if self._reload.is_set():
             self._reload.clear()
             await self._reload_files()
+        if self._state_watch.look():
+            self._service.wake()
+        if self._state_watch.another and (self._manager.there or not self._state_watch.hidden):
+            self._leave_directory()
+        await self._mend()
         if self._listening.lost or not self._front_end.alive:
             await self._renew_front_end()
         if time.monotonic() - self._watched_s >= _WATCH_S:
             self._watched_s = time.monotonic()
             await self._handle_changes()
         self._tell_manager()
-        if self._storage.trouble and (self._storage_check is None or self._storage_check.done()):
+        checked = self._storage_check is None or self._storage_check.done()
+        if self._storage.trouble and checked and not self._state.halted:
             self._storage_check = asyncio.create_task(self._storage.retry())
+        wrong = self._state.halted or self._state.left_out or self._wrong_file is not None
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._reload.wait(), _TICK_S)
+            await asyncio.wait_for(self._reload.wait(), _SOON_S if wrong else _TICK_S)
 
     async def _ping(self) -> None:
         """Ping the service manager while the daemon is alive."""
@@ -232,23 +243,50 @@ class Daemon:
         port = self._front_end.port
         self._state.places["TCP"] = "off" if port is None else f"port {port} of the loopback"
 
+    async def _mend(self) -> None:
+        """Read again what was wrong, where it has changed since."""
+        if self._wrong_file is not None and signature(self._options.file) != self._wrong_file:
+            _LOG.info("%s has changed since it was found to be wrong", self._options.file)
+            await self._reload_files()
+        elif self._state.left_out:
+            named = self._state.settings.kernels.directories
+            _, left_out = await asyncio.to_thread(usable_directories, named)
+            if left_out != self._state.left_out:
+                await self._adopt(await asyncio.to_thread(usable_kernels, self._state.settings))
+
     async def _reload_files(self) -> None:
-        """Adopt settings and kernels as they are now; wrong ones change nothing."""
+        """Adopt settings and kernels as they are now; a wrong file changes nothing."""
         self._manager.say("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-        before = self._state.settings
+        before, seen = self._state.settings, signature(self._options.file)
         try:
-            config = await asyncio.to_thread(load_config, self._options)
+            config = await asyncio.to_thread(new_config, self._options)
         except TunerError as error:
-            self._note("daemon.toml", error, "what was read before is in force")
+            self._wrong_file = seen
+            self._note("daemon.toml", error, in_force("what was read before"))
         else:
-            self._state.troubles["daemon.toml"] = _needs_restart(before, config.settings)
-            self._watch = config.watch
+            self._wrong_file, self._text = None, config.text
             await self._ask_devices()
             await self._adopt(config)
+            self._state.troubles["daemon.toml"] = _needs_restart(before, config.settings)
+            await self._keep_settings()
             if any(getattr(before, table) != getattr(config.settings, table) for table in _SERVER_TABLES):
                 await self._renew_front_end()
             _LOG.info("settings and kernels are read again")
         self._manager.say("READY=1", self._status())
+
+    async def _keep_settings(self) -> None:
+        """Keep what is in force, for a start that finds the file wrong."""
+        file = self._options.file
+        if file is not None and self._text and not self._state.halted:
+            await asyncio.to_thread(keep, self._storage.path.parent, file, self._text)
+
+    def _leave_directory(self) -> None:
+        """Begin anew with the directory that has taken the place of the one that is gone."""
+        directory = self._storage.path.parent
+        self.why_anew = f"{self._state.halted}; begun anew with what is in {directory} now"
+        _LOG.warning("%s", self.why_anew)
+        self._code = _EXIT_RESTART if self._state_watch.hidden else BEGIN_ANEW
+        self._stop.set()
 
     async def _handle_changes(self) -> None:
         """Adopt changes of kernels and drivers, on which stored answers depend."""
@@ -257,7 +295,6 @@ class Daemon:
         devices = changes.devices
         if config is not None:
             devices = devices or (await asyncio.to_thread(self._watch.look)).devices
-            self._watch = config.watch
         came = self._gpus.driver_came(self._state.devices)
         if devices or came:
             _LOG.info("the driver or the GPUs have changed")
@@ -269,19 +306,18 @@ class Daemon:
         elif devices or came:
             await self._service.adopt()
 
-    async def _reload_kernels(self) -> LoadedConfig | None:
-        """Read the kernels again; None where they cannot be used."""
+    async def _reload_kernels(self) -> LoadedConfig:
         _LOG.info("kernel files have changed")
-        try:
-            return await asyncio.to_thread(load_kernels, self._state.settings)
-        except TunerError as error:
-            self._note("kernels", error, "those read before are known")
-            return None
+        return await asyncio.to_thread(usable_kernels, self._state.settings)
 
     async def _ask_devices(self) -> None:
         """Identify devices again, except those on which a job runs."""
         known = self._state.devices
-        survey = await self._gpus.ask(known, [device for device in known if self._service.runs(device)])
+        try:
+            survey = await self._gpus.ask(known, [device for device in known if self._service.runs(device)])
+        except ResourceError as error:
+            self._note("devices", error, "they are taken to be as they were")
+            return
         self._count_clocks(survey)
         identities = self._state.identities
         self._state.troubles["devices"] = list(survey.missing)
@@ -304,7 +340,13 @@ class Daemon:
             self._metrics.clock_not_restored(gpu)
 
     async def _adopt(self, config: LoadedConfig) -> None:
+        """Take what was read; what is wrong in the file in force stays told."""
+        for reason in set(config.left_out.values()) - set(self._state.left_out.values()):
+            _LOG.error("kernels are left out: %s", reason)
+        told = self._state.troubles.get("daemon.toml", [])
+        self._watch = config.watch
         self._state.adopt(config)
+        self._state.troubles["daemon.toml"] = told
         self._monitor.close()
         self._monitor = self._new_contention_monitor()
         await self._service.adopt()

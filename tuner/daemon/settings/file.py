@@ -7,9 +7,9 @@ must fit together.
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -18,9 +18,11 @@ from pydantic import BaseModel, ValidationError
 
 from tuner.config import document as messages
 from tuner.daemon.settings.tables import ServiceTable, SetTable, Settings, TuningTable, bound
+from tuner.daemon.settings.wrong_file import line_of
 from tuner.devices.gpus import gpu_names
 from tuner.errors import InputError, suggestion
 from tuner.search.option_checks import complaints as option_complaints
+from tuner.untrusted.toml import load_toml
 
 _LONGEST_SOCKET = 107  # bytes of a path that unix(7) binds
 _GROUP = re.compile(
@@ -36,10 +38,6 @@ _CRON_HELP = (
 
 Complaint = tuple[str, str]
 """A key as the file writes it, and what is wrong with it."""
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SYSTEM_FILE = Path("/etc/tuner/daemon.toml")
 MAX_SHOWN = 10  # lines; who has more mistakes than that starts with these
@@ -212,14 +210,23 @@ def load(path: Path | None = None) -> Settings:
     Raises:
         InputError: it cannot be read, or holds what cannot be; one line per wrong key.
     """
-    if path is None:
-        if not SYSTEM_FILE.exists():
-            return Settings()
-        path = SYSTEM_FILE
-    text = _text(path)
+    path = path or (SYSTEM_FILE if SYSTEM_FILE.exists() else None)
+    return Settings() if path is None else parsed(read_text(path), path)
+
+
+def parsed(text: str, path: Path) -> Settings:
+    """The settings of a text.
+
+    Args:
+        text: TOML.
+        path: of the file that it is of, for messages.
+
+    Raises:
+        InputError: it holds what cannot be; one line per wrong key.
+    """
     try:
         # as JSON: strict about types, and still a path is a text and a tuple a list there
-        document = json.dumps(tomllib.loads(text), default=_not_in_json)
+        document = json.dumps(load_toml(text), default=_not_in_json)
     except ValueError as error:  # also of a number with thousands of digits
         raise InputError(f"{path}: not valid TOML: {error}") from error
     except RecursionError as error:
@@ -227,10 +234,10 @@ def load(path: Path | None = None) -> Settings:
     try:
         settings = Settings.model_validate_json(document, strict=True)
     except ValidationError as error:
-        raise InputError(_shown(path, _complaints_of(error))) from error
+        raise InputError(_shown(path, text, _complaints_of(error))) from error
     wrong = complaints(settings)
     if wrong:
-        raise InputError(_shown(path, wrong))
+        raise InputError(_shown(path, text, wrong))
     return settings
 
 
@@ -248,8 +255,12 @@ def _not_in_json(moment: object) -> dict[str, str]:
     return {"a date or time": str(moment)}
 
 
-def _text(path: Path) -> str:
-    """Contents of a small text file."""
+def read_text(path: Path) -> str:
+    """The text of the file.
+
+    Raises:
+        InputError: it cannot be read, or is too large or no text.
+    """
     try:
         if path.exists() and not path.is_file():  # such as a pipe, which has no end
             raise InputError(f"{path}: is not a file")
@@ -267,9 +278,13 @@ def _text(path: Path) -> str:
         raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
 
 
-def _shown(path: Path, complaints: Sequence[Complaint]) -> str:
-    """One line per wrong key: file, key, what is wrong, what would be right."""
-    lines = [f"{path}: {place}: {message}" for place, message in complaints]
+def _shown(path: Path, text: str, complaints: Sequence[Complaint]) -> str:
+    """One line per wrong key: file, key, what is wrong, what would be right, and the line of the file."""
+    numbers = [line_of(text, place) for place, _ in complaints[:MAX_SHOWN]]
+    lines = [
+        f"{path}: {place}: {message}" + (f" (line {number})" if number else "")
+        for (place, message), number in zip_longest(complaints, numbers)
+    ]
     if len(lines) > MAX_SHOWN:
         lines[MAX_SHOWN:] = [f"{path}: and {len(lines) - MAX_SHOWN} more"]
     return "\n".join(lines)

@@ -1,0 +1,198 @@
+"""Checksums of rows: what was written is what is read, or it is known not to be.
+
+The checksum of a row is a BLAKE2b of 8 bytes, personalised by the name of its table, over the JSON array of all
+its other columns in the order below, its version among them. JSON tells NULL, integers, reals and texts
+apart, and its strings have an end. SQLite's own checks see the form of a file, and not what is in it.
+"""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.database.examination import Key
+
+_INTEGERS = {"id", "run_id", "number", "job_id", "began", "ended", "attempts", "submitter"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with content.
+
+    Attributes:
+        name: of it.
+        columns: all but ``version`` and ``checksum``, which follow them.
+        keys: how many of the first columns are its primary key.
+        numbered: true where SQLite keeps the key beside the record (a table with row numbers).
+        reals: columns of real numbers; SQLite stores whole ones as integers.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    keys: int = 1
+    numbered: bool = True
+    reals: tuple[str, ...] = ()
+
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        """Every column as it is stored."""
+        return (*self.columns, "version", "checksum")
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the primary key."""
+        return self.columns[: self.keys]
+
+    def listed(self, prefix: str = "") -> str:
+        """All columns for a statement, with the name of a table or alias in front."""
+        return ", ".join(f'{prefix}"{column}"' for column in self.all_columns)
+
+    def key(self, row: Sequence[object]) -> Key:
+        """The key of a row, as far as it has the type of one."""
+        return tuple(value if isinstance(value, int | str) else repr(value) for value in row[: self.keys])
+
+    def as_read(self, row: Sequence[object]) -> tuple[object, ...]:
+        """A row as a query gives it, of one as it is stored."""
+        return tuple(
+            float(value) if column in self.reals and type(value) is int else value
+            for column, value in zip(self.all_columns, row, strict=True)
+        )
+
+    def could_have(self, row: Sequence[object]) -> bool:
+        """True where the values of a row have the types of this table's, or may have had."""
+        for column, value in zip(self.columns, row, strict=False):
+            kinds = (int, float) if column in self.reals else (int,) if column in _INTEGERS else (str, bytes)
+            if not (isinstance(value, kinds) or (value is None and column not in self.key_columns)):
+                return False
+        return True
+
+    @property
+    def where_key(self) -> str:
+        """A clause that chooses a row by its key."""
+        return " AND ".join(f'"{column}" = ?' for column in self.key_columns)
+
+
+TABLES = {
+    table.name: table
+    for table in (
+        Table(
+            "runs",
+            (
+                *("id", "fingerprint", "workload_key", "objective", "device_uuid", "status", "owner"),
+                *("started_at", "ended_at", "conditions", "answer", "job_id", "began", "ended"),
+            ),
+        ),
+        Table(
+            "trials",
+            (
+                *("run_id", "number", "trial", "measurement", "confirmed", "status"),
+                *("makespan_s", "energy_j", "ended_at"),
+            ),
+            keys=2,
+            numbered=False,
+            reals=("makespan_s", "energy_j"),
+        ),
+        Table(
+            "jobs",
+            (
+                *("id", "ordered", "origin", "priority", "state", "reason", "run_id", "attempts"),
+                *("submitter", "created_at", "started_at", "ended_at"),
+            ),
+            reals=("priority",),
+        ),
+        Table("job_events", ("id", "job_id", "kind", "at", "data")),
+        Table("uses", ("key", "count"), numbered=False, reals=("count",)),
+        Table("analytical", ("key", "document"), numbered=False),
+        Table("samples", ("id", "run_id", "at", "document")),
+        Table(
+            "spending",
+            ("day", "device_uuid", "seconds", "joules"),
+            keys=2,
+            numbered=False,
+            reals=("seconds", "joules"),
+        ),
+        Table("isolated", ("id", "of", "key", "main", "mirror", "why", "found_at")),
+    )
+}
+"""Every table whose rows have a checksum. A change that adds a column adds it here too."""
+
+
+def _bytes_told(value: object) -> dict[str, str]:
+    if isinstance(value, bytes):
+        return {"hex": value.hex()}
+    raise TypeError(type(value).__name__)
+
+
+_encoded = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=_bytes_told).encode
+_PERSONS = {name: name.encode() for name in TABLES}
+
+
+def row_checksum(table: str, *values: object) -> int:
+    """The checksum of a row.
+
+    Args:
+        table: its name.
+        values: of its columns, its version last.
+    """
+    digest = hashlib.blake2b(_encoded(values).encode(), digest_size=8, person=_PERSONS[table]).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def is_sound(table: str, row: Sequence[object]) -> bool:
+    """True where a row, its version and its checksum last, is what was written."""
+    return type(row[-1]) is int and row_checksum(table, *row[:-1]) == row[-1]
+
+
+def verified(table: str) -> str:
+    """A condition for the end of a WHERE clause: true, or the statement fails as a row is not sound."""
+    return _call("row_is_sound", TABLES[table], f"{table}.")
+
+
+def teach(connection: sqlite3.Connection) -> None:
+    """Make ``row_checksum`` and ``row_is_sound`` known to a connection."""
+    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
+    connection.create_function("row_is_sound", -1, _sound_or_raise, deterministic=True)
+
+
+def checksum_all(connection: sqlite3.Connection) -> None:
+    """Give every row the checksum of what it holds; for rows that had none."""
+    for table in TABLES.values():
+        connection.execute(
+            f"UPDATE {table.name} SET checksum = {_sum(table, 'version')}"  # noqa: S608 - names from above
+        )
+
+
+def watch(connection: sqlite3.Connection) -> None:
+    """Let a connection keep the checksums of rows that it changes, and refuse to change a damaged one.
+
+    A row that is inserted with a checksum keeps that.
+    """
+    version = "(SELECT count + 1 FROM writes)"
+    for table in TABLES.values():
+        name, columns = table.name, ", ".join(f'"{column}"' for column in table.columns)
+        here = " AND ".join(f'"{column}" = NEW."{column}"' for column in table.key_columns)
+        update = f"UPDATE {name} SET version = {version}, checksum = {_sum(table, version)} WHERE {here};"
+        check = f"SELECT {_call('row_is_sound', table, 'OLD.')};"
+        for what, when, body in (
+            ("inserted", f"AFTER INSERT ON main.{name} WHEN NEW.checksum IS NULL", update),
+            ("changing", f"BEFORE UPDATE OF {columns} ON main.{name}", check),
+            ("changed", f"AFTER UPDATE OF {columns} ON main.{name}", update),
+            ("deleting", f"BEFORE DELETE ON main.{name}", check),
+        ):
+            connection.execute(f"CREATE TEMP TRIGGER {name}_{what} {when} BEGIN {body} END")
+
+
+def _call(function: str, table: Table, prefix: str) -> str:
+    return f"{function}('{table.name}', {table.listed(prefix)})"
+
+
+def _sum(table: Table, version: str) -> str:
+    columns = ", ".join(f'"{column}"' for column in table.columns)
+    return f"row_checksum('{table.name}', {columns}, {version})"
+
+
+def _sound_or_raise(table: str, *row: object) -> int:
+    if not is_sound(table, row):
+        raise ValueError(table)
+    return 1

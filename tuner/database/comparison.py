@@ -1,0 +1,126 @@
+"""The rows of both files side by side, and what has to be done where they differ or are not sound."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tuner.database.checksums import TABLES, Table, is_sound
+from tuner.database.examination import Key
+from tuner.database.pages import BadText
+from tuner.database.transaction import Row
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row that is not sound and the same in both files.
+
+    Attributes:
+        table: its table.
+        key: of the row.
+        main: as the database has it; None where it has none.
+        mirror: the same of the mirror.
+    """
+
+    table: Table
+    key: Key
+    main: Row | None
+    mirror: Row | None
+
+    def best(self) -> tuple[Row | None, str]:
+        """The sound row of the highest version, and where it is from; None where none is sound."""
+        rows = [
+            (row, source)
+            for row, source in ((self.main, "database"), (self.mirror, "mirror"))
+            if row is not None and is_sound(self.table.name, row)
+        ]
+        return max(rows, key=lambda found: found[0][-2], default=(None, ""))
+
+
+@dataclass
+class Tally:
+    """How many rows were verified so far."""
+
+    rows: int = 0
+
+
+def differences(
+    main: sqlite3.Connection | None, mirror: sqlite3.Connection | None, tally: Tally
+) -> Iterator[Difference]:
+    """All rows of both files that are not sound and the same; of one file those that are not sound.
+
+    Args:
+        main: the database, with a lenient ``text_factory``; None to look at the mirror alone.
+        mirror: the same of the mirror.
+        tally: counts the rows.
+    """
+    for table in TABLES.values():
+        statement = f"SELECT {table.listed()} FROM main.{table.name} ORDER BY {_order(table)}"  # noqa: S608
+        yield from compared(
+            table,
+            iter(()) if main is None else main.execute(statement),
+            iter(()) if mirror is None else mirror.execute(statement),
+            tally,
+            both=main is not None and mirror is not None,
+        )
+
+
+def page_of(connection: sqlite3.Connection, table: Table, after: Sequence[object], most: int) -> list[Row]:
+    """The next rows of a table behind a key, in their order; from its beginning behind no key."""
+    clause = ""
+    if after:
+        columns, marks = _order(table), ", ".join("?" * len(after))
+        clause = f"WHERE ({columns}) > ({marks})"
+    statement = f"SELECT {table.listed()} FROM main.{table.name} {clause} ORDER BY {_order(table)} LIMIT ?"  # noqa: S608
+    return connection.execute(statement, (*after, most)).fetchall()
+
+
+def compared(
+    table: Table, main: Iterator[Row], mirror: Iterator[Row], tally: Tally, *, both: bool = True
+) -> Iterator[Difference]:
+    """The differences of some rows of a table, which come in the order of their keys."""
+    left: dict[Key, Row] = {}
+    right: dict[Key, Row] = {}
+    first, second = next(main, None), next(mirror, None)
+    while first is not None or second is not None:
+        ahead, behind = _place(table, first), _place(table, second)
+        if first is not None and ahead <= behind:
+            tally.rows += 1
+            alike = not both or (ahead == behind and first == second and is_sound(table.name, second or ()))
+            if not (alike and is_sound(table.name, first)):
+                left[table.key(first)] = first
+                if ahead == behind and second is not None:
+                    right[table.key(second)] = second
+            if ahead == behind:
+                second = next(mirror, None)
+            first = next(main, None)
+        elif second is not None:
+            if both:
+                right[table.key(second)] = second
+            else:
+                tally.rows += 1
+                if not is_sound(table.name, second):
+                    right[table.key(second)] = second
+            second = next(mirror, None)
+    for key in {**left, **right}:
+        yield Difference(table, key, left.get(key), right.get(key))
+
+
+def _place(table: Table, row: Row | None) -> tuple[tuple[int, object], ...]:
+    """Where SQLite sorts a row: nothing, numbers, texts, bytes; behind everything for no row."""
+    if row is None:
+        return ((9, 0),)
+    return tuple(_rank(value) for value in row[: table.keys])
+
+
+def _rank(value: object) -> tuple[int, object]:
+    if value is None:
+        return (0, 0)
+    if isinstance(value, int | float):
+        return (1, value)
+    if isinstance(value, str):
+        return (2, value.encode())
+    return (2, bytes(value)) if isinstance(value, BadText) else (3, value)
+
+
+def _order(table: Table) -> str:
+    return ", ".join(f'"{column}"' for column in table.key_columns)

@@ -1,0 +1,1 @@
+"""What comes from outside (files, compilers, devices, clients) is held to bounds before it is used."""

@@ -1,0 +1,91 @@
+"""Packed files (zip, gzip) whose inflated size is known to be bounded before anything is inflated."""
+
+import io
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+from tuner.untrusted.files import read_bytes, shown_bytes
+from tuner.untrusted.limits import ARCHIVE_BYTES, ARCHIVE_MEMBERS, ARCHIVE_RATIO, ARCHIVE_RATIO_FROM
+
+_END = struct.Struct("<4s4H2LH")  # of the central directory
+_END_SIGNATURE = b"PK\x05\x06"
+_END_64_SIGNATURE = b"PK\x06\x07"
+_LONGEST_COMMENT = 2**16
+_BYTES_PER_MEMBER = 512  # of the directory; names of workloads are shorter
+
+
+def open_zip(path: Path) -> zipfile.ZipFile:
+    """Open a zip whose members may be read whole; it is read into memory, so that it cannot change.
+
+    Raises:
+        OSError: it cannot be read.
+        zipfile.BadZipFile: it is none.
+        ValueError: it is beyond a limit, which the message names.
+    """
+    data = read_bytes(path, ARCHIVE_BYTES)
+    check_directory(data[-_END.size - _LONGEST_COMMENT :])
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    inflated = sum(member.file_size for member in archive.infolist())  # no more is read of one than this
+    check_inflated(inflated, len(data), ARCHIVE_BYTES)
+    return archive
+
+
+def check_directory(end: bytes) -> None:
+    """Look at the end of a zip before its directory is read, which takes memory for every member.
+
+    Args:
+        end: the last bytes of the file.
+
+    Raises:
+        ValueError: there are too many members.
+    """
+    at = len(end) - _END.size
+    if end[at : at + 4] != _END_SIGNATURE or end[-2:] != b"\0\0":
+        at = end.rfind(_END_SIGNATURE)
+    if at < 0 or at + _END.size > len(end):
+        return  # no zip, which its reader will say
+    *_, size, _, _ = _END.unpack_from(end, at)
+    if size > ARCHIVE_MEMBERS * _BYTES_PER_MEMBER or _END_64_SIGNATURE in end[max(0, at - 20) : at]:
+        raise ValueError(f"has more than {ARCHIVE_MEMBERS:,} members, or is of more than 4 GiB")
+
+
+def check_inflated(inflated: int, packed: int, most: int, ratio: int = ARCHIVE_RATIO) -> None:
+    """Refuse what takes much more memory than disk.
+
+    Raises:
+        ValueError: it does; the message names the limit.
+    """
+    if inflated > most:
+        raise ValueError(f"takes {inflated:,} bytes unpacked; at most {shown_bytes(most)} are read")
+    if inflated > ARCHIVE_RATIO_FROM and inflated > ratio * max(1, packed):
+        raise ValueError(
+            f"takes {inflated:,} bytes unpacked, {inflated // max(1, packed)} times its own;"
+            f" at most {ratio} times is read, and real files have less than 20"
+        )
+
+
+def gunzip(packed: bytes) -> bytes:
+    """What a gzip file holds, of one or more members.
+
+    Raises:
+        ValueError: it is beyond a limit, damaged or cut off.
+    """
+    own = len(packed)
+    most = min(ARCHIVE_BYTES, max(ARCHIVE_RATIO_FROM, ARCHIVE_RATIO * own))
+    parts: list[bytes] = []
+    size = 0
+    while packed:
+        inflater = zlib.decompressobj(wbits=31)
+        try:
+            parts.append(inflater.decompress(packed, most + 1 - size))
+        except zlib.error as error:
+            raise ValueError(f"cannot be unpacked: {error}") from error
+        size += len(parts[-1])
+        if size > most:
+            check_inflated(size, own, ARCHIVE_BYTES)
+        if not inflater.eof:
+            raise ValueError("cannot be unpacked: it is cut off")
+        packed = inflater.unused_data.lstrip(b"\0")
+    return b"".join(parts)
